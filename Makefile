@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV ?= uv
+
+.PHONY: help run test lint lock clean
+help:
+	@echo "make run    watch this machine and serve it on http://127.0.0.1:2020/watcher"
+	@echo "make test   run the tests (as root with CI=true it installs the servers they need)"
+	@echo "make lint   formatting, types, and the arrows between the parts"
+	@echo "make lock   renew requirements/*.txt from pyproject.toml (needs uv)"
+
+run: $(VENV)/.run
+	$(BIN)/trimaran watch
+
+test: $(VENV)/.dev
+	sh tests/install-servers.sh
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "trimaran needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(BIN)/python requirements/build.txt requirements/run.txt pyproject.toml
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt -r requirements/run.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	touch $@
+
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+lock:
+	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
+	$(COMPILE) pyproject.toml --group dev -c requirements/run.txt -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

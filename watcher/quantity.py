@@ -1,0 +1,67 @@
+"""Kubernetes quantities: ``100m``, ``1.5Gi``, ``2e3``.
+
+Exact integer arithmetic with Kubernetes' rounding: everything is rounded away from zero, digits beyond the ninth
+decimal already when the text is read (k8s.io/apimachinery, ``resource.Quantity``).
+"""
+
+import re
+
+_QUANTITY = re.compile(
+    r"""(?P<sign>[+-]?)
+        (?P<whole>[0-9]*) (?:\.(?P<fraction>[0-9]*))?
+        (?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE](?P<exponent>[+-]?[0-9]+))?""",
+    re.VERBOSE | re.ASCII,
+)
+_DECIMAL_EXPONENTS = {None: 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_FACTORS = {suffix + "i": 1024 ** (power + 1) for power, suffix in enumerate("KMGTPE")}
+_NANO = 10**9
+_MAX_INT64 = 2**63 - 1
+_MAX_LENGTH = 64
+
+
+def value(text: str | float) -> int:
+    """Return the quantity in whole units (cores, bytes), rounded up as Kubernetes' ``Value()`` does.
+
+    Args:
+        text: a quantity as Kubernetes writes it; a bare number is taken as it is.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
+    return _round_away(_nano(text), _NANO)
+
+
+def milli_value(text: str | float) -> int:
+    """Return the quantity in thousandths (millicores), rounded up as Kubernetes' ``MilliValue()`` does.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
+    return _round_away(_nano(text), _NANO // 1000)
+
+
+def _nano(text: str | float) -> int:
+    """Read a quantity exactly, in billionths, rounded away from zero beyond them."""
+    if isinstance(text, bool):
+        raise ValueError(f"not a quantity: {text!r}")
+    written = text if isinstance(text, str) else repr(text)
+    match = _QUANTITY.fullmatch(written) if len(written) <= _MAX_LENGTH else None
+    if match is None or not (match["whole"] or match["fraction"] is not None):  # Go reads "." as zero
+        raise ValueError(f"not a quantity: {written[:_MAX_LENGTH]!r}")
+    fraction = match["fraction"] or ""
+    mantissa = int(match["whole"] + fraction or "0")
+    # Beyond +-100 the result is at the 64-bit limit or one billionth whatever the exponent says.
+    power = max(-100, min(100, int(match["exponent"]))) if match["exponent"] else 0
+    factor = _BINARY_FACTORS.get(match["suffix"], 1)
+    if factor == 1 and not match["exponent"]:
+        power = _DECIMAL_EXPONENTS[match["suffix"]]
+    power += 9 - len(fraction)
+    nano = mantissa * factor * 10**power if power >= 0 else _round_away(mantissa * factor, 10**-power)
+    nano = min(nano, _MAX_INT64 * _NANO)
+    return -nano if match["sign"] == "-" else nano
+
+
+def _round_away(number: int, divisor: int) -> int:
+    """Divide, rounded away from zero, within 64 bits."""
+    size = min(-(-abs(number) // divisor), _MAX_INT64)
+    return size if number >= 0 else -size
