@@ -31,6 +31,13 @@ class Operator(StrEnum):
     MAX = "MAX"
 
 
+class Grade(StrEnum):
+    """How values were obtained when they are not what was asked for; a node's metadata carries it."""
+
+    SHORTER_WINDOW = "shorter_window"
+    LAST_GOOD = "last_good"
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One value of one node.

@@ -42,8 +42,6 @@ def milli_value(text: str | float) -> int:
 
 def _nano(text: str | float) -> int:
     """Read a quantity exactly, in billionths, rounded away from zero beyond them."""
-    if isinstance(text, bool):
-        raise ValueError(f"not a quantity: {text!r}")
     written = text if isinstance(text, str) else repr(text)
     match = _QUANTITY.fullmatch(written) if len(written) <= _MAX_LENGTH else None
     if match is None or not (match["whole"] or match["fraction"] is not None):  # Go reads "." as zero

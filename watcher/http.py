@@ -1,0 +1,210 @@
+"""HTTP to providers: a session with credentials, certificates and bounds, and its failures in our words."""
+
+import contextlib
+import io
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import HTTPError as TransportError
+
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
+from watcher.settings import ProviderSettings
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_MAX_BODY_BYTES = 256 * 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
+
+
+class ProviderSession(requests.Session):
+    """A session to one provider.
+
+    Differs from requests' own in what a service that must not hang needs: :meth:`abort` ends calls that are under
+    way, bodies are bounded, statuses of 400 and above raise, and neither ``.netrc`` nor REQUESTS_CA_BUNDLE overrides
+    the settings.
+    """
+
+    def __init__(self, settings: ProviderSettings, authenticate: Callable[[requests.PreparedRequest], None]) -> None:
+        super().__init__()
+        self.verify = _verification(settings)
+        self.auth = _Authentication(authenticate)
+        self.headers["Accept-Encoding"] = "gzip"
+        self._adapter = _AbortableAdapter(pool_maxsize=32)
+        self.use_for("http://")
+        self.use_for("https://")
+
+    def use_for(self, prefix: str) -> None:
+        """Send requests to this prefix through our adapter, also after a library has mounted its own."""
+        self.mount(prefix, self._adapter)
+
+    def request(self, *args: Any, **options: Any) -> requests.Response:
+        """Send a request; its answer has a status below 400 and a whole body."""
+        options["verify"] = self.verify
+        return super().request(*args, **options)
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a prepared request and read the body within bounds."""
+        response = super().send(request, **{**options, "stream": True})
+        try:
+            body = _read_bounded(response)
+        except TransportError as error:
+            raise requests.ConnectionError(error, request=request) from error
+        finally:
+            response.close()
+        response.raw = io.BytesIO(body)
+        response.raise_for_status()
+        return response
+
+    def abort(self) -> None:
+        """End every call that is under way, at once."""
+        self._adapter.abort()
+
+
+def bearer(settings: ProviderSettings) -> Callable[[requests.PreparedRequest], None]:
+    """Return what sets the Authorization header: the token of the settings, or the pod's own on OpenShift."""
+
+    def authenticate(request: requests.PreparedRequest) -> None:
+        token = settings.token.get_secret_value() if settings.token else ""
+        if settings.openshift_auth and not token:
+            token = (SERVICE_ACCOUNT / "token").read_text(encoding="ascii").strip()  # rotated: read it every time
+        if token:
+            request.headers["Authorization"] = f"Bearer {token}"
+
+    return authenticate
+
+
+def without_credentials(address: str) -> str:
+    """Return an address that may be shown: user and password, if any, are left out."""
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def provider_error(provider: str, address: str, error: Exception) -> ProviderError:
+    """Translate what requests, its JSON reader or a missed deadline raised. Never quotes credentials."""
+    where = f"{provider} at {without_credentials(address)}"
+    match error:
+        case ProviderError():
+            return error
+        case requests.HTTPError() if error.response is not None:
+            return _status_error(where, error.response)
+        case requests.exceptions.SSLError():
+            return ProviderUnavailable(
+                f"{where}: its certificate is not trusted ({_root(error)}); set provider.ca_file"
+            )
+        case TimeoutError() | requests.Timeout():
+            return ProviderUnavailable(f"{where}: no answer in time (watch.fetch_timeout_seconds)")
+        case requests.JSONDecodeError():
+            return ProviderAnswerError(f"{where}: the answer is not JSON; is provider.address right?")
+        case requests.RequestException() | OSError():
+            return ProviderUnavailable(f"{where} cannot be reached: {_root(error)} (provider.address)")
+        case _:
+            return ProviderAnswerError(f"{where}: the answer cannot be used: {type(error).__name__}: {error}")
+
+
+class _Authentication(requests.auth.AuthBase):
+    # Always set, even to do nothing: requests would otherwise look into .netrc.
+    def __init__(self, authenticate: Callable[[requests.PreparedRequest], None]) -> None:
+        self._authenticate = authenticate
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        self._authenticate(request)
+        return request
+
+
+class _AbortableAdapter(HTTPAdapter):
+    """Remembers its sockets, so that a call can be ended from another thread.
+
+    A read timeout does not end a server that sends one byte a second: each byte starts it anew.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        super().__init__(**options)
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        remember = self._remember
+
+        class Connection(HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                remember(self.sock)
+
+        class SecureConnection(HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                remember(self.sock)
+
+        self.poolmanager.pool_classes_by_scheme = {
+            "http": type("Pool", (HTTPConnectionPool,), {"ConnectionCls": Connection}),
+            "https": type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": SecureConnection}),
+        }
+
+    def abort(self) -> None:
+        with self._lock:
+            sockets = list(self._sockets)
+        for each in sockets:
+            with contextlib.suppress(OSError):  # closed already
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _remember(self, sock: socket.socket | None) -> None:
+        if sock is not None:
+            with self._lock:
+                self._sockets.add(sock)
+
+
+def _verification(settings: ProviderSettings) -> bool | str:
+    if settings.insecure_skip_verify:
+        return False
+    if settings.ca_file is not None:
+        return str(settings.ca_file)
+    if settings.openshift_auth:
+        return str(next(filter(Path.exists, (SERVICE_ACCOUNT / "service-ca.crt",)), SERVICE_ACCOUNT / "ca.crt"))
+    return True
+
+
+def _read_bounded(response: requests.Response) -> bytes:
+    chunks, size = [], 0
+    for chunk in response.iter_content(_CHUNK_BYTES):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > _MAX_BODY_BYTES:
+            raise ProviderAnswerError(f"the answer is larger than {_MAX_BODY_BYTES // 1024**2} MiB")
+    return b"".join(chunks)
+
+
+def _status_error(where: str, response: requests.Response) -> ProviderError:
+    reason = f"{response.status_code} {response.reason}"
+    with contextlib.suppress(ValueError, AttributeError):
+        reason = f"{reason}: {str(response.json().get('error'))[:300]}"
+    if response.status_code in {401, 403}:
+        return ProviderRefused(f"{where} refuses the credentials: {reason} (provider.token)")
+    if response.status_code == 404:
+        return ProviderAnswerError(f"{where}: {reason}; is provider.address right?")
+    if response.status_code in {408, 429} or response.status_code >= 500:
+        return ProviderUnavailable(f"{where}: {reason}")
+    return ProviderAnswerError(f"{where}: {reason}")
+
+
+def _root(error: BaseException) -> str:
+    """Return the innermost reason: requests wraps urllib3's, which wraps the system's."""
+    while True:
+        reason = getattr(error, "reason", None)
+        inner = (
+            reason
+            if isinstance(reason, BaseException)
+            else next((argument for argument in error.args if isinstance(argument, BaseException)), None)
+        )
+        if inner is None:
+            text = getattr(error, "strerror", None) or str(error)
+            return text.rpartition(": ")[2] if text.startswith("HTTP") else text
+        error = inner

@@ -1,0 +1,124 @@
+"""What a provider is, and how one is found.
+
+A provider is a class with two methods. Write ``fetch`` and ``check`` when the source has history, ``sample`` and
+``check`` when it only knows the present. Its constructor takes the :class:`~watcher.settings.Settings`. Announce it
+under the entry point group ``trimaran.providers`` and it can be named in METRICS_PROVIDER_NAME: docs/extending.md
+has a whole one. A method ``close()`` is called at the end where there is one.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol, runtime_checkable
+
+from watcher.errors import SettingsError
+from watcher.findings import Finding
+from watcher.gather import Deadline
+from watcher.model import NodeMetrics, Window
+from watcher.settings import Settings
+
+ENTRY_POINT_GROUP = "trimaran.providers"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a fetch brought.
+
+    Attributes:
+        nodes: node name to its metrics; empty means that the provider answered and knows no node.
+        findings: what went wrong along the way without making the fetch worthless.
+    """
+
+    nodes: Mapping[str, NodeMetrics]
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value of one node now, in percent of capacity."""
+
+    name: str
+    type: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All readings of one node, with the source's own unix time: a sample repeated with the same time counts once."""
+
+    timestamp: float
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One step of a check: what was tried, whether it worked, and what mends it."""
+
+    step: str
+    ok: bool
+    message: str
+    setting: str = ""
+
+
+@runtime_checkable
+class WindowProvider(Protocol):
+    """A source with history: it computes a window itself."""
+
+    def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+        """Return all nodes' metrics over the window.
+
+        Called from several threads at once, one for each window.
+
+        Raises:
+            ProviderError: nothing could be had; the message says from where, why, and the way out.
+        """
+        ...
+
+    def check(self) -> Iterator[Check]:
+        """Yield the steps that lead to metrics, each tried for real, stopping where going on makes no sense."""
+        ...
+
+
+@runtime_checkable
+class SampleProvider(Protocol):
+    """A source that only knows the present. The watcher keeps its samples and computes windows from them."""
+
+    def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
+        """Return all nodes' present state.
+
+        Raises:
+            ProviderError: nothing could be had.
+        """
+        ...
+
+    def check(self) -> Iterator[Check]:
+        """Yield the steps that lead to metrics, as :meth:`WindowProvider.check` does."""
+        ...
+
+
+ProviderFactory = Callable[[Settings], WindowProvider | SampleProvider]
+
+
+def known_providers() -> dict[str, EntryPoint]:
+    """Return all installed providers by name."""
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
+    """Build the provider that the settings name. Nothing is contacted yet.
+
+    Raises:
+        SettingsError: no such provider, or it lacks a setting or a package it needs.
+    """
+    name, known = settings.provider.name, known_providers()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]}" if close else ""
+        problem = f"provider.name (METRICS_PROVIDER_NAME) = {name[:80]!r}: there is no such provider{hint}."
+        raise SettingsError([f"{problem} Known: {', '.join(sorted(known))}"])
+    try:
+        factory: ProviderFactory = known[name].load()
+    except ImportError as error:
+        raise SettingsError([f"provider {name} lacks a package: {error}; pip install 'trimaran[all]'"]) from error
+    return factory(settings)

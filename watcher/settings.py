@@ -1,0 +1,176 @@
+"""Every setting: name, unit, default, effect. ``settings_sources`` reads them from flags, environment and file."""
+
+import os
+import socket
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+from watcher import duration
+from watcher.wire import Dialect
+
+
+class LogLevel(StrEnum):
+    """How much to log, in logrus' words, as upstream has them."""
+
+    PANIC = "panic"
+    FATAL = "fatal"
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    DEBUG = "debug"
+    TRACE = "trace"
+
+
+def _level(value: Any) -> Any:
+    word = value.lower() if isinstance(value, str) else value
+    return "warning" if word == "warn" else word
+
+
+def _comma_separated(value: Any) -> Any:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _duration(value: str) -> str:
+    duration.seconds(value)
+    return value
+
+
+def _http_address(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise ValueError("must start with http:// or https://")
+    return value.rstrip("/")
+
+
+def default_provider() -> str:
+    """The provider when none is named: the metrics server in a cluster, this machine elsewhere."""
+    return "KubernetesMetricsServer" if os.environ.get("KUBERNETES_SERVICE_HOST") else "Host"
+
+
+def _default_store() -> Path:
+    state_home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state_home).expanduser() / "trimaran" / "watcher.sqlite"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ProviderSettings(_Section):
+    """Where metrics come from, and how to get in."""
+
+    name: str = Field(default_factory=default_provider, description="the metrics provider")
+    address: Annotated[str, AfterValidator(_http_address)] | None = Field(
+        None, description="its address; each provider has a default of its own"
+    )
+    token: SecretStr | None = Field(None, description="bearer token or API key")
+    app_key: SecretStr | None = Field(None, description="Datadog's application key")
+    ca_file: Path | None = Field(None, description="certificate authorities to trust instead of the system's")
+    insecure_skip_verify: bool = Field(False, description="do not verify the provider's certificate")
+    openshift_auth: bool = Field(False, description="use the pod's service account: its token and its CA")
+    kube_config: Path | None = Field(None, description="a kubeconfig, to reach the Kubernetes API from outside")
+
+
+class WatchSettings(_Section):
+    """What to fetch, and how often."""
+
+    windows: Annotated[list[Annotated[str, AfterValidator(_duration)]], BeforeValidator(_comma_separated)] = Field(
+        ["15m", "10m", "5m"], min_length=1, description="the windows to keep, comma-separated"
+    )
+    default_window: str = Field("", description="the window served when none is asked for; empty: the longest")
+    interval_seconds: float = Field(60, gt=0, le=3600, description="time from one fetch to the next")
+    fetch_timeout_seconds: float = Field(30, gt=0, le=600, description="a fetch is given up after this time")
+    sample_interval_seconds: float = Field(
+        15, gt=0, le=600, description="time between samples, for providers that only know the present"
+    )
+    expiry_seconds: int = Field(300, gt=0, description="older metrics are never served as fresh")
+
+    @model_validator(mode="after")
+    def _default_is_one_of_the_windows(self) -> Self:
+        if self.default_window and self.default_window not in self.windows:
+            raise ValueError(f"default_window {self.default_window!r} is not one of windows: {', '.join(self.windows)}")
+        return self
+
+    def fallback_order(self) -> list[str]:
+        """The default window, then the shorter ones, longest first."""
+        longest_first = sorted(set(self.windows), key=duration.seconds, reverse=True)
+        default = self.default_window or longest_first[0]
+        return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
+
+
+class ServerSettings(_Section):
+    """The REST API."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="the address to listen on")
+    port: int = Field(2020, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
+    threads: int = Field(8, ge=1, le=256, description="requests served at the same time")
+    dialect: Dialect = Field(Dialect.DOCUMENTED, description="the dialect of /watcher; /compat is always Go's")
+
+
+class StoreSettings(_Section):
+    """The file that survives a crash."""
+
+    path: Path = Field(default_factory=_default_store, description="the SQLite file, on a local disk")
+    keep_hours: float = Field(24, gt=0, description="older snapshots are deleted")
+    max_megabytes: float = Field(256, ge=1, description="the oldest snapshots are deleted beyond this size")
+
+
+class LogSettings(_Section):
+    """What the service says about itself."""
+
+    level: Annotated[LogLevel, BeforeValidator(_level)] = Field(LogLevel.INFO, description="how much to log")
+    format: Literal["json", "text"] = Field("text", description="one JSON object a line, or text for people")
+
+
+class HostSettings(_Section):
+    """The provider Host."""
+
+    node_name: str = Field(
+        default_factory=socket.gethostname, min_length=1, description="the node name of this machine"
+    )
+
+
+class PrometheusSettings(_Section):
+    """The provider Prometheus."""
+
+    node_label: str = Field(
+        "instance", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="the label that holds the node's name"
+    )
+
+
+class SignalFxSettings(_Section):
+    """The provider SignalFx."""
+
+    cluster_name: str = Field("", description="only hosts of this cluster")
+    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+
+
+class DatadogSettings(_Section):
+    """The provider Datadog."""
+
+    cluster_name: str = Field("", description="only hosts of this cluster")
+    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+
+
+class Settings(_Section):
+    """All settings. ``settings_sources.load`` builds it from the outside; programs may build it from sections."""
+
+    provider: ProviderSettings = Field(default_factory=ProviderSettings)
+    watch: WatchSettings = Field(default_factory=WatchSettings)
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings)
+    log: LogSettings = Field(default_factory=LogSettings)
+    host: HostSettings = Field(default_factory=HostSettings)
+    prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
+    signalfx: SignalFxSettings = Field(default_factory=SignalFxSettings)
+    datadog: DatadogSettings = Field(default_factory=DatadogSettings)
