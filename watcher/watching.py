@@ -81,6 +81,7 @@ class Watcher:
         self._clock = clock
         self._last = Round()
         self._ticked_at = time.monotonic()
+        self._first = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._cache.publish(store.load_snapshots(source))
@@ -124,7 +125,12 @@ class Watcher:
             self._store.save_snapshots(snapshots)
         self._report(Round(now, failures, tuple(findings)), len(answers))
         self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
+        self._first.set()
         return not failures
+
+    def wait_for_first_fetch(self, timeout_seconds: float) -> None:
+        """Wait until the first fetch is done, whether it worked or not."""
+        self._first.wait(timeout_seconds)
 
     def published(self, window: str | None = None) -> Published:
         """Return the snapshot to serve.
