@@ -1,0 +1,73 @@
+"""The beta distribution on [0, 1], fitted by its first two moments, over arrays.
+
+Source: pkg/trimaran/lowriskovercommitment/beta.go, whose edge cases are kept.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Float64s = NDArray[np.float64]
+
+_SMALLEST = np.nextafter(0.0, 1.0)
+
+
+class BetaFit(NamedTuple):
+    """A fit for each element. Where ``fitted`` is False no distribution has these moments; alpha and beta are 1."""
+
+    fitted: NDArray[np.bool_]
+    alpha: Float64s
+    beta: Float64s
+
+
+def match_moments(first: ArrayLike, second: ArrayLike) -> BetaFit:
+    """Fit by the mean and the mean of squares.
+
+    Args:
+        first: E[X], any shape.
+        second: E[X^2], the same shape.
+    """
+    m1, m2 = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    variance = m2 - m1 * m1
+    with np.errstate(all="ignore"):
+        refused = (m1 < 0) | (m1 > 1) | (variance < 0) | (variance >= m1 * (1 - m1))
+        concentration = np.maximum((m1 * (1 - m1) / variance) - 1, _SMALLEST)
+        alpha, beta = m1 * concentration, (1 - m1) * concentration
+    return BetaFit(~refused, np.where(refused, 1.0, alpha), np.where(refused, 1.0, beta))
+
+
+def distribution(alpha: ArrayLike, beta: ArrayLike, x: ArrayLike) -> Float64s:
+    """Return P(X <= x); 0 where it is not defined, as upstream."""
+    from scipy.special import betainc  # noqa: PLC0415  a tenth of a second that most importers never need
+
+    a, b, t = np.broadcast_arrays(
+        np.asarray(alpha, np.float64), np.asarray(beta, np.float64), np.asarray(x, np.float64)
+    )
+    defined = (a > 0) & (b > 0) & (t >= 0) & (t <= 1)
+    inner = defined & (t > 0) & (t < 1)
+    p = np.where(defined & (t == 1), 1.0, 0.0)
+    p[inner] = betainc(a[inner], b[inner], t[inner])
+    return np.where((p >= 0) & (p <= 1), p, 0.0)
+
+
+def max_variance(mean: ArrayLike) -> Float64s:
+    """Return the largest variance that a distribution on [0, 1] with this mean can have."""
+    m1 = np.asarray(mean, np.float64)
+    return np.where((m1 > 0) & (m1 < 1), m1 * (1 - m1), 0.0)
+
+
+def probability_at_most(mu: ArrayLike, sigma: ArrayLike, threshold: ArrayLike) -> tuple[Float64s, BetaFit]:
+    """Return P(X <= threshold) of the distribution with this mean and deviation, and its fit.
+
+    A mean of 0, or a deviation of 0 below the threshold, is certain (1); a deviation of 0 above it is impossible (0);
+    moments that no beta distribution has give 0. No distribution is fitted in these cases.
+    """
+    m, s, t = np.broadcast_arrays(*(np.asarray(values, np.float64) for values in (mu, sigma, threshold)))
+    fit = match_moments(m, s * s + m * m)
+    certain = (m == 0) | ((s == 0) & (m <= t))
+    impossible = (s == 0) & (m > t)
+    used = fit.fitted & ~certain & ~impossible
+    probability = np.where(certain, 1.0, 0.0)
+    probability[used] = distribution(fit.alpha[used], fit.beta[used], t[used])
+    return probability, BetaFit(used, fit.alpha, fit.beta)

@@ -1,0 +1,322 @@
+"""Nodes as a struct of arrays, with the sums of the pods on them.
+
+One row a node. Per-resource columns are int64: millicores for ``cpu``, bytes or pieces for the rest. Sums follow pods
+as they come and go; a transaction tries placements and keeps all of them or none.
+
+Threads: any number may read a table while none writes. Writing (``add``, ``remove``, ``assume``, leaving a
+transaction) needs the caller's lock. A transaction's plan is private to its thread.
+"""
+
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring import pod_demand
+from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Node, Pod
+
+Int64s = NDArray[np.int64]
+
+_ALWAYS = (CPU, MEMORY, EPHEMERAL_STORAGE)
+# The sums over a node's pods, by how they are counted (see scoring.pod_demand).
+_SUMS = ("requests", "limits", "in_tree_requests", "in_tree_non_zero")
+_COUNTS = ("pods", "terminating", "nominated")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod on a node. ``placed_at`` is in unix seconds: infinity while only assumed, -infinity when unknown."""
+
+    pod: Pod
+    placed_at: float
+
+
+class NodeTable:
+    """Nodes and what their pods ask for, as arrays.
+
+    Args:
+        nodes: one row each, in this order.
+        pods: pods that run on these nodes. Pending and finished ones, and those on other nodes, are left out; a pending
+            pod that is nominated to a node counts as nominated there.
+
+    Raises:
+        ValueError: two nodes have one name.
+
+    Attributes:
+        names: the rows' node names. A table keeps its rows for life: build another when nodes join or leave.
+        resources: the resources that have columns: cpu, memory, ephemeral-storage and whatever the nodes list.
+    """
+
+    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> None:
+        self.nodes: Sequence[Node] = tuple(nodes)
+        self.names: tuple[str, ...] = tuple(node.name for node in self.nodes)
+        self._row_by_name = {name: row for row, name in enumerate(self.names)}
+        if len(self._row_by_name) < len(self.names):
+            twice = next(name for row, name in enumerate(self.names) if self._row_by_name[name] != row)
+            raise ValueError(f"two nodes are named {twice!r}")
+        listed = {name for node in self.nodes for amounts in (node.capacity, node.allocatable) for name in amounts}
+        self.resources: tuple[str, ...] = (*_ALWAYS, *sorted(listed.difference(_ALWAYS)))
+        self._column = {name: column for column, name in enumerate(self.resources)}
+        self._capacity = self._amounts("capacity")
+        self._allocatable = self._amounts("allocatable")
+        self._sums = {kind: np.zeros((len(self.resources), len(self.names)), np.int64) for kind in _SUMS}
+        self._counts = {kind: np.zeros(len(self.names), np.int64) for kind in _COUNTS}
+        self._pods: list[Mapping[str, PlacedPod]] = [{} for _ in self.names]
+        self._row_by_uid: MutableMapping[str, int | None] = {}
+        self.version = 0
+        self._row_version = np.zeros(len(self.names), np.int64)
+        for pod in pods:
+            if pod.finished:
+                continue
+            if pod.node_name in self._row_by_name:
+                self.add(pod)
+            elif not pod.node_name and pod.nominated_node_name in self._row_by_name:
+                self.nominate(pod.nominated_node_name)
+
+    @classmethod
+    def from_k8s(cls, nodes: Any, pods: Any = ()) -> Self:
+        """Read v1 Nodes and Pods.
+
+        Args:
+            nodes: dicts or kubernetes-client objects: an iterable of them, or a list object with ``items``.
+            pods: the same, of pods.
+
+        Raises:
+            ValueError: a name is missing, or a quantity is unreadable or negative; the message says which.
+        """
+        return cls(map(Node.from_k8s, _items(nodes)), map(Pod.from_k8s, _items(pods)))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def row(self, node_name: str) -> int:
+        """Return the row of a node.
+
+        Raises:
+            KeyError: no such node.
+        """
+        return self._row_by_name[node_name]
+
+    def capacity(self, resource: str) -> Int64s:
+        """Return ``status.capacity`` of every node, shape (nodes,), read-only; zeros for an unknown resource."""
+        return self._view(self._capacity, resource)
+
+    def allocatable(self, resource: str) -> Int64s:
+        """Return ``status.allocatable`` of every node, shape (nodes,), read-only; zeros for an unknown resource."""
+        return self._view(self._allocatable, resource)
+
+    def requests(self, resource: str) -> Int64s:
+        """Return the pods' requests as Trimaran counts them, summed by node, shape (nodes,), read-only."""
+        return self._view(self._sums["requests"], resource)
+
+    def limits(self, resource: str) -> Int64s:
+        """Return the pods' limits, each at least its request, summed by node, shape (nodes,), read-only."""
+        return self._view(self._sums["limits"], resource)
+
+    def in_tree_requests(self, resource: str, *, non_zero: bool = False) -> Int64s:
+        """Return the pods' requests as kube-scheduler counts them, summed by node, shape (nodes,), read-only.
+
+        Args:
+            resource: the resource's name.
+            non_zero: containers without a request count as 100m CPU and 200 MiB.
+        """
+        return self._view(self._sums["in_tree_non_zero" if non_zero else "in_tree_requests"], resource)
+
+    @property
+    def pod_counts(self) -> Int64s:
+        """How many pods each node has, shape (nodes,), read-only."""
+        return _read_only(self._counts["pods"])
+
+    @property
+    def terminating_counts(self) -> Int64s:
+        """How many of each node's pods are terminating, shape (nodes,), read-only."""
+        return _read_only(self._counts["terminating"])
+
+    @property
+    def nominated_counts(self) -> Int64s:
+        """How many pending pods are nominated to each node, shape (nodes,), read-only."""
+        return _read_only(self._counts["nominated"])
+
+    def pods(self, node_name: str) -> tuple[Pod, ...]:
+        """Return the pods on a node, oldest entry first.
+
+        Raises:
+            KeyError: no such node.
+        """
+        return tuple(placed.pod for placed in self._pods[self.row(node_name)].values())
+
+    def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
+        """Yield every pod with its row."""
+        for row, placed_pods in enumerate(self._pods):
+            for placed in placed_pods.values():
+                yield row, placed
+
+    def changed_rows(self, since_version: int) -> Int64s:
+        """Return the rows that changed after ``version`` was ``since_version``, ascending."""
+        return np.flatnonzero(self._row_version > since_version)
+
+    def add(self, pod: Pod, node_name: str | None = None, placed_at: float | None = None) -> None:
+        """Count a pod on a node; a pod that is already counted, here or elsewhere, is moved and renewed.
+
+        Args:
+            pod: the pod.
+            node_name: the node; by default the one that the pod is bound to.
+            placed_at: when it was placed, unix seconds; by default ``pod.scheduled_at``, else long ago.
+
+        Raises:
+            KeyError: no such node.
+        """
+        row = self.row(pod.node_name if node_name is None else node_name)
+        if self._row_by_uid.get(pod.uid) is not None:
+            self.remove(pod)
+        if placed_at is None:
+            placed_at = float("-inf") if pod.scheduled_at is None else pod.scheduled_at
+        self._row_by_uid[pod.uid] = row
+        self._pods[row] = {**self._pods[row], pod.uid: PlacedPod(pod, placed_at)}
+        self._count(row, pod, 1)
+
+    def assume(self, pod: Pod, node_name: str) -> None:
+        """Count a pod on a node as just placed: no measurement can have seen it yet.
+
+        It stays so until :meth:`add` counts the bound pod under the same uid.
+
+        Raises:
+            KeyError: no such node.
+        """
+        self.add(pod, node_name, placed_at=float("inf"))
+
+    def remove(self, pod: Pod) -> None:
+        """Stop counting a pod, told by its uid.
+
+        Raises:
+            KeyError: the pod is not counted.
+        """
+        row = self._row_by_uid.get(pod.uid)
+        if row is None:
+            raise KeyError(f"pod {pod.namespace}/{pod.name} is on no node of this table")
+        remaining = dict(self._pods[row])
+        counted = remaining.pop(pod.uid).pod
+        self._pods[row] = remaining
+        self._forget(pod.uid)
+        self._count(row, counted, -1)
+
+    def nominate(self, node_name: str, count: int = 1) -> None:
+        """Count pods that preemption nominated to a node; a negative count takes nominations back.
+
+        Raises:
+            KeyError: no such node.
+        """
+        row = self.row(node_name)
+        self._counts["nominated"][row] += count
+        self._touch(row)
+
+    @contextmanager
+    def transaction(self) -> Iterator["NodePlan"]:
+        """Try placements: all of them are kept when the block ends, none when it raises.
+
+        Yields:
+            A plan: a table of its own that starts equal to this one. This one does not change before the block ends.
+
+        Raises:
+            RuntimeError: the table was changed by someone else meanwhile; nothing is kept.
+        """
+        plan, version = NodePlan(self), self.version
+        yield plan
+        if self.version != version:
+            raise RuntimeError("the table changed during the transaction; nothing of it was kept")
+        plan._commit(self)
+
+    def take(self, rows: Int64s) -> "NodeTable":
+        """Return a table of some rows, in that order, as they are now.
+
+        Args:
+            rows: row numbers, shape (k,).
+        """
+        taken = object.__new__(NodeTable)
+        taken.nodes = tuple(self.nodes[row] for row in rows)
+        taken.names = tuple(self.names[row] for row in rows)
+        taken._row_by_name = {name: row for row, name in enumerate(taken.names)}
+        taken.resources, taken._column = self.resources, self._column
+        taken._capacity, taken._allocatable = self._capacity[:, rows], self._allocatable[:, rows]
+        taken._sums = {kind: sums[:, rows] for kind, sums in self._sums.items()}
+        taken._counts = {kind: counts[rows] for kind, counts in self._counts.items()}
+        taken._pods = [self._pods[row] for row in rows]
+        taken._row_by_uid = {uid: row for row, placed_pods in enumerate(taken._pods) for uid in placed_pods}
+        taken.version, taken._row_version = self.version, self._row_version[rows]
+        return taken
+
+    def _count(self, row: int, pod: Pod, sign: int) -> None:
+        for name in pod_demand.names(pod):
+            column = self._column.get(name)
+            if column is None:
+                continue
+            self._sums["requests"][column, row] += sign * pod_demand.requests(pod, name)
+            self._sums["limits"][column, row] += sign * pod_demand.limits(pod, name)
+            self._sums["in_tree_requests"][column, row] += sign * pod_demand.in_tree_requests(pod, name)
+        for name in pod_demand.NON_ZERO_REQUESTS:
+            non_zero = pod_demand.in_tree_requests(pod, name, non_zero=True)
+            self._sums["in_tree_non_zero"][self._column[name], row] += sign * non_zero
+        self._counts["pods"][row] += sign
+        self._counts["terminating"][row] += sign * pod.terminating
+        self._touch(row)
+
+    def _touch(self, row: int) -> None:
+        self.version += 1
+        self._row_version[row] = self.version
+
+    def _forget(self, uid: str) -> None:
+        del self._row_by_uid[uid]
+
+    def _amounts(self, field: str) -> Int64s:
+        rows = [[getattr(node, field).get(name, 0) for node in self.nodes] for name in self.resources]
+        return np.array(rows, dtype=np.int64).reshape(len(self.resources), len(self.nodes))
+
+    def _view(self, amounts: Int64s, resource: str) -> Int64s:
+        column = self._column.get(resource)
+        return _read_only(np.zeros(len(self.names), np.int64) if column is None else amounts[column])
+
+
+class NodePlan(NodeTable):
+    """What a transaction changes: a copy of a table's sums that notes what it did to the pods. Made by a table."""
+
+    def __init__(self, base: NodeTable) -> None:
+        self.nodes, self.names, self._row_by_name = base.nodes, base.names, base._row_by_name
+        self.resources, self._column = base.resources, base._column
+        self._capacity, self._allocatable = base._capacity, base._allocatable
+        self._sums = {kind: sums.copy() for kind, sums in base._sums.items()}
+        self._counts = {kind: counts.copy() for kind, counts in base._counts.items()}
+        self._pods = list(base._pods)  # a row's mapping is replaced, never changed, so sharing is safe
+        self._moved: dict[str, int | None] = {}
+        self._row_by_uid = ChainMap(self._moved, base._row_by_uid)
+        self.version, self._row_version = base.version, base._row_version.copy()
+
+    def _forget(self, uid: str) -> None:
+        self._moved[uid] = None
+
+    def _commit(self, base: NodeTable) -> None:
+        # Copies: whoever still holds the plan must not reach into the table.
+        base._sums = {kind: sums.copy() for kind, sums in self._sums.items()}
+        base._counts = {kind: counts.copy() for kind, counts in self._counts.items()}
+        base._pods, base._row_version, base.version = list(self._pods), self._row_version.copy(), self.version
+        for uid, row in self._moved.items():
+            if row is not None:
+                base._row_by_uid[uid] = row
+            elif base._row_by_uid.get(uid) is not None:
+                base._forget(uid)
+
+
+def _items(listed: Any) -> Iterable[Any]:
+    if isinstance(listed, Mapping):
+        return listed.get("items") or ()
+    items: Iterable[Any] = getattr(listed, "items", listed)
+    return items
+
+
+def _read_only(array: Int64s) -> Int64s:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,200 @@
+"""What every score plugin is: a part that depends on the nodes, a part that depends on the pods, and an explanation.
+
+A plugin is frozen arguments. Its numbers come from two functions over arrays:
+
+- ``node_terms``: what can be said of each node before a pod is known. Computed once per snapshot; when pods come and
+  go, only for the rows that changed.
+- ``pod_terms``: the rest, for some pods at once, by broadcasting: shape (pods, nodes).
+
+Scoring one node is scoring an array of one, and an explanation is one row of the same arrays, so there is one code.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import Int64s, NodeTable
+from scoring.objects import Pod
+from watcher.model import WatcherMetrics
+
+MAX_NODE_SCORE = 100
+
+Terms = dict[str, NDArray[Any]]
+"""Name of a term to its values; each broadcasts to (pods, nodes)."""
+
+# So many values fit the processor's second-level cache beside a few temporaries.
+_BLOCK_VALUES = 1 << 15
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a plugin gave a node its score.
+
+    Attributes:
+        plugin: the plugin's name.
+        pod: ``namespace/name``.
+        node: the node's name.
+        score: before normalization and weight.
+        terms: every intermediate value, by name, in the order of computation.
+        line: the same as one readable sentence.
+    """
+
+    plugin: str
+    pod: str
+    node: str
+    score: int
+    terms: Mapping[str, Any]
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.plugin}: {self.pod} on {self.node} scores {self.score}: {self.line}"
+
+
+class ScorePlugin(ABC):
+    """Base of the score plugins. Implementations are frozen dataclasses of their arguments.
+
+    Attributes:
+        name: the plugin's name in a KubeSchedulerConfiguration.
+        normalizes: scores are only comparable after :meth:`normalize`; before it they may be any integer.
+    """
+
+    name: ClassVar[str]
+    normalizes: ClassVar[bool] = False
+
+    @abstractmethod
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return what does not depend on the pending pod: arrays of shape (nodes,), each row from that row alone."""
+
+    @abstractmethod
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:
+        """Return the terms of pods on nodes, among them ``score`` (int64, broadcasts to (pods, nodes)).
+
+        Args:
+            pods: the pending pods.
+            node: what :meth:`node_terms` returned; not changed.
+            nodes: the table that the node terms are of.
+        """
+
+    @abstractmethod
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Return one sentence that says how these terms of one pod and node made the score."""
+
+    def normalize(self, scores: Int64s) -> Int64s:
+        """Return scores made comparable with other plugins', shape (nodes,); most plugins need no change."""
+        return scores
+
+    def skips(self, pod: Pod) -> bool:  # noqa: ARG002  the default looks at nothing
+        """Say whether kube-scheduler would leave this plugin out for the pod (PreScore status Skip)."""
+        return False
+
+    def prepare(self, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics") -> "PreparedPlugin":
+        """Compute the node terms once, for many pods. See :class:`PreparedPlugin`."""
+        return PreparedPlugin(self, nodes, metrics)
+
+    def score(self, pod: Pod, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics") -> Int64s:
+        """Return the pod's score on every node, shape (nodes,). For many pods, :meth:`prepare` first."""
+        return self.prepare(nodes, metrics).score(pod)
+
+    def explain(
+        self, pod: Pod, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics", node_name: str
+    ) -> Explanation:
+        """Return every term of the pod's score on one node.
+
+        Raises:
+            KeyError: no such node.
+        """
+        return self.prepare(nodes, metrics).explain(pod, node_name)
+
+
+class PreparedPlugin:
+    """A plugin with its node terms for one table and one snapshot.
+
+    It follows its table: before each answer the rows that changed since the last one are computed anew, in arrays of
+    its own. So one thread at a time may use it; tables and metrics stay shared.
+
+    Args:
+        plugin: the plugin.
+        nodes: the table to follow, often a transaction's plan.
+        metrics: a snapshot, or better one already aligned to the table.
+
+    Raises:
+        ValueError: the metrics are aligned to a table with other nodes.
+    """
+
+    def __init__(self, plugin: ScorePlugin, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics) -> None:
+        self.plugin = plugin
+        self.nodes = nodes
+        self.metrics = aligned(metrics, nodes)
+        self._version = nodes.version
+        self._node = _own(plugin.node_terms(nodes, self.metrics))
+
+    def score(self, pod: Pod) -> Int64s:
+        """Return the pod's score on every node, before normalization, shape (nodes,)."""
+        scores: Int64s = self.score_many([pod])[0]
+        return scores
+
+    def score_many(self, pods: Sequence[Pod]) -> Int64s:
+        """Return scores of many pods, each as if it came alone, shape (pods, nodes)."""
+        self._follow()
+        scores = np.empty((len(pods), len(self.nodes)), np.int64)
+        step = max(1, _BLOCK_VALUES // max(1, len(self.nodes)))
+        for start in range(0, len(pods), step):
+            block = pods[start : start + step]
+            scores[start : start + step] = self.plugin.pod_terms(block, self._node, self.nodes)["score"]
+        return scores
+
+    def explain(self, pod: Pod, node_name: str) -> Explanation:
+        """Return every term of the pod's score on one node.
+
+        Raises:
+            KeyError: no such node.
+        """
+        row = self.nodes.row(node_name)
+        self._follow()
+        terms = {**self._node, **self.plugin.pod_terms([pod], self._node, self.nodes)}
+        values = {name: _at(term, row) for name, term in terms.items()}
+        score = int(values.pop("score"))
+        line = self.plugin.line({**values, "score": score})
+        return Explanation(self.plugin.name, f"{pod.namespace}/{pod.name}", node_name, score, values, line)
+
+    def _follow(self) -> None:
+        if self.nodes.version == self._version:
+            return
+        rows = self.nodes.changed_rows(self._version)
+        self._version = self.nodes.version
+        fresh = self.plugin.node_terms(self.nodes.take(rows), self.metrics.take(rows))
+        for name, term in fresh.items():
+            self._node[name][rows] = term
+
+
+def aligned(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> MetricsTable:
+    """Return the metrics aligned to the table.
+
+    Raises:
+        ValueError: they are aligned to a table with other nodes.
+    """
+    if isinstance(metrics, WatcherMetrics):
+        return MetricsTable.align(metrics, nodes)
+    if metrics.names is not nodes.names and metrics.names != nodes.names:
+        raise ValueError("these metrics are aligned to other nodes: align the snapshot to this table")
+    return metrics
+
+
+def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object) -> Int64s:
+    """Return ``amount(pod, *arguments)`` of each pod as a column, shape (pods, 1)."""
+    return np.array([[amount(pod, *arguments)] for pod in pods], dtype=np.int64).reshape(len(pods), 1)
+
+
+def _own(terms: Terms) -> Terms:
+    """Copy what is a view of the table or of the metrics, so that following the table changes nobody's arrays."""
+    return {name: np.array(term) for name, term in terms.items()}
+
+
+def _at(term: NDArray[Any], row: int) -> Any:
+    column = row if term.shape and term.shape[-1] > 1 else 0
+    return np.atleast_2d(term)[0, column].item()

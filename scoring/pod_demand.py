@@ -1,0 +1,90 @@
+"""What a pod asks for, counted in each of the ways Kubernetes schedulers count it.
+
+Amounts are integers: millicores for ``cpu``, bytes or pieces for the rest.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from scoring.objects import CPU, MEMORY, Container, Pod, ResourceList
+
+# kube-scheduler spreads containers without requests as if they asked for this.
+NON_ZERO_REQUESTS: Mapping[str, int] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
+
+
+def requests(pod: Pod, resource: str) -> int:
+    """Return the pod's request as Trimaran counts it.
+
+    Containers are summed, each rounded up by itself; the sum is raised to each init container's; overhead is added.
+    An annotation counts when that comes to zero.
+    """
+    return _trimaran_sum(pod, resource, [c.requests for c in pod.containers], [c.requests for c in pod.init_containers])
+
+
+def limits(pod: Pod, resource: str) -> int:
+    """Return the pod's limit as LowRiskOverCommitment counts it: like :func:`requests`, and at least the request."""
+    total = _trimaran_sum(pod, resource, [c.limits for c in pod.containers], [c.limits for c in pod.init_containers])
+    return max(total, requests(pod, resource))
+
+
+def peaks_cpu(pod: Pod) -> int:
+    """Return the CPU request in millicores as Peaks counts it.
+
+    Source: ``GetResourceRequestQuantity`` of k8s.io/kubernetes/pkg/api/v1/resource: exact quantities are summed and
+    raised to each init container's, overhead is added only to a sum that is not zero, and the result is rounded up.
+    """
+    total = sum(container.requests.nano(CPU) for container in pod.containers)
+    total = max([total, *(container.requests.nano(CPU) for container in pod.init_containers)])
+    if total:
+        total += pod.overhead.nano(CPU)
+    return _round_up(total, CPU)
+
+
+def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
+    """Return the pod's request as kube-scheduler counts it.
+
+    Source: ``PodRequests`` of k8s.io/component-helpers/resource. Sidecars (restartable init containers) run beside the
+    containers; an ordinary init container runs beside the sidecars started before it. Exact amounts are summed, the
+    result is rounded up.
+
+    Args:
+        pod: the pod.
+        resource: the resource's name.
+        non_zero: count a container without a request as :data:`NON_ZERO_REQUESTS`.
+    """
+    default = NON_ZERO_REQUESTS.get(resource, 0) if non_zero else 0
+
+    def nano(container: Container) -> int:
+        if resource not in container.requests and default:
+            return ResourceList({resource: default}).nano(resource)
+        return container.requests.nano(resource)
+
+    total = sum(map(nano, pod.containers))
+    sidecars = peak = 0
+    for container in pod.init_containers:
+        if container.restartable:
+            sidecars += nano(container)
+            peak = max(peak, sidecars)
+        else:
+            peak = max(peak, sidecars + nano(container))
+    total = max(total + sidecars, peak) + pod.overhead.nano(resource)
+    return _round_up(total, resource) or pod.annotated.get(resource, 0)
+
+
+def names(pod: Pod) -> set[str]:
+    """Return every resource that the pod names."""
+    found = {*pod.overhead, *pod.annotated}
+    for container in (*pod.containers, *pod.init_containers):
+        found.update(container.requests, container.limits)
+    return found
+
+
+def _trimaran_sum(
+    pod: Pod, resource: str, containers: Iterable[ResourceList], init_containers: Iterable[ResourceList]
+) -> int:
+    total = sum(amounts.get(resource, 0) for amounts in containers)
+    total = max([total, *(amounts.get(resource, 0) for amounts in init_containers)])
+    return total + pod.overhead.get(resource, 0) or pod.annotated.get(resource, 0)
+
+
+def _round_up(nano: int, resource: str) -> int:
+    return -(-nano // (10**6 if resource == CPU else 10**9))

@@ -1,0 +1,82 @@
+"""Plugins from their arguments: defaults, refusals by name, a note for every key."""
+
+import pytest
+
+from scoring import plugin_from_config
+
+
+@pytest.mark.parametrize(
+    ("plugin", "arguments", "message"),
+    [
+        (
+            "TargetLoadPacking",
+            {"targetUtilization": 101},
+            "TargetLoadPackingArgs.targetUtilization: must be at most 100",
+        ),
+        ("TargetLoadPacking", {"targetUtilization": 40.5}, "TargetLoadPackingArgs.targetUtilization: must be a whole"),
+        (
+            "TargetLoadPacking",
+            {"targetUtilization": float("nan")},
+            "TargetLoadPackingArgs.targetUtilization: must be a",
+        ),
+        ("TargetLoadPacking", {"defaultRequestsMultiplier": "NaN"}, "Args.defaultRequestsMultiplier: must be finite"),
+        (
+            "TargetLoadPacking",
+            {"defaultRequestsMultiplier": "-1"},
+            "Args.defaultRequestsMultiplier: must not be negative",
+        ),
+        (
+            "TargetLoadPacking",
+            {"defaultRequestsMultiplier": "x"},
+            "Args.defaultRequestsMultiplier: must be a number in",
+        ),
+        ("TargetLoadPacking", {"defaultRequests": {"cpu": "-1"}}, "Args.defaultRequests.cpu: must not be negative"),
+        ("TargetLoadPacking", {"defaultRequests": 5}, "TargetLoadPackingArgs.defaultRequests: must be a mapping"),
+        ("TargetLoadPacking", {"predictFrom": "hope"}, "TargetLoadPackingArgs.predictFrom: must be one of 'limits'"),
+        ("LoadVariationRiskBalancing", {"safeVarianceMargin": float("nan")}, "Args.safeVarianceMargin: must be finite"),
+        ("LoadVariationRiskBalancing", {"safeVarianceSensitivity": True}, "safeVarianceSensitivity: must be a number"),
+        ("LoadVariationRiskBalancing", {"resources": ["tape"]}, "Args.resources: 'tape' has no measured load"),
+        ("LowRiskOverCommitment", {"riskLimitWeights": {"cpu": float("nan")}}, "riskLimitWeights.cpu: must be finite"),
+        ("LowRiskOverCommitment", {"riskLimitWeights": [1]}, "Args.riskLimitWeights: must be a mapping"),
+        ("LowRiskOverCommitment", [], "LowRiskOverCommitmentArgs: must be a mapping"),
+    ],
+)
+def test_meaningless_values_are_refused(plugin, arguments, message):
+    """The error starts with the argument's name and says what it must be."""
+    with pytest.raises(ValueError, match=message):
+        plugin_from_config(plugin, arguments)
+
+
+def test_every_key_has_a_note():
+    """Keys are honored, changed or ignored, and the last two say why."""
+    notes = []
+    plugin = plugin_from_config(
+        "LowRiskOverCommitment",
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "watcherAddress": "http://w:2020",
+            "smoothingWindowSize": 0,
+            "riskLimitWeights": {"cpu": 0.25, "memory": 7},
+            "colour": "red",
+        },
+        notes,
+    )
+    assert plugin.smoothing_window_size == 5
+    assert plugin.risk_limit_weights == {"cpu": 0.25, "memory": 0.5}
+    assert {note.path.removeprefix("LowRiskOverCommitmentArgs."): note.status for note in notes} == {
+        "apiVersion": "honored",
+        "watcherAddress": "ignored",
+        "smoothingWindowSize": "changed",
+        "riskLimitWeights": "honored",
+        "riskLimitWeights.cpu": "honored",
+        "riskLimitWeights.memory": "changed",
+        "colour": "ignored",
+    }
+    assert all(note.detail for note in notes if note.status != "honored")
+    assert "ignored  LowRiskOverCommitmentArgs.colour: unknown key" in map(str, notes)
+
+
+def test_unknown_plugins_are_told():
+    """A name that no plugin has is a KeyError, not a silent default."""
+    with pytest.raises(KeyError, match="NoSuchPlugin"):
+        plugin_from_config("NoSuchPlugin")
