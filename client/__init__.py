@@ -12,6 +12,7 @@ from client.connecting import WatcherClient, connect
 from client.errors import (
     AccessDenied,
     BadAnswer,
+    BadSettings,
     ClientError,
     NoMetrics,
     StaleMetrics,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AccessDenied",
     "BadAnswer",
+    "BadSettings",
     "ClientError",
     "Collector",
     "LibraryClient",

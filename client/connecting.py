@@ -48,10 +48,12 @@ def connect(address: str | None = None, *, settings: "Settings | None" = None, *
 
     Args:
         address: such as ``http://trimaran:2020``; also ``.../compat``, and the Go load-watcher's own address.
-        settings: for the embedded watcher; its defaults watch this machine outside a cluster.
+        settings: for the embedded watcher; read from environment and file, as the service does it, when None.
         options: further arguments of :class:`~client.ServiceClient` or :class:`~client.LibraryClient`.
 
     Raises:
+        BadSettings: the embedded watcher's settings cannot be used.
+        ValueError: the address is no HTTP address.
         TypeError: settings were given together with an address: the service has settings of its own.
     """
     if address:

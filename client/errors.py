@@ -7,7 +7,8 @@ ClientError
 ├── NoMetrics             it has no metrics
 │   └── StaleMetrics      it, or this client, has only metrics that are too old
 ├── UnknownNode           it has metrics, but none for this node
-└── UnknownWindow         it does not keep this window
+├── UnknownWindow         it does not keep this window
+└── BadSettings           the settings of an embedded watcher cannot be used
 """
 
 from watcher.wire import ErrorCode
@@ -43,6 +44,10 @@ class UnknownNode(ClientError):
 
 class UnknownWindow(ClientError):
     """The watcher does not keep this window."""
+
+
+class BadSettings(ClientError):
+    """The settings of an embedded watcher cannot be used; the message has a line for each problem."""
 
 
 #: The wire's error codes, in our words.

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Self
 from client import errors
 from watcher import wire
 from watcher.assembly import open_watcher
-from watcher.errors import NotServed
+from watcher.errors import NotServed, SettingsError
 from watcher.model import WatcherMetrics
 from watcher.settings import Settings
+from watcher.settings_sources import load
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:
@@ -34,17 +35,19 @@ class LibraryClient:
         """Start watching in the background.
 
         Args:
-            settings: the watcher's; ``watcher.settings_sources.load()`` reads them from environment and file as the
-                service does.
+            settings: the watcher's; read from environment and file, as the service does it, when None.
             store_path: a database file that survives a restart; without one everything stays in memory.
             provider: used instead of the one that the settings name.
 
         Raises:
-            watcher.errors.SettingsError: the settings name no usable provider.
+            BadSettings: they cannot be used, or name no usable provider.
         """
-        settings = settings or Settings()
+        try:
+            settings = settings or load().settings
+            self._watcher = open_watcher(settings, Path(store_path) if store_path else None, provider=provider)
+        except SettingsError as error:
+            raise errors.BadSettings(str(error)) from error
         self._patience = settings.watch.fetch_timeout_seconds
-        self._watcher = open_watcher(settings, Path(store_path) if store_path else None, provider=provider)
         self._seen: dict[str | None, tuple[Published, WatcherMetrics]] = {}
         self._lock = threading.Lock()
         self._watcher.start()

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 import orjson
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
 from client.errors import (
@@ -147,10 +148,15 @@ class ServiceClient:
             )
         except requests.exceptions.SSLError as error:
             raise WatcherUnavailable(f"{where}: TLS failed: {error}; is ca_file right?") from error
-        except (requests.Timeout, requests.exceptions.RetryError) as error:
-            raise WatcherUnavailable(f"{where} does not answer within {self._timeout:g} s") from error
         except (requests.RequestException, OSError) as error:
-            raise WatcherUnavailable(f"{where} cannot be reached: {error}") from error
+            # After its retries, urllib3's reason stands inside of an error of an error.
+            reason = getattr(error.args[0], "reason", error) if error.args else error
+            if isinstance(reason, requests.Timeout | ConnectTimeoutError | ReadTimeoutError) and not isinstance(
+                reason,
+                NewConnectionError,  # a kind of time-out to urllib3, but it says more
+            ):
+                raise WatcherUnavailable(f"{where} does not answer within {self._timeout:g} s") from error
+            raise WatcherUnavailable(f"{where} cannot be reached: {reason}") from error
         if response.status_code in {401, 403}:
             raise AccessDenied(f"{where} refuses the credentials: {response.status_code} {response.reason}")
         return response

@@ -7,12 +7,12 @@ import click
 
 import trimaran
 
-#: Command to where it is.
+#: Command to where it is, and what the list of commands says of it.
 COMMANDS = {
-    "watch": "watcher.commands:watch",
-    "config": "watcher.commands:config",
-    "top": "client.commands:top",
-    "score": "client.commands:score",
+    "watch": ("watcher.commands:watch", "Watch every node's load and serve it."),
+    "top": ("client.commands:top", "Show what every node uses."),
+    "score": ("client.commands:score", "Rank nodes for a pod, and say why."),
+    "config": ("watcher.commands:config", "Show the effective settings and where each came from."),
 }
 
 
@@ -29,9 +29,15 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
 
 
 @click.command(cls=LazyGroup)

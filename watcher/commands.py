@@ -57,7 +57,7 @@ def load_or_exit(file: Path | None, assignments: tuple[str, ...], flags: dict[st
 @click.option("--store", help="The SQLite file that survives a crash.")
 @click.option("--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]")
 @setting_options
-def watch(  # noqa: PLR0917  click passes by name
+def watch(
     host: str | None,
     port: str | None,
     provider: str | None,
