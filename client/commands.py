@@ -67,9 +67,8 @@ def top(
     ]
     _print_table([header, *rows])
     grades = ", ".join(sorted({str(node.metadata.get("grade", "")) for node in newest.data.values()} - {""}))
-    click.echo(
-        f"\n{len(names)} {'node' if len(names) == 1 else 'nodes'} from {newest.source}{f', grade: {grades}' if grades else ''}"
-    )
+    count = "1 node" if len(names) == 1 else f"{len(names)} nodes"
+    click.echo(f"\n{count} from {newest.source}{f', grade: {grades}' if grades else ''}")
 
 
 @click.command()
