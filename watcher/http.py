@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -18,6 +17,7 @@ from urllib3.exceptions import HTTPError as TransportError
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.settings import ProviderSettings
+from watcher.settings_sources import without_credentials
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_BODY_BYTES = 256 * 1024 * 1024
@@ -36,7 +36,11 @@ class ProviderSession(requests.Session):
         super().__init__()
         self.verify = _verification(settings)
         self.auth = _Authentication(authenticate)
+        if settings.client_certificate is not None:
+            certificate, key = str(settings.client_certificate), settings.client_key
+            self.cert = certificate if key is None else (certificate, str(key))
         self.headers["Accept-Encoding"] = "gzip"
+        self.headers.update({name: value.get_secret_value() for name, value in settings.headers.items()})
         self._adapter = _AbortableAdapter(pool_maxsize=32)
         self.use_for("http://")
         self.use_for("https://")
@@ -68,23 +72,32 @@ class ProviderSession(requests.Session):
         self._adapter.abort()
 
 
+def read_token(settings: ProviderSettings) -> str:
+    """Return the token to use now: the file's, the settings', or the pod's own on OpenShift; empty when there is none.
+
+    Raises:
+        ProviderRefused: the token's file cannot be read.
+    """
+    file = settings.token_file
+    if file is None and settings.token is None and settings.openshift_auth:
+        file = SERVICE_ACCOUNT / "token"
+    if file is None:
+        return settings.token.get_secret_value() if settings.token else ""
+    try:
+        return file.read_text(encoding="utf-8").strip()  # every time: tokens are rotated
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProviderRefused(f"the token file {file} cannot be read: {error} (provider.token_file)") from error
+
+
 def bearer(settings: ProviderSettings) -> Callable[[requests.PreparedRequest], None]:
-    """Return what sets the Authorization header: the token of the settings, or the pod's own on OpenShift."""
+    """Return what sets the Authorization header of a request, if there is a token."""
 
     def authenticate(request: requests.PreparedRequest) -> None:
-        token = settings.token.get_secret_value() if settings.token else ""
-        if settings.openshift_auth and not token:
-            token = (SERVICE_ACCOUNT / "token").read_text(encoding="ascii").strip()  # rotated: read it every time
+        token = read_token(settings)
         if token:
             request.headers["Authorization"] = f"Bearer {token}"
 
     return authenticate
-
-
-def without_credentials(address: str) -> str:
-    """Return an address that may be shown: user and password, if any, are left out."""
-    parts = urlsplit(address)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def provider_error(provider: str, address: str, error: Exception) -> ProviderError:

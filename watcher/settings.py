@@ -1,10 +1,12 @@
 """Every setting: name, unit, default, effect. ``settings_sources`` reads them from flags, environment and file."""
 
+import json
 import os
 import socket
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -41,6 +43,10 @@ def _comma_separated(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
 def _duration(value: str) -> str:
     duration.seconds(value)
     return value
@@ -49,6 +55,9 @@ def _duration(value: str) -> str:
 def _http_address(value: str) -> str:
     if not value.startswith(("http://", "https://")):
         raise ValueError("must start with http:// or https://")
+    parts = urlsplit(value)
+    if not parts.hostname or parts.port == 0:  # a port that is no number raises by itself
+        raise ValueError("has no host")
     return value.rstrip("/")
 
 
@@ -74,8 +83,14 @@ class ProviderSettings(_Section):
         None, description="its address; each provider has a default of its own"
     )
     token: SecretStr | None = Field(None, description="bearer token or API key")
+    token_file: Path | None = Field(None, description="a file with the token, read anew for every request")
     app_key: SecretStr | None = Field(None, description="Datadog's application key")
+    headers: Annotated[dict[str, SecretStr], BeforeValidator(_json)] = Field(
+        {}, description="sent with every request, such as X-Scope-OrgID; a JSON object in the environment"
+    )
     ca_file: Path | None = Field(None, description="certificate authorities to trust instead of the system's")
+    client_certificate: Path | None = Field(None, description="a PEM file that proves who we are")
+    client_key: Path | None = Field(None, description="its key, where that is not in the same file")
     insecure_skip_verify: bool = Field(False, description="do not verify the provider's certificate")
     openshift_auth: bool = Field(False, description="use the pod's service account: its token and its CA")
     kube_config: Path | None = Field(None, description="a kubeconfig, to reach the Kubernetes API from outside")
@@ -146,6 +161,14 @@ class PrometheusSettings(_Section):
     node_label: str = Field(
         "instance", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="the label that holds the node's name"
     )
+
+
+class InfluxDbSettings(_Section):
+    """The provider InfluxDB."""
+
+
+class MetricsServerSettings(_Section):
+    """The provider KubernetesMetricsServer."""
 
 
 class SignalFxSettings(_Section):

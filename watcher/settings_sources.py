@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -19,7 +20,7 @@ from watcher.settings import Settings
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
-_SECRETS = {"provider.token", "provider.app_key"}
+_SECRETS = {"provider.token", "provider.app_key", "provider.headers"}
 
 #: load-watcher's environment names, and the settings they stand for.
 UPSTREAM_VARIABLES = {
@@ -91,8 +92,18 @@ def display(value: Any) -> str:
     if isinstance(value, SecretStr):
         return "********"
     if isinstance(value, list):
-        return ",".join(map(str, value))
-    return "" if value is None else str(value)
+        return ",".join(map(display, value))
+    if isinstance(value, dict):
+        return ",".join(f"{key}={display(item)}" for key, item in value.items())
+    return "" if value is None else without_credentials(str(value))
+
+
+def without_credentials(address: str) -> str:
+    """Return an address that may be shown: user and password, if any, are left out."""
+    if "://" not in address:
+        return address
+    parts = urlsplit(address)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _values_by_rising_precedence(
@@ -136,5 +147,5 @@ def _describe(error: Mapping[str, Any], merged: Mapping[str, Mapping[str, Any]],
     message = str(error["msg"]).removeprefix("Value error, ")
     if not key:  # about how settings of a section go together; the message names them
         return f"{section}: {message}"
-    value = "" if name in _SECRETS else f" = {str(error['input'])[:80]!r}"
+    value = "" if name in _SECRETS else f" = {without_credentials(str(error['input']))[:80]!r}"
     return f"{name}{origin}{value}: {message}"
