@@ -31,6 +31,10 @@ class Operator(StrEnum):
     MAX = "MAX"
 
 
+#: The operators that are quantiles of a window, 0 to 1.
+QUANTILES = {Operator.P90: 0.9, Operator.P95: 0.95, Operator.P99: 0.99, Operator.MAX: 1.0}
+
+
 class Grade(StrEnum):
     """How values were obtained when they are not what was asked for; a node's metadata carries it."""
 

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from watcher import duration
 from watcher.errors import ProviderError, ProviderUnavailable
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline
-from watcher.model import Metric, NodeMetrics, Operator, Window
+from watcher.model import QUANTILES, Metric, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched, Sample, SampleProvider
 from watcher.settings import WatchSettings
 from watcher.store import SampleRound, Store
@@ -47,6 +47,7 @@ class Sampled:
     ) -> None:
         self._provider = provider
         self._interval = settings.sample_interval_seconds
+        self._operators = settings.operators
         self._timeout = settings.fetch_timeout_seconds
         self._span = max(map(duration.seconds, settings.windows))
         self._store = store
@@ -60,7 +61,7 @@ class Sampled:
         self._thread: threading.Thread | None = None
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return AVG and STD of the samples in the window, of every node that has at least two."""
+        """Return the window's statistics of every node that has at least two samples in it."""
         with self._changed:
             if self._thread is None and not self._stop.is_set():
                 kept = self._store.load_samples(self._source, since=self._clock() - self._span)
@@ -79,7 +80,7 @@ class Sampled:
             raise failure
         if not rounds:
             raise ProviderUnavailable(f"{self._source}: no sample was taken in the last {window.duration}")
-        return Fetched(*_aggregate(rounds, window, self._interval))
+        return Fetched(*_aggregate(rounds, window, self._interval, self._operators))
 
     def check(self) -> Iterator[Check]:
         """Yield the provider's own steps."""
@@ -135,7 +136,7 @@ class Sampled:
 
 
 def _aggregate(
-    rounds: list[SampleRound], window: Window, interval_seconds: float
+    rounds: list[SampleRound], window: Window, interval_seconds: float, operators: Sequence[Operator]
 ) -> tuple[dict[str, NodeMetrics], tuple[Finding, ...]]:
     nodes = sorted({node for taken in rounds for node in taken.timestamps})
     row_of = {node: row for row, node in enumerate(nodes)}
@@ -146,10 +147,10 @@ def _aggregate(
         for column, taken in enumerate(rounds):
             for node, value in taken.values.get((name, type_), {}).items():
                 values[row_of[node], column] = value
-        counts, means, deviations = _moments(values)
+        counts, statistics = _statistics(values, operators)
         for row in np.flatnonzero(counts >= _MIN_SAMPLES):
-            for operator, value in ((Operator.AVG, means[row]), (Operator.STD, deviations[row])):
-                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(value)))
+            for operator, column in statistics.items():
+                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(column[row])))
     coverage = _coverage(rounds, row_of, window, interval_seconds)
     found = {
         node: NodeMetrics(
@@ -172,14 +173,29 @@ def _aggregate(
     return found, findings
 
 
-def _moments(values: Floats) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
-    """Return count, mean and population deviation of each row, NaN left out, in two passes for precision."""
+def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDArray[np.int64], dict[Operator, Floats]]:
+    """Return how many values each row has, and every operator over them; NaN are no values.
+
+    The mean and the population deviation are computed in two passes, for precision; percentiles are interpolated
+    between neighbors, as Prometheus' ``quantile_over_time`` does.
+    """
     present = ~np.isnan(values)
     counts = present.sum(axis=1)
     some = np.maximum(counts, 1)
     means = np.where(present, values, 0.0).sum(axis=1) / some
     squares = np.where(present, values - means[:, None], 0.0) ** 2
-    return counts, means, np.sqrt(squares.sum(axis=1) / some)
+    found = {Operator.AVG: means, Operator.STD: np.sqrt(squares.sum(axis=1) / some)}
+    wanted = {operator: QUANTILES[operator] for operator in operators if operator in QUANTILES}
+    if wanted:
+        ordered = np.sort(values, axis=1)  # NaN come last
+        rows = np.arange(len(values))
+        for operator, quantile in wanted.items():
+            place = quantile * (some - 1)
+            below = np.floor(place).astype(np.int64)
+            above = np.minimum(below + 1, some - 1)
+            low, high = ordered[rows, below], ordered[rows, above]
+            found[operator] = low + (high - low) * (place - below)
+    return counts, {operator: found[operator] for operator in operators}
 
 
 def _coverage(

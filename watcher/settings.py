@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from watcher import duration
+from watcher.model import Operator
 from watcher.wire import Dialect
 
 
@@ -103,6 +104,9 @@ class WatchSettings(_Section):
         ["15m", "10m", "5m"], min_length=1, description="the windows to keep, comma-separated"
     )
     default_window: str = Field("", description="the window served when none is asked for; empty: the longest")
+    operators: Annotated[list[Operator], BeforeValidator(_comma_separated)] = Field(
+        [Operator.AVG, Operator.STD], description="what to compute of a window: AVG, STD, and P90, P95, P99, MAX"
+    )
     interval_seconds: float = Field(60, gt=0, le=3600, description="time from one fetch to the next")
     fetch_timeout_seconds: float = Field(30, gt=0, le=600, description="a fetch is given up after this time")
     sample_interval_seconds: float = Field(
@@ -114,6 +118,8 @@ class WatchSettings(_Section):
     def _default_is_one_of_the_windows(self) -> Self:
         if self.default_window and self.default_window not in self.windows:
             raise ValueError(f"default_window {self.default_window!r} is not one of windows: {', '.join(self.windows)}")
+        if Operator.AVG not in self.operators or Operator.LATEST in self.operators:
+            raise ValueError("operators must hold AVG, which every score needs, and not Latest, which is no window's")
         return self
 
     def fallback_order(self) -> list[str]:

@@ -16,13 +16,22 @@ from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
 from watcher.http import ProviderSession, bearer, provider_error
-from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
+from watcher.model import QUANTILES, Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.node_names import node_name
 from watcher.providers.base import Check, Fetched
 from watcher.settings import Settings
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
-_FUNCTIONS = {Operator.AVG: "avg_over_time", Operator.STD: "stddev_over_time"}
+_FUNCTIONS = {
+    Operator.AVG: "avg_over_time({})",
+    Operator.STD: "stddev_over_time({})",
+    Operator.MAX: "max_over_time({})",
+    **{
+        each: f"quantile_over_time({quantile}, {{}})"
+        for each, quantile in QUANTILES.items()
+        if each is not Operator.MAX
+    },
+}
 _RAW_STEP = "30s"  # how often kube-prometheus evaluates the rules that the raw expressions stand in for
 
 
@@ -43,7 +52,7 @@ class Query:
     def over(self, window: str, operator: Operator, raw_label: str = "") -> str:
         """Return the expression for a window, of the rule, or of its definition when a label is given."""
         inner = f"({self.raw.format(label=raw_label)})[{window}:{_RAW_STEP}]" if raw_label else f"{self.name}[{window}]"
-        return f"{_FUNCTIONS[operator]}({inner})"
+        return _FUNCTIONS[operator].format(inner)
 
 
 QUERIES = (
@@ -67,6 +76,7 @@ class PrometheusProvider:
 
     def __init__(self, settings: Settings) -> None:
         self._address = settings.provider.address or DEFAULT_ADDRESS
+        self._operators = settings.watch.operators
         self._label = settings.prometheus.node_label
         self._session = ProviderSession(settings.provider, bearer(settings.provider))
         self._connect = PrometheusConnect(self._address, session=self._session, retry=Retry(total=0))
@@ -83,7 +93,7 @@ class PrometheusProvider:
             {
                 (query, operator): partial(self._ask, query, operator, window, deadline)
                 for query in QUERIES
-                for operator in _FUNCTIONS
+                for operator in self._operators
             },
             deadline,
             give_up=self._session.abort,
