@@ -12,6 +12,7 @@ class Kind(StrEnum):
     PARTIAL_ANSWER = "partial_answer"
     NO_NODES = "no_nodes"
     BAD_NODE_NAME = "bad_node_name"
+    UNMATCHED_NODE = "unmatched_node"
     DUPLICATE = "duplicate"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"

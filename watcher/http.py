@@ -32,8 +32,21 @@ class ProviderSession(requests.Session):
     the settings.
     """
 
-    def __init__(self, settings: ProviderSettings, authenticate: Callable[[requests.PreparedRequest], None]) -> None:
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        authenticate: Callable[[requests.PreparedRequest], None],
+        inspect: Callable[[requests.Response], None] | None = None,
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        Args:
+            settings: credentials, certificates and headers.
+            authenticate: sets the credentials of each request.
+            inspect: sees each whole answer, in the thread that asked for it.
+        """
         super().__init__()
+        self._inspect = inspect
         self.verify = _verification(settings)
         self.auth = _Authentication(authenticate)
         if settings.client_certificate is not None:
@@ -65,6 +78,8 @@ class ProviderSession(requests.Session):
             response.close()
         response.raw = io.BytesIO(body)
         response.raise_for_status()
+        if self._inspect is not None:
+            self._inspect(response)
         return response
 
     def abort(self) -> None:

@@ -181,7 +181,7 @@ def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDAr
     """
     present = ~np.isnan(values)
     counts = present.sum(axis=1)
-    some = np.maximum(counts, 1)
+    some: npt.NDArray[np.int64] = np.maximum(counts, 1)
     means = np.where(present, values, 0.0).sum(axis=1) / some
     squares = np.where(present, values - means[:, None], 0.0) ** 2
     found = {Operator.AVG: means, Operator.STD: np.sqrt(squares.sum(axis=1) / some)}
@@ -191,10 +191,9 @@ def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDAr
         rows = np.arange(len(values))
         for operator, quantile in wanted.items():
             place = quantile * (some - 1)
-            below = np.floor(place).astype(np.int64)
-            above = np.minimum(below + 1, some - 1)
-            low, high = ordered[rows, below], ordered[rows, above]
-            found[operator] = low + (high - low) * (place - below)
+            lower: npt.NDArray[np.int64] = np.floor(place).astype(np.int64)
+            low, high = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, some - 1)]
+            found[operator] = low + (high - low) * (place - lower)
     return counts, {operator: found[operator] for operator in operators}
 
 

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from watcher import duration
-from watcher.model import Operator
+from watcher.model import MetricType, Operator
 from watcher.wire import Dialect
 
 
@@ -161,12 +161,34 @@ class HostSettings(_Section):
     )
 
 
+class PrometheusQuery(_Section):
+    """A query of the user's own, instead of the built-in ones of the same type."""
+
+    name: str = Field(min_length=1, description="the name it is published under")
+    type: MetricType = Field(description="the resource")
+    query: str = Field(min_length=1, description="an instant expression; $matchers and $labels are filled in")
+    scale: float = Field(100.0, gt=0, description="what makes a percent of capacity of it: 100 for ratios")
+    smoothing: str = Field("", description="the span it averages over by itself, such as 5m")
+
+
 class PrometheusSettings(_Section):
     """The provider Prometheus."""
 
     node_label: str = Field(
-        "instance", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="the label that holds the node's name"
+        "",
+        pattern="^([a-zA-Z_][a-zA-Z0-9_]*)?$",
+        description="the label that holds the node's name; empty: node, Hostname or instance, whichever leads to one",
     )
+    matchers: str = Field(
+        "", description='label matchers for every query, such as cluster="prod" in a Thanos that many clusters share'
+    )
+    query_set: Literal["auto", "kube-prometheus", "node-exporter", "openshift"] = Field(
+        "auto", description="which built-in queries to try; auto tries all"
+    )
+    queries: Annotated[list[PrometheusQuery], BeforeValidator(_json)] = Field(
+        [], description="queries of your own: tables [[prometheus.queries]], or JSON in the environment"
+    )
+    node_power_watts: float = Field(0, ge=0, description="a node's highest power, to publish Energy as percent of it")
 
 
 class InfluxDbSettings(_Section):
