@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from watcher.errors import SettingsError
-from watcher.settings import Settings
+from watcher.settings import Settings, without_credentials
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
@@ -87,12 +87,13 @@ def variable(name: str) -> str:
 
 
 def display(value: Any) -> str:
-    """Return a value as a person may see it: secrets are masked."""
+    """Return a value as a person may see it: secrets are masked, and an address' credentials left out."""
     if isinstance(value, SecretStr):
         return "********"
     if isinstance(value, list):
         return ",".join(map(str, value))
-    return "" if value is None else str(value)
+    text = "" if value is None else str(value)
+    return without_credentials(text) if "://" in text else text
 
 
 def _values_by_rising_precedence(
@@ -136,5 +137,7 @@ def _describe(error: Mapping[str, Any], merged: Mapping[str, Mapping[str, Any]],
     message = str(error["msg"]).removeprefix("Value error, ")
     if not key:  # about how settings of a section go together; the message names them
         return f"{section}: {message}"
-    value = "" if name in _SECRETS else f" = {str(error['input'])[:80]!r}"
+    given = str(error["input"])
+    shown = without_credentials(given) if name == "provider.address" else given
+    value = "" if name in _SECRETS else f" = {shown[:80]!r}"
     return f"{name}{origin}{value}: {message}"

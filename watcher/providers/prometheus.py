@@ -19,7 +19,7 @@ from watcher.http import ProviderSession, bearer, provider_error
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.node_names import node_name
 from watcher.providers.base import Check, Fetched
-from watcher.settings import Settings
+from watcher.settings import Settings, without_credentials
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _FUNCTIONS = {Operator.AVG: "avg_over_time", Operator.STD: "stddev_over_time"}
@@ -67,6 +67,7 @@ class PrometheusProvider:
 
     def __init__(self, settings: Settings) -> None:
         self._address = settings.provider.address or DEFAULT_ADDRESS
+        self._shown = without_credentials(self._address)
         self._label = settings.prometheus.node_label
         self._session = ProviderSession(settings.provider, bearer(settings.provider))
         self._connect = PrometheusConnect(self._address, session=self._session, retry=Retry(total=0))
@@ -107,11 +108,11 @@ class PrometheusProvider:
                     findings.append(Finding(Kind.DUPLICATE, message, window.duration, name, query.name, "merged"))
                     continue
                 metrics[query.name, operator] = Metric(query.name, query.type, operator, window.duration, value)
-        if len(failures) == len(answers):
+        if not nodes and failures:
             raise failures[0]
         if not nodes:
             raise ProviderAnswerError(
-                f"Prometheus at {self._address} has no series of {' or '.join(query.name for query in QUERIES)}, nor "
+                f"Prometheus at {self._shown} has no series of {' or '.join(query.name for query in QUERIES)}, nor "
                 "node_exporter's node_cpu_seconds_total and node_memory_MemAvailable_bytes: is node_exporter scraped?"
             )
         return Fetched(
@@ -135,7 +136,8 @@ class PrometheusProvider:
             yield Check(f"query {query.name}", ok=bool(count or raw), message=message, setting="prometheus.node_label")
 
     def close(self) -> None:
-        """Close the connections."""
+        """End what is under way and close the connections."""
+        self._session.abort()
         self._session.close()
 
     def _ask(self, query: Query, operator: Operator, window: Window, deadline: Deadline) -> list[tuple[str, float]]:
@@ -151,10 +153,10 @@ class PrometheusProvider:
 
     def _run(self, expression: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
         seconds = max(0.1, deadline.remaining_seconds())
-        params = {"timeout": f"{seconds:.3f}s", **({} if at is None else {"time": str(at)})}
+        params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
         answer = self._connect.custom_query(expression, params=params, timeout=seconds)
         if not isinstance(answer, list):
-            raise ProviderAnswerError(f"Prometheus at {self._address} answered {expression} with no list of series")
+            raise ProviderAnswerError(f"Prometheus at {self._shown} answered {expression} with no list of series")
         return answer
 
     def _read(self, series: dict[str, Any]) -> tuple[str, float]:
