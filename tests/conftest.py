@@ -8,7 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 from servers import Service, free_port, run_prometheus
+
+settings.register_profile("trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("trimaran")
 
 NODES = 100
 STEP_SECONDS = 15
