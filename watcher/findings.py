@@ -16,6 +16,7 @@ class Kind(StrEnum):
     DUPLICATE = "duplicate"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
+    NO_AVERAGE = "no_average"
     LOW_COVERAGE = "low_coverage"
 
 

@@ -149,10 +149,10 @@ def _aggregate(
                 values[row_of[node], column] = value
         counts, statistics = _statistics(values, operators)
         for row in np.flatnonzero(counts >= _MIN_SAMPLES):
-            for operator, column in statistics.items():
-                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(column[row])))
+            for operator, found in statistics.items():
+                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(found[row])))
     coverage = _coverage(rounds, row_of, window, interval_seconds)
-    found = {
+    measured = {
         node: NodeMetrics(
             tuple(metrics[node]),
             metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)},
@@ -167,10 +167,10 @@ def _aggregate(
             window=window.duration,
             node=node,
         )
-        for node in found
+        for node in measured
         if coverage[node] < _LOW_COVERAGE
     )
-    return found, findings
+    return measured, findings
 
 
 def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDArray[np.int64], dict[Operator, Floats]]:
