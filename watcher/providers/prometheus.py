@@ -200,7 +200,7 @@ class PrometheusProvider:
 
     def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
         seconds = max(0.1, deadline.remaining_seconds())
-        params = {"timeout": f"{seconds:.3f}s", **({} if at is None else {"time": str(at)})}
+        params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
         answer = self._connect.custom_query(promql, params=params, timeout=seconds)
         if not isinstance(answer, list) or not all(isinstance(item, dict) and "metric" in item for item in answer):
             raise ProviderAnswerError(f"Prometheus at {self._shown} answered {promql} with no list of series")
