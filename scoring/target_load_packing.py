@@ -70,8 +70,7 @@ class TargetLoadPacking(ScorePlugin):
             measured_percent = np.where(np.isnan(percentile), use.last, percentile)
         capacity = nodes.capacity(self.resource).astype(np.float64)
         missing = np.zeros(len(nodes), np.int64)
-        # Whole seconds, as upstream: ts > end, or end - ts < 60.
-        oldest = metrics.window_end - REPORTING_INTERVAL_SECONDS + 1
+        oldest = first_unmeasured_second(metrics.window_end)
         for row, placed in nodes.placed_pods():
             if placed.placed_at >= oldest:
                 missing[row] += self.predicted_use(placed.pod)
@@ -119,3 +118,11 @@ class TargetLoadPacking(ScorePlugin):
         if request is not None:
             return int(round_half_away(request * self.default_requests_multiplier))
         return self.default_requests
+
+
+def first_unmeasured_second(window_end: int) -> int:
+    """Return the unix second from which on a placed pod counts as not measured.
+
+    In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
+    """
+    return window_end - REPORTING_INTERVAL_SECONDS + 1
