@@ -145,8 +145,8 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
 
 def _share(amount: Float64s, allocatable: Float64s) -> Float64s:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(allocatable > 0, np.clip(amount / allocatable, 0.0, 1.0), 0.0)
+    divisor = np.where(allocatable > 0, allocatable, np.inf)  # nothing allocatable: no share, as upstream
+    return np.minimum(np.maximum(amount / divisor, 0.0), 1.0)
 
 
 def _within(amount: Float64s, allocatable: Float64s) -> Float64s:

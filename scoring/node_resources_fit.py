@@ -77,21 +77,24 @@ class NodeResourcesFit(ScorePlugin):
         """Return for each resource the request, whether it counts and its score; and the node's score."""
         terms: Terms = {}
         total: Int64s = np.zeros((1, 1), np.int64)
-        weights: Int64s = np.zeros((1, 1), np.int64)
+        weights: Int64s | int = (
+            0  # one number while every resource counts everywhere: that divides several times faster
+        )
         for resource in self.resources:
             name = resource.name
             request, counted = counted_requests(pods, node, name, non_zero=True)
-            allocatable = np.maximum(node[f"{name}.allocatable"], 1)  # what is not counted may divide by anything
-            score = self._resource_score(node[f"{name}.requested"] + request, allocatable)
+            score = self._resource_score(node[f"{name}.requested"] + request, node[f"{name}.divisor"])
             in_mean = counted & (score > 0) if self.strategy == "RequestedToCapacityRatio" else counted
-            total = total + np.where(in_mean, score * resource.weight, 0)
-            weights = weights + np.where(in_mean, resource.weight, 0)
+            if in_mean.all():
+                total = total + score * resource.weight
+                weights = weights + resource.weight
+            else:
+                total = total + np.where(in_mean, score * resource.weight, 0)
+                weights = weights + np.where(in_mean, resource.weight, 0)
             terms[f"{name}.request"], terms[f"{name}.counted"], terms[f"{name}.score"] = request, counted, score
-        if self.strategy == "RequestedToCapacityRatio":
-            mean = rounded_score(total / np.maximum(weights, 1))
-        else:
-            mean = total // np.maximum(weights, 1)
-        terms["score"] = mean
+        weights = np.maximum(weights, 1)
+        ratio = self.strategy == "RequestedToCapacityRatio"
+        terms["score"] = rounded_score(total / weights) if ratio else total // weights
         return terms
 
     def line(self, terms: Mapping[str, Any]) -> str:
@@ -107,7 +110,8 @@ class NodeResourcesFit(ScorePlugin):
         else:
             utilization = np.minimum(requested, allocatable) * 100 // allocatable
             scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
-            result = broken_linear([(point.utilization, point.score * scale) for point in self.shape], utilization)
+            points = [(point.utilization, point.score * scale) for point in self.shape]
+            result = broken_linear(points, np.arange(101))[utilization]
         return result
 
 
@@ -126,11 +130,12 @@ def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:
 
 
 def requested_terms(nodes: NodeTable, resources: Sequence[ResourceWeight], *, non_zero: bool) -> Terms:
-    """Return for each resource the allocatable amount and what the node's pods request."""
+    """Return for each resource the allocatable amount, what the node's pods request, and what to divide by."""
     terms: Terms = {}
     for resource in resources:
         spread = non_zero and resource.name in pod_demand.NON_ZERO_REQUESTS
-        terms[f"{resource.name}.allocatable"] = nodes.allocatable(resource.name)
+        allocatable = terms[f"{resource.name}.allocatable"] = nodes.allocatable(resource.name)
+        terms[f"{resource.name}.divisor"] = np.maximum(allocatable, 1)  # where it is 0 the resource does not count
         terms[f"{resource.name}.requested"] = nodes.in_tree_requests(resource.name, non_zero=spread)
     return terms
 

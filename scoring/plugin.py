@@ -26,7 +26,7 @@ Terms = dict[str, NDArray[Any]]
 """Name of a term to its values; each broadcasts to (pods, nodes)."""
 
 # So many values fit the processor's second-level cache beside a few temporaries.
-_BLOCK_VALUES = 1 << 15
+_BLOCK_VALUES = 1 << 14
 
 
 @dataclass(frozen=True)
