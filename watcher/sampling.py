@@ -18,7 +18,7 @@ from watcher.errors import ProviderError, ProviderUnavailable
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline
 from watcher.model import QUANTILES, Metric, NodeMetrics, Operator, Window
-from watcher.providers.base import Check, Fetched, Sample, SampleProvider
+from watcher.providers.base import Check, Fetched, Sample, SampleProvider, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import SampleRound, Store
 
@@ -113,9 +113,7 @@ class Sampled:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(timeout=self._timeout)
-        close = getattr(self._provider, "close", None)
-        if close is not None:
-            close()
+        close_provider(self._provider)
 
     def _run(self) -> None:
         self.sample_once()
