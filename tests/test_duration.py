@@ -7,8 +7,8 @@ from watcher import duration
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("5m", 300), ("90s", 90), ("15m", 900), ("6h", 21600), ("1h30m", 5400), ("1d", 86400), ("2w", 1209600), ("05m", 300),
-     ("1w1d1h1m1s", 694861)],
+    [("5m", 300), ("90s", 90), ("15m", 900), ("6h", 21600), ("1h30m", 5400), ("1d", 86400), ("2w", 1209600),
+     ("05m", 300), ("1w1d1h1m1s", 694861)],
 )  # fmt: skip
 def test_durations(text: str, seconds: int) -> None:
     """Each unit and their combination in falling order is read."""
