@@ -158,7 +158,7 @@ class WatchSettings(_Section):
 
     def fallback_order(self) -> list[str]:
         """The default window, then the shorter ones, longest first."""
-        longest_first = sorted(set(self.windows), key=duration.seconds, reverse=True)
+        longest_first = sorted(dict.fromkeys(self.windows), key=duration.seconds, reverse=True)
         default = self.default_window or longest_first[0]
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
 
