@@ -9,6 +9,7 @@ from werkzeug.exceptions import HTTPException
 
 from watcher import telemetry as own_metrics
 from watcher import wire
+from watcher.doctor import Doctor
 from watcher.errors import NoMetrics, NotServed, StaleMetrics, UnknownNode
 from watcher.model import WatcherMetrics, Window
 from watcher.openapi import DOCUMENT
@@ -21,8 +22,10 @@ _log = logging.getLogger(__name__)
 _JSON = "application/json"
 
 
-def create_app(watcher: Watcher, settings: ServerSettings, telemetry: Telemetry) -> Flask:  # noqa: C901  a route each
-    """Return the WSGI application over a watcher."""
+def create_app(  # noqa: C901  a route each
+    watcher: Watcher, settings: ServerSettings, telemetry: Telemetry, doctor: Doctor | None = None
+) -> Flask:
+    """Return the WSGI application over a watcher, whose health includes what the doctor found, if there is one."""
     app = Flask("watcher", static_folder=None)
     openapi = orjson.dumps(DOCUMENT)
 
@@ -37,7 +40,7 @@ def create_app(watcher: Watcher, settings: ServerSettings, telemetry: Telemetry)
 
     @app.get("/watcher/health")
     def health() -> Response:
-        return _health(watcher)
+        return _health(watcher, doctor.problems() if doctor else ())
 
     @app.get("/watcher/<host>")
     def one_node(host: str) -> Response:
@@ -132,12 +135,12 @@ def _node(watcher: Watcher, host: str, dialect: Dialect) -> Response:
     return Response(body, mimetype=_JSON)
 
 
-def _health(watcher: Watcher) -> Response:
+def _health(watcher: Watcher, failed_checks: tuple[str, ...]) -> Response:
     health = watcher.health()
     report = {
         "status": "unhealthy" if health.reasons else "ok",
         "reasons": health.reasons,
-        "warnings": health.warnings,
+        "warnings": [*health.warnings, *(f"check: {problem}" for problem in failed_checks)],
         "age_seconds": {window: round(age, 1) for window, age in health.ages_seconds.items()},
     }
     if not health.reasons:

@@ -3,7 +3,8 @@
 A provider is a class with two methods. Write ``fetch`` and ``check`` when the source has history, ``sample`` and
 ``check`` when it only knows the present. Its constructor takes the :class:`~watcher.settings.Settings`. Announce it
 under the entry point group ``trimaran.providers`` and it can be named in METRICS_PROVIDER_NAME: docs/extending.md
-has a whole one. A method ``close()`` is called at the end where there is one.
+has a whole one. Two things are optional: a method ``close()``, called at the end, and an attribute ``address``, the URL
+that ``trimaran doctor`` shall try to reach before it calls ``check()``.
 """
 
 import difflib
