@@ -38,11 +38,13 @@ def load_or_exit(file: Path | None, assignments: tuple[str, ...], flags: dict[st
         flags: other flags by setting; those that are None were not given.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
+    flags_given = set(given)
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or name.count(".") != 1:
             raise click.UsageError(f"--set wants SECTION.KEY=VALUE, such as server.port=2021, not {assignment!r}")
-        given.setdefault(name, value)
+        if name not in flags_given:
+            given[name] = value  # of two the last one wins
     try:
         return load(given, file)
     except SettingsError as error:

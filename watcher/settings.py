@@ -149,11 +149,16 @@ class WatchSettings(_Section):
     expiry_seconds: int = Field(300, gt=0, description="older metrics are never served as fresh")
 
     @model_validator(mode="after")
-    def _default_is_one_of_the_windows(self) -> Self:
+    def _settings_go_together(self) -> Self:
         if self.default_window and self.default_window not in self.windows:
             raise ValueError(f"default_window {self.default_window!r} is not one of windows: {', '.join(self.windows)}")
         if Operator.AVG not in self.operators or Operator.LATEST in self.operators:
             raise ValueError("operators must hold AVG, which every score needs, and not Latest, which is no window's")
+        if self.expiry_seconds <= self.interval_seconds:
+            raise ValueError(
+                f"expiry_seconds {self.expiry_seconds} is not longer than interval_seconds {self.interval_seconds:g}: "
+                "nothing would stay fresh until the next fetch"
+            )
         return self
 
     def fallback_order(self) -> list[str]:

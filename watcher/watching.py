@@ -12,7 +12,6 @@ from watcher import analyzer, duration
 from watcher.cache import Cache, Published
 from watcher.errors import (
     NoMetrics,
-    ProviderAnswerError,
     ProviderError,
     ProviderUnavailable,
     StaleMetrics,
@@ -135,8 +134,15 @@ class Watcher:
                 failures[name] = _reason(answer)
                 findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             else:
-                snapshots[name], found = answer
+                metrics, found = answer
                 findings += found
+                if metrics is not None:
+                    snapshots[name] = metrics
+                    continue
+                failures[name] = f"{self._source} returned no node with usable metrics"
+                if found:
+                    failures[name] += f"; for one: {found[0].message}"
+                findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
         if self._stop.is_set():
             return False  # what failed, failed because the provider was closed
         for name, error in self._cache.publish(snapshots).items():
@@ -237,7 +243,8 @@ class Watcher:
             retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             self._stop.wait(max(0.0, began + pause - time.monotonic()))
 
-    def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics, list[Finding]]:
+    def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics | None, list[Finding]]:
+        """Return one window's metrics, None when none can be published, and what was found wrong with them."""
         window = Window(name, now - duration.seconds(name), now)
         with self._under_way_lock:
             if self._under_way[name] >= _MAX_LATE_CALLS:
@@ -249,9 +256,8 @@ class Watcher:
             with self._under_way_lock:
                 self._under_way[name] -= 1
         nodes, findings = analyzer.clean(fetched.nodes, name)
-        if not nodes:
-            raise ProviderAnswerError(f"{self._source} returned no node with usable metrics")
-        return WatcherMetrics(now, window, fetched.source or self._source, nodes), [*fetched.findings, *findings]
+        metrics = WatcherMetrics(now, window, fetched.source or self._source, nodes) if nodes else None
+        return metrics, [*fetched.findings, *findings]
 
     def _report(self, now: Round, windows: int) -> None:
         """Remember the round, and log what changed against the one before."""
