@@ -9,7 +9,7 @@ import click
 
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
-from watcher.providers.base import known_providers, open_provider
+from watcher.providers.base import close_provider, known_providers, open_provider
 from watcher.settings_sources import Loaded, display, every_setting, load, variable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -85,7 +85,9 @@ def watch(
     from watcher import server  # noqa: PLC0415  Flask and gunicorn are only needed here
 
     try:
-        _close(open_provider(settings))  # a provider that cannot be built is told here, not by a worker that dies
+        close_provider(
+            open_provider(settings)
+        )  # a provider that cannot be built is told here, not by a worker that dies
         server.serve(settings)
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)
@@ -113,9 +115,3 @@ def config(file: Path | None, assignments: tuple[str, ...]) -> None:
 
 def _stopped_early(_number: int, _frame: object) -> NoReturn:
     raise SystemExit(0)
-
-
-def _close(provider: Any) -> None:
-    close = getattr(provider, "close", None)
-    if close is not None:
-        close()

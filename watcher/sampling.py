@@ -5,6 +5,7 @@ is then computed over exactly the samples that fall into it.
 """
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -14,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from watcher import duration
-from watcher.errors import ProviderError, ProviderUnavailable
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline
 from watcher.model import QUANTILES, Metric, NodeMetrics, Operator, Window
-from watcher.providers.base import Check, Fetched, Sample, SampleProvider
+from watcher.providers.base import Check, Fetched, Sample, SampleProvider, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import SampleRound, Store
 
@@ -28,6 +29,8 @@ Floats = npt.NDArray[np.float64]
 _MIN_SAMPLES = 2
 _WARM_UP_SECONDS = 1.0
 _LOW_COVERAGE = 0.5
+_FULL_COVERAGE = 0.95  # a sample that is a moment late may just miss the window
+_CLOSE_SECONDS = 2.0
 
 
 class Sampled:
@@ -50,6 +53,7 @@ class Sampled:
         self._operators = settings.operators
         self._timeout = settings.fetch_timeout_seconds
         self._span = max(map(duration.seconds, settings.windows))
+        self._shortest = min(map(duration.seconds, settings.windows))
         self._store = store
         self._source = source
         self._clock = clock
@@ -66,11 +70,12 @@ class Sampled:
             if self._thread is None and not self._stop.is_set():
                 kept = self._store.load_samples(self._source, since=self._clock() - self._span)
                 self._remember(*kept)
-                self._newest = dict(kept[-1].timestamps) if kept else {}
+                for taken in kept:
+                    self._newest.update(taken.timestamps)
                 self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
                 self._thread.start()
             self._changed.wait_for(
-                lambda: len(self._rounds) >= _MIN_SAMPLES or self._failure or self._stop.is_set(),
+                lambda: self._count(window.start) >= _MIN_SAMPLES or self._failure or self._stop.is_set(),
                 deadline.remaining_seconds(),
             )
             # No upper bound: what came while the first fetch waited is newer than its window's end, and welcome.
@@ -80,7 +85,10 @@ class Sampled:
             raise failure
         if not rounds:
             raise ProviderUnavailable(f"{self._source}: no sample was taken in the last {window.duration}")
-        return Fetched(*_aggregate(rounds, window, self._interval, self._operators))
+        nodes, findings = _aggregate(rounds, window, self._interval, self._operators)
+        if failure is not None:
+            findings += (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}", window.duration),)
+        return Fetched(nodes, findings)
 
     def check(self) -> Iterator[Check]:
         """Yield the provider's own steps."""
@@ -89,21 +97,25 @@ class Sampled:
     def sample_once(self) -> None:
         """Take one sample now and keep it. The background thread calls this at its pace; tests may too."""
         try:
-            taken = self._new_only(self._provider.sample(Deadline.after(self._timeout)))
+            kept = SampleRound.of(self._clock(), self._new_only(self._provider.sample(Deadline.after(self._timeout))))
         except ProviderError as error:
-            if str(error) != str(self._failure):
-                _log.warning("sampling failed", extra={"provider": self._source, "error": str(error)})
-            with self._changed:
-                self._failure = error
-                self._changed.notify_all()
+            self._failed(error)
+            return
+        except Exception as error:  # noqa: BLE001
+            # Whatever a provider raises, the next sample may be good again: the thread goes on.
+            unexpected = ProviderAnswerError(
+                f"{self._source}: the provider failed unexpectedly: {type(error).__name__}: {error}"
+            )
+            if str(unexpected) != str(self._failure):
+                _log.exception("the provider failed unexpectedly", extra={"provider": self._source})
+            self._failed(unexpected)
             return
         with self._changed:
             self._failure = None
-            if taken:
-                kept = SampleRound.of(self._clock(), taken)
+            if kept.timestamps:
                 self._remember(kept)
             self._changed.notify_all()
-        if taken:
+        if kept.timestamps:
             self._store.save_samples(self._source, kept, keep_since=self._clock() - self._span)
 
     def close(self) -> None:
@@ -111,28 +123,38 @@ class Sampled:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
+        close_provider(self._provider)
         if self._thread is not None:
-            self._thread.join(timeout=self._timeout)
-        close = getattr(self._provider, "close", None)
-        if close is not None:
-            close()
+            self._thread.join(timeout=_CLOSE_SECONDS)
 
     def _run(self) -> None:
+        due = time.monotonic()
         self.sample_once()
-        pause = _WARM_UP_SECONDS if len(self._rounds) < _MIN_SAMPLES else self._interval
-        while not self._stop.wait(pause):
+        warm = self._count(self._clock() - self._shortest) >= _MIN_SAMPLES
+        due += self._interval if warm else _WARM_UP_SECONDS
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
             self.sample_once()
-            pause = self._interval
+            due = max(due + self._interval, time.monotonic())  # a pace that drifts would leave gaps in the coverage
+
+    def _failed(self, error: ProviderError) -> None:
+        if str(error) != str(self._failure):
+            _log.warning("sampling failed", extra={"provider": self._source, "error": str(error)})
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _count(self, since: float) -> int:
+        return sum(taken.taken_at > since for taken in self._rounds)
 
     def _new_only(self, taken: Mapping[str, Sample]) -> dict[str, Sample]:
         new = {node: sample for node, sample in taken.items() if sample.timestamp != self._newest.get(node)}
-        self._newest = {node: sample.timestamp for node, sample in taken.items()}
+        self._newest.update({node: sample.timestamp for node, sample in new.items()})
         return new
 
     def _remember(self, *rounds: SampleRound) -> None:
-        self._rounds.extend(rounds)
-        while self._rounds and self._rounds[0].taken_at < self._clock() - self._span:
-            self._rounds.popleft()
+        now = self._clock()
+        # Those of the future are from before the clock was set back: nothing says which window they belong to.
+        self._rounds = deque(taken for taken in (*self._rounds, *rounds) if now - self._span <= taken.taken_at <= now)
 
 
 def _aggregate(
@@ -200,12 +222,13 @@ def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDAr
 def _coverage(
     rounds: list[SampleRound], row_of: Mapping[str, int], window: Window, interval_seconds: float
 ) -> dict[str, float]:
-    """Return the share of the window's sampling intervals that hold a sample, for each node."""
-    span = duration.seconds(window.duration)
-    expected = max(1, int(span // interval_seconds))
-    slots: list[set[int]] = [set() for _ in row_of]
+    """Return the share of the window that has samples at the pace they should have, for each node."""
+    expected = max(1, int(duration.seconds(window.duration) // interval_seconds))
+    counts, counted_at = [0] * len(row_of), [-math.inf] * len(row_of)
     for taken in rounds:
-        slot = min(expected - 1, int((taken.taken_at - window.start) // interval_seconds))
         for node in taken.timestamps:
-            slots[row_of[node]].add(slot)
-    return {node: len(slots[row]) / expected for node, row in row_of.items()}
+            row = row_of[node]
+            if taken.taken_at - counted_at[row] >= interval_seconds / 2:  # not the second one of a warm-up
+                counts[row], counted_at[row] = counts[row] + 1, taken.taken_at
+    shares = {node: counts[row] / expected for node, row in row_of.items()}
+    return {node: share if share < _FULL_COVERAGE else 1.0 for node, share in shares.items()}

@@ -120,6 +120,17 @@ class ProviderSettings(_Section):
     kube_config: Path | None = Field(None, description="a kubeconfig, to reach the Kubernetes API from outside")
 
 
+class FallbackSettings(_Section):
+    """Other providers, for when the first one fails, and to check it against."""
+
+    providers: Annotated[list[ProviderSettings], BeforeValidator(_json)] = Field(
+        [], description="tables [[fallback.providers]] with the keys of [provider], tried in order"
+    )
+    disagreement_percent: float = Field(
+        0, ge=0, le=100, description="points of CPU or Memory AVG two providers may differ in; 0 does not compare them"
+    )
+
+
 class WatchSettings(_Section):
     """What to fetch, and how often."""
 
@@ -147,7 +158,7 @@ class WatchSettings(_Section):
 
     def fallback_order(self) -> list[str]:
         """The default window, then the shorter ones, longest first."""
-        longest_first = sorted(set(self.windows), key=duration.seconds, reverse=True)
+        longest_first = sorted(dict.fromkeys(self.windows), key=duration.seconds, reverse=True)
         default = self.default_window or longest_first[0]
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
 
@@ -242,6 +253,7 @@ class Settings(_Section):
     """All settings. ``settings_sources.load`` builds it from the outside; programs may build it from sections."""
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
+    fallback: FallbackSettings = Field(default_factory=FallbackSettings)
     watch: WatchSettings = Field(default_factory=WatchSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
@@ -250,3 +262,7 @@ class Settings(_Section):
     prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
     signalfx: SignalFxSettings = Field(default_factory=SignalFxSettings)
     datadog: DatadogSettings = Field(default_factory=DatadogSettings)
+
+    def for_each_provider(self) -> list[Self]:
+        """Return these settings once for the provider and once for each fallback, ``provider`` being that one's."""
+        return [self, *(self.model_copy(update={"provider": each}) for each in self.fallback.providers)]
