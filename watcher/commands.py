@@ -1,8 +1,9 @@
 """The commands of the watcher: ``trimaran watch`` and ``trimaran config``."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -72,6 +73,9 @@ def watch(
 
     Without a provider it watches this machine. All settings: trimaran config.
     """
+    # The first process of a container ignores SIGTERM until it has a handler, and gunicorn's comes with its imports:
+    # stopped before that, it would be killed only after the whole grace period.
+    signal.signal(signal.SIGTERM, _stopped_early)
     flags = {
         "server.host": host, "server.port": port, "provider.name": provider, "provider.address": address,
         "watch.interval_seconds": interval, "store.path": store, "log.level": log_level,
@@ -105,6 +109,10 @@ def config(file: Path | None, assignments: tuple[str, ...]) -> None:
     for name, value, origin, env in rows:
         click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin:<{widths[2]}}  {env}")
     click.echo(f"\nproviders: {', '.join(sorted(known_providers()))}")
+
+
+def _stopped_early(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(0)
 
 
 def _close(provider: Any) -> None:

@@ -12,12 +12,13 @@ class Kind(StrEnum):
     PARTIAL_ANSWER = "partial_answer"
     NO_NODES = "no_nodes"
     BAD_NODE_NAME = "bad_node_name"
-    BAD_VALUE = "bad_value"
+    UNMATCHED_NODE = "unmatched_node"
     NO_METRICS = "no_metrics"
-    NO_CAPACITY = "no_capacity"
+    BAD_VALUE = "bad_value"
     DUPLICATE = "duplicate"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
+    NO_AVERAGE = "no_average"
     LOW_COVERAGE = "low_coverage"
 
 

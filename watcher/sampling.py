@@ -195,15 +195,15 @@ def _aggregate(
                 values[row_of[node], column] = value
         counts, statistics = _statistics(values, operators)
         for row in np.flatnonzero(counts >= _MIN_SAMPLES):
-            for operator, statistic in statistics.items():
-                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(statistic[row])))
+            for operator, found in statistics.items():
+                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(found[row])))
     timestamps = np.full((len(nodes), len(rounds)), np.nan)
     for column, taken in enumerate(rounds):
         for node, timestamp in taken.timestamps.items():
             timestamps[row_of[node], column] = timestamp
     taken_at = np.array([taken.taken_at for taken in rounds])
     coverage = dict(zip(nodes, _coverage(taken_at, timestamps, window, interval_seconds).tolist(), strict=True))
-    found = {
+    measured = {
         node: NodeMetrics(
             tuple(metrics[node]),
             metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)},
@@ -218,10 +218,10 @@ def _aggregate(
             window=window.duration,
             node=node,
         )
-        for node in found
+        for node in measured
         if coverage[node] < _LOW_COVERAGE
     )
-    return found, findings
+    return measured, findings
 
 
 def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDArray[np.int64], dict[Operator, Floats]]:
@@ -232,7 +232,7 @@ def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDAr
     """
     present = ~np.isnan(values)
     counts = present.sum(axis=1)
-    some = np.maximum(counts, 1)
+    some: npt.NDArray[np.int64] = np.maximum(counts, 1)
     means = np.where(present, values, 0.0).sum(axis=1) / some
     squares = np.where(present, values - means[:, None], 0.0) ** 2
     found = {Operator.AVG: means, Operator.STD: np.sqrt(squares.sum(axis=1) / some)}
@@ -242,10 +242,9 @@ def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDAr
         rows = np.arange(len(values))
         for operator, quantile in wanted.items():
             place = quantile * (some - 1)
-            below = np.floor(place).astype(np.int64)
-            above = np.minimum(below + 1, some - 1)
-            low, high = ordered[rows, below], ordered[rows, above]
-            found[operator] = low + (high - low) * (place - below)
+            lower: npt.NDArray[np.int64] = np.floor(place).astype(np.int64)
+            low, high = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, some - 1)]
+            found[operator] = low + (high - low) * (place - lower)
     return counts, {operator: found[operator] for operator in operators}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +20,7 @@ from pydantic import (
 )
 
 from watcher import duration
-from watcher.model import Operator
+from watcher.model import MetricType, Operator
 from watcher.wire import Dialect
 
 
@@ -56,10 +57,31 @@ def _duration(value: str) -> str:
 def _http_address(value: str) -> str:
     if not value.startswith(("http://", "https://")):
         raise ValueError("must start with http:// or https://")
-    parts = urlsplit(value)
-    if not parts.hostname or parts.port == 0:  # a port that is no number raises by itself
-        raise ValueError("has no host")
+    try:
+        parts = urlsplit(value)
+        usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value
+    except ValueError:  # its words quote what may be part of a password
+        usable = False
+    if not usable:
+        raise ValueError("must name a host and, where needed, a port, such as http://prometheus:9090")
+    if parts.query or parts.fragment:
+        raise ValueError("must end where the API begins: without ? and #")
     return value.rstrip("/")
+
+
+def _header_value(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value().strip()  # files of tokens end with a newline
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("must be printable ASCII, as it is sent in a header")
+    return SecretStr(text)
+
+
+_Secret = Annotated[SecretStr, AfterValidator(_header_value)]
+
+
+def without_credentials(address: str) -> str:
+    """Return an address that may be shown: user and password, if any, are left out."""
+    return re.sub(r"^([^/@]*://)?.*@", lambda match: match[1] or "", address, flags=re.DOTALL)
 
 
 def default_provider() -> str:
@@ -73,7 +95,8 @@ def _default_store() -> Path:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # A message that quotes its input would quote tokens too; settings_sources quotes what may be shown.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class ProviderSettings(_Section):
@@ -83,10 +106,10 @@ class ProviderSettings(_Section):
     address: Annotated[str, AfterValidator(_http_address)] | None = Field(
         None, description="its address; each provider has a default of its own"
     )
-    token: SecretStr | None = Field(None, description="bearer token or API key")
+    token: _Secret | None = Field(None, description="bearer token or API key")
     token_file: Path | None = Field(None, description="a file with the token, read anew for every request")
-    app_key: SecretStr | None = Field(None, description="Datadog's application key")
-    headers: Annotated[dict[str, SecretStr], BeforeValidator(_json)] = Field(
+    app_key: _Secret | None = Field(None, description="Datadog's application key")
+    headers: Annotated[dict[str, _Secret], BeforeValidator(_json)] = Field(
         {}, description="sent with every request, such as X-Scope-OrgID; a JSON object in the environment"
     )
     ca_file: Path | None = Field(None, description="certificate authorities to trust instead of the system's")
@@ -142,8 +165,10 @@ class StoreSettings(_Section):
     """The file that survives a crash."""
 
     path: Path = Field(default_factory=_default_store, description="the SQLite file, on a local disk")
-    keep_hours: float = Field(24, gt=0, description="older snapshots are deleted")
-    max_megabytes: float = Field(256, ge=1, description="the oldest snapshots are deleted beyond this size")
+    keep_hours: float = Field(24, gt=0, le=8760, description="older snapshots are deleted")
+    max_megabytes: float = Field(
+        256, ge=1, le=1_000_000, description="the oldest snapshots are deleted beyond this size"
+    )
 
 
 class LogSettings(_Section):
@@ -161,12 +186,34 @@ class HostSettings(_Section):
     )
 
 
+class PrometheusQuery(_Section):
+    """A query of the user's own, instead of the built-in ones of the same type."""
+
+    name: str = Field(min_length=1, description="the name it is published under")
+    type: MetricType = Field(description="the resource")
+    query: str = Field(min_length=1, description="an instant expression; $matchers and $labels are filled in")
+    scale: float = Field(100.0, gt=0, description="what makes a percent of capacity of it: 100 for ratios")
+    smoothing: str = Field("", description="the span it averages over by itself, such as 5m")
+
+
 class PrometheusSettings(_Section):
     """The provider Prometheus."""
 
     node_label: str = Field(
-        "instance", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="the label that holds the node's name"
+        "",
+        pattern="^([a-zA-Z_][a-zA-Z0-9_]*)?$",
+        description="the label that holds the node's name; empty: node, Hostname or instance, whichever leads to one",
     )
+    matchers: str = Field(
+        "", description='label matchers for every query, such as cluster="prod" in a Thanos that many clusters share'
+    )
+    query_set: Literal["auto", "kube-prometheus", "node-exporter", "openshift"] = Field(
+        "auto", description="which built-in queries to try; auto tries all"
+    )
+    queries: Annotated[list[PrometheusQuery], BeforeValidator(_json)] = Field(
+        [], description="queries of your own: tables [[prometheus.queries]], or JSON in the environment"
+    )
+    node_power_watts: float = Field(0, ge=0, description="a node's highest power, to publish Energy as percent of it")
 
 
 class InfluxDbSettings(_Section):

@@ -73,7 +73,7 @@ class Store:
     """The database file. Safe to use from several threads; a failed write is reported once and does not raise.
 
     Attributes:
-        failure: why the last write failed, or empty; memory goes on without the file.
+        failure: why nothing is kept, or why the last write failed, or empty; memory goes on without the file.
         set_aside: where a corrupt file was moved to, or None.
     """
 
@@ -83,9 +83,10 @@ class Store:
         self._max_bytes = int(max_megabytes * _MEGABYTE)
         self._path = path
         self._lock = threading.Lock()
-        self.failure = ""
         self.set_aside: Path | None = None
+        self._unusable = ""
         self._db = self._open()
+        self.failure = self._unusable
 
     def save_snapshots(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
         """Write the snapshots of one fetch, by window, all or none, and delete what is too old or too much."""
@@ -171,7 +172,7 @@ class Store:
                     _log.error("the store cannot be written", extra={"path": str(self._path), "error": str(error)})
                 self.failure = str(error)
             else:
-                self.failure = ""
+                self.failure = self._unusable  # a write to memory mends nothing
 
     def _open(self) -> Database:
         if self._path is None:
@@ -186,7 +187,7 @@ class Store:
                 self._set_aside(error)
                 return self._connect(self._path)
         except (OSError, sqlite3.Error) as error:
-            self.failure = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
+            self._unusable = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
             _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
             return self._connect(":memory:")
 
