@@ -5,39 +5,34 @@ is then computed over exactly the samples that fall into it.
 """
 
 import logging
-import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline
-from watcher.model import QUANTILES, Metric, NodeMetrics, Operator, Window
-from watcher.providers.base import Check, Fetched, Sample, SampleProvider, close_provider
+from watcher.model import Window
+from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Samples, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import SampleRound, Store
+from watcher.window_statistics import MIN_SAMPLES, aggregate
 
 _log = logging.getLogger(__name__)
 
-Floats = npt.NDArray[np.float64]
-_MIN_SAMPLES = 2
 _WARM_UP_SECONDS = 1.0
-_LOW_COVERAGE = 0.5
-_FULL_COVERAGE = 0.95  # a sample that is a moment late may just miss the window
 _CLOSE_SECONDS = 2.0
+_REMEMBERED = 8  # timestamps of a node; replicas of a source take turns in answering, each with samples of its own
 
 
 class Sampled:
     """Turns a SampleProvider into a WindowProvider.
 
-    The first :meth:`fetch` starts the sampling and waits for the second sample, a second later, so that a watcher
-    started just now has something to say.
+    The first :meth:`fetch` starts the sampling and waits for the second sample, a second later where the source has a
+    new one by then, so that a watcher started just now has something to say.
     """
 
     def __init__(
@@ -58,8 +53,10 @@ class Sampled:
         self._source = source
         self._clock = clock
         self._rounds: deque[SampleRound] = deque()
-        self._newest: dict[str, float] = {}
+        self._seen: dict[str, dict[float, bool]] = {}  # node name to its last timestamps, the newest last
+        self._findings: tuple[Finding, ...] = ()
         self._failure: ProviderError | None = None
+        self._loaded = False
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -67,28 +64,30 @@ class Sampled:
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return the window's statistics of every node that has at least two samples in it."""
         with self._changed:
+            self._load()
             if self._thread is None and not self._stop.is_set():
-                kept = self._store.load_samples(self._source, since=self._clock() - self._span)
-                self._remember(*kept)
-                for taken in kept:
-                    self._newest.update(taken.timestamps)
                 self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
                 self._thread.start()
             self._changed.wait_for(
-                lambda: self._count(window.start) >= _MIN_SAMPLES or self._failure or self._stop.is_set(),
+                lambda: self._count(window.start) >= MIN_SAMPLES or self._failure or self._stop.is_set(),
                 deadline.remaining_seconds(),
             )
             # No upper bound: what came while the first fetch waited is newer than its window's end, and welcome.
             rounds = [taken for taken in self._rounds if taken.taken_at > window.start]
-            failure = self._failure
-        if len(rounds) < _MIN_SAMPLES and failure is not None:
+            failure, noticed = self._failure, self._findings
+        if len(rounds) < MIN_SAMPLES and failure is not None:
             raise failure
         if not rounds:
             raise ProviderUnavailable(f"{self._source}: no sample was taken in the last {window.duration}")
-        nodes, findings = _aggregate(rounds, window, self._interval, self._operators)
+        if len(rounds) < MIN_SAMPLES:
+            raise ProviderUnavailable(
+                f"{self._source}: one sample in the last {window.duration}, and metrics need two; the source had no "
+                "newer one since"
+            )
+        nodes, findings = aggregate(rounds, window, self._interval, self._operators)
         if failure is not None:
-            findings += (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}", window.duration),)
-        return Fetched(nodes, findings)
+            noticed = (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}"), *noticed)
+        return Fetched(nodes, (*(replace(each, window=window.duration) for each in noticed), *findings))
 
     def check(self) -> Iterator[Check]:
         """Yield the provider's own steps."""
@@ -96,26 +95,29 @@ class Sampled:
 
     def sample_once(self) -> None:
         """Take one sample now and keep it. The background thread calls this at its pace; tests may too."""
+        with self._changed:
+            self._load()
         try:
-            kept = SampleRound.of(self._clock(), self._new_only(self._provider.sample(Deadline.after(self._timeout))))
+            answer = self._provider.sample(Deadline.after(self._timeout))
+            taken = self._new_only(answer)
+            kept = SampleRound.of(self._clock(), taken)
         except ProviderError as error:
-            self._failed(error)
+            self._fail(error)
             return
         except Exception as error:  # noqa: BLE001
-            # Whatever a provider raises, the next sample may be good again: the thread goes on.
-            unexpected = ProviderAnswerError(
-                f"{self._source}: the provider failed unexpectedly: {type(error).__name__}: {error}"
-            )
-            if str(unexpected) != str(self._failure):
+            # Whatever a provider raises or returns, the next sample may be good again: the thread goes on.
+            failure = f"{self._source}: the provider failed unexpectedly: {type(error).__name__}: {error}"
+            if failure != str(self._failure):
                 _log.exception("the provider failed unexpectedly", extra={"provider": self._source})
-            self._failed(unexpected)
+            self._fail(ProviderAnswerError(failure))
             return
         with self._changed:
             self._failure = None
-            if kept.timestamps:
+            self._findings = answer.findings if isinstance(answer, Samples) else ()
+            if taken:
                 self._remember(kept)
             self._changed.notify_all()
-        if kept.timestamps:
+        if taken:
             self._store.save_samples(self._source, kept, keep_since=self._clock() - self._span)
 
     def close(self) -> None:
@@ -128,107 +130,53 @@ class Sampled:
             self._thread.join(timeout=_CLOSE_SECONDS)
 
     def _run(self) -> None:
-        due = time.monotonic()
-        self.sample_once()
-        warm = self._count(self._clock() - self._shortest) >= _MIN_SAMPLES
-        due += self._interval if warm else _WARM_UP_SECONDS
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
+        due, pause = time.monotonic(), _WARM_UP_SECONDS / 2
+        while not self._stop.is_set():
             self.sample_once()
-            due = max(due + self._interval, time.monotonic())  # a pace that drifts would leave gaps in the coverage
+            # At first more often, as metrics need two samples and the source may have a new one at any time.
+            warm = self._count(self._clock() - self._shortest) >= MIN_SAMPLES
+            pause = self._interval if warm else min(2 * pause, self._interval)
+            due = max(due + pause, time.monotonic())  # a pace that drifts would leave gaps
+            self._stop.wait(max(0.0, due - time.monotonic()))
 
-    def _failed(self, error: ProviderError) -> None:
+    def _count(self, since: float) -> int:
+        return sum(taken.taken_at > since for taken in self._rounds)
+
+    def _fail(self, error: ProviderError) -> None:
         if str(error) != str(self._failure):
             _log.warning("sampling failed", extra={"provider": self._source, "error": str(error)})
         with self._changed:
             self._failure = error
             self._changed.notify_all()
 
-    def _count(self, since: float) -> int:
-        return sum(taken.taken_at > since for taken in self._rounds)
+    def _load(self) -> None:
+        """Take over, once, what was sampled before a restart."""
+        if self._loaded:
+            return
+        self._loaded = True
+        kept = self._store.load_samples(self._source, since=self._clock() - self._span)
+        for taken in kept:
+            for node, timestamp in taken.timestamps.items():
+                self._is_new(node, timestamp)
+        self._remember(*kept)
 
     def _new_only(self, taken: Mapping[str, Sample]) -> dict[str, Sample]:
-        new = {node: sample for node, sample in taken.items() if sample.timestamp != self._newest.get(node)}
-        self._newest.update({node: sample.timestamp for node, sample in new.items()})
-        return new
+        oldest = self._clock() - self._span
+        for node in self._seen.keys() - taken.keys():
+            if max(self._seen[node]) < oldest:
+                del self._seen[node]
+        return {node: sample for node, sample in taken.items() if self._is_new(node, sample.timestamp)}
+
+    def _is_new(self, node: str, timestamp: float) -> bool:
+        """Return whether this sample of the node was not there before, and remember it."""
+        seen = self._seen.setdefault(node, {})
+        known = seen.pop(timestamp, False)
+        seen[timestamp] = True
+        if len(seen) > _REMEMBERED:
+            del seen[next(iter(seen))]
+        return not known
 
     def _remember(self, *rounds: SampleRound) -> None:
         now = self._clock()
         # Those of the future are from before the clock was set back: nothing says which window they belong to.
         self._rounds = deque(taken for taken in (*self._rounds, *rounds) if now - self._span <= taken.taken_at <= now)
-
-
-def _aggregate(
-    rounds: list[SampleRound], window: Window, interval_seconds: float, operators: Sequence[Operator]
-) -> tuple[dict[str, NodeMetrics], tuple[Finding, ...]]:
-    nodes = sorted({node for taken in rounds for node in taken.timestamps})
-    row_of = {node: row for row, node in enumerate(nodes)}
-    metrics: dict[str, list[Metric]] = {node: [] for node in nodes}
-    series = dict.fromkeys(key for taken in rounds for key in taken.values)
-    for name, type_ in series:
-        values = np.full((len(nodes), len(rounds)), np.nan)
-        for column, taken in enumerate(rounds):
-            for node, value in taken.values.get((name, type_), {}).items():
-                values[row_of[node], column] = value
-        counts, statistics = _statistics(values, operators)
-        for row in np.flatnonzero(counts >= _MIN_SAMPLES):
-            for operator, found in statistics.items():
-                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(found[row])))
-    coverage = _coverage(rounds, row_of, window, interval_seconds)
-    measured = {
-        node: NodeMetrics(
-            tuple(metrics[node]),
-            metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)},
-        )
-        for node in nodes
-        if metrics[node]
-    }
-    findings = tuple(
-        Finding(
-            Kind.LOW_COVERAGE,
-            f"only {coverage[node]:.0%} of the window has samples",
-            window=window.duration,
-            node=node,
-        )
-        for node in measured
-        if coverage[node] < _LOW_COVERAGE
-    )
-    return measured, findings
-
-
-def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDArray[np.int64], dict[Operator, Floats]]:
-    """Return how many values each row has, and every operator over them; NaN are no values.
-
-    The mean and the population deviation are computed in two passes, for precision; percentiles are interpolated
-    between neighbors, as Prometheus' ``quantile_over_time`` does.
-    """
-    present = ~np.isnan(values)
-    counts = present.sum(axis=1)
-    some: npt.NDArray[np.int64] = np.maximum(counts, 1)
-    means = np.where(present, values, 0.0).sum(axis=1) / some
-    squares = np.where(present, values - means[:, None], 0.0) ** 2
-    found = {Operator.AVG: means, Operator.STD: np.sqrt(squares.sum(axis=1) / some)}
-    wanted = {operator: QUANTILES[operator] for operator in operators if operator in QUANTILES}
-    if wanted:
-        ordered = np.sort(values, axis=1)  # NaN come last
-        rows = np.arange(len(values))
-        for operator, quantile in wanted.items():
-            place = quantile * (some - 1)
-            lower: npt.NDArray[np.int64] = np.floor(place).astype(np.int64)
-            low, high = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, some - 1)]
-            found[operator] = low + (high - low) * (place - lower)
-    return counts, {operator: found[operator] for operator in operators}
-
-
-def _coverage(
-    rounds: list[SampleRound], row_of: Mapping[str, int], window: Window, interval_seconds: float
-) -> dict[str, float]:
-    """Return the share of the window that has samples at the pace they should have, for each node."""
-    expected = max(1, int(duration.seconds(window.duration) // interval_seconds))
-    counts, counted_at = [0] * len(row_of), [-math.inf] * len(row_of)
-    for taken in rounds:
-        for node in taken.timestamps:
-            row = row_of[node]
-            if taken.taken_at - counted_at[row] >= interval_seconds / 2:  # not the second one of a warm-up
-                counts[row], counted_at[row] = counts[row] + 1, taken.taken_at
-    shares = {node: counts[row] / expected for node, row in row_of.items()}
-    return {node: share if share < _FULL_COVERAGE else 1.0 for node, share in shares.items()}
