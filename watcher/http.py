@@ -213,7 +213,9 @@ def _read_bounded(response: requests.Response) -> bytes:
 def _status_error(where: str, response: requests.Response) -> ProviderError:
     reason = f"{response.status_code} {response.reason}"
     with contextlib.suppress(ValueError, AttributeError):
-        reason = f"{reason}: {str(response.json().get('error'))[:300]}"
+        body = response.json()
+        said = body.get("error") or body.get("message")
+        reason = f"{reason}: {str(said)[:300]}" if said else reason
     if response.status_code in {401, 403}:
         return ProviderRefused(f"{where} refuses the credentials: {reason} (provider.token)")
     if response.status_code == 404:

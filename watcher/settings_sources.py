@@ -20,7 +20,7 @@ from watcher.settings import Settings
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
-_SECRETS = {"provider.token", "provider.app_key", "provider.headers"}
+_SECRETS = {"provider.token", "provider.app_key", "provider.headers", "influxdb.password"}
 
 #: load-watcher's environment names, and the settings they stand for.
 UPSTREAM_VARIABLES = {
