@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv
+DOCKER ?= docker
 
-.PHONY: help run test lint lock clean
+.PHONY: help run test lint image lock clean
 help:
 	@echo "make run    watch this machine and serve it on http://127.0.0.1:2020/watcher"
 	@echo "make test   run the tests (as root with CI=true it installs the servers they need)"
 	@echo "make lint   formatting, types, and the arrows between the parts"
+	@echo "make image  build the container image trimaran:VERSION (DOCKER=podman for another builder)"
 	@echo "make lock   renew requirements/*.txt from pyproject.toml (needs uv)"
 
 run: $(VENV)/.run
@@ -37,6 +39,10 @@ $(VENV)/.run: $(BIN)/python requirements/build.txt requirements/run.txt pyprojec
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
 	touch $@
+
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' trimaran/__init__.py)
+image:
+	$(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
 
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:

@@ -3,26 +3,38 @@
 Pure functions of their arguments: no input or output, no clock, no logging, no global state.
 """
 
-from scoring.config import plugin_from_config
+from scoring.config import PLUGINS, plugin_from_config
 from scoring.config_fields import ConfigNote
+from scoring.image_locality import ImageLocality
 from scoring.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.low_risk_over_commitment import LowRiskOverCommitment
 from scoring.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.metrics_table import MeasuredUse, MetricsTable
+from scoring.node_resources_allocatable import NodeResourcesAllocatable
+from scoring.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scoring.node_resources_fit import NodeResourcesFit, ResourceWeight, ShapePoint, fits
 from scoring.node_table import NodePlan, NodeTable
 from scoring.objects import Container, Node, Pod, ResourceList
+from scoring.peaks import Peaks, PowerModel
 from scoring.plugin import Explanation, PreparedPlugin, ScorePlugin
+from scoring.pod_state import PodState
+from scoring.profile import INFEASIBLE, PreparedProfile, Profile, ProfileExplanation, Scores, WeightedPlugin
+from scoring.scheduler_configuration import SchedulerConfiguration, read_configuration
+from scoring.tail_risk import TailRisk
 from scoring.target_load_packing import TargetLoadPacking
 
 __all__ = [
     "CPU_LOAD",
     "DISK_LOAD",
     "GPU_LOAD",
+    "INFEASIBLE",
     "MEMORY_LOAD",
     "NETWORK_LOAD",
+    "PLUGINS",
     "ConfigNote",
     "Container",
     "Explanation",
+    "ImageLocality",
     "LoadVariationRiskBalancing",
     "LowRiskOverCommitment",
     "MeasuredResource",
@@ -30,11 +42,28 @@ __all__ = [
     "MetricsTable",
     "Node",
     "NodePlan",
+    "NodeResourcesAllocatable",
+    "NodeResourcesBalancedAllocation",
+    "NodeResourcesFit",
     "NodeTable",
+    "Peaks",
     "Pod",
+    "PodState",
+    "PowerModel",
     "PreparedPlugin",
+    "PreparedProfile",
+    "Profile",
+    "ProfileExplanation",
     "ResourceList",
+    "ResourceWeight",
+    "SchedulerConfiguration",
     "ScorePlugin",
+    "Scores",
+    "ShapePoint",
+    "TailRisk",
     "TargetLoadPacking",
+    "WeightedPlugin",
+    "fits",
     "plugin_from_config",
+    "read_configuration",
 ]

@@ -6,6 +6,8 @@ Scores are compared with kube-scheduler's, so a half must round the same way.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+_BELOW_HALF = np.nextafter(0.5, 0.0)
+
 
 def round_half_away(values: ArrayLike) -> NDArray[np.float64]:
     """Round to the nearest integer, halves away from zero, as Go's ``math.Round``.
@@ -18,15 +20,12 @@ def round_half_away(values: ArrayLike) -> NDArray[np.float64]:
     Returns:
         Whole numbers as float64, the same shape. NaN and infinities stay what they are.
     """
-    x = np.asarray(values, dtype=np.float64)
-    whole = np.trunc(x)
-    with np.errstate(invalid="ignore"):  # infinity - infinity: not >= 0.5, so the infinity stays
-        return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+    return np.trunc(_toward_next(values))
 
 
 def rounded_score(values: ArrayLike) -> NDArray[np.int64]:
     """Return ``int64(math.Round(x))``, the last step of most score plugins."""
-    return round_half_away(values).astype(np.int64)
+    return _toward_next(values).astype(np.int64)
 
 
 def truncating_divide(numerator: ArrayLike, denominator: ArrayLike) -> NDArray[np.int64]:
@@ -41,3 +40,13 @@ def truncating_divide(numerator: ArrayLike, denominator: ArrayLike) -> NDArray[n
     down: NDArray[np.int64] = a // b
     up: NDArray[np.int64] = down + ((down < 0) & (down * b != a))
     return up
+
+
+def _toward_next(values: ArrayLike) -> NDArray[np.float64]:
+    """Add the largest number below one half, away from zero: what is then truncated is rounded half away from zero.
+
+    The sum reaches the next integer just when the fraction is at least one half: then the exact sum is so near to that
+    integer that it is rounded to it.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    return x + np.copysign(_BELOW_HALF, x)

@@ -10,7 +10,13 @@ For each resource, in parts of the node's allocatable amount, everything clamped
 The node's score is the lowest of its resources', rounded half away from zero; resources without metrics are left out.
 Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/loadvariationriskbalancing and resourcestats.go.
 
-KEP 61 publishes another formula, the option ``formula="kep"``: risk = min(mu + request + margin * deviation, 1).
+Options of ours change the risk: KEP 61 publishes min(mu + margin * deviation, 1), not halved and without a root
+(``formula="kep"``), and there are four things to balance (``balance``):
+
+    risk                  (mu + sigma) / 2, the default
+    load                  mu
+    variability           sigma
+    relative-variability  sigma / mu, at most 1
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +29,15 @@ from numpy.typing import NDArray
 from scoring import pod_demand
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
-from scoring.metrics_table import MetricsTable
+from scoring.metrics_table import MeasuredUse, MetricsTable
 from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugin import MAX_NODE_SCORE, ScorePlugin, Terms, per_pod
+from scoring.plugin import ScorePlugin, Terms, per_pod
 
 Float64s = NDArray[np.float64]
+
+_NORMAL_QUANTILES = {"P90": 1.2815515655446004, "P95": 1.6448536269514722, "P99": 2.3263478740408408}
 
 
 @dataclass(frozen=True)
@@ -41,12 +50,17 @@ class LoadVariationRiskBalancing(ScorePlugin):
             only the largest possible one.
         resources: option of ours: the resources that count.
         formula: option of ours: ``trimaran`` as the plugin computes, ``kep`` as its proposal says.
+        balance: option of ours, for the formula ``trimaran``: what makes the risk, see above.
+        percentile: option of ours: where a node has this percentile, the deviation is (percentile - average) / z, z
+            being the normal distribution's quantile: a deviation that looks at the upper tail only. "" takes STD.
     """
 
     safe_variance_margin: float = 1.0
     safe_variance_sensitivity: float = 1.0
     resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
     formula: Literal["trimaran", "kep"] = "trimaran"
+    balance: Literal["risk", "load", "variability", "relative-variability"] = "risk"
+    percentile: Literal["", "P90", "P95", "P99"] = ""
 
     name: ClassVar[str] = "LoadVariationRiskBalancing"
 
@@ -56,7 +70,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         for resource in self.resources:
             use = metrics.of(resource.metric_type)
             allocatable = resource.scaled(nodes.allocatable(resource.name))
-            deviation = _within(use.deviation * allocatable / 100, allocatable)
+            deviation = _within(self._deviation_percent(use) * allocatable / 100, allocatable)
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.allocatable"] = allocatable
             terms[f"{resource.name}.average_use"] = _within(use.average * allocatable / 100, allocatable)
@@ -71,7 +85,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
             request = resource.scaled(per_pod(pods, pod_demand.requests, resource.name))
             allocatable = node[f"{resource.name}.allocatable"]
             mu = self.mu(node[f"{resource.name}.average_use"], request, allocatable)
-            risk = (mu + node[f"{resource.name}.sigma"]) / 2
+            risk = self.risk(mu, node[f"{resource.name}.sigma"])
             score = np.where(allocatable > 0, (1.0 - risk) * MAX_NODE_SCORE, 0.0)
             terms[f"{resource.name}.request"] = request
             terms[f"{resource.name}.mu"] = mu
@@ -84,11 +98,26 @@ class LoadVariationRiskBalancing(ScorePlugin):
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
         """Return the deviation's share of the risk, 0 to 1; both arguments in the same unit."""
         sigma = _share(deviation, allocatable)
+        if self.formula == "kep":
+            return sigma * self.safe_variance_margin
         if self.safe_variance_sensitivity == 0:
             sigma = np.power(sigma, np.inf)
         elif self.safe_variance_sensitivity > 0:
             sigma = np.power(sigma, 1 / self.safe_variance_sensitivity)
         return np.clip(sigma * self.safe_variance_margin, 0.0, 1.0)
+
+    def risk(self, mu: Float64s, sigma: Float64s) -> Float64s:
+        """Return the risk, 0 to 1, of a mean and of what :meth:`sigma` returned."""
+        if self.formula == "kep":
+            return np.minimum(mu + sigma, 1.0)
+        if self.balance == "load":
+            return mu
+        if self.balance == "variability":
+            return np.broadcast_to(sigma, np.broadcast_shapes(mu.shape, sigma.shape))
+        if self.balance == "relative-variability":
+            with np.errstate(divide="ignore", invalid="ignore"):  # no load has no variability
+                return np.where(mu > 0, np.minimum(sigma / mu, 1.0), 0.0)
+        return (mu + sigma) / 2
 
     @staticmethod
     def mu(average: Float64s, request: Float64s, allocatable: Float64s) -> Float64s:
@@ -107,10 +136,17 @@ class LoadVariationRiskBalancing(ScorePlugin):
             for name in valid
         )
 
+    def _deviation_percent(self, use: MeasuredUse) -> Float64s:
+        if self.percentile not in use.percentiles:
+            return use.deviation
+        percentile = use.percentiles[self.percentile]
+        spread = np.maximum(percentile - use.average, 0.0) / _NORMAL_QUANTILES[self.percentile]
+        return np.where(np.isnan(percentile), use.deviation, spread)
+
 
 def _share(amount: Float64s, allocatable: Float64s) -> Float64s:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(allocatable > 0, np.clip(amount / allocatable, 0.0, 1.0), 0.0)
+    divisor = np.where(allocatable > 0, allocatable, np.inf)  # nothing allocatable: no share, as upstream
+    return np.minimum(np.maximum(amount / divisor, 0.0), 1.0)
 
 
 def _within(amount: Float64s, allocatable: Float64s) -> Float64s:

@@ -16,19 +16,20 @@ riskLoad does not depend on the pending pod: it is the per-snapshot part, renewe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring import pod_demand
+from scoring import measured_distribution, pod_demand
 from scoring.beta_distribution import distribution, max_variance, probability_at_most
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
-from scoring.metrics_table import MetricsTable
+from scoring.metrics_table import MeasuredUse, MetricsTable
 from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, MEMORY, Pod
-from scoring.plugin import MAX_NODE_SCORE, ScorePlugin, Terms, per_pod
+from scoring.plugin import ScorePlugin, Terms, per_pod
 
 Float64s = NDArray[np.float64]
 
@@ -46,11 +47,14 @@ class LowRiskOverCommitment(ScorePlugin):
             multiplied by the square root to undo that. 1 for raw samples.
         risk_limit_weights: resource to the weight of riskLimit against riskLoad, 0 to 1; 0.5 where not given.
         resources: option of ours: the resources that count.
+        distribution: option of ours: ``measured`` takes P from the node's measured percentiles, where it has any,
+            instead of from the fitted beta distribution.
     """
 
     smoothing_window_size: int = 5
     risk_limit_weights: Mapping[str, float] = field(default_factory=lambda: {CPU: 0.5, MEMORY: 0.5})
     resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
+    distribution: Literal["fitted", "measured"] = "fitted"
 
     name: ClassVar[str] = "LowRiskOverCommitment"
 
@@ -58,23 +62,8 @@ class LowRiskOverCommitment(ScorePlugin):
         """Return for each resource its sums, the fitted load and riskLoad."""
         terms: Terms = {"measured": metrics.present}
         for resource in self.resources:
-            use = metrics.of(resource.metric_type)
-            allocatable = nodes.allocatable(resource.name)
-            requests = np.minimum(nodes.requests(resource.name), allocatable)
-            limits = nodes.limits(resource.name)
-            mu, sigma = self._load(resource, allocatable, use.average, use.deviation)
-            load = self._risk_load(mu, sigma, allocatable, requests, limits)
-            load["risk_load"] = np.where(use.valid, load["risk_load"], 0.0)
-            terms |= {
-                f"{resource.name}.{name}": term
-                for name, term in {
-                    "allocatable": allocatable,
-                    "pod_requests": nodes.requests(resource.name),
-                    "request_minus_pod": requests,
-                    "limit_minus_pod": limits,
-                    **load,
-                }.items()
-            }
+            load = self._load_terms(resource, nodes, metrics.of(resource.metric_type))
+            terms |= {f"{resource.name}.{name}": term for name, term in load.items()}
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
@@ -115,39 +104,48 @@ class LowRiskOverCommitment(ScorePlugin):
             for r in self.resources
         )
 
-    def _load(
-        self, resource: MeasuredResource, allocatable: NDArray[np.int64], average: Float64s, deviation: Float64s
-    ) -> tuple[Float64s, Float64s]:
-        """Return mean and deviation of the use, in parts of allocatable, made fit for a beta distribution."""
-        amount = resource.scaled(allocatable)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mu = np.where(amount > 0, np.clip(average * amount / 100 / amount, 0.0, 1.0), 0.0)
-            sigma = np.where(amount > 0, np.clip(deviation * amount / 100 / amount, 0.0, 1.0), 0.0)
-        sigma = sigma * np.sqrt(float(self.smoothing_window_size))
-        return mu, np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))
-
-    @staticmethod
-    def _risk_load(
-        mu: Float64s, sigma: Float64s, allocatable: NDArray[np.int64], request: NDArray[np.int64],
-        limit: NDArray[np.int64],
-    ) -> Terms:  # fmt: skip
+    def _load_terms(self, resource: MeasuredResource, nodes: NodeTable, use: MeasuredUse) -> Terms:
+        """Return everything that riskLoad is made of."""
+        allocatable, pod_requests = nodes.allocatable(resource.name), nodes.requests(resource.name)
+        request, limit = np.minimum(pod_requests, allocatable), nodes.limits(resource.name)
+        mu, sigma = self._mean_and_deviation(resource.scaled(allocatable), use)
         with np.errstate(divide="ignore", invalid="ignore"):  # nodes with nothing allocatable
             threshold = np.clip(request / allocatable, 0.0, 1.0)
             limit_threshold = limit / allocatable
         probability, fit = probability_at_most(mu, sigma, threshold)
         conditioned = (limit < allocatable) & (request <= limit)
         certain = conditioned & (limit_threshold == 0)
-        divided = np.flatnonzero(conditioned & ~certain & fit.fitted)
-        at_limit = distribution(fit.alpha[divided], fit.beta[divided], limit_threshold[divided])
-        some = divided[at_limit > 0]
-        probability[some] = np.clip(probability[some] / at_limit[at_limit > 0], 0.0, 1.0)
+        divided = conditioned & ~certain & fit.fitted
+        at_limit = np.zeros_like(mu)
+        at_limit[divided] = distribution(fit.alpha[divided], fit.beta[divided], limit_threshold[divided])
+        if self.distribution == "measured":
+            percentiles = measured_distribution.percentiles(use)
+            known = measured_distribution.known(percentiles)
+            within = np.where(allocatable > 0, threshold, 0.0), np.where(conditioned, limit_threshold, 0.0)
+            measured = [measured_distribution.probability_at_most(mu, percentiles, x) for x in within]
+            probability = np.where(known, measured[0], probability)
+            at_limit = np.where(known & conditioned, measured[1], at_limit)
+        some = at_limit > 0
+        probability[some] = np.clip(probability[some] / at_limit[some], 0.0, 1.0)
         probability = np.where(certain, 1.0, probability)
         return {
+            "allocatable": allocatable,
+            "pod_requests": pod_requests,
+            "request_minus_pod": request,
+            "limit_minus_pod": limit,
             "mu": mu,
             "sigma": sigma,
             "alpha": np.where(fit.fitted, fit.alpha, np.nan),
             "beta": np.where(fit.fitted, fit.beta, np.nan),
             "threshold": threshold,
             "probability": probability,
-            "risk_load": 1 - probability,
+            "risk_load": np.where(use.valid, 1 - probability, 0.0),
         }
+
+    def _mean_and_deviation(self, allocatable: Float64s, use: MeasuredUse) -> tuple[Float64s, Float64s]:
+        """Return both in parts of allocatable, made fit for a beta distribution."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mu = np.where(allocatable > 0, np.clip(use.average * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
+            sigma = np.where(allocatable > 0, np.clip(use.deviation * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
+        sigma = sigma * np.sqrt(float(self.smoothing_window_size))
+        return mu, np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))

@@ -67,6 +67,7 @@ class NodeTable:
         self._counts = {kind: np.zeros(len(self.names), np.int64) for kind in _COUNTS}
         self._pods: list[Mapping[str, PlacedPod]] = [{} for _ in self.names]
         self._row_by_uid: MutableMapping[str, int | None] = {}
+        self._images: Mapping[str, tuple[Int64s, Int64s]] | None = None
         self.version = 0
         self._row_version = np.zeros(len(self.names), np.int64)
         for pod in pods:
@@ -140,6 +141,22 @@ class NodeTable:
     def nominated_counts(self) -> Int64s:
         """How many pending pods are nominated to each node, shape (nodes,), read-only."""
         return _read_only(self._counts["nominated"])
+
+    def image(self, name: str) -> tuple[Int64s, Int64s]:
+        """Return the rows of the nodes that have an image, and its size on each in bytes; both of shape (k,).
+
+        The index is made at the first call: nodes never change, so it is always the same.
+        """
+        if self._images is None:
+            found: dict[str, tuple[list[int], list[int]]] = {}
+            for row, node in enumerate(self.nodes):
+                for image_name, size in node.images.items():
+                    rows, sizes = found.setdefault(image_name, ([], []))
+                    rows.append(row)
+                    sizes.append(size)
+            self._images = {n: (np.array(rows), np.array(sizes)) for n, (rows, sizes) in found.items()}
+        nowhere: Int64s = np.zeros(0, np.int64)
+        return self._images.get(name, (nowhere, nowhere))
 
     def pods(self, node_name: str) -> tuple[Pod, ...]:
         """Return the pods on a node, oldest entry first.
@@ -246,6 +263,7 @@ class NodeTable:
         taken._counts = {kind: counts[rows] for kind, counts in self._counts.items()}
         taken._pods = [self._pods[row] for row in rows]
         taken._row_by_uid = {uid: row for row, placed_pods in enumerate(taken._pods) for uid in placed_pods}
+        taken._images = None
         taken.version, taken._row_version = self.version, self._row_version[rows]
         return taken
 
@@ -290,6 +308,7 @@ class NodePlan(NodeTable):
         self._sums = {kind: sums.copy() for kind, sums in base._sums.items()}
         self._counts = {kind: counts.copy() for kind, counts in base._counts.items()}
         self._pods = list(base._pods)  # a row's mapping is replaced, never changed, so sharing is safe
+        self._images = base._images
         self._moved: dict[str, int | None] = {}
         self._row_by_uid = ChainMap(self._moved, base._row_by_uid)
         self.version, self._row_version = base.version, base._row_version.copy()

@@ -22,13 +22,11 @@ from scoring.node_table import Int64s, NodeTable
 from scoring.objects import Pod
 from watcher.model import WatcherMetrics
 
-MAX_NODE_SCORE = 100
-
 Terms = dict[str, NDArray[Any]]
 """Name of a term to its values; each broadcasts to (pods, nodes)."""
 
 # So many values fit the processor's second-level cache beside a few temporaries.
-_BLOCK_VALUES = 1 << 15
+_BLOCK_VALUES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -132,6 +130,7 @@ class PreparedPlugin:
         self.metrics = aligned(metrics, nodes)
         self._version = nodes.version
         self._node = _own(plugin.node_terms(nodes, self.metrics))
+        self._lent = False
 
     def score(self, pod: Pod) -> Int64s:
         """Return the pod's score on every node, before normalization, shape (nodes,)."""
@@ -139,7 +138,7 @@ class PreparedPlugin:
         return scores
 
     def score_many(self, pods: Sequence[Pod]) -> Int64s:
-        """Return scores of many pods, each as if it came alone, shape (pods, nodes)."""
+        """Return scores of many pods, each as if it came alone, before normalization, shape (pods, nodes)."""
         self._follow()
         scores = np.empty((len(pods), len(self.nodes)), np.int64)
         step = max(1, _BLOCK_VALUES // max(1, len(self.nodes)))
@@ -148,6 +147,12 @@ class PreparedPlugin:
             scores[start : start + step] = self.plugin.pod_terms(block, self._node, self.nodes)["score"]
         return scores
 
+    def terms(self, pod: Pod) -> Terms:
+        """Return every term of the pod's scores; each broadcasts to (1, nodes). They stay as they are now."""
+        self._follow()
+        self._lent = True
+        return {**self._node, **self.plugin.pod_terms([pod], self._node, self.nodes)}
+
     def explain(self, pod: Pod, node_name: str) -> Explanation:
         """Return every term of the pod's score on one node.
 
@@ -155,21 +160,26 @@ class PreparedPlugin:
             KeyError: no such node.
         """
         row = self.nodes.row(node_name)
-        self._follow()
-        terms = {**self._node, **self.plugin.pod_terms([pod], self._node, self.nodes)}
-        values = {name: _at(term, row) for name, term in terms.items()}
-        score = int(values.pop("score"))
-        line = self.plugin.line({**values, "score": score})
-        return Explanation(self.plugin.name, f"{pod.namespace}/{pod.name}", node_name, score, values, line)
+        return explanation(self.plugin, self.terms(pod), pod, self.nodes.names[row], row)
 
     def _follow(self) -> None:
         if self.nodes.version == self._version:
             return
         rows = self.nodes.changed_rows(self._version)
         self._version = self.nodes.version
+        if self._lent:  # whoever has the old terms keeps them as they were
+            self._node, self._lent = _own(self._node), False
         fresh = self.plugin.node_terms(self.nodes.take(rows), self.metrics.take(rows))
         for name, term in fresh.items():
             self._node[name][rows] = term
+
+
+def explanation(plugin: ScorePlugin, terms: Terms, pod: Pod, node_name: str, row: int) -> Explanation:
+    """Pick one node's values out of the terms of a pod's scores."""
+    values = {name: _at(term, row) for name, term in terms.items()}
+    score = int(values.pop("score"))
+    line = plugin.line({**values, "score": score})
+    return Explanation(plugin.name, f"{pod.namespace}/{pod.name}", node_name, score, values, line)
 
 
 def aligned(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> MetricsTable:
@@ -191,7 +201,7 @@ def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object)
 
 
 def _own(terms: Terms) -> Terms:
-    """Copy what is a view of the table or of the metrics, so that following the table changes nobody's arrays."""
+    """Copy arrays that others hold too, so that following the table changes nobody else's."""
     return {name: np.array(term) for name, term in terms.items()}
 
 

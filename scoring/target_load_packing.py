@@ -70,8 +70,7 @@ class TargetLoadPacking(ScorePlugin):
             measured_percent = np.where(np.isnan(percentile), use.last, percentile)
         capacity = nodes.capacity(self.resource).astype(np.float64)
         missing = np.zeros(len(nodes), np.int64)
-        # Whole seconds, as upstream: ts > end, or end - ts < 60.
-        oldest = metrics.window_end - REPORTING_INTERVAL_SECONDS + 1
+        oldest = first_unmeasured_second(metrics.window_end)
         for row, placed in nodes.placed_pods():
             if placed.placed_at >= oldest:
                 missing[row] += self.predicted_use(placed.pod)
@@ -80,25 +79,21 @@ class TargetLoadPacking(ScorePlugin):
             "measured_percent": measured_percent,
             "capacity": capacity,
             "measured_use": (measured_percent / 100) * capacity,
-            "missing_use": missing,
+            "missing_use": missing.astype(np.float64),
+            "divisor": np.where(capacity != 0, capacity, np.inf),  # no capacity: 0 percent, as upstream
         }
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
         """Return predicted use, predicted percent and score."""
         target = float(self.target_utilization)
         predicted_use = per_pod(pods, self.predicted_use)
-        with np.errstate(divide="ignore", invalid="ignore"):  # capacity 0; T = 100 in the branch not taken
-            percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["capacity"]
-            percent = np.where(node["capacity"] != 0, percent, 0.0)
-            rising = (100 - target) * percent / target + target
+        percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["divisor"]
+        rising = (100 - target) * percent / target + target
+        with np.errstate(divide="ignore", invalid="ignore"):  # T = 100, where nothing above it counts
             falling = target * (100 - percent) / (100 - target)
-        above = percent > target
-        raw = np.where(above, np.where(percent > 100, 0.0, falling), rising)
-        return {
-            "predicted_use": predicted_use,
-            "predicted_percent": percent,
-            "score": np.where(node["measured"], rounded_score(raw), 0),
-        }
+        counts = node["measured"] & (percent <= max(target, 100.0))
+        raw = np.where(counts, np.where(percent > target, falling, rising), 0.0)
+        return {"predicted_use": predicted_use, "predicted_percent": percent, "score": rounded_score(raw)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say where the node would stand against the target."""
@@ -108,7 +103,7 @@ class TargetLoadPacking(ScorePlugin):
         side = "over 100%" if terms["predicted_percent"] > 100 else "of"
         return (
             f"measured {terms['measured_use']:.0f}{unit} + pod {terms['predicted_use']}{unit} + not yet measured "
-            f"{terms['missing_use']}{unit} = {terms['predicted_percent']:.1f}% {side} capacity "
+            f"{terms['missing_use']:.0f}{unit} = {terms['predicted_percent']:.1f}% {side} capacity "
             f"{terms['capacity']:.0f}{unit}, target {self.target_utilization}%"
         )
 
@@ -119,3 +114,11 @@ class TargetLoadPacking(ScorePlugin):
         if request is not None:
             return int(round_half_away(request * self.default_requests_multiplier))
         return self.default_requests
+
+
+def first_unmeasured_second(window_end: int) -> int:
+    """Return the unix second from which on a placed pod counts as not measured.
+
+    In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
+    """
+    return window_end - REPORTING_INTERVAL_SECONDS + 1

@@ -51,8 +51,11 @@ def series(seed: int) -> Series:
 
 
 def window(name: str, nodes: dict[str, Series]) -> Window:
-    """Return the window that ends with the newest sample, so that no sample slips out while the source starts."""
-    end = int(max(each.times[-1] for each in nodes.values()))
+    """Return the window that ends half a step after the newest sample: no sample lies on either of its ends.
+
+    Sources differ in whether a window's ends belong to it.
+    """
+    end = int(max(each.times[-1] for each in nodes.values())) + STEP_SECONDS // 2
     return Window(name, end - duration.seconds(name), end)
 
 
@@ -101,10 +104,9 @@ def test_duplicated_series_are_merged(harness: Harness):
     nodes = {"node-1": series(1), "node-2": series(2)}
     with harness.running(nodes, duplicated="node-1") as source:
         fetched = source.fetch(window("15m", nodes))
-    found = values(fetched)
-    assert found["node-1", "CPU", "AVG"] == pytest.approx(
-        nodes["node-1"].cpu[nodes["node-1"].times > nodes["node-1"].times[-1] - 900].mean(), rel=1e-6
-    )
+    doubled = nodes["node-1"]
+    inside = doubled.times > window("15m", nodes).start
+    assert values(fetched)["node-1", "CPU", "AVG"] == pytest.approx(doubled.cpu[inside].mean(), rel=1e-6)
     assert [finding.node for finding in fetched.findings if finding.kind == "duplicate"]
 
 

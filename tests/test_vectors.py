@@ -10,20 +10,29 @@ import pytest
 
 from scoring import (
     Container,
+    ImageLocality,
     LoadVariationRiskBalancing,
     LowRiskOverCommitment,
     MetricsTable,
     Node,
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFit,
     NodeTable,
+    Peaks,
     Pod,
+    PowerModel,
     ResourceList,
+    ResourceWeight,
+    ShapePoint,
     TargetLoadPacking,
     beta_distribution,
     plugin_from_config,
     pod_demand,
 )
 from scoring.go_math import round_half_away
+from scoring.image_locality import normalized_image_name
 from scoring.measured_resource import CPU_LOAD, MEMORY_LOAD
+from scoring.node_resources_fit import broken_linear
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 VECTORS = Path(__file__).parent / "data" / "vectors"
@@ -371,3 +380,134 @@ def test_defaults(row):
     else:
         assert plugin.smoothing_window_size == expected["smoothingWindowSize"]
         assert {**plugin.risk_limit_weights, **expected["riskLimitWeights"]} == plugin.risk_limit_weights
+
+
+@each(read("peaks") + upstream("Peaks", None))
+def test_peaks(row):
+    """The raw score is upstream's to the last digits that the exponential function gives."""
+    args, expected = row["args"], row["expected"]
+    models = {name: PowerModel(**model) for name, model in args["nodePowerModel"].items()}
+    explanation = explain(Peaks(models), row)
+    tolerance = max(1e3, 1e-12 * abs(expected["score"]))
+    assert abs(explanation.score - expected["score"]) <= tolerance
+    if "pod_cpu_milli" in expected:
+        assert explanation.terms["request"] == expected["pod_cpu_milli"]
+    if "power_jump" in expected:
+        assert explanation.terms["predicted_percent"] == expected["predicted_percent"]
+        assert explanation.terms["rise_watts"] == close(expected["power_jump"], 1e-13)
+
+
+@each(read("peaks_normalize") + upstream("Peaks", "NormalizeScore"))
+def test_peaks_normalization(row):
+    """Normalized scores equal upstream's, and the raw ones are not changed."""
+    scores = np.array(row["args"]["scores"], np.int64)
+    assert Peaks().normalize(scores).tolist() == row["expected"]["scores"]
+    assert scores.tolist() == row["args"]["scores"]
+
+
+IN_TREE = json.loads((VECTORS / "intree.json").read_text())
+
+
+def facts(group):
+    return pytest.mark.parametrize("fact", IN_TREE[group], ids=lambda fact: fact.get("name", str(fact)[:60]))
+
+
+def table_of_fact(fact, running):
+    """A node with the fact's amounts, and what its pods request (per resource, in the fact's own unit)."""
+    names = ["cpu", "memory", "example.com/foo"][: len(fact["alloc"])]
+    node = Node("node", allocatable=ResourceList(dict(zip(names, fact["alloc"], strict=True))))
+    nodes = NodeTable([node])
+    amounts = ResourceList(dict(zip(names, running, strict=True)))
+    nodes.add(Pod(name="running", containers=(Container(amounts),)), "node")
+    return names, nodes
+
+
+def score_of_fact(plugin, fact, running):
+    """Score a pod that requests what is in ``req`` and not in ``running``."""
+    names, nodes = table_of_fact(fact, running)
+    pending = {n: total - r for n, total, r in zip(names, fact["req"], running, strict=True)}
+    pod = Pod(name="pending", containers=(Container(ResourceList(pending)),))
+    explanation = plugin.explain(pod, nodes, MetricsTable.empty(nodes), "node")
+    assert explanation.line
+    return explanation.score
+
+
+def weights_of_fact(fact):
+    names = ["cpu", "memory", "example.com/foo"]
+    if len(fact["w"]) == 1 or fact["name"].startswith(("multi", "62.5")):  # extended resources only
+        return tuple(ResourceWeight(f"example.com/{i}", w) for i, w in enumerate(fact["w"]))
+    return tuple(ResourceWeight(n, w) for n, w in zip(names, fact["w"], strict=False))
+
+
+@facts("LeastAllocated")
+def test_least_allocated(fact):
+    """Least requested is scored as kube-scheduler's own tests expect."""
+    plugin = NodeResourcesFit("LeastAllocated", weights_of_fact(fact))
+    assert score_of_fact(plugin, fact, [0] * len(fact["req"])) == fact["score"]
+
+
+@facts("MostAllocated")
+def test_most_allocated(fact):
+    """Most requested is scored as kube-scheduler's own tests expect."""
+    if fact["name"].startswith("nonzero"):
+        fact = {
+            **fact,
+            "alloc": [fact["alloc"][0], fact["alloc"][1] << 20],
+            "req": [fact["req"][0], fact["req"][1] << 20],
+        }
+    plugin = NodeResourcesFit("MostAllocated", weights_of_fact(fact))
+    assert score_of_fact(plugin, fact, [0] * len(fact["req"])) == fact["score"]
+
+
+@facts("RequestedToCapacityRatio")
+def test_requested_to_capacity_ratio(fact):
+    """A shape over the requested ratio is scored as kube-scheduler's own tests expect."""
+    weights = weights_of_fact(fact)
+    node = Node("node", allocatable=ResourceList({w.name: a for w, a in zip(weights, fact["alloc"], strict=True)}))
+    nodes = NodeTable([node])
+    pod = Pod(containers=(Container(ResourceList({w.name: r for w, r in zip(weights, fact["req"], strict=True)})),))
+    shape = tuple(ShapePoint(*point) for point in fact["shape"])
+    plugin = NodeResourcesFit("RequestedToCapacityRatio", weights, shape)
+    assert plugin.score(pod, nodes, MetricsTable.empty(nodes)).tolist() == [fact["score"]]
+
+
+@facts("BrokenLinear")
+def test_broken_linear(fact):
+    """Between its points the function truncates toward zero; outside them it is flat."""
+    utilization, expected = np.array(fact["points"]).T
+    assert broken_linear(fact["shape"], utilization).tolist() == expected.tolist()
+
+
+@facts("BalancedAllocation")
+def test_balanced_allocation(fact):
+    """Balance is scored as kube-scheduler's own tests expect."""
+    resources = weights_of_fact({**fact, "w": [1] * len(fact["alloc"]), "name": ""})
+    plugin = NodeResourcesBalancedAllocation(resources)
+    assert score_of_fact(plugin, fact, [0] * len(fact["req"])) == fact["score"]
+
+
+@pytest.mark.parametrize("fact", IN_TREE["BalancedAllocation_delta_2026"]["rows"])
+def test_balanced_allocation_difference(fact):
+    """Newer schedulers score how the pod changes the balance."""
+    plugin = NodeResourcesBalancedAllocation(formula="difference")
+    assert score_of_fact(plugin, fact, fact["req_without"]) == fact["score"]
+
+
+@facts("ImageLocality")
+def test_image_locality(fact):
+    """Images are scored as kube-scheduler's own tests expect."""
+    images = {f"image-{i}:latest": mib << 20 for i, (mib, _) in enumerate(fact["images_MiB_nodes"])}
+    having = [nodes for _, nodes in fact["images_MiB_nodes"]]
+    nodes = NodeTable(
+        Node(f"n{row}", images={n: s for (n, s), k in zip(images.items(), having, strict=True) if row < k})
+        for row in range(fact["total_nodes"])
+    )
+    wanted = [*images, *["elsewhere"] * (fact["containers_incl_init"] - len(images))]
+    pod = Pod(containers=tuple(Container(image=name.removesuffix(":latest")) for name in wanted))
+    assert ImageLocality().score(pod, nodes, MetricsTable.empty(nodes))[0] == fact["score"]
+
+
+@pytest.mark.parametrize(("name", "normalized"), IN_TREE["normalizedImageName"])
+def test_image_names(name, normalized):
+    """A name without a tag means latest; a registry's port is no tag."""
+    assert normalized_image_name(name) == normalized

@@ -1,14 +1,15 @@
 """The commands of the watcher: ``trimaran watch`` and ``trimaran config``."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
-from watcher.providers.base import known_providers, open_provider
+from watcher.providers.base import close_provider, known_providers, open_provider
 from watcher.settings_sources import Loaded, display, every_setting, load, variable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -72,6 +73,9 @@ def watch(
 
     Without a provider it watches this machine. All settings: trimaran config.
     """
+    # The first process of a container ignores SIGTERM until it has a handler, and gunicorn's comes with its imports:
+    # stopped before that, it would be killed only after the whole grace period.
+    signal.signal(signal.SIGTERM, _stopped_early)
     flags = {
         "server.host": host, "server.port": port, "provider.name": provider, "provider.address": address,
         "watch.interval_seconds": interval, "store.path": store, "log.level": log_level,
@@ -81,7 +85,9 @@ def watch(
     from watcher import server  # noqa: PLC0415  Flask and gunicorn are only needed here
 
     try:
-        _close(open_provider(settings))  # a provider that cannot be built is told here, not by a worker that dies
+        close_provider(
+            open_provider(settings)
+        )  # a provider that cannot be built is told here, not by a worker that dies
         server.serve(settings)
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)
@@ -107,7 +113,5 @@ def config(file: Path | None, assignments: tuple[str, ...]) -> None:
     click.echo(f"\nproviders: {', '.join(sorted(known_providers()))}")
 
 
-def _close(provider: Any) -> None:
-    close = getattr(provider, "close", None)
-    if close is not None:
-        close()
+def _stopped_early(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(0)

@@ -8,6 +8,8 @@ class Kind(StrEnum):
     """What is wrong."""
 
     FETCH_FAILED = "fetch_failed"
+    FELL_BACK = "fell_back"
+    DISAGREEMENT = "disagreement"
     QUERY_FAILED = "query_failed"
     PARTIAL_ANSWER = "partial_answer"
     NO_NODES = "no_nodes"
@@ -16,6 +18,7 @@ class Kind(StrEnum):
     DUPLICATE = "duplicate"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
+    NO_AVERAGE = "no_average"
     LOW_COVERAGE = "low_coverage"
 
 

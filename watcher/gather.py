@@ -30,7 +30,7 @@ class Deadline:
 def gather(
     calls: Mapping[Key, Callable[[], Value]], deadline: Deadline, give_up: Callable[[], None] | None = None
 ) -> dict[Key, Value | Exception]:
-    """Run calls in threads of their own and return each one's result or exception.
+    """Run calls in threads of their own and return each one's result or exception, in the order of the calls.
 
     A call that misses the deadline has a TimeoutError as its result. Its thread is left behind, a daemon that
     ends when its call does.
@@ -61,4 +61,4 @@ def gather(
                 results.setdefault(key, TimeoutError("no answer before the deadline"))
             break
         results[key] = result
-    return results
+    return {key: results[key] for key in calls}

@@ -1,23 +1,23 @@
 """HTTP to providers: a session with credentials, certificates and bounds, and its failures in our words."""
 
 import contextlib
-import io
 import socket
 import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError as TransportError
+from urllib3.exceptions import ReadTimeoutError
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
-from watcher.settings import ProviderSettings
-from watcher.settings_sources import without_credentials
+from watcher.settings import ProviderSettings, without_credentials
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_BODY_BYTES = 256 * 1024 * 1024
@@ -68,19 +68,24 @@ class ProviderSession(requests.Session):
         return super().request(*args, **options)
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a prepared request and read the body within bounds."""
-        response = super().send(request, **{**options, "stream": True})
-        try:
-            body = _read_bounded(response)
-        except TransportError as error:
-            raise requests.ConnectionError(error, request=request) from error
-        finally:
-            response.close()
-        response.raw = io.BytesIO(body)
+        """Send a prepared request; an answer of 400 and above raises."""
+        response = super().send(request, **options)
         response.raise_for_status()
         if self._inspect is not None:
             self._inspect(response)
         return response
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """Refuse to follow a redirect to another host: tokens and headers are for this one.
+
+        Raises:
+            ProviderAnswerError: the redirect leaves the host, as those of login pages do.
+        """
+        here, there = response.request.url or "", prepared_request.url or ""
+        leaves: bool = self.should_strip_auth(here, there)  # type: ignore[no-untyped-call]
+        if leaves:
+            shown, target = without_credentials(here), without_credentials(there)
+            raise ProviderAnswerError(f"{shown} redirects to {target[:200]}: is provider.address right?")
 
     def abort(self) -> None:
         """End every call that is under way, at once."""
@@ -93,15 +98,15 @@ def read_token(settings: ProviderSettings) -> str:
     Raises:
         ProviderRefused: the token's file cannot be read.
     """
-    file = settings.token_file
+    file, setting = settings.token_file, "provider.token_file"
     if file is None and settings.token is None and settings.openshift_auth:
-        file = SERVICE_ACCOUNT / "token"
+        file, setting = SERVICE_ACCOUNT / "token", "provider.openshift_auth"
     if file is None:
         return settings.token.get_secret_value() if settings.token else ""
     try:
         return file.read_text(encoding="utf-8").strip()  # every time: tokens are rotated
     except (OSError, UnicodeDecodeError) as error:
-        raise ProviderRefused(f"the token file {file} cannot be read: {error} (provider.token_file)") from error
+        raise ProviderRefused(f"the token file {file} cannot be read: {error} ({setting})") from error
 
 
 def bearer(settings: ProviderSettings) -> Callable[[requests.PreparedRequest], None]:
@@ -117,10 +122,19 @@ def bearer(settings: ProviderSettings) -> Callable[[requests.PreparedRequest], N
 
 def provider_error(provider: str, address: str, error: Exception) -> ProviderError:
     """Translate what requests, its JSON reader or a missed deadline raised. Never quotes credentials."""
-    where = f"{provider} at {without_credentials(address)}"
+    translated = _translate(f"{provider} at {without_credentials(address)}", error)
+    credentials = urlsplit(address).netloc.rpartition("@")[0]
+    if credentials and credentials in str(translated):
+        return type(translated)(str(translated).replace(f"{credentials}@", "").replace(credentials, "********"))
+    return translated
+
+
+def _translate(where: str, error: Exception) -> ProviderError:
     match error:
         case ProviderError():
             return error
+        case _TooLarge():
+            return ProviderAnswerError(f"{where}: {error}")
         case requests.HTTPError() if error.response is not None:
             return _status_error(where, error.response)
         case requests.exceptions.SSLError():
@@ -131,6 +145,8 @@ def provider_error(provider: str, address: str, error: Exception) -> ProviderErr
             return ProviderUnavailable(f"{where}: no answer in time (watch.fetch_timeout_seconds)")
         case requests.JSONDecodeError():
             return ProviderAnswerError(f"{where}: the answer is not JSON; is provider.address right?")
+        case requests.ConnectionError() if isinstance(_innermost(error), ReadTimeoutError | TimeoutError):
+            return ProviderUnavailable(f"{where}: no answer in time (watch.fetch_timeout_seconds)")
         case requests.RequestException() | OSError():
             return ProviderUnavailable(f"{where} cannot be reached: {_root(error)} (provider.address)")
         case _:
@@ -138,17 +154,25 @@ def provider_error(provider: str, address: str, error: Exception) -> ProviderErr
 
 
 class _Authentication(requests.auth.AuthBase):
-    # Always set, even to do nothing: requests would otherwise look into .netrc.
+    # Always set, even to do nothing: requests would otherwise look into .netrc. The address' own credentials, which
+    # requests would then leave out, are sent where there are no others.
     def __init__(self, authenticate: Callable[[requests.PreparedRequest], None]) -> None:
         self._authenticate = authenticate
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         self._authenticate(request)
+        user, password = requests.utils.get_auth_from_url(request.url or "")
+        if user and "Authorization" not in request.headers:
+            requests.auth.HTTPBasicAuth(user, password)(request)
         return request
 
 
+class _TooLarge(requests.RequestException):
+    """The body does not end where a body should."""
+
+
 class _AbortableAdapter(HTTPAdapter):
-    """Remembers its sockets, so that a call can be ended from another thread.
+    """Reads whole bodies within bounds, and remembers its sockets, so that a call can be ended from another thread.
 
     A read timeout does not end a server that sends one byte a second: each byte starts it anew.
     """
@@ -176,6 +200,17 @@ class _AbortableAdapter(HTTPAdapter):
             "http": type("Pool", (HTTPConnectionPool,), {"ConnectionCls": Connection}),
             "https": type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": SecureConnection}),
         }
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        response = super().send(request, *args, **options)
+        try:
+            # As if requests had read it; it would read without bounds, a redirect's body too.
+            response._content = _read_bounded(response)  # noqa: SLF001
+        except TransportError as error:
+            raise requests.ConnectionError(error, request=request) from error
+        finally:
+            response.close()
+        return response
 
     def abort(self) -> None:
         with self._lock:
@@ -206,7 +241,7 @@ def _read_bounded(response: requests.Response) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if size > _MAX_BODY_BYTES:
-            raise ProviderAnswerError(f"the answer is larger than {_MAX_BODY_BYTES // 1024**2} MiB")
+            raise _TooLarge(f"the answer is larger than {_MAX_BODY_BYTES // 1024**2} MiB")
     return b"".join(chunks)
 
 
@@ -226,6 +261,11 @@ def _status_error(where: str, response: requests.Response) -> ProviderError:
 
 
 def _root(error: BaseException) -> str:
+    error = _innermost(error)
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _innermost(error: BaseException) -> BaseException:
     """Return the innermost reason: requests wraps urllib3's, which wraps the system's."""
     while True:
         reason = getattr(error, "reason", None)
@@ -234,7 +274,8 @@ def _root(error: BaseException) -> str:
             if isinstance(reason, BaseException)
             else next((argument for argument in error.args if isinstance(argument, BaseException)), None)
         )
+        if inner is None and isinstance(error.__cause__, OSError):
+            inner = error.__cause__  # urllib3 puts the system's words into its own otherwise
         if inner is None:
-            text = getattr(error, "strerror", None) or str(error)
-            return text.rpartition(": ")[2] if text.startswith("HTTP") else text
+            return error
         error = inner

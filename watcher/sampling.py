@@ -18,7 +18,7 @@ from watcher.errors import ProviderError, ProviderUnavailable
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline
 from watcher.model import QUANTILES, Metric, NodeMetrics, Operator, Window
-from watcher.providers.base import Check, Fetched, Sample, SampleProvider
+from watcher.providers.base import Check, Fetched, Sample, SampleProvider, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import SampleRound, Store
 
@@ -113,9 +113,7 @@ class Sampled:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(timeout=self._timeout)
-        close = getattr(self._provider, "close", None)
-        if close is not None:
-            close()
+        close_provider(self._provider)
 
     def _run(self) -> None:
         self.sample_once()
@@ -149,10 +147,10 @@ def _aggregate(
                 values[row_of[node], column] = value
         counts, statistics = _statistics(values, operators)
         for row in np.flatnonzero(counts >= _MIN_SAMPLES):
-            for operator, column in statistics.items():
-                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(column[row])))
+            for operator, found in statistics.items():
+                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(found[row])))
     coverage = _coverage(rounds, row_of, window, interval_seconds)
-    found = {
+    measured = {
         node: NodeMetrics(
             tuple(metrics[node]),
             metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)},
@@ -167,10 +165,10 @@ def _aggregate(
             window=window.duration,
             node=node,
         )
-        for node in found
+        for node in measured
         if coverage[node] < _LOW_COVERAGE
     )
-    return found, findings
+    return measured, findings
 
 
 def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDArray[np.int64], dict[Operator, Floats]]:

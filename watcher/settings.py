@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 from enum import StrEnum
 from pathlib import Path
@@ -56,10 +57,31 @@ def _duration(value: str) -> str:
 def _http_address(value: str) -> str:
     if not value.startswith(("http://", "https://")):
         raise ValueError("must start with http:// or https://")
-    parts = urlsplit(value)
-    if not parts.hostname or parts.port == 0:  # a port that is no number raises by itself
-        raise ValueError("has no host")
+    try:
+        parts = urlsplit(value)
+        usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value
+    except ValueError:  # its words quote what may be part of a password
+        usable = False
+    if not usable:
+        raise ValueError("must name a host and, where needed, a port, such as http://prometheus:9090")
+    if parts.query or parts.fragment:
+        raise ValueError("must end where the API begins: without ? and #")
     return value.rstrip("/")
+
+
+def _header_value(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value().strip()  # files of tokens end with a newline
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("must be printable ASCII, as it is sent in a header")
+    return SecretStr(text)
+
+
+_Secret = Annotated[SecretStr, AfterValidator(_header_value)]
+
+
+def without_credentials(address: str) -> str:
+    """Return an address that may be shown: user and password, if any, are left out."""
+    return re.sub(r"^([^/@]*://)?.*@", lambda match: match[1] or "", address, flags=re.DOTALL)
 
 
 def default_provider() -> str:
@@ -73,7 +95,8 @@ def _default_store() -> Path:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # A message that quotes its input would quote tokens too; settings_sources quotes what may be shown.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class ProviderSettings(_Section):
@@ -83,10 +106,10 @@ class ProviderSettings(_Section):
     address: Annotated[str, AfterValidator(_http_address)] | None = Field(
         None, description="its address; each provider has a default of its own"
     )
-    token: SecretStr | None = Field(None, description="bearer token or API key")
+    token: _Secret | None = Field(None, description="bearer token or API key")
     token_file: Path | None = Field(None, description="a file with the token, read anew for every request")
-    app_key: SecretStr | None = Field(None, description="Datadog's application key")
-    headers: Annotated[dict[str, SecretStr], BeforeValidator(_json)] = Field(
+    app_key: _Secret | None = Field(None, description="Datadog's application key")
+    headers: Annotated[dict[str, _Secret], BeforeValidator(_json)] = Field(
         {}, description="sent with every request, such as X-Scope-OrgID; a JSON object in the environment"
     )
     ca_file: Path | None = Field(None, description="certificate authorities to trust instead of the system's")
@@ -95,6 +118,17 @@ class ProviderSettings(_Section):
     insecure_skip_verify: bool = Field(False, description="do not verify the provider's certificate")
     openshift_auth: bool = Field(False, description="use the pod's service account: its token and its CA")
     kube_config: Path | None = Field(None, description="a kubeconfig, to reach the Kubernetes API from outside")
+
+
+class FallbackSettings(_Section):
+    """Other providers, for when the first one fails, and to check it against."""
+
+    providers: Annotated[list[ProviderSettings], BeforeValidator(_json)] = Field(
+        [], description="tables [[fallback.providers]] with the keys of [provider], tried in order"
+    )
+    disagreement_percent: float = Field(
+        0, ge=0, le=100, description="points of CPU or Memory AVG two providers may differ in; 0 does not compare them"
+    )
 
 
 class WatchSettings(_Section):
@@ -142,8 +176,10 @@ class StoreSettings(_Section):
     """The file that survives a crash."""
 
     path: Path = Field(default_factory=_default_store, description="the SQLite file, on a local disk")
-    keep_hours: float = Field(24, gt=0, description="older snapshots are deleted")
-    max_megabytes: float = Field(256, ge=1, description="the oldest snapshots are deleted beyond this size")
+    keep_hours: float = Field(24, gt=0, le=8760, description="older snapshots are deleted")
+    max_megabytes: float = Field(
+        256, ge=1, le=1_000_000, description="the oldest snapshots are deleted beyond this size"
+    )
 
 
 class LogSettings(_Section):
@@ -267,6 +303,7 @@ class Settings(_Section):
     """All settings. ``settings_sources.load`` builds it from the outside; programs may build it from sections."""
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
+    fallback: FallbackSettings = Field(default_factory=FallbackSettings)
     watch: WatchSettings = Field(default_factory=WatchSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
@@ -277,3 +314,7 @@ class Settings(_Section):
     datadog: DatadogSettings = Field(default_factory=DatadogSettings)
     influxdb: InfluxDbSettings = Field(default_factory=InfluxDbSettings)
     fake: FakeSettings = Field(default_factory=FakeSettings)
+
+    def for_each_provider(self) -> list[Self]:
+        """Return these settings once for the provider and once for each fallback, ``provider`` being that one's."""
+        return [self, *(self.model_copy(update={"provider": each}) for each in self.fallback.providers)]

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from watcher.errors import SettingsError
-from watcher.settings import Settings
+from watcher.settings import Settings, without_credentials
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
@@ -88,22 +87,15 @@ def variable(name: str) -> str:
 
 
 def display(value: Any) -> str:
-    """Return a value as a person may see it: secrets are masked."""
+    """Return a value as a person may see it: secrets are masked, and an address' credentials left out."""
     if isinstance(value, SecretStr):
         return "********"
     if isinstance(value, list):
         return ",".join(map(display, value))
     if isinstance(value, dict):
         return ",".join(f"{key}={display(item)}" for key, item in value.items())
-    return "" if value is None else without_credentials(str(value))
-
-
-def without_credentials(address: str) -> str:
-    """Return an address that may be shown: user and password, if any, are left out."""
-    if "://" not in address:
-        return address
-    parts = urlsplit(address)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    text = "" if value is None else str(value)
+    return without_credentials(text) if "://" in text else text
 
 
 def _values_by_rising_precedence(
@@ -147,5 +139,7 @@ def _describe(error: Mapping[str, Any], merged: Mapping[str, Mapping[str, Any]],
     message = str(error["msg"]).removeprefix("Value error, ")
     if not key:  # about how settings of a section go together; the message names them
         return f"{section}: {message}"
-    value = "" if name in _SECRETS else f" = {without_credentials(str(error['input']))[:80]!r}"
+    given = str(error["input"])
+    shown = without_credentials(given) if name == "provider.address" else given
+    value = "" if name in _SECRETS else f" = {shown[:80]!r}"
     return f"{name}{origin}{value}: {message}"

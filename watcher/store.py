@@ -11,10 +11,10 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import orjson
 from sqlite_utils import Database, Migrations
@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 _migrations = Migrations("trimaran.watcher")
 _COMPRESSION = 1
 _MEGABYTE = 1024 * 1024
+_TRIED_SNAPSHOTS = 10  # of a window, before giving up on unreadable ones
 
 
 @_migrations()
@@ -73,7 +74,7 @@ class Store:
     """The database file. Safe to use from several threads; a failed write is reported once and does not raise.
 
     Attributes:
-        failure: why the last write failed, or empty; memory goes on without the file.
+        failure: why nothing is kept, or why the last write failed, or empty; memory goes on without the file.
         set_aside: where a corrupt file was moved to, or None.
     """
 
@@ -83,9 +84,10 @@ class Store:
         self._max_bytes = int(max_megabytes * _MEGABYTE)
         self._path = path
         self._lock = threading.Lock()
-        self.failure = ""
         self.set_aside: Path | None = None
+        self._unusable = ""
         self._db = self._open()
+        self.failure = self._unusable
 
     def save_snapshots(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
         """Write the snapshots of one fetch, by window, all or none, and delete what is too old or too much."""
@@ -104,18 +106,22 @@ class Store:
             db["snapshots"].insert_all(rows, replace=True)  # type: ignore[union-attr]
             self._prune(db, newest)
 
-    def load_snapshots(self, source: str) -> dict[str, WatcherMetrics]:
-        """Return the newest readable snapshot of each window that this source wrote."""
-        found: dict[str, WatcherMetrics] = {}
+    def load_snapshots(self, sources: Sequence[str]) -> dict[str, WatcherMetrics]:
+        """Return the newest readable snapshot of each window that one of these sources wrote."""
+        marks = ", ".join("?" * len(sources))
         with self._lock:
-            rows = list(self._db["snapshots"].rows_where("source = ?", [source], order_by="timestamp desc"))
-        for row in rows:
-            if row["window"] not in found:
-                try:
-                    found[row["window"]] = wire.decode(zlib.decompress(row["body"]))
-                except (zlib.error, wire.WireError) as error:
-                    _log.warning("a kept snapshot is unreadable", extra={"window": row["window"], "error": str(error)})
-        return found
+            windows = [row["window"] for row in self._db.query("select distinct window from snapshots")]
+            newest = {
+                window: self._db["snapshots"].rows_where(
+                    f"window = ? and source in ({marks})",
+                    [window, *sources],
+                    order_by="timestamp desc",
+                    limit=_TRIED_SNAPSHOTS,
+                )
+                for window in windows
+            }
+            found = ((window, _readable(rows)) for window, rows in newest.items())
+            return {window: metrics for window, metrics in found if metrics is not None}
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
         """Write one round of samples and delete those before ``keep_since``, unix seconds."""
@@ -171,7 +177,7 @@ class Store:
                     _log.error("the store cannot be written", extra={"path": str(self._path), "error": str(error)})
                 self.failure = str(error)
             else:
-                self.failure = ""
+                self.failure = self._unusable  # a write to memory mends nothing
 
     def _open(self) -> Database:
         if self._path is None:
@@ -186,7 +192,7 @@ class Store:
                 self._set_aside(error)
                 return self._connect(self._path)
         except (OSError, sqlite3.Error) as error:
-            self.failure = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
+            self._unusable = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
             _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
             return self._connect(":memory:")
 
@@ -210,6 +216,16 @@ class Store:
             with contextlib.suppress(FileNotFoundError):
                 Path(f"{self._path}{suffix}").replace(f"{self.set_aside}{suffix}")
         _log.error("the store was corrupt and is set aside", extra={"path": str(self.set_aside), "error": str(error)})
+
+
+def _readable(rows: Iterable[dict[str, Any]]) -> WatcherMetrics | None:
+    """Return the first snapshot that can be read."""
+    for row in rows:
+        try:
+            return wire.decode(zlib.decompress(row["body"]))
+        except (zlib.error, wire.WireError, TypeError) as error:
+            _log.warning("a kept snapshot is unreadable", extra={"window": row["window"], "error": str(error)})
+    return None
 
 
 def _check(db: Database) -> None:

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,7 +13,7 @@ from watcher.errors import NoMetrics, ProviderAnswerError, ProviderError, StaleM
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
 from watcher.model import Grade, WatcherMetrics, Window
-from watcher.providers.base import Fetched, WindowProvider
+from watcher.providers.base import Fetched, WindowProvider, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import Store
 from watcher.telemetry import Telemetry
@@ -68,6 +68,7 @@ class Watcher:
         settings: WatchSettings,
         *,
         source: str,
+        fallback_sources: Sequence[str] = (),
         dialect: Dialect = Dialect.DOCUMENTED,
         telemetry: Telemetry | None = None,
         clock: Callable[[], float] = time.time,
@@ -84,7 +85,7 @@ class Watcher:
         self._first = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._cache.publish(store.load_snapshots(source))
+        self._cache.publish(store.load_snapshots([source, *fallback_sources]))
 
     def start(self) -> None:
         """Begin to fetch in the background; what the store had is served already."""
@@ -94,9 +95,7 @@ class Watcher:
     def stop(self) -> None:
         """Stop fetching, and close the provider and the store. A fetch that is under way is not waited for."""
         self._stop.set()
-        close = getattr(self._provider, "close", None)
-        if close is not None:
-            close()
+        close_provider(self._provider)
         if self._thread is not None:
             self._thread.join(timeout=5)
         self._store.close()
@@ -218,7 +217,7 @@ class Watcher:
         nodes, findings = analyzer.clean(fetched.nodes, name)
         if not nodes:
             raise ProviderAnswerError(f"{self._source} returned no node with usable metrics")
-        return WatcherMetrics(now, window, self._source, nodes), [*fetched.findings, *findings]
+        return WatcherMetrics(now, window, fetched.source or self._source, nodes), [*fetched.findings, *findings]
 
     def _report(self, now: Round, windows: int) -> None:
         """Remember the round, and log what changed against the one before."""

@@ -68,14 +68,22 @@ def encode_node(name: str, node: NodeMetrics) -> bytes:
                 "type": metric.type,
                 "operator": metric.operator,
                 "rollup": metric.rollup,
-                "value": round(metric.value, _DECIMALS),
+                "value": _number(metric.value),
             }
         )
     body = {"metrics": metrics, "tags": node.tags, "metadata": node.metadata}
+    if any(isinstance(value, float) and not math.isfinite(value) for value in node.metadata.values()):
+        raise WireError(f"data.{name!r}: the metadata holds a number that JSON cannot")
     try:
         return orjson.dumps(name) + b":" + orjson.dumps(body)
     except TypeError as error:
         raise WireError(f"data.{name!r}: {error}") from error
+
+
+def _number(value: float) -> float:
+    """Round to what is written; whole values as integers, as the documented schema has them."""
+    rounded = round(float(value), _DECIMALS)
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
 
 
 def assemble(metrics: WatcherMetrics, fragments: Iterable[bytes], dialect: Dialect) -> bytes:

@@ -28,10 +28,12 @@ class Fetched:
     Attributes:
         nodes: node name to its metrics; empty means that the provider answered and knows no node.
         findings: what went wrong along the way without making the fetch worthless.
+        source: the provider that answered, when that is not the one that was asked.
     """
 
     nodes: Mapping[str, NodeMetrics]
     findings: tuple[Finding, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,13 @@ class SampleProvider(Protocol):
 
 
 ProviderFactory = Callable[[Settings], WindowProvider | SampleProvider]
+
+
+def close_provider(provider: WindowProvider | SampleProvider) -> None:
+    """Call a provider's ``close()`` where it has one."""
+    close = getattr(provider, "close", None)
+    if close is not None:
+        close()
 
 
 def known_providers() -> dict[str, EntryPoint]:

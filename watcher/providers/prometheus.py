@@ -24,8 +24,7 @@ from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.node_names import NodeNames, Resolved, without_port
 from watcher.providers.base import Check, Fetched
 from watcher.providers.prometheus_queries import STEP, Expression, Query, queries
-from watcher.settings import Settings
-from watcher.settings_sources import without_credentials
+from watcher.settings import Settings, without_credentials
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
@@ -48,6 +47,7 @@ class PrometheusProvider:
     def __init__(self, settings: Settings) -> None:
         own = settings.prometheus
         self._address = settings.provider.address or DEFAULT_ADDRESS
+        self._shown = without_credentials(self._address)
         self._queries = queries(own)
         self._operators = settings.watch.operators
         self._matchers = own.matchers
@@ -96,19 +96,19 @@ class PrometheusProvider:
     def check(self) -> Iterator[Check]:
         """Yield the connection, each query, and how series are matched to nodes."""
         deadline = Deadline.after(10)
-        where = without_credentials(self._address)
         try:
             self._run("vector(1)", None, deadline)
             names = self._ask_names(None, deadline)
         except Exception as error:  # noqa: BLE001  translated
             yield Check("query API", ok=False, message=str(self._translated(error)), setting="provider.address")
             return
-        yield Check("query API", ok=True, message=f"{where} answers queries")
+        yield Check("query API", ok=True, message=f"{self._shown} answers queries")
         for query in self._queries:
             yield from self._check_query(query, names, deadline)
 
     def close(self) -> None:
-        """Close the connections."""
+        """End what is under way and close the connections."""
+        self._session.abort()
         self._session.close()
 
     def _check_query(self, query: Query, names: NodeNames, deadline: Deadline) -> Iterator[Check]:
@@ -200,11 +200,10 @@ class PrometheusProvider:
 
     def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
         seconds = max(0.1, deadline.remaining_seconds())
-        params = {"timeout": f"{seconds:.3f}s", **({} if at is None else {"time": str(at)})}
+        params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
         answer = self._connect.custom_query(promql, params=params, timeout=seconds)
         if not isinstance(answer, list) or not all(isinstance(item, dict) and "metric" in item for item in answer):
-            where = without_credentials(self._address)
-            raise ProviderAnswerError(f"Prometheus at {where} answered {promql} with no list of series")
+            raise ProviderAnswerError(f"Prometheus at {self._shown} answered {promql} with no list of series")
         return answer
 
     def _read(self, series: dict[str, Any]) -> tuple[tuple[str, ...], float]:
@@ -223,7 +222,7 @@ class PrometheusProvider:
         tried = dict.fromkeys(each.promql for query in self._queries if query.required for each in query.expressions)
         matchers = f" with {self._matchers}" if self._matchers else ""
         return (
-            f"Prometheus at {without_credentials(self._address)} has no series of any of: {'; '.join(tried)}{matchers}. "
+            f"Prometheus at {self._shown} has no series of any of: {'; '.join(tried)}{matchers}. "
             "Is node_exporter scraped? (prometheus.query_set, prometheus.matchers, prometheus.queries)"
         )
 
