@@ -232,8 +232,58 @@ class PrometheusSettings(_Section):
     node_power_watts: float = Field(0, ge=0, description="a node's highest power, to publish Energy as percent of it")
 
 
+class InfluxDbQuery(_Section):
+    """A query of the user's own, instead of the built-in ones of the same type."""
+
+    name: str = Field(min_length=1, description="the name it is published under; of several with one name, the first")
+    type: MetricType = Field(description="the resource")
+    measurement: str = Field(min_length=1, description="the measurement")
+    field: str = Field(min_length=1, description="the field")
+    where: dict[str, str] = Field({}, description="the tags that select the series, such as cpu = cpu-total")
+    rate: bool = Field(False, description="the field is a counter: its rise in a second is meant")
+    scale: float = Field(1.0, allow_inf_nan=False, description="what makes a percent of capacity of it; not 0")
+    offset: float = Field(0.0, allow_inf_nan=False, description="added after that: 100 with scale -1 for idle time")
+    combine: Literal["all", "busiest"] = Field(
+        "all", description="of several series of a node: all samples together, or the busiest, such as of disks"
+    )
+
+    @model_validator(mode="after")
+    def _scale_is_not_zero(self) -> Self:
+        if self.scale == 0:
+            raise ValueError(f"scale of {self.name} must not be 0")
+        return self
+
+
 class InfluxDbSettings(_Section):
     """The provider InfluxDB."""
+
+    version: Annotated[Literal["auto", "1", "2"], BeforeValidator(str)] = Field(
+        "auto", description="1: InfluxQL, 2: Flux, auto: as the server says"
+    )
+    database: str = Field("telegraf", min_length=1, description="the database, of 1.x")
+    retention_policy: str = Field("", description="its retention policy; empty: the default one; of 1.x")
+    username: str = Field("", description="the user; without one provider.token is used")
+    password: SecretStr | None = Field(None, description="the user's password")
+    organization: str = Field("", description="the organization, by name or id; of 2.x")
+    bucket: str = Field("telegraf", min_length=1, description="the bucket, of 2.x")
+    host_tag: str = Field("host", min_length=1, description="the tag that holds the node's name")
+    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+    queries: Annotated[list[InfluxDbQuery], BeforeValidator(_json)] = Field(
+        [], description="queries of your own: tables [[influxdb.queries]], or JSON in the environment"
+    )
+
+
+class FakeSettings(_Section):
+    """The provider Fake, for tests."""
+
+    nodes: int = Field(3, ge=0, le=100_000, description="how many nodes there are, where no file says")
+    file: Path | None = Field(None, description="JSON or TOML with every node's load, read anew for every fetch")
+    failure: Literal["", "unavailable", "refused", "unusable", "empty", "slow"] = Field(
+        "", description="how fetches fail; empty: they do not"
+    )
+    failing_windows: Annotated[list[str], BeforeValidator(_comma_separated)] = Field(
+        [], description="the windows that fail, comma-separated; empty: all"
+    )
 
 
 class MetricsServerSettings(_Section):
@@ -267,6 +317,8 @@ class Settings(_Section):
     prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
     signalfx: SignalFxSettings = Field(default_factory=SignalFxSettings)
     datadog: DatadogSettings = Field(default_factory=DatadogSettings)
+    influxdb: InfluxDbSettings = Field(default_factory=InfluxDbSettings)
+    fake: FakeSettings = Field(default_factory=FakeSettings)
 
     def for_each_provider(self) -> list[Self]:
         """Return these settings once for the provider and once for each fallback, ``provider`` being that one's."""

@@ -19,7 +19,7 @@ from watcher.settings import Settings, without_credentials
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
-_SECRETS = {"provider.token", "provider.app_key", "provider.headers"}
+_SECRETS = {"provider.token", "provider.app_key", "provider.headers", "influxdb.password"}
 
 #: load-watcher's environment names, and the settings they stand for.
 UPSTREAM_VARIABLES = {
