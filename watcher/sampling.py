@@ -161,9 +161,9 @@ class Sampled:
         self._remember(*kept)
 
     def _new_only(self, taken: Mapping[str, Sample]) -> dict[str, Sample]:
-        oldest = self._clock() - self._span
-        for node in self._seen.keys() - taken.keys():
-            if max(self._seen[node]) < oldest:
+        gone = self._seen.keys() - taken.keys()
+        if gone:  # forgotten once no sample of theirs is kept; not by its time, as the source's clock may be another
+            for node in gone.difference(*(kept.timestamps for kept in self._rounds)):
                 del self._seen[node]
         return {node: sample for node, sample in taken.items() if self._is_new(node, sample.timestamp)}
 
