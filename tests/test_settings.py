@@ -19,9 +19,34 @@ DEFAULTS = {
     "server.host": "127.0.0.1", "server.port": 2020, "server.threads": 8, "server.dialect": "documented",
     "store.keep_hours": 24, "store.max_megabytes": 256,
     "log.level": "info", "log.format": "text",
-    "host.node_name": socket.gethostname(), "prometheus.node_label": "instance",
+    "host.node_name": socket.gethostname(), "prometheus.node_label": "",
     "signalfx.cluster_name": "", "signalfx.host_name_suffix": "",
     "datadog.cluster_name": "", "datadog.host_name_suffix": "",
+    "provider.token_file": None,
+    "provider.headers": {},
+    "provider.client_certificate": None,
+    "provider.client_key": None,
+    "fallback.providers": [],
+    "fallback.disagreement_percent": 0,
+    "watch.operators": ["AVG", "STD"],
+    "prometheus.matchers": "",
+    "prometheus.query_set": "auto",
+    "prometheus.queries": [],
+    "prometheus.node_power_watts": 0,
+    "influxdb.version": "auto",
+    "influxdb.database": "telegraf",
+    "influxdb.retention_policy": "",
+    "influxdb.username": "",
+    "influxdb.password": None,
+    "influxdb.organization": "",
+    "influxdb.bucket": "telegraf",
+    "influxdb.host_tag": "host",
+    "influxdb.host_name_suffix": "",
+    "influxdb.queries": [],
+    "fake.nodes": 3,
+    "fake.file": None,
+    "fake.failure": "",
+    "fake.failing_windows": [],
 }  # fmt: skip
 
 
@@ -164,6 +189,9 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "provider.address": "http://p", "watch.windows": "5m", "watch.default_window": "5m", "log.level": "debug",
         "log.format": "json", "server.dialect": "go", "provider.insecure_skip_verify": "true",
         "provider.openshift_auth": "true", "watch.expiry_seconds": "61", "prometheus.node_label": "node",
+        "provider.headers": '{"X-A": "b"}', "fallback.providers": '[{"name": "Host"}]', "watch.operators": "AVG,P95",
+        "prometheus.query_set": "openshift", "prometheus.queries": "[]", "influxdb.version": "1",
+        "influxdb.queries": "[]", "fake.failure": "slow",
     }  # fmt: skip
     monkeypatch.setenv(variable(name), texts.get(name, "7"))
     assert load().origins == {name: variable(name)}
@@ -325,3 +353,13 @@ def test_settings_are_frozen() -> None:
     """No part changes settings under another one's hands."""
     with pytest.raises(ValueError, match="frozen"):
         load().settings.server.port = 1  # type: ignore[misc]
+
+
+def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
+    """A fallback's token stands neither in ``trimaran config`` nor in what is said of a mistake beside it."""
+    file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "http://me:hush@p"\n')
+    assert display(load(file=file).settings.fallback.providers) == "Prometheus"
+    file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "me:hush@p"\n')
+    (problem,) = problems(file=file)
+    assert problem.startswith("fallback.providers")
+    assert "hush" not in problem

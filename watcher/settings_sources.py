@@ -19,7 +19,7 @@ from watcher.settings import Settings, without_credentials
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
-_SECRETS = {"provider.token", "provider.app_key", "provider.headers", "influxdb.password"}
+_SECRETS = {"provider.token", "provider.app_key", "provider.headers", "fallback.providers", "influxdb.password"}
 
 #: load-watcher's environment names, and the settings they stand for.
 UPSTREAM_VARIABLES = {
@@ -90,6 +90,8 @@ def display(value: Any) -> str:
     """Return a value as a person may see it: secrets are masked, and an address' credentials left out."""
     if isinstance(value, SecretStr):
         return "********"
+    if isinstance(value, BaseModel):
+        return str(getattr(value, "name", value))
     if isinstance(value, list):
         return ",".join(map(display, value))
     if isinstance(value, dict):
