@@ -80,6 +80,8 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None], tls: Any = None) -
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True
 
+        do_POST = do_GET
+
         def log_message(self, *args: Any) -> None:
             pass
 

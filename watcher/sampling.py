@@ -17,9 +17,9 @@ from watcher.findings import Finding, Kind
 from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Samples, close_provider
+from watcher.sample_table import MIN_SAMPLES, aggregate
 from watcher.settings import WatchSettings
 from watcher.store import SampleRound, Store
-from watcher.window_statistics import MIN_SAMPLES, aggregate
 
 _log = logging.getLogger(__name__)
 

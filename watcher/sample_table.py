@@ -1,16 +1,15 @@
-"""A window's statistics from samples: arrays in, metrics out. Pure."""
+"""A window's metrics from samples, and how much of the window they cover. Pure."""
 
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from watcher import duration
 from watcher.findings import Finding, Kind
-from watcher.model import QUANTILES, Metric, NodeMetrics, Operator, Window
+from watcher.model import Metric, NodeMetrics, Operator, Window
+from watcher.statistics import Floats, statistics
 from watcher.store import SampleRound
 
-Floats = npt.NDArray[np.float64]
 MIN_SAMPLES = 2
 _LOW_COVERAGE = 0.5
 _GAP_FACTOR = 1.5  # a distance of more than so many of a node's usual steps is a gap
@@ -36,9 +35,9 @@ def aggregate(
         for column, taken in enumerate(rounds):
             for node, value in taken.values.get((name, type_), {}).items():
                 values[row_of[node], column] = value
-        counts, statistics = _statistics(values, operators)
+        counts, computed = statistics(values, operators)
         for row in np.flatnonzero(counts >= MIN_SAMPLES):
-            for operator, found in statistics.items():
+            for operator, found in computed.items():
                 metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(found[row])))
     timestamps = np.full((len(nodes), len(rounds)), np.nan)
     for column, taken in enumerate(rounds):
@@ -65,30 +64,6 @@ def aggregate(
         if coverage[node] < _LOW_COVERAGE
     )
     return measured, findings
-
-
-def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDArray[np.int64], dict[Operator, Floats]]:
-    """Return how many values each row has, and every operator over them; NaN are no values.
-
-    The mean and the population deviation are computed in two passes, for precision; percentiles are interpolated
-    between neighbors, as Prometheus' ``quantile_over_time`` does.
-    """
-    present = ~np.isnan(values)
-    counts = present.sum(axis=1)
-    some: npt.NDArray[np.int64] = np.maximum(counts, 1)
-    means = np.where(present, values, 0.0).sum(axis=1) / some
-    squares = np.where(present, values - means[:, None], 0.0) ** 2
-    found = {Operator.AVG: means, Operator.STD: np.sqrt(squares.sum(axis=1) / some)}
-    wanted = {operator: QUANTILES[operator] for operator in operators if operator in QUANTILES}
-    if wanted:
-        ordered = np.sort(values, axis=1)  # NaN come last
-        rows = np.arange(len(values))
-        for operator, quantile in wanted.items():
-            place = quantile * (some - 1)
-            lower: npt.NDArray[np.int64] = np.floor(place).astype(np.int64)
-            low, high = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, some - 1)]
-            found[operator] = low + (high - low) * (place - lower)
-    return counts, {operator: found[operator] for operator in operators}
 
 
 def _coverage(taken_at: Floats, timestamps: Floats, window: Window, interval_seconds: float) -> Floats:
