@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import requests
 
@@ -27,7 +26,7 @@ from watcher.node_names import NodeNames
 from watcher.providers.base import Check, Fetched
 from watcher.providers.influxdb_answers import Unwritable, read_flux, read_influxql
 from watcher.providers.influxdb_queries import Statistics, combined, flux, influxql, percent, queries
-from watcher.settings import InfluxDbQuery, Settings
+from watcher.settings import InfluxDbQuery, Settings, without_credentials
 
 DEFAULT_ADDRESS = "http://influxdb:8086"
 _CHECK_SECONDS = 10
@@ -65,9 +64,8 @@ class InfluxDbProvider:
         """
         own = self._own = settings.influxdb
         self._settings = settings.provider
-        self._address, user, password = _apart(settings.provider.address or DEFAULT_ADDRESS)
-        self._user = own.username or user
-        self._password = own.password.get_secret_value() if own.password else password
+        self._address = settings.provider.address or DEFAULT_ADDRESS
+        self._where = f"InfluxDB at {without_credentials(self._address)}"
         self._queries = queries(own)
         self._chosen: dict[str, InfluxDbQuery] = {}
         self._operators = settings.watch.operators
@@ -115,7 +113,7 @@ class InfluxDbProvider:
             yield Check("version", ok=False, message=str(error), setting=self._remedy(error))
             return
         language = "InfluxQL" if version == "1" else "Flux"
-        yield Check("version", ok=True, message=f"{self._address} is asked in {language}", setting="influxdb.version")
+        yield Check("version", ok=True, message=f"{self._where} is asked in {language}", setting="influxdb.version")
         now = int(time.time())
         window = Window("5m", now - 300, now)
         for name, answer in self._ask_all(version, window, deadline).items():
@@ -231,11 +229,11 @@ class InfluxDbProvider:
             return "1"
         if major == "2" or (said is None and self._own.organization):  # InfluxDB Cloud does not say
             if problems := self._missing():
-                raise ProviderRefused(f"InfluxDB at {self._address} is of version 2: {'; '.join(problems)}")
+                raise ProviderRefused(f"{self._where} is of version 2: {'; '.join(problems)}")
             return "2"
         what = f"says that its version is {said[:40]}" if said else "does not say its version at /ping"
         raise ProviderAnswerError(
-            f"InfluxDB at {self._address} {what}; is provider.address right? Set influxdb.version to 1 to ask in "
+            f"{self._where} {what}; is provider.address right? Set influxdb.version to 1 to ask in "
             "InfluxQL, to 2 to ask in Flux"
         )
 
@@ -254,9 +252,9 @@ class InfluxDbProvider:
         ).content
 
     def _authenticate(self, request: requests.PreparedRequest) -> None:
-        if self._user and self._version != "2":
-            basic = requests.auth.HTTPBasicAuth(self._user.encode(), self._password.encode())
-            basic(request)
+        if self._own.username and self._version != "2":
+            password = self._own.password.get_secret_value() if self._own.password else ""
+            requests.auth.HTTPBasicAuth(self._own.username.encode(), password.encode())(request)
         elif token := read_token(self._settings):
             request.headers["Authorization"] = f"{'Token' if self._version == '2' else 'Bearer'} {token}"
 
@@ -273,7 +271,7 @@ class InfluxDbProvider:
         problem = provider_error("InfluxDB", self._address, error)
         text, setting = str(problem), self._remedy(problem)
         if isinstance(problem, ProviderAnswerError) and "InfluxDB at" not in text:
-            text = f"InfluxDB at {self._address}: {text}"
+            text = f"{self._where}: {text}"
         return type(problem)(text if setting in text else f"{text} ({setting})")
 
     def _remedy(self, error: ProviderError) -> str:
@@ -281,7 +279,7 @@ class InfluxDbProvider:
         text = str(error)
         named = (setting for words, setting in _REMEDIES.items() if words in text)
         if isinstance(error, ProviderRefused):
-            credentials = "influxdb.password" if self._user and self._version != "2" else "provider.token"
+            credentials = "influxdb.password" if self._own.username and self._version != "2" else "provider.token"
             return "influxdb.organization" if "influxdb.organization" in text else credentials
         fallback = "influxdb.queries" if isinstance(error, ProviderAnswerError) else "provider.address"
         return next(named, "provider.address" if "provider.address" in text else fallback)
@@ -289,7 +287,7 @@ class InfluxDbProvider:
     def _nothing_found(self, window: Window, answers: dict[str, _Asked | ProviderError]) -> str:
         own = self._own
         if any(isinstance(answer, _Asked) and answer.series for answer in answers.values()):
-            return f"InfluxDB at {self._address} has samples, but none has the tag {own.host_tag!r} (influxdb.host_tag)"
+            return f"{self._where} has samples, but none has the tag {own.host_tag!r} (influxdb.host_tag)"
         fields = " nor ".join(_fields(alternatives) for alternatives in self._queries.values())
         where = (
             f"bucket {own.bucket!r} (influxdb.bucket)"
@@ -297,16 +295,9 @@ class InfluxDbProvider:
             else f"database {own.database!r} (influxdb.database, influxdb.retention_policy)"
         )
         return (
-            f"InfluxDB at {self._address} has no samples of {fields} in the last {window.duration} in {where}. Does "
+            f"{self._where} has no samples of {fields} in the last {window.duration} in {where}. Does "
             "Telegraf write there? (influxdb.queries)"
         )
-
-
-def _apart(address: str) -> tuple[str, str, str]:
-    """Return an address without its user and password, and these."""
-    parts = urlsplit(address)
-    bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return bare, unquote(parts.username or ""), unquote(parts.password or "")
 
 
 def _seconds(deadline: Deadline) -> float:

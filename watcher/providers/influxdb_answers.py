@@ -49,7 +49,7 @@ def read_influxql(body: bytes) -> Answer:
         if not isinstance(result, dict):
             raise ProviderAnswerError("a result in the answer is no object")
         if "error" in result:
-            raise ProviderAnswerError(_said(result))
+            raise ProviderAnswerError(_said(result) or "the query failed")
         series = result.get("series") or []
         if not isinstance(series, list):
             raise ProviderAnswerError("the series in the answer are no list")
