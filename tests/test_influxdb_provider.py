@@ -484,6 +484,15 @@ def test_series_of_another_shape_are_an_error(odd):
         fetch(url, version="1")
 
 
+@pytest.mark.parametrize("tags", [{"host": 7}, {"host": None}, {"host": ""}, {}, None])
+def test_a_tag_that_is_no_name_is_a_finding(tags):
+    """A host tag that is no text, or not there, costs only its series."""
+    with answering(influxql(GOOD, {**GOOD, "tags": tags})) as url:
+        fetched = fetch(url, version="1")
+    assert set(fetched.nodes) == {"a"}
+    assert {each.kind for each in fetched.findings} == {"unmatched_node"}
+
+
 @pytest.mark.parametrize(
     ("row", "published"),
     [
