@@ -207,7 +207,7 @@ class InfluxDbProvider:
                 parts.setdefault(resolved[words].name, []).append(statistics)
         nodes = {node: combined(asked.query, each) for node, each in parts.items()}
         for node, statistics in nodes.items():
-            if len(parts[node]) > 1 and asked.query.combine == "all":
+            if len(parts[node]) > 1 and asked.query.combine == "one":
                 message = f"{len(parts[node])} series are about this node: all their samples count (influxdb.queries)"
                 findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, name, "merged"))
             if statistics.count == 1:
