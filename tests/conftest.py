@@ -115,7 +115,9 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     started: list[Service] = []
 
     def start(*arguments: str, port: int | None = None, store: Path | None = None, **environment: str) -> Service:
-        service = Service(store or tmp_path / "watcher.sqlite", port or free_port(), *arguments, **environment)
+        log = tmp_path / f"watch-{len(started)}.log"
+        port = free_port() if port is None else port
+        service = Service(store or tmp_path / "watcher.sqlite", log, port, *arguments, **environment)
         started.append(service)
         return service
 

@@ -80,6 +80,8 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None], tls: Any = None) -
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True
 
+        do_POST = do_GET
+
         def log_message(self, *args: Any) -> None:
             pass
 
@@ -153,14 +155,14 @@ def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
 class Service:
     """A ``trimaran watch`` process."""
 
-    def __init__(self, store: Path, port: int, *arguments: str, **environment: str) -> None:
+    def __init__(self, store: Path, log: Path, port: int, *arguments: str, **environment: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self.log = store.with_name(f"{store.name}.{port}.log")
-        with self.log.open("ab") as log:
+        self.log = log
+        with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "trimaran", "watch", "--port", str(port), "--store", str(store), *arguments],
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
@@ -169,15 +171,15 @@ class Service:
         return requests.get(self.url + path, timeout=10, **options)
 
     def wait_for(self, path: str, status: int = 200, seconds: float = 20) -> requests.Response:
-        def answered() -> requests.Response | None:
+        def answered() -> list[requests.Response]:
             response = self.get(path)
-            return response if response.status_code == status else None
+            return [response] if response.status_code == status else []  # a response of 400 and above is false
 
         try:
-            found: requests.Response = wait_until(answered, f"{path} answers {status}", seconds)
+            found: list[requests.Response] = wait_until(answered, f"{path} answers {status}", seconds)
         except pytest.fail.Exception:
             pytest.fail(f"{path} did not answer {status}; the log says:\n{self.log.read_text()[-3000:]}")
-        return found
+        return found[0]
 
     def workers(self) -> list[int]:
         """Return the process ids of gunicorn's workers."""

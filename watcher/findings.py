@@ -15,6 +15,8 @@ class Kind(StrEnum):
     NO_NODES = "no_nodes"
     BAD_NODE_NAME = "bad_node_name"
     UNMATCHED_NODE = "unmatched_node"
+    NO_METRICS = "no_metrics"
+    BAD_VALUE = "bad_value"
     DUPLICATE = "duplicate"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"

@@ -8,33 +8,31 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from watcher import duration
-from watcher.errors import ProviderError, ProviderUnavailable
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline
-from watcher.model import QUANTILES, Metric, NodeMetrics, Operator, Window
-from watcher.providers.base import Check, Fetched, Sample, SampleProvider, close_provider
+from watcher.model import Window
+from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Samples, close_provider
+from watcher.sample_table import MIN_SAMPLES, aggregate
 from watcher.settings import WatchSettings
 from watcher.store import SampleRound, Store
 
 _log = logging.getLogger(__name__)
 
-Floats = npt.NDArray[np.float64]
-_MIN_SAMPLES = 2
 _WARM_UP_SECONDS = 1.0
-_LOW_COVERAGE = 0.5
+_CLOSE_SECONDS = 2.0
+_REMEMBERED = 8  # timestamps of a node; replicas of a source take turns in answering, each with samples of its own
 
 
 class Sampled:
     """Turns a SampleProvider into a WindowProvider.
 
-    The first :meth:`fetch` starts the sampling and waits for the second sample, a second later, so that a watcher
-    started just now has something to say.
+    The first :meth:`fetch` starts the sampling and waits for the second sample, a second later where the source has a
+    new one by then, so that a watcher started just now has something to say.
     """
 
     def __init__(
@@ -50,12 +48,15 @@ class Sampled:
         self._operators = settings.operators
         self._timeout = settings.fetch_timeout_seconds
         self._span = max(map(duration.seconds, settings.windows))
+        self._shortest = min(map(duration.seconds, settings.windows))
         self._store = store
         self._source = source
         self._clock = clock
         self._rounds: deque[SampleRound] = deque()
-        self._newest: dict[str, float] = {}
+        self._seen: dict[str, dict[float, bool]] = {}  # node name to its last timestamps, the newest last
+        self._findings: tuple[Finding, ...] = ()
         self._failure: ProviderError | None = None
+        self._loaded = False
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -63,24 +64,30 @@ class Sampled:
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return the window's statistics of every node that has at least two samples in it."""
         with self._changed:
+            self._load()
             if self._thread is None and not self._stop.is_set():
-                kept = self._store.load_samples(self._source, since=self._clock() - self._span)
-                self._remember(*kept)
-                self._newest = dict(kept[-1].timestamps) if kept else {}
                 self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
                 self._thread.start()
             self._changed.wait_for(
-                lambda: len(self._rounds) >= _MIN_SAMPLES or self._failure or self._stop.is_set(),
+                lambda: self._count(window.start) >= MIN_SAMPLES or self._failure or self._stop.is_set(),
                 deadline.remaining_seconds(),
             )
             # No upper bound: what came while the first fetch waited is newer than its window's end, and welcome.
             rounds = [taken for taken in self._rounds if taken.taken_at > window.start]
-            failure = self._failure
-        if len(rounds) < _MIN_SAMPLES and failure is not None:
+            failure, noticed = self._failure, self._findings
+        if len(rounds) < MIN_SAMPLES and failure is not None:
             raise failure
         if not rounds:
             raise ProviderUnavailable(f"{self._source}: no sample was taken in the last {window.duration}")
-        return Fetched(*_aggregate(rounds, window, self._interval, self._operators))
+        if len(rounds) < MIN_SAMPLES:
+            raise ProviderUnavailable(
+                f"{self._source}: one sample in the last {window.duration}, and metrics need two; the source had no "
+                "newer one since"
+            )
+        nodes, findings = aggregate(rounds, window, self._interval, self._operators)
+        if failure is not None:
+            noticed = (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}"), *noticed)
+        return Fetched(nodes, (*(replace(each, window=window.duration) for each in noticed), *findings))
 
     def check(self) -> Iterator[Check]:
         """Yield the provider's own steps."""
@@ -88,19 +95,26 @@ class Sampled:
 
     def sample_once(self) -> None:
         """Take one sample now and keep it. The background thread calls this at its pace; tests may too."""
+        with self._changed:
+            self._load()
         try:
-            taken = self._new_only(self._provider.sample(Deadline.after(self._timeout)))
+            answer = self._provider.sample(Deadline.after(self._timeout))
+            taken = self._new_only(answer)
+            kept = SampleRound.of(self._clock(), taken)
         except ProviderError as error:
-            if str(error) != str(self._failure):
-                _log.warning("sampling failed", extra={"provider": self._source, "error": str(error)})
-            with self._changed:
-                self._failure = error
-                self._changed.notify_all()
+            self._fail(error)
+            return
+        except Exception as error:  # noqa: BLE001
+            # Whatever a provider raises or returns, the next sample may be good again: the thread goes on.
+            failure = f"{self._source}: the provider failed unexpectedly: {type(error).__name__}: {error}"
+            if failure != str(self._failure):
+                _log.exception("the provider failed unexpectedly", extra={"provider": self._source})
+            self._fail(ProviderAnswerError(failure))
             return
         with self._changed:
             self._failure = None
+            self._findings = answer.findings if isinstance(answer, Samples) else ()
             if taken:
-                kept = SampleRound.of(self._clock(), taken)
                 self._remember(kept)
             self._changed.notify_all()
         if taken:
@@ -111,99 +125,58 @@ class Sampled:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join(timeout=self._timeout)
         close_provider(self._provider)
+        if self._thread is not None:
+            self._thread.join(timeout=_CLOSE_SECONDS)
 
     def _run(self) -> None:
-        self.sample_once()
-        pause = _WARM_UP_SECONDS if len(self._rounds) < _MIN_SAMPLES else self._interval
-        while not self._stop.wait(pause):
+        due, pause = time.monotonic(), _WARM_UP_SECONDS / 2
+        while not self._stop.is_set():
             self.sample_once()
-            pause = self._interval
+            # At first more often, as metrics need two samples and the source may have a new one at any time.
+            warm = self._count(self._clock() - self._shortest) >= MIN_SAMPLES
+            pause = self._interval if warm else min(2 * pause, self._interval)
+            due = max(due + pause, time.monotonic())  # a pace that drifts would leave gaps
+            self._stop.wait(max(0.0, due - time.monotonic()))
+
+    def _count(self, since: float) -> int:
+        return sum(taken.taken_at > since for taken in self._rounds)
+
+    def _fail(self, error: ProviderError) -> None:
+        if str(error) != str(self._failure):
+            _log.warning("sampling failed", extra={"provider": self._source, "error": str(error)})
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def _load(self) -> None:
+        """Take over, once, what was sampled before a restart."""
+        if self._loaded:
+            return
+        self._loaded = True
+        kept = self._store.load_samples(self._source, since=self._clock() - self._span)
+        for taken in kept:
+            for node, timestamp in taken.timestamps.items():
+                self._is_new(node, timestamp)
+        self._remember(*kept)
 
     def _new_only(self, taken: Mapping[str, Sample]) -> dict[str, Sample]:
-        new = {node: sample for node, sample in taken.items() if sample.timestamp != self._newest.get(node)}
-        self._newest = {node: sample.timestamp for node, sample in taken.items()}
-        return new
+        gone = self._seen.keys() - taken.keys()
+        if gone:  # forgotten once no sample of theirs is kept; not by its time, as the source's clock may be another
+            for node in gone.difference(*(kept.timestamps for kept in self._rounds)):
+                del self._seen[node]
+        return {node: sample for node, sample in taken.items() if self._is_new(node, sample.timestamp)}
+
+    def _is_new(self, node: str, timestamp: float) -> bool:
+        """Return whether this sample of the node was not there before, and remember it."""
+        seen = self._seen.setdefault(node, {})
+        known = seen.pop(timestamp, False)
+        seen[timestamp] = True
+        if len(seen) > _REMEMBERED:
+            del seen[next(iter(seen))]
+        return not known
 
     def _remember(self, *rounds: SampleRound) -> None:
-        self._rounds.extend(rounds)
-        while self._rounds and self._rounds[0].taken_at < self._clock() - self._span:
-            self._rounds.popleft()
-
-
-def _aggregate(
-    rounds: list[SampleRound], window: Window, interval_seconds: float, operators: Sequence[Operator]
-) -> tuple[dict[str, NodeMetrics], tuple[Finding, ...]]:
-    nodes = sorted({node for taken in rounds for node in taken.timestamps})
-    row_of = {node: row for row, node in enumerate(nodes)}
-    metrics: dict[str, list[Metric]] = {node: [] for node in nodes}
-    series = dict.fromkeys(key for taken in rounds for key in taken.values)
-    for name, type_ in series:
-        values = np.full((len(nodes), len(rounds)), np.nan)
-        for column, taken in enumerate(rounds):
-            for node, value in taken.values.get((name, type_), {}).items():
-                values[row_of[node], column] = value
-        counts, statistics = _statistics(values, operators)
-        for row in np.flatnonzero(counts >= _MIN_SAMPLES):
-            for operator, found in statistics.items():
-                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(found[row])))
-    coverage = _coverage(rounds, row_of, window, interval_seconds)
-    measured = {
-        node: NodeMetrics(
-            tuple(metrics[node]),
-            metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)},
-        )
-        for node in nodes
-        if metrics[node]
-    }
-    findings = tuple(
-        Finding(
-            Kind.LOW_COVERAGE,
-            f"only {coverage[node]:.0%} of the window has samples",
-            window=window.duration,
-            node=node,
-        )
-        for node in measured
-        if coverage[node] < _LOW_COVERAGE
-    )
-    return measured, findings
-
-
-def _statistics(values: Floats, operators: Sequence[Operator]) -> tuple[npt.NDArray[np.int64], dict[Operator, Floats]]:
-    """Return how many values each row has, and every operator over them; NaN are no values.
-
-    The mean and the population deviation are computed in two passes, for precision; percentiles are interpolated
-    between neighbors, as Prometheus' ``quantile_over_time`` does.
-    """
-    present = ~np.isnan(values)
-    counts = present.sum(axis=1)
-    some: npt.NDArray[np.int64] = np.maximum(counts, 1)
-    means = np.where(present, values, 0.0).sum(axis=1) / some
-    squares = np.where(present, values - means[:, None], 0.0) ** 2
-    found = {Operator.AVG: means, Operator.STD: np.sqrt(squares.sum(axis=1) / some)}
-    wanted = {operator: QUANTILES[operator] for operator in operators if operator in QUANTILES}
-    if wanted:
-        ordered = np.sort(values, axis=1)  # NaN come last
-        rows = np.arange(len(values))
-        for operator, quantile in wanted.items():
-            place = quantile * (some - 1)
-            lower: npt.NDArray[np.int64] = np.floor(place).astype(np.int64)
-            low, high = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, some - 1)]
-            found[operator] = low + (high - low) * (place - lower)
-    return counts, {operator: found[operator] for operator in operators}
-
-
-def _coverage(
-    rounds: list[SampleRound], row_of: Mapping[str, int], window: Window, interval_seconds: float
-) -> dict[str, float]:
-    """Return the share of the window's sampling intervals that hold a sample, for each node."""
-    span = duration.seconds(window.duration)
-    expected = max(1, int(span // interval_seconds))
-    slots: list[set[int]] = [set() for _ in row_of]
-    for taken in rounds:
-        slot = min(expected - 1, int((taken.taken_at - window.start) // interval_seconds))
-        for node in taken.timestamps:
-            slots[row_of[node]].add(slot)
-    return {node: len(slots[row]) / expected for node, row in row_of.items()}
+        now = self._clock()
+        # Those of the future are from before the clock was set back: nothing says which window they belong to.
+        self._rounds = deque(taken for taken in (*self._rounds, *rounds) if now - self._span <= taken.taken_at <= now)

@@ -56,7 +56,7 @@ def _duration(value: str) -> str:
 
 def _http_address(value: str) -> str:
     if not value.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://")
+        raise ValueError("must start with http:// or https://, as in https://api.datadoghq.eu")
     try:
         parts = urlsplit(value)
         usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value
@@ -77,6 +77,10 @@ def _header_value(value: SecretStr) -> SecretStr:
 
 
 _Secret = Annotated[SecretStr, AfterValidator(_header_value)]
+
+# What becomes part of a query: no quotes, brackets, separators or wildcards.
+_NAME_PART = r"^[\w.:/-]*$"
+_KEY = r"^[A-Za-z_][\w./-]*$"
 
 
 def without_credentials(address: str) -> str:
@@ -149,16 +153,21 @@ class WatchSettings(_Section):
     expiry_seconds: int = Field(300, gt=0, description="older metrics are never served as fresh")
 
     @model_validator(mode="after")
-    def _default_is_one_of_the_windows(self) -> Self:
+    def _settings_go_together(self) -> Self:
         if self.default_window and self.default_window not in self.windows:
             raise ValueError(f"default_window {self.default_window!r} is not one of windows: {', '.join(self.windows)}")
         if Operator.AVG not in self.operators or Operator.LATEST in self.operators:
             raise ValueError("operators must hold AVG, which every score needs, and not Latest, which is no window's")
+        if self.expiry_seconds <= self.interval_seconds:
+            raise ValueError(
+                f"expiry_seconds {self.expiry_seconds} is not longer than interval_seconds {self.interval_seconds:g}: "
+                "nothing would stay fresh until the next fetch"
+            )
         return self
 
     def fallback_order(self) -> list[str]:
         """The default window, then the shorter ones, longest first."""
-        longest_first = sorted(set(self.windows), key=duration.seconds, reverse=True)
+        longest_first = sorted(dict.fromkeys(self.windows), key=duration.seconds, reverse=True)
         default = self.default_window or longest_first[0]
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
 
@@ -288,15 +297,50 @@ class MetricsServerSettings(_Section):
 class SignalFxSettings(_Section):
     """The provider SignalFx."""
 
-    cluster_name: str = Field("", description="only hosts of this cluster")
-    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+    cluster_name: str = Field("", pattern=r'^[^"\\]*$', description="only hosts of this cluster")
+    host_name_suffix: str = Field(
+        "", pattern=_NAME_PART, description="what hosts' names end with, beyond the node's name, such as .example.com"
+    )
+    node_dimension: str = Field(
+        "host", pattern=_KEY, description="the dimension that holds the node's name, such as k8s.node.name"
+    )
+    cluster_dimension: str = Field(
+        "cluster", pattern=_KEY, description="the dimension that cluster_name is about, such as k8s.cluster.name"
+    )
+    metadata_seconds: float = Field(
+        600,
+        ge=0,
+        le=86400,
+        description="which node a series is about is read anew after this time, or when one is new",
+    )
 
 
 class DatadogSettings(_Section):
     """The provider Datadog."""
 
-    cluster_name: str = Field("", description="only hosts of this cluster")
-    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+    cluster_name: str = Field("", pattern=_NAME_PART, description="only hosts of this cluster")
+    host_name_suffix: str = Field(
+        "", pattern=_NAME_PART, description="what hosts' names end with, beyond the node's name, such as -my-cluster"
+    )
+    node_tag: str = Field("host", pattern=_KEY, description="the tag that holds the node's name, such as kube_node")
+    cluster_tag: str = Field(
+        "cluster_name", pattern=_KEY, description="the tag that cluster_name is about, such as kube_cluster_name"
+    )
+    cpu_query: str = Field(
+        "max:cpu.utilization",
+        min_length=1,
+        description="CPU in percent, as metrics and arithmetic; the Agent's own: 100 - avg:system.cpu.idle",
+    )
+    memory_query: str = Field(
+        "max:memory.utilization",
+        min_length=1,
+        description="Memory in percent; the Agent's own: 100 - 100 * avg:system.mem.pct_usable",
+    )
+    storage_query: str = Field("", description="Storage in percent, such as max:system.io.util; empty: not published")
+    bandwidth_query: str = Field(
+        "", description="Bandwidth in percent of a link speed that it has to contain; empty: not published"
+    )
+    gpu_query: str = Field("", description="GPU in percent, such as avg:dcgm.gpu_utilization; empty: not published")
 
 
 class Settings(_Section):

@@ -3,11 +3,12 @@
 A provider is a class with two methods. Write ``fetch`` and ``check`` when the source has history, ``sample`` and
 ``check`` when it only knows the present. Its constructor takes the :class:`~watcher.settings.Settings`. Announce it
 under the entry point group ``trimaran.providers`` and it can be named in METRICS_PROVIDER_NAME: docs/extending.md
-has a whole one. A method ``close()`` is called at the end where there is one.
+has a whole one. Two things are optional: a method ``close()``, called at the end, and an attribute ``address``, the URL
+that ``trimaran doctor`` shall try to reach before it calls ``check()``.
 """
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
@@ -53,6 +54,18 @@ class Sample:
     readings: tuple[Reading, ...]
 
 
+class Samples(dict[str, Sample]):
+    """Node name to sample, with findings: what :meth:`SampleProvider.sample` returns when something was wrong.
+
+    Attributes:
+        findings: what was wrong without making the whole sample worthless; they are reported until the next sample.
+    """
+
+    def __init__(self, samples: Mapping[str, Sample], findings: Iterable[Finding] = ()) -> None:
+        super().__init__(samples)
+        self.findings = tuple(findings)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One step of a check: what was tried, whether it worked, and what mends it."""
@@ -87,7 +100,7 @@ class SampleProvider(Protocol):
     """A source that only knows the present. The watcher keeps its samples and computes windows from them."""
 
     def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
-        """Return all nodes' present state.
+        """Return all nodes' present state: a dict, or :class:`Samples` where there are findings to report.
 
         Raises:
             ProviderError: nothing could be had.
