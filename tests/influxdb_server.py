@@ -9,6 +9,9 @@ from pathlib import Path
 import requests
 from servers import free_port, need_server, wait_until
 
+#: What JSON web tokens are signed with.
+SHARED_SECRET = "shared between influxd and who signs tokens"
+
 _CONFIG = """
 reporting-disabled = true
 bind-address = "127.0.0.1:{backup}"
@@ -21,6 +24,7 @@ bind-address = "127.0.0.1:{backup}"
 [http]
   bind-address = "127.0.0.1:{port}"
   auth-enabled = {auth}
+  shared-secret = "{secret}"
   max-row-limit = {max_rows}
   log-enabled = false
 [monitor]
@@ -66,7 +70,10 @@ def run_influxdb(folder: Path, *, user: str = "", password: str = "", max_rows: 
     influxd, port = need_server("influxd", "influxdb"), free_port()
     config = folder / "influxdb.conf"
     auth = "true" if user else "false"
-    config.write_text(_CONFIG.format(folder=folder, port=port, backup=free_port(), auth=auth, max_rows=max_rows))
+    secret = SHARED_SECRET
+    config.write_text(
+        _CONFIG.format(folder=folder, port=port, backup=free_port(), auth=auth, secret=secret, max_rows=max_rows)
+    )
     with (folder / "influxdb.log").open("wb") as log:
         process = subprocess.Popen([influxd, "run", "-config", str(config)], stdout=log, stderr=log)
     try:

@@ -1,15 +1,19 @@
 """InfluxDB: a real influxd of 1.x, a fake of 2.x, and answers that are odd."""
 
+import base64
+import hmac
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_influxdb2 import FakeInfluxDb2, Stored, run_influxdb2
-from influxdb_server import InfluxDb, run_influxdb
+from influxdb_server import SHARED_SECRET, InfluxDb, run_influxdb
 from servers import reply, serving
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
@@ -19,8 +23,9 @@ from watcher.providers.base import Check, Fetched
 from watcher.providers.influxdb import InfluxDbProvider
 from watcher.providers.influxdb_answers import read_flux, read_influxql
 from watcher.settings import InfluxDbQuery, InfluxDbSettings, ProviderSettings, Settings, WatchSettings
-from watcher.settings_sources import display, load
+from watcher.settings_sources import display, every_setting, load, variable
 
+PAGE = Path(__file__).parent.parent / "docs" / "providers" / "influxdb.md"
 NOW = int(time.time())
 TIMES = np.arange(NOW - 880, NOW, 20)
 RANDOM = np.random.default_rng(7)
@@ -292,6 +297,64 @@ def test_user_and_password_open_the_door_and_stay_secret(tmp_path):
             assert "pass" not in str([step.message for step in opened.check()])
 
 
+def test_a_json_web_token_opens_the_door(tmp_path):
+    """provider.token goes to 1.x as a bearer token; a bad one is refused without being shown."""
+    with run_influxdb(tmp_path, user="reader", password="password") as server:
+        server.write([f"mem,host=a used_percent=40 {NOW - 5}"])
+        claims = {"username": "reader", "exp": NOW + 600}
+        head, body = (_base64(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims))
+        signature = hmac.digest(SHARED_SECRET.encode(), f"{head}.{body}".encode(), "sha256")
+        assert fetch(server.url, token=f"{head}.{body}.{_base64(signature)}").nodes
+        with pytest.raises(ProviderRefused, match=r"provider\.token") as caught:
+            fetch(server.url, token=f"{head}.{body}.{_base64(b'forged')}")
+        assert body not in str(caught.value)
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def test_the_command_line_serves_it(influxdb, database, watch):
+    """The command watch with nothing but address and database serves every window under its name."""
+    influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)), database)
+    service = watch("--provider", "InfluxDB", "--address", influxdb.url, TRIMARAN_INFLUXDB__DATABASE=database)
+    for window in ("15m", "10m", "5m"):
+        served = service.wait_for(f"/watcher?window={window}").json()
+        assert (served["source"], served["window"]["duration"]) == ("InfluxDB", window)
+        assert served["data"]["a"]["metrics"][0] == {
+            "name": "telegraf:memory:percent", "type": "Memory", "operator": "AVG", "rollup": window, "value": 40,
+        }  # fmt: skip
+
+
+def test_the_queries_on_the_page_run(influxdb, database, tmp_path):
+    """The page's TOML is a settings file, and influxd answers each of its queries in percent."""
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    rise = np.arange(len(TIMES)) * 20
+    for series, field, samples in (
+        ("diskio,host=a,name=sda", "io_time", rise * 300),
+        ("nvidia_smi,host=a,index=0", "utilization_gpu", np.full(len(TIMES), 20)),
+        ("nvidia_smi,host=a,index=1", "utilization_gpu", np.full(len(TIMES), 40)),
+        ("net,host=a,interface=eth0", "bytes_sent", rise * 125_000_000),
+        ("net,host=a,interface=eth1", "bytes_sent", rise * 999_000_000),
+    ):
+        influxdb.write(points(series, field, TIMES, samples.astype(float)), database)
+    fetched = fetch(influxdb.url, database=database, queries=load(file=file).settings.influxdb.queries)
+    assert not [each for each in fetched.findings if each.kind == "duplicate"]
+    found = values(fetched.nodes["a"])
+    averages = {type_: value for (type_, operator), value in found.items() if operator == "AVG"}
+    assert averages == pytest.approx({"Storage": 30, "GPU": 30, "Bandwidth": 10})
+
+
+def test_the_page_has_every_setting():
+    """docs/providers/influxdb.md has each setting with its variable, and fake.md too."""
+    for name in every_setting():
+        section, _, _ = name.partition(".")
+        if section in {"influxdb", "fake"}:
+            assert f"| `{name}` | `{variable(name)}` |" in PAGE.with_stem(section).read_text()
+
+
 # -- 2.x, by a fake -----------------------------------------------------------------------------------------------
 
 
@@ -482,6 +545,15 @@ def test_series_of_another_shape_are_an_error(odd):
     """What is no series is a ProviderAnswerError, never a crash."""
     with answering(influxql(GOOD, odd)) as url, pytest.raises(ProviderAnswerError, match="shape"):
         fetch(url, version="1")
+
+
+@pytest.mark.parametrize("tags", [{"host": 7}, {"host": None}, {"host": ""}, {}, None])
+def test_a_tag_that_is_no_name_is_a_finding(tags):
+    """A host tag that is no text, or not there, costs only its series."""
+    with answering(influxql(GOOD, {**GOOD, "tags": tags})) as url:
+        fetched = fetch(url, version="1")
+    assert set(fetched.nodes) == {"a"}
+    assert {each.kind for each in fetched.findings} == {"unmatched_node"}
 
 
 @pytest.mark.parametrize(

@@ -247,8 +247,8 @@ class InfluxDbQuery(_Section):
     rate: bool = Field(False, description="the field is a counter: its rise in a second is meant")
     scale: float = Field(1.0, allow_inf_nan=False, description="what makes a percent of capacity of it; not 0")
     offset: float = Field(0.0, allow_inf_nan=False, description="added after that: 100 with scale -1 for idle time")
-    combine: Literal["all", "busiest"] = Field(
-        "all", description="of several series of a node: all samples together, or the busiest, such as of disks"
+    combine: Literal["one", "all", "busiest"] = Field(
+        "one", description="series of a node: one, all samples of several together, or the busiest, such as of disks"
     )
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import requests
 
@@ -22,7 +22,7 @@ from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
 from watcher.http import ProviderSession, provider_error, read_token
 from watcher.model import Metric, NodeMetrics, Operator, Window
-from watcher.node_names import NodeNames
+from watcher.node_names import NodeNames, Resolved
 from watcher.providers.base import Check, Fetched
 from watcher.providers.influxdb_answers import Unwritable, read_flux, read_influxql
 from watcher.providers.influxdb_queries import Statistics, combined, flux, influxql, percent, queries
@@ -49,7 +49,7 @@ class _Asked:
     """What a query brought: the alternative that had samples, each series' tags and statistics, what was wrong."""
 
     query: InfluxDbQuery
-    series: list[tuple[Mapping[str, str], Statistics]]
+    series: list[tuple[Mapping[str, Any], Statistics]]
     findings: tuple[Finding, ...]
 
 
@@ -69,6 +69,7 @@ class InfluxDbProvider:
         self._queries = queries(own)
         self._chosen: dict[str, InfluxDbQuery] = {}
         self._operators = settings.watch.operators
+        self._names: tuple[frozenset[tuple[str, ...]], dict[tuple[str, ...], Resolved]] = (frozenset(), {})
         self._version: _Version | None = None if own.version == "auto" else own.version
         self._doubtful = False
         if self._version == "2" and (problems := self._missing()):
@@ -192,9 +193,10 @@ class InfluxDbProvider:
         findings += asked.findings
         read: list[tuple[tuple[str, ...], Statistics]] = []
         for tags, statistics in asked.series:
-            host = tags.get(self._own.host_tag, "")
+            tag = tags.get(self._own.host_tag)
+            host = tag if isinstance(tag, str) else ""
             read.append(((host.removesuffix(self._own.host_name_suffix) or host,), statistics))
-        resolved = NodeNames.unknown().resolve_all(words for words, _ in read)
+        resolved = self._resolved(frozenset(words for words, _ in read))
         for words, each in resolved.items():
             if each.problem:
                 message = f"{each.problem} (influxdb.host_tag = {self._own.host_tag!r})"
@@ -205,13 +207,21 @@ class InfluxDbProvider:
                 parts.setdefault(resolved[words].name, []).append(statistics)
         nodes = {node: combined(asked.query, each) for node, each in parts.items()}
         for node, statistics in nodes.items():
-            if len(parts[node]) > 1 and asked.query.combine == "all":
+            if len(parts[node]) > 1 and asked.query.combine == "one":
                 message = f"{len(parts[node])} series are about this node: all their samples count (influxdb.queries)"
                 findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, name, "merged"))
             if statistics.count == 1:
                 message = "there is one sample only: its deviation of 0 says nothing"
                 findings.append(Finding(Kind.LOW_COVERAGE, message, window.duration, node, name))
         return nodes
+
+    def _resolved(self, hosts: frozenset[tuple[str, ...]]) -> dict[tuple[str, ...], Resolved]:
+        """Resolve the hosts' names; they are the same for all queries, and from one fetch to the next."""
+        known, resolved = self._names
+        if hosts != known:
+            resolved = NodeNames.unknown().resolve_all(hosts)
+            self._names = hosts, resolved
+        return resolved
 
     def _detected(self, deadline: Deadline) -> _Version:
         """Return the version to speak to, asking the server where the settings leave it to us."""

@@ -10,6 +10,8 @@ import orjson
 
 from watcher.errors import ProviderAnswerError
 
+_NUMBERS = (int, float)
+
 
 class Unwritable(ProviderAnswerError):
     """InfluxDB 1.x could not write its answer, because a value in it is infinite."""
@@ -24,7 +26,7 @@ class Answer:
         partial: whether InfluxDB says that this is not all.
     """
 
-    series: list[tuple[Mapping[str, str], dict[str, float]]] = field(default_factory=list)
+    series: list[tuple[Mapping[str, Any], dict[str, float]]] = field(default_factory=list)
     partial: bool = False
 
 
@@ -84,12 +86,13 @@ def read_flux(body: bytes) -> Answer:
     return Answer([(dict(tags), columns) for tags, columns in found.items()])
 
 
-def _series(series: Any) -> tuple[Mapping[str, str], dict[str, float]]:
+def _series(series: Any) -> tuple[Mapping[str, Any], dict[str, float]]:
     try:
         tags, columns, rows = series.get("tags") or {}, series["columns"], series["values"]
         row = rows[0] if rows else []
-        numbers = {name: value for name, value in zip(columns, row, strict=True) if _is_number(value)}
-        return {str(tag): str(word) for tag, word in tags.items()}, numbers
+        # type(), as a boolean is an int, and as there are thousands of these
+        numbers = {name: value for name, value in zip(columns, row, strict=True) if type(value) in _NUMBERS}
+        return dict(tags), numbers
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise ProviderAnswerError("a series in the answer has not the shape of one") from None
 
@@ -119,10 +122,6 @@ def _records(text: str) -> Iterator[dict[str, str]]:
 
 def _said(document: Any) -> str:
     return str(document.get("error") or "")[:300] if isinstance(document, dict) else ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _number(word: str) -> float | None:

@@ -15,6 +15,7 @@ from watcher.settings import InfluxDbQuery, InfluxDbSettings
 #: Columns that are no operators of ours: how many samples there are, and the lowest one.
 COUNT, LOWEST = "COUNT", "LOWEST"
 
+_OPERATORS = {str(operator): operator for operator in Operator}
 _LARGEST = 1e15  # beyond this, sums of squares overflow and InfluxDB 1.x can write no answer at all
 _TELEGRAF = (
     InfluxDbQuery(
@@ -106,27 +107,26 @@ def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviat
         sample_deviation: whether STD is that of a sample (divided by n - 1), as InfluxQL's is.
 
     Returns:
-        None when there are no samples.
+        None when there are no samples. Statistics that were not asked for may be among those of few samples.
     """
     samples = columns.get(COUNT, 0.0)
     if not 1 <= samples <= _LARGEST:
         return None
     count = int(samples)
+    deviation = abs(query.scale) * (math.sqrt((count - 1) / count) if sample_deviation else 1.0)
     values: dict[Operator, float] = {}
-    for operator in Operator:
-        value = columns.get(operator)
-        if operator in QUANTILES and query.scale < 0:
-            # A low rank of few samples is before the first one: InfluxQL then says nothing, and means the first.
-            value = columns.get(LOWEST) if operator is Operator.MAX or value is None else value
-        if operator is Operator.STD and count == 1:
-            value = 0.0  # InfluxQL says nothing: it would divide by 0
-        if value is None:
-            continue
+    for column, value in columns.items():
+        operator = _OPERATORS.get(column)
         if operator is Operator.STD:
-            population = math.sqrt((count - 1) / count) if sample_deviation else 1.0
-            values[operator] = abs(query.scale) * population * value
-        else:
+            values[operator] = deviation * value
+        elif operator is not None:
             values[operator] = query.offset + query.scale * value
+    if count == 1:
+        values[Operator.STD] = 0.0  # InfluxQL says nothing: it would divide by 0
+    if LOWEST in columns:
+        # A low rank of few samples is before the first one: InfluxQL then says nothing, and means the first.
+        for operator in QUANTILES:
+            values.setdefault(operator, query.offset + query.scale * columns[LOWEST])
     return Statistics(count, values)
 
 
