@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench import Api
 from hypothesis import HealthCheck, settings
-from servers import Service, free_port, run_prometheus
+from servers import Fake, Service, free_port, run_prometheus, serving, two_nodes
 
 settings.register_profile("trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("trimaran")
@@ -125,3 +126,25 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     for service in started:
         if service.process.poll() is None:
             service.kill()
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    """An API with nothing fetched yet."""
+    api = Api()
+    yield api
+    api.watcher.stop()
+
+
+@pytest.fixture
+def full(api: Api) -> Api:
+    """An API after a fetch."""
+    api.watcher.fetch_once()
+    return api
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Fake]:
+    """A fake Prometheus that always knows two nodes."""
+    with serving(two_nodes) as fake:
+        yield fake

@@ -1,9 +1,9 @@
 """Datadog's v2 timeseries endpoint, and the one that validates an API key, over series that a test holds.
 
-Checked against: the reference of "Query timeseries data across multiple products" (request, answer, permission), of
-"Rate limits" (headers) and of the rollup function (steps begin at whole multiples of their length); the source of the
-package datadog-api-client 2.62 (field names, ``from`` inclusive and ``to`` exclusive, values that may be null, errors as
-text beside the data and as a list with statuses of 400 and above); load-watcher's recorded answers. Never against the
+Checked against: the reference of "Query timeseries data across multiple products" (request, answer, permission) and of
+"Rate limits" (headers); the package datadog-api-client 2.62, whose client reads what this answers and whose source has
+the rest (``from`` inclusive and ``to`` exclusive, values that may be null, errors as text beside the data and as a list
+with statuses of 400 and above); load-watcher's recorded answers (points at whole minutes). Never checked against the
 service itself.
 
 An NaN or infinite value is written as Python's json writes it, which the service would not.
@@ -43,6 +43,7 @@ class FakeDatadog:
         api_key: the only one it takes.
         app_key: the same for the application key.
         fail: part of a query, or a path, to the status and the headers it is answered with.
+        valid: what is said of an API key that is taken.
         body: answered to every query instead of the right one.
         errors: what a right answer says went wrong.
         twice: hosts that an answer has twice, as of two organizations; its shape allows that.
@@ -53,6 +54,7 @@ class FakeDatadog:
     api_key: str = "right-token"
     app_key: str = "right-app-key"
     fail: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
+    valid: bool = True
     body: Any = None
     errors: str = ""
     twice: frozenset[str] = frozenset()
@@ -72,7 +74,7 @@ class FakeDatadog:
         if key != self.api_key or (handler.command == "POST" and app_key != self.app_key):
             reply(handler, {"errors": ["Forbidden"]}, 403)
         elif (handler.command, handler.path) == ("GET", "/api/v1/validate"):
-            reply(handler, {"valid": True})
+            reply(handler, {"valid": self.valid})
         elif (handler.command, handler.path) != ("POST", "/api/v2/query/timeseries"):
             reply(handler, {"errors": ["Not found"]}, 404)
         elif self.body is not None:

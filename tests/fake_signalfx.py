@@ -1,9 +1,9 @@
 """SignalFx' two endpoints over series that a test holds.
 
-Checked against: the reference of "Retrieve metric time series" (parameters, the four resolutions, averages of gauges, at
-most 10,000 series) and of "Metrics metadata"; the source of the package signalfx 1.1.16 (which path it asks, that the
-query stands in the address, that the default limit is the service's 50); load-watcher's recorded answers (the shape of
-both, points at whole steps). Never against the service itself.
+Checked against: the reference of "Retrieve metric time series" (parameters, the four resolutions, averages of gauges,
+at most 10,000 series); the source of the package signalfx 1.1.16 (which path it asks, that the query stands in the
+address, that the default limit is 50, that results come with their count); load-watcher's recorded answers (the shape
+of both, points at whole steps). What it does beyond the limit is a guess. Never checked against the service itself.
 
 An NaN or infinite value is written as Python's json writes it, which the service would not.
 """
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote_plus, urlsplit
 
 import numpy as np
 from servers import reply, serving
@@ -42,7 +42,7 @@ class FakeSignalFx:
     Attributes:
         series: what it holds.
         token: the only one it takes.
-        fail: path to the status it is answered with.
+        fail: part of a path or query to the status it is answered with.
         body: path to the body it is answered with, instead of the right one.
         page: the most results of one page of metadata, whatever the limit.
         errors: what the points' answer says went wrong.
@@ -64,8 +64,9 @@ class FakeSignalFx:
         parts = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         self.asked.append((parts.path, query))
-        if parts.path in self.fail:
-            status = self.fail[parts.path]
+        failing = [status for part, status in self.fail.items() if part in unquote_plus(handler.path)]
+        if failing:
+            status = failing[0]
             reply(handler, {"code": status, "message": "told to fail"}, status)
         elif handler.headers.get("X-SF-Token") != self.token:
             reply(handler, {"code": 401, "message": f"no such token: {handler.headers.get('X-SF-Token')}"}, 401)

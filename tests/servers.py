@@ -80,7 +80,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None], tls: Any = None) -
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True
 
-        do_POST = do_GET
+        do_POST = do_GET  # noqa: N815  the name that http.server looks for
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -149,6 +149,12 @@ def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
         log.close()
 
 
+def two_nodes(handler: BaseHTTPRequestHandler) -> None:
+    """Answer as a Prometheus with two nodes."""
+    result = [{"metric": {"instance": f"{name}:9100"}, "value": [1, "0.25"]} for name in ("node-1", "node-2")]
+    reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
+
+
 # -- the watcher in its own process -------------------------------------------------------------------------------
 
 
@@ -195,3 +201,32 @@ class Service:
         """Send SIGTERM; return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(15)
+
+
+def pointed_at(fake_or_address: Fake | str) -> tuple[str, ...]:
+    """Return the arguments that point a watcher at a Prometheus."""
+    address = fake_or_address if isinstance(fake_or_address, str) else fake_or_address.url
+    return ("--provider", "Prometheus", "--address", address)
+
+
+def check_error(response: requests.Response, status: int, code: str) -> str:
+    """Check the one shape of errors, and return the message."""
+    assert response.status_code == status
+    assert response.headers["Content-Type"] == "application/json"
+    error = response.json()["error"]
+    assert error.keys() == {"code", "message"}
+    assert error["code"] == code
+    return str(error["message"])
+
+
+def raw(service: Service, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send bytes as they are; return status, headers and body."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        data = b""
+        while chunk := connection.recv(65536):
+            data += chunk
+    head, _, body = data.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body

@@ -2,19 +2,14 @@
 
 import gzip
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import jsonschema
-import orjson
 import pytest
-from test_watching import START, Bench, down
+from bench import START, Api, down
 from werkzeug.test import TestResponse
 
-from watcher.app import create_app
-from watcher.openapi import DOCUMENT, schema
+from watcher.openapi import schema
 from watcher.providers.base import Fetched
-from watcher.settings import ServerSettings
 from watcher.wire import Dialect
 
 KEP = jsonschema.Draft4Validator(schema("kep"))
@@ -23,33 +18,6 @@ ROUTES = (
     "/", "/compat/watcher", "/compat/watcher/<host>", "/findings", "/livez", "/metrics", "/openapi.json", "/readyz",
     "/watcher", "/watcher/<host>", "/watcher/health",
 )  # fmt: skip
-
-
-class Api(Bench):
-    """A bench with a client of its REST API."""
-
-    def __init__(self, dialect: Dialect = Dialect.DOCUMENTED, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.app = create_app(self.watcher, ServerSettings(dialect=dialect), self.telemetry)
-        self.client = self.app.test_client()
-
-    def get(self, path: str, **headers: str) -> TestResponse:
-        return self.client.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-
-
-@pytest.fixture
-def api() -> Iterator[Api]:
-    """An API with nothing fetched yet."""
-    api = Api()
-    yield api
-    api.watcher.stop()
-
-
-@pytest.fixture
-def full(api: Api) -> Api:
-    """An API after a fetch."""
-    api.watcher.fetch_once()
-    return api
 
 
 def check_error(response: TestResponse, status: int, code: str) -> str:
@@ -322,69 +290,3 @@ def test_a_defect_is_a_500_that_tells_nothing(
     monkeypatch.setattr(full.watcher, "findings", fail)
     assert "inner secret" not in check_error(full.get("/findings"), 500, "internal")
     assert "inner secret" in caplog.text
-
-
-# -- the OpenAPI document -----------------------------------------------------------------------------------------
-
-
-def references(part: Any) -> Iterator[str]:
-    """Yield every $ref in a part of the document."""
-    if isinstance(part, dict):
-        for key, value in part.items():
-            if key == "$ref":
-                yield value
-            yield from references(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from references(value)
-
-
-def resolve(reference: str) -> Any:
-    """Return what a $ref of the document points to."""
-    part: Any = DOCUMENT
-    for key in reference.removeprefix("#/").split("/"):
-        part = part[key]
-    return part
-
-
-def test_the_document_is_served(api: Api) -> None:
-    """/openapi.json is the document, as OpenAPI 3.1."""
-    assert api.get("/openapi.json").json == orjson.loads(orjson.dumps(DOCUMENT))
-    assert DOCUMENT["openapi"] == "3.1.0"
-    assert {"title", "version"} <= DOCUMENT["info"].keys()
-
-
-def test_every_route_is_documented(api: Api) -> None:
-    """The document has each route and no other, with its path parameters and a description of each answer."""
-    routes = {rule.rule.replace("<", "{").replace(">", "}") for rule in api.app.url_map.iter_rules()}
-    assert set(DOCUMENT["paths"]) == routes
-    for path, item in DOCUMENT["paths"].items():
-        parameters = [resolve(parameter["$ref"]) for parameter in item["get"]["parameters"]]
-        assert [f"{{{p['name']}}}" in path for p in parameters if p["in"] == "path"] == [True] * path.count("{")
-        assert item["get"]["summary"]
-        assert item["get"]["responses"]
-        for status, answer in item["get"]["responses"].items():
-            assert 200 <= int(status) < 600
-            assert answer["description"]
-
-
-def test_every_reference_and_schema_is_valid() -> None:
-    """Each $ref resolves, and each schema is a valid JSON Schema."""
-    assert all(resolve(reference) for reference in references(DOCUMENT))
-    for each in DOCUMENT["components"]["schemas"].values():
-        jsonschema.Draft202012Validator.check_schema(each)
-
-
-@pytest.mark.parametrize(
-    ("path", "route"),
-    [("/watcher", "/watcher"), ("/watcher/a", "/watcher/{host}"), ("/watcher/b", "/watcher/{host}"),
-     ("/compat/watcher", "/compat/watcher"), ("/compat/watcher/a", "/compat/watcher/{host}"), ("/", "/"),
-     ("/watcher?window=1m", "/watcher"), ("/watcher/health", "/watcher/health"), ("/livez", "/livez"),
-     ("/readyz", "/readyz"), ("/findings", "/findings"), ("/openapi.json", "/openapi.json")],
-)  # fmt: skip
-def test_answers_are_as_documented(full: Api, path: str, route: str) -> None:
-    """Status and body of an answer are those the document has for its route."""
-    response = full.get(path)
-    answer = DOCUMENT["paths"][route]["get"]["responses"][str(response.status_code)]
-    wanted = answer["content"]["application/json"]["schema"]
-    jsonschema.Draft202012Validator({**wanted, "components": DOCUMENT["components"]}).validate(response.json)

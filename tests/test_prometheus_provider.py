@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pytest
 from conftest import AHEAD_SECONDS, NODES, History
-from servers import reply, serving
+from servers import reply, serving, wait_until
 
-from watcher.errors import ProviderAnswerError, ProviderRefused, ProviderUnavailable
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
 from watcher.gather import Deadline
 from watcher.model import Window
@@ -213,16 +213,39 @@ def test_credentials_of_the_address_are_used_and_never_shown() -> None:
     assert "tiger" not in str(caught.value)
 
 
+def trickle(handler: BaseHTTPRequestHandler) -> None:
+    """Answer with a byte now and then, which no read timeout ends."""
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(1000):
+        handler.wfile.write(b" ")
+        time.sleep(0.05)
+
+
+def test_closing_ends_a_fetch_that_is_under_way() -> None:
+    """close() ends queries that would trickle on, so that a service can stop at once."""
+    with serving(trickle) as fake:
+        provider = provider_at(fake.url)
+        failures: list[Exception] = []
+
+        def fetch() -> None:
+            try:
+                provider.fetch(window("5m", 300), Deadline.after(60))
+            except ProviderError as error:
+                failures.append(error)
+
+        fetching = threading.Thread(target=fetch, daemon=True)
+        fetching.start()
+        wait_until(lambda: len(fake.requests) >= 4, "the queries are under way")
+        time.sleep(0.2)  # until each has read the head
+        provider.close()
+        fetching.join(10)
+        assert not fetching.is_alive()
+    assert failures
+
+
 def test_a_hanging_query_is_given_up_and_its_threads_end() -> None:
     """Queries that trickle are given up at the deadline; the connections are closed, so no thread stays."""
-
-    def trickle(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        for _ in range(1000):
-            handler.wfile.write(b" ")
-            time.sleep(0.05)
-
     with serving(trickle) as fake:
         with pytest.raises(ProviderUnavailable, match="no answer in time"):
             provider_at(fake.url).fetch(window("5m", 300), Deadline.after(0.5))

@@ -246,6 +246,14 @@ def test_every_problem_at_once_by_name(monkeypatch: pytest.MonkeyPatch, file: Pa
     assert len(found) == 10
 
 
+@pytest.mark.parametrize("name", ["TRIMARAN__PORT", "TRIMARAN___PORT", "TRIMARAN_SERVER__", "TRIMARAN_A__B__C"])
+def test_variables_that_are_nearly_ours(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A misspelled variable is one problem that says there is no such setting, whatever it looks like."""
+    monkeypatch.setenv(name, "1")
+    (problem,) = problems()
+    assert "there is no such setting" in problem
+
+
 def test_the_message_counts() -> None:
     """The exception's text begins with how many settings are wrong."""
     with pytest.raises(SettingsError, match=r"^2 settings cannot be used:\n  server"):

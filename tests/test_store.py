@@ -119,6 +119,15 @@ def test_all_windows_of_a_fetch_are_one_transaction(store: Store, path: Path) ->
     assert store.failure == ""
 
 
+def test_writing_and_pruning_are_one_transaction(store: Store, path: Path) -> None:
+    """When the old cannot be deleted, the new is not written either: the file never holds half of a change."""
+    store.save_snapshots({"15m": snapshot(1000)})
+    execute(path, "create trigger t before delete on snapshots begin select raise(abort, 'no'); end")
+    store.save_snapshots({"15m": snapshot(1000 + 25 * 3600)})
+    assert rows(path, "timestamp") == [(1000,)]
+    assert store.failure == "no"
+
+
 def test_old_snapshots_are_pruned(path: Path) -> None:
     """Snapshots older than keep_hours are deleted at the next write."""
     store = Store(path, keep_hours=1)

@@ -136,11 +136,11 @@ def _describe(
 ) -> Iterator[str]:
     section, key, *_ = [*map(str, error["loc"]), ""]
     if error["type"] == "extra_forbidden":
-        for each in [key] if key else merged[section]:  # an unknown section has only unknown settings
-            name = f"{section}.{each}"
+        for each in [key] if len(error["loc"]) > 1 else merged[section]:  # an unknown section has only unknown settings
+            name = f"{section}.{each}" if each else section
             close = difflib.get_close_matches(name, every_setting(), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            yield f"{name} ({origins[name]}): there is no such setting{hint}"
+            yield f"{name}{f' ({origins[name]})' if name in origins else ''}: there is no such setting{hint}"
         return
     message = str(error["msg"]).removeprefix("Value error, ")
     if not key:  # about how settings of a section go together; the message names them
