@@ -67,6 +67,7 @@ class NodeTable:
         self._counts = {kind: np.zeros(len(self.names), np.int64) for kind in _COUNTS}
         self._pods: list[Mapping[str, PlacedPod]] = [{} for _ in self.names]
         self._row_by_uid: MutableMapping[str, int | None] = {}
+        self._nominated: dict[str, int] = {}
         self._images: Mapping[str, tuple[Int64s, Int64s]] | None = None
         self.version = 0
         self._row_version = np.zeros(len(self.names), np.int64)
@@ -76,7 +77,7 @@ class NodeTable:
             if pod.node_name in self._row_by_name:
                 self.add(pod)
             elif not pod.node_name and pod.nominated_node_name in self._row_by_name:
-                self.nominate(pod.nominated_node_name)
+                self.nominate(pod)
 
     @classmethod
     def from_k8s(cls, nodes: Any, pods: Any = ()) -> Self:
@@ -188,6 +189,7 @@ class NodeTable:
             KeyError: no such node.
         """
         row = self.row(pod.node_name if node_name is None else node_name)
+        self._end_nomination(pod)
         if self._row_by_uid.get(pod.uid) is not None:
             self.remove(pod)
         if placed_at is None:
@@ -214,6 +216,8 @@ class NodeTable:
         """
         row = self._row_by_uid.get(pod.uid)
         if row is None:
+            if self._end_nomination(pod):
+                return
             raise KeyError(f"pod {pod.namespace}/{pod.name} is on no node of this table")
         remaining = dict(self._pods[row])
         counted = remaining.pop(pod.uid).pod
@@ -221,14 +225,20 @@ class NodeTable:
         self._forget(pod.uid)
         self._count(row, counted, -1)
 
-    def nominate(self, node_name: str, count: int = 1) -> None:
-        """Count pods that preemption nominated to a node; a negative count takes nominations back.
+    def nominate(self, pod: Pod, node_name: str | None = None) -> None:
+        """Count a pending pod as nominated to a node, until it is counted on a node or removed.
+
+        Args:
+            pod: the pending pod.
+            node_name: the node that preemption made room on; by default the one that the pod names.
 
         Raises:
             KeyError: no such node.
         """
-        row = self.row(node_name)
-        self._counts["nominated"][row] += count
+        row = self.row(pod.nominated_node_name if node_name is None else node_name)
+        self._end_nomination(pod)
+        self._nominated[pod.uid] = row
+        self._counts["nominated"][row] += 1
         self._touch(row)
 
     @contextmanager
@@ -263,9 +273,19 @@ class NodeTable:
         taken._counts = {kind: counts[rows] for kind, counts in self._counts.items()}
         taken._pods = [self._pods[row] for row in rows]
         taken._row_by_uid = {uid: row for row, placed_pods in enumerate(taken._pods) for uid in placed_pods}
+        new_rows = {int(row): new for new, row in enumerate(rows)}
+        taken._nominated = {uid: new_rows[row] for uid, row in self._nominated.items() if row in new_rows}
         taken._images = None
         taken.version, taken._row_version = self.version, self._row_version[rows]
         return taken
+
+    def _end_nomination(self, pod: Pod) -> bool:
+        row = self._nominated.pop(pod.uid, None)
+        if row is None:
+            return False
+        self._counts["nominated"][row] -= 1
+        self._touch(row)
+        return True
 
     def _count(self, row: int, pod: Pod, sign: int) -> None:
         for name in pod_demand.names(pod):
@@ -309,6 +329,7 @@ class NodePlan(NodeTable):
         self._counts = {kind: counts.copy() for kind, counts in base._counts.items()}
         self._pods = list(base._pods)  # a row's mapping is replaced, never changed, so sharing is safe
         self._images = base._images
+        self._nominated = dict(base._nominated)
         self._moved: dict[str, int | None] = {}
         self._row_by_uid = ChainMap(self._moved, base._row_by_uid)
         self.version, self._row_version = base.version, base._row_version.copy()
@@ -321,6 +342,7 @@ class NodePlan(NodeTable):
         base._sums = {kind: sums.copy() for kind, sums in self._sums.items()}
         base._counts = {kind: counts.copy() for kind, counts in self._counts.items()}
         base._pods, base._row_version, base.version = list(self._pods), self._row_version.copy(), self.version
+        base._nominated = dict(self._nominated)
         for uid, row in self._moved.items():
             if row is not None:
                 base._row_by_uid[uid] = row

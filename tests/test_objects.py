@@ -145,6 +145,21 @@ def test_amounts_finer_than_a_unit_are_kept():
     assert (amounts.nano("cpu"), amounts.nano("memory"), amounts.nano("gpu")) == (100_500_000, 1_500_000_000, 0)
 
 
+def test_other_bad_fields_are_refused():
+    """An image's size and a pod's times are told by name too."""
+    image = {"names": ["a"], "sizeBytes": "7"}
+    with pytest.raises(ValueError, match=r"node n1: status.images\[0\].sizeBytes: must be bytes, got '7'"):
+        Node.from_k8s({"metadata": {"name": "n1"}, "status": {"images": [image]}})
+    with pytest.raises(ValueError, match="pod default/p: status has no time in 'noon'"):
+        Pod.from_k8s({"metadata": {"name": "p"}, "status": {"startTime": "noon"}})
+
+
+def test_objects_are_values():
+    """Equal pods are equal and hash alike."""
+    assert Pod.from_k8s(POD) == Pod.from_k8s(POD)
+    assert len({Pod.from_k8s(POD), Pod.from_k8s(POD)}) == 1
+
+
 def pod(containers, init=(), overhead=None):
     def container(described):
         request, policy = described if isinstance(described, tuple) else (described, None)

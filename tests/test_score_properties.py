@@ -91,7 +91,7 @@ class Maker:
         for i in range(self.rng.integers(0, 7)):
             table.add(self.pod(f"running-{i}"), f"n{self.rng.integers(0, size)}")
         if self.chance(0.5):
-            table.nominate(f"n{self.rng.integers(0, size)}")
+            table.nominate(self.pod("nominated"), f"n{self.rng.integers(0, size)}")
         data = {node.name: self.metrics() for node in nodes if self.chance(0.85)}
         return table, WatcherMetrics(900, Window("15m", 0, 900), "test", data)
 
