@@ -44,7 +44,7 @@ class ImageLocality(ScorePlugin):
             limits[index] = _MAX_BYTES_PER_CONTAINER * len(containers)
             for container in containers:
                 rows, sizes = nodes.image(normalized_image_name(container.image))
-                scaled[index, rows] += (sizes * (len(rows) / len(nodes))).astype(np.int64)
+                scaled[index, rows] += (sizes * (len(rows) / max(1, len(nodes)))).astype(np.int64)
         # The lower bound wins where the two cross: a pod without containers.
         clamped = np.where(scaled < _MIN_BYTES, _MIN_BYTES, np.minimum(scaled, limits))
         score = truncating_divide(MAX_NODE_SCORE * (clamped - _MIN_BYTES), limits - _MIN_BYTES)

@@ -210,6 +210,16 @@ def test_every_plugin_is_here():
 
 @EVERYWHERE
 @given(plugins, makers)
+def test_no_nodes_have_no_scores(plugins, maker):
+    """A cluster without nodes is no error."""
+    for plugin in plugins:
+        prepared = Profile.of(plugin).prepare(NodeTable([]), maker.cluster()[1])
+        assert prepared.score(maker.pod("pending")).ranking() == []
+        assert prepared.score_many([maker.pod("pending")]).shape == (1, 0)
+
+
+@EVERYWHERE
+@given(plugins, makers)
 def test_scores_are_within_bounds(plugins, maker):
     """Arguments, nodes and metrics that passed the boundaries give normalized scores of 0 to 100."""
     table, snapshot = maker.cluster()
