@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from scoring import pod_demand
 from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
 from scoring.plugin import ScorePlugin, Terms, per_pod
+from scoring.pod_sums import Int64s
 
 _NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _MAX_SHAPE_SCORE = 10

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugin import Explanation, PreparedPlugin, ScorePlugin, Terms, aligned, explanation
+from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
 INFEASIBLE = -1

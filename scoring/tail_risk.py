@@ -28,10 +28,11 @@ from scoring.beta_distribution import max_variance, probability_at_most
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugin import ScorePlugin, Terms, per_pod
+from scoring.pod_sums import Int64s
 from scoring.target_load_packing import first_unmeasured_second
 
 Float64s = NDArray[np.float64]
