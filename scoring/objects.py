@@ -229,10 +229,12 @@ def _containers(spec: Any, kind: str, where: str) -> tuple[Container, ...]:
     for index, container in enumerate(_get(spec, kind) or ()):
         resources = _get(container, "resources")
         path = f"{where}.{kind}[{index}].resources"
+        requests, limits = _get(resources, "requests") or {}, _get(resources, "limits") or {}
         containers.append(
             Container(
-                requests=ResourceList.from_k8s(_get(resources, "requests"), f"{path}.requests"),
-                limits=ResourceList.from_k8s(_get(resources, "limits"), f"{path}.limits"),
+                limits=ResourceList.from_k8s(limits, f"{path}.limits"),
+                # The API server sets a request where there is only a limit; a manifest has not been there yet.
+                requests=ResourceList.from_k8s({**limits, **requests}, f"{path}.requests"),
                 image=_get(container, "image") or "",
                 restartable=_get(container, "restartPolicy") == "Always",
             )
