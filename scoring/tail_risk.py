@@ -6,9 +6,9 @@ of pods too new to be measured, and t the target:
     exceeds = P(U + d / capacity > t) = 1 - F(t - d / capacity)
     risk    = 1 - product over resources of (1 - exceeds)        score = round((1 - risk) * 100)
 
-A resource without metrics is left out; a node without any scores 0. F is a beta distribution fitted to the measured mean
-and deviation, or the measured percentiles (``distribution``). ``together="union"`` takes risk = min(1, sum of exceeds),
-which holds however the resources depend on each other; the product assumes that they do not.
+A resource without metrics is left out; a node without any scores 0. F is a beta distribution fitted to the measured
+mean and deviation, or the measured percentiles (``distribution``). ``together="union"`` takes risk = min(1, sum of
+exceeds), which holds however the resources depend on each other; the product assumes that they do not.
 
 Assumptions, and where they are wrong: use in the next window is distributed as in the last one, so trends and daily
 cycles are not seen; a pod uses its request, always, so bursts of the pod itself are not seen; a beta distribution has
