@@ -3,13 +3,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv
+DOCKER ?= docker
 
-.PHONY: help run test lint bench lock clean
+.PHONY: help run test lint bench image lock clean
 help:
 	@echo "make run    watch this machine and serve it on http://127.0.0.1:2020/watcher"
 	@echo "make test   run the tests (as root with CI=true it installs the servers they need)"
 	@echo "make lint   formatting, types, and the arrows between the parts"
 	@echo "make bench  measure speeds (see benchmarks/README.md)"
+	@echo "make image  build the container image trimaran:VERSION (DOCKER=podman for another builder)"
 	@echo "make lock   renew requirements/*.txt from pyproject.toml (needs uv)"
 
 run: $(VENV)/.run
@@ -26,7 +28,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	@for script in benchmarks/*.py; do $(BIN)/python "$$script" || exit 1; done
+	@status=0; for script in benchmarks/*.py; do $(BIN)/python "$$script" || status=1; done; exit $$status
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -42,11 +44,15 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
 	touch $@
 
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' trimaran/__init__.py)
+image:
+	$(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
+
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:
-	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
-	$(COMPILE) pyproject.toml --group dev -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/run.txt -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,53 @@
+"""Reads a watcher: as a service over HTTP, or embedded in this process, by one setting.
+
+>>> from client import Collector, connect
+>>> with Collector(connect("http://trimaran:2020"), max_age_seconds=120) as metrics:  # doctest: +SKIP
+...     snapshot = metrics.snapshot()
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from client.collector import Collector, Snapshot
+from client.connecting import WatcherClient, connect
+from client.errors import (
+    AccessDenied,
+    BadAnswer,
+    BadSettings,
+    ClientError,
+    NoMetrics,
+    StaleMetrics,
+    UnknownNode,
+    UnknownWindow,
+    WatcherUnavailable,
+)
+from client.service import ServiceClient
+
+if TYPE_CHECKING:
+    from client.library import LibraryClient
+
+__all__ = [
+    "AccessDenied",
+    "BadAnswer",
+    "BadSettings",
+    "ClientError",
+    "Collector",
+    "LibraryClient",
+    "NoMetrics",
+    "ServiceClient",
+    "Snapshot",
+    "StaleMetrics",
+    "UnknownNode",
+    "UnknownWindow",
+    "WatcherClient",
+    "WatcherUnavailable",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the library client when it is asked for: the whole watcher stands behind it."""
+    if name == "LibraryClient":
+        from client.library import LibraryClient  # noqa: PLC0415
+
+        return LibraryClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -59,7 +59,7 @@ class ResourceList(Mapping[str, int]):
         for name, written in (quantities or {}).items():
             try:
                 amount = quantity.milli_value(written) if name == CPU else quantity.value(written)
-                exact = quantity._nano(written)  # noqa: SLF001  exact sums need it; one place
+                exact = quantity.nano_value(written)  # exact sums need it
             except ValueError as error:
                 raise ValueError(f"{where}.{name}: {error}") from None
             if amount < 0:

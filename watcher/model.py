@@ -31,6 +31,17 @@ class Operator(StrEnum):
     MAX = "MAX"
 
 
+#: The operators that are quantiles of a window, 0 to 1.
+QUANTILES = {Operator.P90: 0.9, Operator.P95: 0.95, Operator.P99: 0.99, Operator.MAX: 1.0}
+
+
+class Grade(StrEnum):
+    """How values were obtained when they are not what was asked for; a node's metadata carries it."""
+
+    SHORTER_WINDOW = "shorter_window"
+    LAST_GOOD = "last_good"
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One value of one node.

@@ -28,7 +28,7 @@ def value(text: str | float) -> int:
     Raises:
         ValueError: the text is no quantity.
     """
-    return _round_away(_nano(text), _NANO)
+    return _round_away(nano_value(text), _NANO)
 
 
 def milli_value(text: str | float) -> int:
@@ -37,13 +37,15 @@ def milli_value(text: str | float) -> int:
     Raises:
         ValueError: the text is no quantity.
     """
-    return _round_away(_nano(text), _NANO // 1000)
+    return _round_away(nano_value(text), _NANO // 1000)
 
 
-def _nano(text: str | float) -> int:
-    """Read a quantity exactly, in billionths, rounded away from zero beyond them."""
-    if isinstance(text, bool):
-        raise ValueError(f"not a quantity: {text!r}")
+def nano_value(text: str | float) -> int:
+    """Return the quantity in billionths, which is exact: Kubernetes itself rounds away from zero beyond them.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
     written = text if isinstance(text, str) else repr(text)
     match = _QUANTITY.fullmatch(written) if len(written) <= _MAX_LENGTH else None
     if match is None or not (match["whole"] or match["fraction"] is not None):  # Go reads "." as zero

@@ -1,0 +1,69 @@
+# The watcher as an image. `make image` builds it with a version and a revision.
+ARG PYTHON_VERSION=3.11
+
+FROM python:${PYTHON_VERSION}-slim AS builder
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_ROOT_USER_ACTION=ignore
+WORKDIR /build
+
+# Dependencies before the project: a change of ours then rebuilds the last small layer only. Wheels alone, because the
+# slim image has no compiler; a platform without a wheel fails here, by name, and not in the middle of a C build.
+# pip, which sqlite-utils wants for a command that nobody calls here, and numpy's and scipy's own tests are 64 MB.
+COPY requirements/build.txt requirements/run.txt requirements/
+RUN python -m venv --without-pip /opt/trimaran && \
+    pip install --require-hashes --only-binary :all: -r requirements/build.txt && \
+    pip --python /opt/trimaran/bin/python install --require-hashes --only-binary :all: -r requirements/run.txt && \
+    pip --python /opt/trimaran/bin/python uninstall --yes pip && \
+    find /opt/trimaran -type d -name tests -prune -exec rm -r {} +
+
+COPY pyproject.toml README.md LICENSE ./
+COPY trimaran trimaran
+COPY watcher watcher
+COPY client client
+COPY scoring scoring
+# --no-deps and no index: the lock above is complete, and nothing else may come in. The last
+# line shows that nothing was stripped that is needed.
+RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist . && \
+    pip --python /opt/trimaran/bin/python install --no-deps --no-index dist/*.whl && \
+    /opt/trimaran/bin/python -c "import client, scipy.special, scoring, watcher.server"
+
+
+FROM python:${PYTHON_VERSION}-slim
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="trimaran" \
+      org.opencontainers.image.description="Load-aware placement for Kubernetes: the watcher of what nodes really use" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+
+# Group 0 may write too: platforms that choose the user themselves (OpenShift) run it with that group.
+RUN install --directory --owner=65532 --group=0 --mode=0770 /var/lib/trimaran
+COPY --from=builder /opt/trimaran /opt/trimaran
+
+# The root file system may be read-only: the bytecode was compiled in the builder, and only the volume is written to
+# (and /dev/shm, where the server keeps its heartbeat).
+ENV PATH=/opt/trimaran/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    TRIMARAN_SERVER__HOST=0.0.0.0 \
+    TRIMARAN_STORE__PATH=/var/lib/trimaran/watcher.sqlite \
+    TRIMARAN_LOG__FORMAT=json
+WORKDIR /var/lib/trimaran
+VOLUME /var/lib/trimaran
+EXPOSE 2020
+
+# Numeric, so that Kubernetes can see that it is not root (runAsNonRoot).
+USER 65532:65532
+
+# http.client, because urllib would go through a proxy that the environment names.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=15s --retries=3 CMD ["python", "-c", "\
+import http.client, os; \
+port = int(os.environ.get('TRIMARAN_SERVER__PORT') or 2020); \
+watcher = http.client.HTTPConnection('127.0.0.1', port, timeout=4); \
+watcher.request('GET', '/livez'); \
+raise SystemExit(watcher.getresponse().status != 200)"]
+
+ENTRYPOINT ["trimaran"]
+CMD ["watch"]

@@ -1,0 +1,59 @@
+"""Everything the client raises on purpose, the same in service and in library mode.
+
+ClientError
+├── WatcherUnavailable    it cannot be reached, does not answer in time, or failed inside
+├── AccessDenied          it wants another token or certificate
+├── BadAnswer             it answered something that is not the contract
+├── NoMetrics             it has no metrics
+│   └── StaleMetrics      it, or this client, has only metrics that are too old
+├── UnknownNode           it has metrics, but none for this node
+├── UnknownWindow         it does not keep this window
+└── BadSettings           the settings of an embedded watcher cannot be used
+"""
+
+from watcher.wire import ErrorCode
+
+
+class ClientError(Exception):
+    """The root of the tree above."""
+
+
+class WatcherUnavailable(ClientError):
+    """The watcher cannot be reached, does not answer in time, or failed inside."""
+
+
+class AccessDenied(ClientError):
+    """The watcher wants another token or certificate."""
+
+
+class BadAnswer(ClientError):
+    """The watcher answered something that is not the contract."""
+
+
+class NoMetrics(ClientError):
+    """The watcher has no metrics."""
+
+
+class StaleMetrics(NoMetrics):
+    """There are only metrics that are too old."""
+
+
+class UnknownNode(ClientError):
+    """There are metrics, but none for this node."""
+
+
+class UnknownWindow(ClientError):
+    """The watcher does not keep this window."""
+
+
+class BadSettings(ClientError):
+    """The settings of an embedded watcher cannot be used; the message has a line for each problem."""
+
+
+#: The wire's error codes, in our words.
+BY_CODE: dict[str, type[ClientError]] = {
+    ErrorCode.NO_METRICS: NoMetrics,
+    ErrorCode.STALE: StaleMetrics,
+    ErrorCode.UNKNOWN_NODE: UnknownNode,
+    ErrorCode.UNKNOWN_WINDOW: UnknownWindow,
+}

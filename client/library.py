@@ -1,0 +1,95 @@
+"""The watcher as a library: embedded in this process, no HTTP server. The one module that knows the whole watcher."""
+
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from client import errors
+from watcher import wire
+from watcher.assembly import open_watcher
+from watcher.errors import NotServed, SettingsError
+from watcher.model import WatcherMetrics
+from watcher.settings import Settings
+from watcher.settings_sources import load
+from watcher.wire import Dialect
+
+if TYPE_CHECKING:
+    from watcher.cache import Published
+    from watcher.providers.base import SampleProvider, WindowProvider
+
+
+class LibraryClient:
+    """Embeds a watcher and reads it; several in one process do not touch each other.
+
+    May be used from several threads.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        store_path: str | Path | None = None,
+        provider: "WindowProvider | SampleProvider | None" = None,
+    ) -> None:
+        """Start watching in the background.
+
+        Args:
+            settings: the watcher's; read from environment and file, as the service does it, when None.
+            store_path: a database file that survives a restart; without one everything stays in memory.
+            provider: used instead of the one that the settings name.
+
+        Raises:
+            BadSettings: they cannot be used, or name no usable provider.
+        """
+        try:
+            settings = settings or load().settings
+            self._watcher = open_watcher(settings, Path(store_path) if store_path else None, provider=provider)
+        except SettingsError as error:
+            raise errors.BadSettings(str(error)) from error
+        self._patience = settings.watch.fetch_timeout_seconds
+        self._seen: dict[str | None, tuple[Published, WatcherMetrics]] = {}
+        self._lock = threading.Lock()
+        self._watcher.start()
+
+    def metrics(self, window: str | None = None) -> WatcherMetrics:
+        """Return all nodes' metrics; see :class:`~client.WatcherClient`. Waits for the first fetch."""
+        published = self._published(window)
+        with self._lock:
+            seen, metrics = self._seen.get(window, (None, None))
+            if metrics is None or seen is not published:
+                # Through the wire, so that both modes return equal objects by construction.
+                metrics = wire.decode(published.body(Dialect.DOCUMENTED).identity)
+                self._seen[window] = (published, metrics)
+        return metrics
+
+    def node_metrics(self, node: str, window: str | None = None) -> WatcherMetrics:
+        """Return one node's metrics; see :class:`~client.WatcherClient`."""
+        body = self._published(window).node_body(node, Dialect.DOCUMENTED)
+        if body is None:
+            raise errors.UnknownNode(f"the embedded watcher has no metrics for node {node[:80]!r}")
+        return wire.decode(body)
+
+    def health(self) -> tuple[str, ...]:
+        """Return why the watcher is not healthy; empty when it is."""
+        self._watcher.wait_for_first_fetch(self._patience)
+        return self._watcher.health().reasons
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._watcher.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _published(self, window: str | None) -> "Published":
+        self._watcher.wait_for_first_fetch(self._patience)
+        try:
+            return self._watcher.published(window)
+        except NotServed as error:
+            raise errors.BY_CODE[error.code](f"the embedded watcher: {error}") from error

@@ -1,0 +1,150 @@
+"""Fixtures: a clean environment, Prometheus with history, the watcher in its own process."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from bench import Api
+from hypothesis import HealthCheck, settings
+from servers import Fake, Service, free_port, run_prometheus, serving, two_nodes
+
+settings.register_profile("trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("trimaran")
+
+NODES = 100
+STEP_SECONDS = 15
+BACK_SECONDS = 20 * 60
+AHEAD_SECONDS = 15 * 60  # so that windows stay full while the tests run
+
+
+@dataclass(frozen=True)
+class History:
+    """A Prometheus and what it was filled with.
+
+    Attributes:
+        url: where it is.
+        times: unix seconds of the samples.
+        rules: recording rule to (nodes, times) ratios; empty where only raw series were written.
+        cpu_ratios: the constant CPU use of each node behind the raw series.
+    """
+
+    url: str
+    times: np.ndarray
+    rules: dict[str, np.ndarray]
+    cpu_ratios: np.ndarray
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Leave no variable of this machine that the settings would read, and no store of its user."""
+    from watcher.settings_sources import UPSTREAM_VARIABLES
+
+    for name in list(os.environ):
+        if name.startswith("TRIMARAN_") or name in UPSTREAM_VARIABLES or name == "KUBERNETES_SERVICE_HOST":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def _openmetrics(series: dict[str, list[tuple[str, np.ndarray]]], times: np.ndarray, kind: str) -> Iterator[str]:
+    for name, members in series.items():
+        yield f"# TYPE {name.removesuffix('_total') if kind == 'counter' else name} {kind}\n"
+        for labels, values in members:
+            for at, value in zip(times, values, strict=True):
+                yield f"{name}{{{labels}}} {float(value)!r} {at}\n"
+
+
+def _times() -> np.ndarray:
+    now = int(time.time()) // STEP_SECONDS * STEP_SECONDS
+    return np.arange(now - BACK_SECONDS, now + AHEAD_SECONDS, STEP_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def prometheus_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """A Prometheus with the recording rules of kube-prometheus for 100 nodes."""
+    times = _times()
+    random = np.random.default_rng(903)
+    rules = {
+        name: np.clip(random.uniform(0.05, 0.9, (NODES, 1)) + random.normal(0, 0.05, (NODES, len(times))), 0, 1)
+        for name in ("instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio")
+    }
+    series = {
+        name: [(f'instance="node-{node}:9100"', values[node].tolist()) for node in range(NODES)]
+        for name, values in rules.items()
+    }
+    with run_prometheus(tmp_path_factory.mktemp("rules"), _openmetrics(series, times, "gauge")) as url:
+        yield History(url, times, rules, np.array([]))
+
+
+@pytest.fixture(scope="session")
+def prometheus_with_raw_series(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """A Prometheus with nothing but node_exporter's series: 5 nodes of 4 processors, each at a steady load."""
+    times = _times()
+    ratios = np.array([0.1, 0.25, 0.5, 0.75, 0.95])
+    elapsed = times - times[0]
+    cpu = {
+        "node_cpu_seconds_total": [
+            (f'instance="10.0.0.{node}:9100",cpu="{core}",mode="{mode}"', (elapsed * share).tolist())
+            for node, ratio in enumerate(ratios)
+            for core in range(4)
+            for mode, share in (
+                ("user", ratio * 0.75), ("system", ratio * 0.25), ("idle", 1 - ratio - 0.04),
+                ("iowait", 0.03), ("steal", 0.01),
+            )
+        ]
+    }  # fmt: skip
+    total = 16 * 1024**3
+    memory = {
+        "node_memory_MemTotal_bytes": [
+            (f'instance="10.0.0.{node}:9100"', [total] * len(times)) for node in range(len(ratios))
+        ],
+        "node_memory_MemAvailable_bytes": [
+            (f'instance="10.0.0.{node}:9100"', [total * (1 - ratio)] * len(times)) for node, ratio in enumerate(ratios)
+        ],
+    }
+    lines = [*_openmetrics(cpu, times, "counter"), *_openmetrics(memory, times, "gauge")]
+    with run_prometheus(tmp_path_factory.mktemp("raw"), iter(lines)) as url:
+        yield History(url, times, {}, ratios)
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """Start ``trimaran watch`` processes with one store a test; all are killed at its end."""
+    started: list[Service] = []
+
+    def start(*arguments: str, port: int | None = None, store: Path | None = None, **environment: str) -> Service:
+        log = tmp_path / f"watch-{len(started)}.log"
+        port = free_port() if port is None else port
+        service = Service(store or tmp_path / "watcher.sqlite", log, port, *arguments, **environment)
+        started.append(service)
+        return service
+
+    yield start
+    for service in started:
+        if service.process.poll() is None:
+            service.kill()
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    """An API with nothing fetched yet."""
+    api = Api()
+    yield api
+    api.watcher.stop()
+
+
+@pytest.fixture
+def full(api: Api) -> Api:
+    """An API after a fetch."""
+    api.watcher.fetch_once()
+    return api
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Fake]:
+    """A fake Prometheus that always knows two nodes."""
+    with serving(two_nodes) as fake:
+        yield fake

@@ -1,0 +1,232 @@
+"""Servers the tests talk to: Prometheus, the watcher in its own process, and one that misbehaves as told."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+_INSTALL = "apt-get install -y --no-install-recommends"
+
+
+def need_server(binary: str, package: str) -> str:
+    """Return where a server is; without it the test is skipped, or fails where CI=true."""
+    found = shutil.which(binary)
+    if found is None:
+        message = f"{binary} is not installed: {_INSTALL} {package}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+    """Return the first true result of a condition; fail when there is none in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            result = condition()
+        except requests.ConnectionError:
+            result = None
+        if result:
+            return result
+        time.sleep(0.05)
+    pytest.fail(f"not within {seconds} s: {what}")
+
+
+# -- a server with any fault --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Fake:
+    """A real HTTP server with one handler; ``requests`` has the path and headers of each request."""
+
+    server: ThreadingHTTPServer
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+
+@contextmanager
+def serving(answer: Callable[[BaseHTTPRequestHandler], None], tls: Any = None) -> Iterator[Fake]:
+    """Serve with a function that answers one request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            fake.requests.append((self.path, dict(self.headers)))
+            try:
+                answer(self)
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
+
+        do_POST = do_GET  # noqa: N815  the name that http.server looks for
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *args: Any) -> None:
+            pass  # a client that refuses our certificate hangs up
+
+    server = Server(("127.0.0.1", 0), Handler)
+    fake = Fake(server)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def reply(
+    handler: BaseHTTPRequestHandler, body: bytes | str | dict[str, Any], status: int = 200, **headers: str
+) -> None:
+    """Answer with a body; a mapping is sent as JSON."""
+    data = json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+@contextmanager
+def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
+    """Run a Prometheus over a history in OpenMetrics text; yields its address."""
+    prometheus, promtool = need_server("prometheus", "prometheus"), need_server("promtool", "prometheus")
+    text = folder / "history.om"
+    text.write_text("".join(lines) + "# EOF\n")
+    config = folder / "prometheus.yml"
+    config.write_text("global: {scrape_interval: 1h}\n")
+    data = folder / "data"
+    create = [promtool, "tsdb", "create-blocks-from", "openmetrics", "-q", "--max-block-duration=48h"]
+    subprocess.run([*create, str(text), str(data)], check=True, capture_output=True)
+    port = free_port()
+    log = (folder / "prometheus.log").open("wb")
+    process = subprocess.Popen(
+        [
+            prometheus, f"--config.file={config}", f"--storage.tsdb.path={data}", "--log.level=warn",
+            f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=30d",
+        ],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: requests.get(f"{url}/-/ready", timeout=2).ok, "Prometheus is ready")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+        log.close()
+
+
+def two_nodes(handler: BaseHTTPRequestHandler) -> None:
+    """Answer as a Prometheus with two nodes."""
+    result = [{"metric": {"instance": f"{name}:9100"}, "value": [1, "0.25"]} for name in ("node-1", "node-2")]
+    reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
+
+
+# -- the watcher in its own process -------------------------------------------------------------------------------
+
+
+class Service:
+    """A ``trimaran watch`` process."""
+
+    def __init__(self, store: Path, log: Path, port: int, *arguments: str, **environment: str) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "trimaran", "watch", "--port", str(port), "--store", str(store), *arguments],
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    def get(self, path: str, **options: Any) -> requests.Response:
+        return requests.get(self.url + path, timeout=10, **options)
+
+    def wait_for(self, path: str, status: int = 200, seconds: float = 20) -> requests.Response:
+        def answered() -> list[requests.Response]:
+            response = self.get(path)
+            return [response] if response.status_code == status else []  # a response of 400 and above is false
+
+        try:
+            found: list[requests.Response] = wait_until(answered, f"{path} answers {status}", seconds)
+        except pytest.fail.Exception:
+            pytest.fail(f"{path} did not answer {status}; the log says:\n{self.log.read_text()[-3000:]}")
+        return found[0]
+
+    def workers(self) -> list[int]:
+        """Return the process ids of gunicorn's workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in children.read_text().split()]
+
+    def kill(self) -> None:
+        """Kill master and worker as a power cut would."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+    def terminate(self) -> int:
+        """Send SIGTERM; return the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(15)
+
+
+def pointed_at(fake_or_address: Fake | str) -> tuple[str, ...]:
+    """Return the arguments that point a watcher at a Prometheus."""
+    address = fake_or_address if isinstance(fake_or_address, str) else fake_or_address.url
+    return ("--provider", "Prometheus", "--address", address)
+
+
+def check_error(response: requests.Response, status: int, code: str) -> str:
+    """Check the one shape of errors, and return the message."""
+    assert response.status_code == status
+    assert response.headers["Content-Type"] == "application/json"
+    error = response.json()["error"]
+    assert error.keys() == {"code", "message"}
+    assert error["code"] == code
+    return str(error["message"])
+
+
+def raw(service: Service, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send bytes as they are; return status, headers and body."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        data = b""
+        while chunk := connection.recv(65536):
+            data += chunk
+    head, _, body = data.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body

@@ -1,0 +1,131 @@
+"""What is wrong with metrics, and what is done about it."""
+
+import math
+from typing import Any
+
+import pytest
+
+from watcher import analyzer
+from watcher.findings import Finding, Kind
+from watcher.model import Metric, NodeMetrics
+
+
+def metric(value: float, operator: str = "AVG", name: str = "cpu", type_: str = "CPU") -> Metric:
+    """Return a metric of one value."""
+    return Metric(name, type_, operator, "15m", value)
+
+
+def clean(*metrics: Metric) -> tuple[tuple[Metric, ...], list[Finding]]:
+    """Clean one node, and return what is left of its metrics and the findings."""
+    nodes, findings = analyzer.clean({"a": NodeMetrics(metrics)}, "15m")
+    return (nodes["a"].metrics if nodes else ()), findings
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 50, 99.99, 100])
+def test_good_values_stay(value: float) -> None:
+    """Values from 0 to 100 percent pass, and an untouched node is the same object."""
+    node = NodeMetrics((metric(value), metric(1, "STD")), {"step": "15s"}, {"pool": "x"})
+    nodes, findings = analyzer.clean({"a": node}, "15m")
+    assert nodes["a"] is node
+    assert findings == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_dropped(value: float) -> None:
+    """NaN and infinity are dropped with a finding that names window, node and metric; the rest of the node stays."""
+    memory = metric(5, name="memory", type_="Memory")
+    left, findings = clean(metric(value), memory)
+    assert left == (memory,)
+    assert [(f.kind, f.window, f.node, f.metric, f.action) for f in findings] == [
+        (Kind.NOT_FINITE, "15m", "a", "cpu", "dropped")
+    ]
+
+
+@pytest.mark.parametrize(("value", "kept"), [(100.0000001, 100), (105, 100), (-1e-9, 0), (-5, 0)])
+def test_a_small_overshoot_is_clamped(value: float, kept: float) -> None:
+    """What overshoots by a little, as rates over counters do, becomes the limit, without a finding."""
+    left, findings = clean(metric(value))
+    assert [each.value for each in left] == [kept]
+    assert findings == []
+
+
+@pytest.mark.parametrize("value", [105.1, 2050, -5.1, 1e300])
+def test_another_unit_is_dropped(value: float) -> None:
+    """What is far outside is another unit: dropped, and the finding asks about the scale."""
+    left, findings = clean(metric(value))
+    assert left == ()
+    assert [(f.kind, f.action) for f in findings] == [(Kind.OUT_OF_RANGE, "dropped")]
+    assert "scale" in findings[0].message
+
+
+@pytest.mark.parametrize("others", [(), (metric(math.nan),), (metric(2050),)])
+def test_a_deviation_without_its_average_is_dropped(others: tuple[Metric, ...]) -> None:
+    """A lone STD would read as an idle node (average 0) to the plugins: it goes, with a finding."""
+    memory = metric(5, name="memory", type_="Memory")
+    left, findings = clean(*others, metric(3, "STD"), memory)
+    assert left == (memory,)
+    assert (Kind.NO_AVERAGE, "cpu", "dropped") in [(f.kind, f.metric, f.action) for f in findings]
+
+
+@pytest.mark.parametrize("operator", ["AVG", "Latest"])
+def test_a_deviation_beside_a_level_stays(operator: str) -> None:
+    """An STD stays beside the AVG or Latest of the same metric."""
+    metrics = (metric(3, "STD"), metric(5, operator))
+    assert clean(*metrics) == (metrics, [])
+
+
+def test_a_repeated_metric_counts_once() -> None:
+    """Of two metrics with one name and operator the first stays, and a finding says so."""
+    left, findings = clean(metric(1), metric(2), metric(3, "STD"))
+    assert [each.value for each in left] == [1, 3]
+    assert [(f.kind, f.metric, f.action) for f in findings] == [(Kind.DUPLICATE, "cpu", "merged")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "a b",
+        'a"b',
+        "a'b",
+        "a\nb",
+        "a\x00b",
+        "a\\b",
+        "a/b",
+        "../etc",
+        "\u202e",
+        "\ud800",
+        "n" * 254,
+        "n" * 10_000,
+    ],
+)
+def test_impossible_names_are_dropped(name: str) -> None:
+    """A name no node can have is dropped, and the finding shows a bounded, printable form of it."""
+    nodes, findings = analyzer.clean({name: NodeMetrics((metric(1),)), "good": NodeMetrics((metric(1),))}, "15m")
+    assert list(nodes) == ["good"]
+    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_NODE_NAME, "", "dropped")]
+    assert len(findings[0].message) < 1100
+    assert findings[0].message.isascii()
+    assert findings[0].message.isprintable()
+
+
+@pytest.mark.parametrize("name", ["a", "node-1.example.com", "10.0.0.1", "fe80::1", "17", "n" * 253])
+def test_possible_names_stay(name: str) -> None:
+    """Names, addresses and numbers of up to 253 characters pass."""
+    assert list(analyzer.clean({name: NodeMetrics((metric(1),))}, "15m")[0]) == [name]
+
+
+def test_a_node_without_metrics_is_not_published() -> None:
+    """A node that has no metrics, or none left, is left out."""
+    nodes, _ = analyzer.clean({"empty": NodeMetrics(()), "bad": NodeMetrics((metric(math.nan),))}, "15m")
+    assert nodes == {}
+
+
+def test_the_input_is_not_changed() -> None:
+    """Cleaning returns new mappings and leaves the fetched ones alone."""
+    given: dict[str, Any] = {"a": NodeMetrics((metric(104), metric(math.nan, "MAX")), {"step": "15s"}, {"pool": "x"})}
+    before = dict(given)
+    cleaned, _ = analyzer.clean(given, "15m")
+    assert given == before
+    assert cleaned["a"] == NodeMetrics((metric(100),), {"step": "15s"}, {"pool": "x"})

@@ -1,0 +1,180 @@
+"""``trimaran top`` and ``trimaran score``, as a person calls them, against a watcher over HTTP."""
+
+import json
+import re
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from trimaran.cli import main
+from watcher import wire
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+POD = {
+    "kind": "Pod",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"containers": [{"name": "web", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
+}
+LOADS = {"node-1": 80.0, "node-2": 20.0, "node-3": 40.0}
+
+
+def node(name: str) -> dict[str, object]:
+    """Return a Node of 4 cores and 8 GiB."""
+    amount = {"cpu": "4", "memory": "8Gi"}
+    return {"kind": "Node", "metadata": {"name": name}, "status": {"capacity": amount, "allocatable": amount}}
+
+
+@pytest.fixture
+def address():
+    """A watcher that keeps 15m and 5m of three nodes."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            window = self.path.partition("window=")[2] or "15m"
+            known = window in {"15m", "5m"}
+            now = int(time.time())
+            data = {
+                name: NodeMetrics(
+                    (
+                        Metric("cpu", "CPU", "AVG", window, load),
+                        Metric("cpu", "CPU", "STD", window, 5.0),
+                        Metric("memory", "Memory", "Latest", window, 100 - load),
+                    ),
+                    metadata={"grade": "last_good"},
+                )
+                for name, load in LOADS.items()
+            }
+            body = wire.encode(WatcherMetrics(now, Window(window, now - 60, now), "Prometheus", data))
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(body if known else wire.encode_error("unknown_window", "not kept"))
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def files(tmp_path) -> dict[str, str]:
+    """Files as kubectl writes them: a pod, and a List of three nodes and one that is not measured."""
+    (tmp_path / "pod.yaml").write_text(yaml.safe_dump(POD))
+    nodes = {"kind": "List", "items": [node(name) for name in [*LOADS, "node-9"]]}
+    (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(nodes))
+    return {"pod": str(tmp_path / "pod.yaml"), "nodes": str(tmp_path / "nodes.yaml")}
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    """Call trimaran."""
+    return CliRunner().invoke(main, arguments, input=stdin)
+
+
+def test_top_shows_every_window_that_is_kept(address):
+    """A row a node, a column a resource and window, deviation beside the average, the grade below."""
+    result = run("top", "--watcher", address, "--windows", "15m,10m,5m")
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert re.split(r"\s{2,}", lines[0]) == ["NODE", "CPU 15m", "CPU 5m", "MEMORY 15m", "MEMORY 5m"]
+    assert "80.0% ±5.0" in lines[1]
+    assert "20.0%" in lines[1]
+    assert lines[-1] == "3 nodes from Prometheus, grade: last_good"
+
+
+@pytest.mark.parametrize(
+    ("by", "order"),
+    [
+        ("name", ["node-1", "node-2", "node-3"]),
+        ("cpu", ["node-1", "node-3", "node-2"]),
+        ("memory", ["node-2", "node-3", "node-1"]),
+    ],
+)
+def test_top_sorts(address, by, order):
+    """Rows are sorted by name, or the highest first by CPU or memory."""
+    lines = run("top", "--watcher", address, "--sort", by).output.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == order
+
+
+def test_top_writes_json(address):
+    """--output json is an array of what the watcher answered."""
+    document = json.loads(run("top", "--watcher", address, "--output", "json", "--windows", "5m").output)
+    assert [metrics["window"]["duration"] for metrics in document] == ["5m"]
+    assert document[0]["data"]["node-2"]["metrics"][0]["value"] == 20.0
+
+
+def test_top_says_when_no_window_is_kept(address):
+    """Windows that the watcher does not keep are an error of the call."""
+    result = run("top", "--watcher", address, "--windows", "7m")
+    assert result.exit_code == 2
+    assert "not kept" in result.output
+
+
+def test_top_says_that_nobody_listens():
+    """A watcher that is not there is one line and status 1, no traceback."""
+    result = run("top", "--watcher", "http://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "cannot be reached" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_score_ranks_with_reasons(address, files):
+    """The least loaded node comes first, an unmeasured one last, each with a reason."""
+    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
+    assert result.exit_code == 0
+    rows = [line.split(maxsplit=3) for line in result.output.splitlines()[3:]]
+    assert [row[1] for row in rows] == ["node-3", "node-2", "node-1", "node-9"]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"]
+    assert "no metrics" in rows[-1][3]
+    assert "LoadVariationRiskBalancing" in rows[0][3]
+
+
+def test_score_adds_the_scores_of_several_plugins(address, files):
+    """With several plugins the scores are added, and each one's reason stands on a line."""
+    names = ("TargetLoadPacking", "LowRiskOverCommitment")
+    plugins = [word for name in names for word in ("--plugin", name)]
+    result = run(
+        "score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], "--output", "json", *plugins
+    )
+    for ranked in json.loads(result.output)["nodes"]:
+        assert [part["name"] for part in ranked["plugins"]] == list(names)
+        assert ranked["score"] == sum(part["score"] for part in ranked["plugins"])
+        assert all(part["why"] for part in ranked["plugins"])
+
+
+def test_score_reads_the_pod_from_standard_input(address, files):
+    """``kubectl get pod -o json | trimaran score --pod -`` works."""
+    result = run("score", "--watcher", address, "--pod", "-", "--nodes", files["nodes"], stdin=json.dumps(POD))
+    assert result.exit_code == 0
+    assert "shop/web" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "neither YAML nor JSON"),
+        ("", "holds no Pod"),
+        ("- 1", "should hold Pod"),
+        ("kind: Node", "should hold Pod"),
+        ("kind: Pod\nspec: {containers: [{resources: {requests: {cpu: much}}}]}", "much"),
+    ],
+)
+def test_score_names_a_bad_file(address, files, tmp_path: Path, content: str | None, message: str):
+    """A file that cannot be used is named, with what is wrong, and status 2."""
+    bad = tmp_path / "bad.yaml"
+    if content is not None:
+        bad.write_text(content)
+    result = run("score", "--watcher", address, "--pod", str(bad), "--nodes", files["nodes"])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output

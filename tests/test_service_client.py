@@ -1,0 +1,244 @@
+"""ServiceClient against real HTTP servers, ours and one that speaks the Go dialect."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from client import (
+    AccessDenied,
+    BadAnswer,
+    NoMetrics,
+    ServiceClient,
+    StaleMetrics,
+    UnknownNode,
+    UnknownWindow,
+    WatcherUnavailable,
+)
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+Answer = tuple[int, dict[str, str], bytes]
+
+# What load-watcher's Go service sends: gojay's field order, the extra level, empty tags and metadata.
+GO_BODY = (
+    b'{"timestamp":1556987522,"window":{"duration":"15m","start":1556986622,"end":1556987522},"source":"Prometheus",'
+    b'"data":{"NodeMetricsMap":{"node-1":{"metrics":[{"name":"instance:node_cpu:ratio","type":"CPU","operator":"AVG",'
+    b'"rollup":"15m","value":20.5}],"tags":{},"metadata":{"dataCenter":""}},'
+    b'"node-2":{"metrics":[],"tags":{},"metadata":{}}}}}'
+)
+
+
+@contextmanager
+def serving(answer: Callable[[BaseHTTPRequestHandler], Answer]) -> Iterator[str]:
+    """Run a bare HTTP server that answers every GET with what the function returns."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            status, headers, body = answer(self)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def error(status: int, code: str) -> Answer:
+    """Return an error as the contract has it."""
+    return status, {}, json.dumps({"error": {"code": code, "message": f"it is {code}"}}).encode()
+
+
+def test_reads_the_go_dialect():
+    """The answer of a bare Go-dialect server is read into the same objects as ours."""
+    with serving(lambda _: (200, {}, GO_BODY)) as address, ServiceClient(address) as client:
+        metrics = client.metrics()
+    assert metrics == WatcherMetrics(
+        1556987522,
+        Window("15m", 1556986622, 1556987522),
+        "Prometheus",
+        {
+            "node-1": NodeMetrics(
+                (Metric("instance:node_cpu:ratio", "CPU", "AVG", "15m", 20.5),), metadata={"dataCenter": ""}
+            ),
+            "node-2": NodeMetrics(()),
+        },
+    )
+
+
+def test_asks_go_services_for_a_node_as_they_know_it():
+    """One node is asked for with ?host=, and a bare 404 means that there is no such node."""
+    paths = []
+
+    def answer(request: BaseHTTPRequestHandler) -> Answer:
+        paths.append(request.path)
+        return (200, {}, GO_BODY) if "node-1" in request.path else (404, {}, b"")
+
+    with serving(answer) as address, ServiceClient(address) as client:
+        assert "node-1" in client.node_metrics("node-1").data
+        with pytest.raises(UnknownNode, match="no node 'a b'"):
+            client.node_metrics("a b")
+    assert paths == ["/watcher?host=node-1", "/watcher?host=a+b"]
+
+
+def test_refuses_another_window_than_asked_for():
+    """A service that ignores ?window= is not taken for one that answered it."""
+    with serving(lambda _: (200, {}, GO_BODY)) as address, ServiceClient(address) as client:
+        with pytest.raises(UnknownWindow, match="cannot be asked for '5m'"):
+            client.metrics("5m")
+
+
+def test_does_not_read_what_did_not_change():
+    """With an ETag the second answer is a 304, and the same object is returned."""
+    statuses = []
+
+    def answer(request: BaseHTTPRequestHandler) -> Answer:
+        known = request.headers.get("If-None-Match") == '"one"'
+        statuses.append(304 if known else 200)
+        return (304, {"ETag": '"one"'}, b"") if known else (200, {"ETag": '"one"'}, GO_BODY)
+
+    with serving(answer) as address, ServiceClient(address) as client:
+        assert client.metrics() is client.metrics()
+    assert statuses == [200, 304]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (error(404, "no_metrics"), NoMetrics),
+        (error(404, "stale"), StaleMetrics),
+        (error(404, "unknown_window"), UnknownWindow),
+        ((404, {}, b""), NoMetrics),
+        ((401, {}, b""), AccessDenied),
+        ((403, {}, b"<html>"), AccessDenied),
+        ((500, {}, b"oops"), WatcherUnavailable),
+        ((400, {}, b"[]"), BadAnswer),
+        ((200, {}, b"<html>proxy login</html>"), BadAnswer),
+        ((200, {}, b'{"data": {}}'), BadAnswer),
+        ((200, {}, GO_BODY.replace(b"20.5", b"NaN")), BadAnswer),
+        ((200, {}, GO_BODY.replace(b"20.5", b"1e999")), BadAnswer),
+        ((204, {}, b""), BadAnswer),
+    ],
+)
+def test_names_what_went_wrong(answer: Answer, expected: type[Exception]):
+    """Every kind of bad answer raises the one error that says what it is, with the address in it."""
+    with serving(lambda _: answer) as address, ServiceClient(address) as client:
+        with pytest.raises(expected, match=address) as caught:
+            client.metrics()
+    assert type(caught.value) is expected
+
+
+def test_tries_again_when_the_watcher_is_overloaded():
+    """A passing 503 is tried again, without waiting for as long as Retry-After says."""
+    answers = [(503, {"Retry-After": "3600"}, b""), (503, {}, b""), (200, {}, GO_BODY)]
+    with serving(lambda _: answers.pop(0)) as address, ServiceClient(address, retries=2) as client:
+        assert client.metrics().source == "Prometheus"
+    assert answers == []
+
+
+def test_gives_up_after_its_retries():
+    """The tries are bounded, and the last status is named."""
+    count = []
+    with serving(lambda _: count.append(1) or (503, {}, b"")) as address, ServiceClient(address, retries=1) as client:
+        with pytest.raises(WatcherUnavailable, match="503"):
+            client.metrics()
+    assert len(count) == 2
+
+
+def test_says_that_nobody_listens():
+    """An address where nobody listens is WatcherUnavailable, with the reason."""
+    with serving(lambda _: (200, {}, b"")) as address:
+        pass
+    with ServiceClient(address, retries=0) as client, pytest.raises(WatcherUnavailable, match="Connection refused"):
+        client.metrics()
+
+
+def test_does_not_wait_for_ever():
+    """A server that accepts and says nothing is given up after the timeout."""
+    release = threading.Event()
+
+    def answer(_: BaseHTTPRequestHandler) -> Answer:
+        release.wait(10)
+        return 200, {}, b""
+
+    with serving(answer) as address, ServiceClient(address, retries=0, timeout_seconds=0.2) as client:
+        with pytest.raises(WatcherUnavailable, match="does not answer within"):
+            client.metrics()
+        release.set()
+
+
+def test_sends_the_token_that_is_in_the_file_now(tmp_path):
+    """A token file is read at every request, so that a rotated token is used."""
+    seen = []
+    file = tmp_path / "token"
+
+    def answer(request: BaseHTTPRequestHandler) -> Answer:
+        seen.append((request.headers["Authorization"], request.headers["X-Tenant"]))
+        return 200, {}, GO_BODY
+
+    with (
+        serving(answer) as address,
+        ServiceClient(address, token_file=file, headers={"X-Tenant": "blue"}) as client,
+    ):
+        for token in ("first\n", "second\n"):
+            file.write_text(token)
+            client.metrics()
+    assert seen == [("Bearer first", "blue"), ("Bearer second", "blue")]
+
+
+def test_health_is_what_the_watcher_says():
+    """health() returns the reasons of a 503, nothing for a 200, and why when nobody can be asked."""
+    answers = [
+        (200, {}, b'{"status": "ok"}'),
+        (503, {}, b'{"reasons": ["window 5m: no metrics yet"]}'),
+        (503, {}, b"<html>"),
+    ]
+    with serving(lambda _: answers.pop(0)) as address, ServiceClient(address, retries=0) as client:
+        assert client.health() == ()
+        assert client.health() == ("window 5m: no metrics yet",)
+        assert "503" in client.health()[0]
+    assert "cannot be reached" in client.health()[0]
+
+
+@pytest.mark.parametrize("address", ["trimaran:2020", "ftp://trimaran", "http://", "/watcher", ""])
+def test_refuses_what_is_no_address(address: str):
+    """An address without http and a host is refused at once."""
+    with pytest.raises(ValueError, match="looks like"):
+        ServiceClient(address)
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/watcher", "/watcher/"])
+def test_forgives_how_the_address_ends(suffix: str):
+    """A slash or /watcher at the end is what people paste."""
+    paths = []
+    with serving(lambda request: paths.append(request.path) or (200, {}, GO_BODY)) as address:
+        with ServiceClient(address + suffix) as client:
+            client.metrics()
+    assert paths == ["/watcher"]
+
+
+def test_never_shows_credentials_of_the_address():
+    """User and password in the address are not in any error."""
+    with serving(lambda _: (500, {}, b"")) as address:
+        with ServiceClient(address.replace("//", "//me:secret@"), retries=0) as client:
+            with pytest.raises(WatcherUnavailable) as caught:
+                client.metrics()
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,150 @@
+"""The commands of the watcher: ``trimaran watch``, ``trimaran config`` and ``trimaran doctor``."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+import orjson
+
+from watcher import logs
+from watcher.errors import SettingsError, WatcherError
+from watcher.providers.base import close_provider, known_providers, open_provider
+from watcher.settings_sources import Loaded, display, every_setting, load, variable
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def setting_options(command: Command) -> Command:
+    """Give a command ``--settings`` and ``--set``, the way to every setting."""
+    command = click.option(
+        "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Set any setting; may be repeated."
+    )(command)
+    return click.option(
+        "--settings",
+        "file",
+        type=click.Path(path_type=Path),
+        help="A TOML file with settings. [env: TRIMARAN_SETTINGS]",
+    )(command)
+
+
+def load_or_exit(file: Path | None, assignments: tuple[str, ...], flags: dict[str, Any] | None = None) -> Loaded:
+    """Load the settings, or end with status 2 and every problem.
+
+    Args:
+        file: the TOML file, if any.
+        assignments: what ``--set`` was given.
+        flags: other flags by setting; those that are None were not given.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    flags_given = set(given)
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or name.count(".") != 1:
+            raise click.UsageError(f"--set wants SECTION.KEY=VALUE, such as server.port=2021, not {assignment!r}")
+        if name not in flags_given:
+            given[name] = value  # of two the last one wins
+    try:
+        return load(given, file)
+    except SettingsError as error:
+        click.echo(f"trimaran: {error}", err=True)
+        raise SystemExit(2) from None
+
+
+@click.command()
+@click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
+@click.option("--port", help="The port to listen on. [default: 2020]")
+@click.option("--provider", help="The metrics provider. [default: this machine, or the metrics server in a cluster]")
+@click.option("--address", help="The provider's address.")
+@click.option("--interval", help="Seconds from one fetch to the next. [default: 60]")
+@click.option("--store", help="The SQLite file that survives a crash.")
+@click.option("--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]")
+@setting_options
+def watch(
+    host: str | None,
+    port: str | None,
+    provider: str | None,
+    address: str | None,
+    interval: str | None,
+    store: str | None,
+    log_level: str | None,
+    file: Path | None,
+    assignments: tuple[str, ...],
+) -> None:
+    """Watch every node's load and serve it: GET /watcher, GET /watcher/<host>.
+
+    Without a provider it watches this machine. All settings: trimaran config.
+    """
+    # The first process of a container ignores SIGTERM until it has a handler, and gunicorn's comes with its imports:
+    # stopped before that, it would be killed only after the whole grace period.
+    signal.signal(signal.SIGTERM, _stopped_early)
+    flags = {
+        "server.host": host, "server.port": port, "provider.name": provider, "provider.address": address,
+        "watch.interval_seconds": interval, "store.path": store, "log.level": log_level,
+    }  # fmt: skip
+    settings = load_or_exit(file, assignments, flags).settings
+    logs.configure(settings.log)
+    from watcher import server  # noqa: PLC0415  Flask and gunicorn are only needed here
+
+    try:
+        close_provider(
+            open_provider(settings)
+        )  # a provider that cannot be built is told here, not by a worker that dies
+        server.serve(settings)
+    except SettingsError as error:
+        click.echo(f"trimaran: {error}", err=True)
+        raise SystemExit(2) from None
+    except WatcherError as error:
+        click.echo(f"trimaran: {error}", err=True)
+        raise SystemExit(1) from None
+
+
+@click.command()
+@setting_options
+def config(file: Path | None, assignments: tuple[str, ...]) -> None:
+    """Show the effective settings and where each came from; secrets are masked."""
+    loaded = load_or_exit(file, assignments)
+    rows = []
+    for name in every_setting():
+        section, _, key = name.partition(".")
+        value = display(getattr(getattr(loaded.settings, section), key))
+        rows.append((name, value, loaded.origins.get(name, "default"), variable(name)))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for name, value, origin, env in rows:
+        click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin:<{widths[2]}}  {env}")
+    click.echo(f"\nproviders: {', '.join(sorted(known_providers()))}")
+
+
+def _stopped_early(_number: int, _frame: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+@click.command()
+@click.option("--provider", help="The metrics provider. [default: the settings']")
+@click.option("--address", help="The provider's address.")
+@click.option("--json", "as_json", is_flag=True, help="Write the steps as a JSON array.")
+@setting_options
+def doctor(
+    provider: str | None, address: str | None, as_json: bool, file: Path | None, assignments: tuple[str, ...]
+) -> None:
+    """Check every provider step by step, and name the setting that mends what is wrong.
+
+    Ends with status 0 when all is well, 1 when something is wrong, 2 when the settings cannot be used.
+    """
+    from watcher.doctor import examine  # noqa: PLC0415  only needed here
+
+    flags = {"provider.name": provider, "provider.address": address}
+    settings = load_or_exit(file, assignments, flags).settings
+    checks = []
+    for check in examine(settings):
+        checks.append(check)
+        if not as_json:
+            mend = f"  -> {check.setting} ({variable(check.setting)})" if "." in check.setting else ""
+            click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.step}: {check.message}{mend}")
+    bad = sum(not check.ok for check in checks)
+    if as_json:
+        click.echo(orjson.dumps(checks, option=orjson.OPT_INDENT_2))
+    else:
+        click.echo(f"\n{'all is well' if not bad else f'{bad} of {len(checks)} steps failed'}")
+    raise SystemExit(1 if bad else 0)

@@ -1,0 +1,45 @@
+"""What was found wrong with metrics: one shape for providers, the analyzer, the API and the log."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What is wrong."""
+
+    FETCH_FAILED = "fetch_failed"
+    FELL_BACK = "fell_back"
+    DISAGREEMENT = "disagreement"
+    QUERY_FAILED = "query_failed"
+    PARTIAL_ANSWER = "partial_answer"
+    NO_NODES = "no_nodes"
+    BAD_NODE_NAME = "bad_node_name"
+    UNMATCHED_NODE = "unmatched_node"
+    NO_METRICS = "no_metrics"
+    BAD_VALUE = "bad_value"
+    DUPLICATE = "duplicate"
+    NOT_FINITE = "not_finite"
+    OUT_OF_RANGE = "out_of_range"
+    NO_AVERAGE = "no_average"
+    LOW_COVERAGE = "low_coverage"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: what.
+        window: the window it was found in, such as ``15m``.
+        node: the node it is about; empty when it is about the whole fetch.
+        metric: the metric's name at the provider; empty when it is about all of them.
+        message: what happened, and the way out where we know one.
+        action: what we did about it: ``dropped``, ``clamped``, ``merged``, or ``reported`` where nothing was changed.
+    """
+
+    kind: Kind
+    message: str
+    window: str = ""
+    node: str = ""
+    metric: str = ""
+    action: str = "reported"

@@ -1,0 +1,1 @@
+"""Where metrics come from: one file per provider, found by name through entry points."""

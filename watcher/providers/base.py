@@ -1,0 +1,146 @@
+"""What a provider is, and how one is found.
+
+A provider is a class with two methods. Write ``fetch`` and ``check`` when the source has history, ``sample`` and
+``check`` when it only knows the present. Its constructor takes the :class:`~watcher.settings.Settings`. Announce it
+under the entry point group ``trimaran.providers`` and it can be named in METRICS_PROVIDER_NAME: docs/extending.md
+has a whole one. Two things are optional: a method ``close()``, called at the end, and an attribute ``address``, the URL
+that ``trimaran doctor`` shall try to reach before it calls ``check()``.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol, runtime_checkable
+
+from watcher.errors import SettingsError
+from watcher.findings import Finding
+from watcher.gather import Deadline
+from watcher.model import NodeMetrics, Window
+from watcher.settings import Settings
+
+ENTRY_POINT_GROUP = "trimaran.providers"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a fetch brought.
+
+    Attributes:
+        nodes: node name to its metrics; empty means that the provider answered and knows no node.
+        findings: what went wrong along the way without making the fetch worthless.
+        source: the provider that answered, when that is not the one that was asked.
+    """
+
+    nodes: Mapping[str, NodeMetrics]
+    findings: tuple[Finding, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value of one node now, in percent of capacity."""
+
+    name: str
+    type: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All readings of one node, with the source's own unix time: a sample repeated with the same time counts once."""
+
+    timestamp: float
+    readings: tuple[Reading, ...]
+
+
+class Samples(dict[str, Sample]):
+    """Node name to sample, with findings: what :meth:`SampleProvider.sample` returns when something was wrong.
+
+    Attributes:
+        findings: what was wrong without making the whole sample worthless; they are reported until the next sample.
+    """
+
+    def __init__(self, samples: Mapping[str, Sample], findings: Iterable[Finding] = ()) -> None:
+        super().__init__(samples)
+        self.findings = tuple(findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One step of a check: what was tried, whether it worked, and what mends it."""
+
+    step: str
+    ok: bool
+    message: str
+    setting: str = ""
+
+
+@runtime_checkable
+class WindowProvider(Protocol):
+    """A source with history: it computes a window itself."""
+
+    def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+        """Return all nodes' metrics over the window.
+
+        Called from several threads at once, one for each window.
+
+        Raises:
+            ProviderError: nothing could be had; the message says from where, why, and the way out.
+        """
+        ...
+
+    def check(self) -> Iterator[Check]:
+        """Yield the steps that lead to metrics, each tried for real, stopping where going on makes no sense."""
+        ...
+
+
+@runtime_checkable
+class SampleProvider(Protocol):
+    """A source that only knows the present. The watcher keeps its samples and computes windows from them."""
+
+    def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
+        """Return all nodes' present state: a dict, or :class:`Samples` where there are findings to report.
+
+        Raises:
+            ProviderError: nothing could be had.
+        """
+        ...
+
+    def check(self) -> Iterator[Check]:
+        """Yield the steps that lead to metrics, as :meth:`WindowProvider.check` does."""
+        ...
+
+
+ProviderFactory = Callable[[Settings], WindowProvider | SampleProvider]
+
+
+def close_provider(provider: WindowProvider | SampleProvider) -> None:
+    """Call a provider's ``close()`` where it has one."""
+    close = getattr(provider, "close", None)
+    if close is not None:
+        close()
+
+
+def known_providers() -> dict[str, EntryPoint]:
+    """Return all installed providers by name."""
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
+    """Build the provider that the settings name. Nothing is contacted yet.
+
+    Raises:
+        SettingsError: no such provider, or it lacks a setting or a package it needs.
+    """
+    name, known = settings.provider.name, known_providers()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]}" if close else ""
+        problem = f"provider.name (METRICS_PROVIDER_NAME) = {name[:80]!r}: there is no such provider{hint}."
+        raise SettingsError([f"{problem} Known: {', '.join(sorted(known))}"])
+    try:
+        factory: ProviderFactory = known[name].load()
+    except ImportError as error:
+        raise SettingsError([f"provider {name} lacks a package: {error}; pip install 'trimaran[all]'"]) from error
+    return factory(settings)

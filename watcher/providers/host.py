@@ -1,0 +1,115 @@
+"""This machine, through psutil: the embedded default where there is no cluster.
+
+CPU is the busy share of all processors between two samples; Memory what is not available; Storage the time the busiest
+disk spent on input and output; Bandwidth the busier direction of the busiest link, where its speed is known.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from watcher.gather import Deadline
+from watcher.model import MetricType
+from watcher.providers.base import Check, Reading, Sample
+from watcher.settings import Settings
+
+_FIRST_SPAN_SECONDS = 0.2
+_BITS_PER_MEGABIT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """What only grows since boot; a rate is the difference of two of these."""
+
+    at: float
+    cpu_busy_seconds: float
+    cpu_seconds: float
+    disk_busy_seconds: Mapping[str, float]
+    link_bytes: Mapping[str, tuple[int, int]]
+
+
+class HostProvider:
+    """Samples this machine."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._node_name = settings.host.node_name
+        self._clock = clock
+        self._previous: _Counters | None = None
+        self._lock = threading.Lock()
+
+    def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
+        """Return the load since the last sample; the first one looks at a fifth of a second."""
+        del deadline  # local calls that do not wait
+        with self._lock:
+            if self._previous is None:
+                self._previous = _count()
+                time.sleep(_FIRST_SPAN_SECONDS)
+            before, now = self._previous, _count()
+            self._previous = now
+        return {self._node_name: Sample(self._clock(), tuple(_readings(before, now)))}
+
+    def check(self) -> Iterator[Check]:
+        """Yield one step: that the machine can be read."""
+        readings = self.sample(Deadline.after(1))[self._node_name].readings
+        seen = ", ".join(f"{reading.type} {reading.value:.1f} %" for reading in readings)
+        yield Check("read this machine", ok=True, message=f"{self._node_name}: {seen}", setting="host.node_name")
+
+
+def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
+    elapsed = now.at - before.at
+    cpu_seconds = now.cpu_seconds - before.cpu_seconds
+    if cpu_seconds > 0:
+        busy = now.cpu_busy_seconds - before.cpu_busy_seconds
+        yield Reading("host:cpu:percent", MetricType.CPU, _percent(busy / cpu_seconds))
+    memory = psutil.virtual_memory()
+    yield Reading("host:memory:percent", MetricType.MEMORY, _percent(1 - memory.available / memory.total))
+    if elapsed <= 0:
+        return
+    disks = [
+        (seconds - before.disk_busy_seconds[disk]) / elapsed
+        for disk, seconds in now.disk_busy_seconds.items()
+        if disk in before.disk_busy_seconds
+    ]
+    if disks:
+        yield Reading("host:disk_busy:percent", MetricType.STORAGE, _percent(max(disks)))
+    speeds = {link: status.speed for link, status in psutil.net_if_stats().items() if status.speed > 0}
+    links = [
+        max(new - old for new, old in zip(now.link_bytes[link], before.link_bytes[link], strict=True))
+        * 8 / (elapsed * speed * _BITS_PER_MEGABIT)
+        for link, speed in speeds.items()
+        if link in now.link_bytes and link in before.link_bytes
+    ]  # fmt: skip
+    if links:
+        yield Reading("host:network:percent", MetricType.BANDWIDTH, _percent(max(links)))
+
+
+def _count() -> _Counters:
+    times = psutil.cpu_times()
+    # guest time is part of user time, and waiting for a disk is not work: the same reading as node_exporter's rules.
+    total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
+    idle = times.idle + getattr(times, "iowait", 0) + getattr(times, "steal", 0)
+    disks: Mapping[str, Any] = {}
+    links: Mapping[str, Any] = {}
+    with contextlib.suppress(NotImplementedError, OSError):  # some sandboxes have no /proc/diskstats
+        disks = psutil.disk_io_counters(perdisk=True) or {}
+    with contextlib.suppress(NotImplementedError, OSError):
+        links = psutil.net_io_counters(pernic=True) or {}
+    return _Counters(
+        at=time.monotonic(),
+        cpu_busy_seconds=total - idle,
+        cpu_seconds=total,
+        disk_busy_seconds={
+            disk: counters.busy_time / 1000 for disk, counters in disks.items() if hasattr(counters, "busy_time")
+        },
+        link_bytes={link: (counters.bytes_sent, counters.bytes_recv) for link, counters in links.items()},
+    )
+
+
+def _percent(ratio: float) -> float:
+    """Counters that are read one after another differ by a tick, which may leave a ratio just outside."""
+    return min(100.0, max(0.0, ratio * 100))

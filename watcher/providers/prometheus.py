@@ -1,0 +1,234 @@
+"""Prometheus, and what speaks its query API: Thanos, Mimir, VictoriaMetrics, OpenShift's monitoring.
+
+What is asked stands in ``prometheus_queries``; what its answers are about, in ``node_names``. All queries of a window
+run side by side, and a failed one costs only itself.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import orjson
+import requests
+from prometheus_api_client import PrometheusConnect
+from urllib3.util.retry import Retry
+
+from watcher.errors import ProviderAnswerError, ProviderError
+from watcher.findings import Finding, Kind
+from watcher.gather import Deadline, gather
+from watcher.http import ProviderSession, bearer, provider_error
+from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
+from watcher.node_names import NodeNames, Resolved, without_port
+from watcher.providers.base import Check, Fetched
+from watcher.providers.prometheus_queries import STEP, Expression, Query, queries
+from watcher.settings import Settings, without_credentials
+
+DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
+_NODE_LABELS = ("node", "Hostname", "instance")
+_NAMES_EXPIRY_SECONDS = 300
+_ABSENT_EXPIRY_SECONDS = 600  # an optional metric that is not there is looked for again after this
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What one query brought: the expression that had series, each series' words for its node with its value."""
+
+    expression: Expression
+    values: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class PrometheusProvider:
+    """Computes windows with Prometheus' own functions over time."""
+
+    def __init__(self, settings: Settings) -> None:
+        own = settings.prometheus
+        self.address = settings.provider.address or DEFAULT_ADDRESS
+        self._shown = without_credentials(self.address)
+        self._queries = queries(own)
+        self._operators = settings.watch.operators
+        self._matchers = own.matchers
+        self._words = (own.node_label,) if own.node_label else _NODE_LABELS
+        self._seen = threading.local()
+        self._session = ProviderSession(settings.provider, bearer(settings.provider), self._note_warnings)
+        self._connect = PrometheusConnect(self.address, session=self._session, retry=Retry(total=0))
+        self._session.use_for(self.address)  # the line above mounted an adapter of its own
+        self._chosen: dict[Query, Expression] = {}
+        self._absent_until: dict[Query, float] = {}
+        self._names = NodeNames.unknown()
+        self._names_until = 0.0
+
+    def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+        """Return every node's metrics over the window.
+
+        Raises:
+            ProviderError: every query failed, or none found any series.
+        """
+        now = time.monotonic()
+        asked = [query for query in self._queries if self._absent_until.get(query, 0) <= now]
+        calls: dict[Any, Any] = {
+            (query, operator): partial(self._ask, query, operator, window, deadline)
+            for query in asked
+            for operator in self._operators
+        }
+        if self._names_until <= now:
+            calls["names"] = partial(self._ask_names, window.end, deadline)
+        answers = gather(calls, deadline, give_up=self._session.abort)
+        findings: list[Finding] = []
+        names = answers.pop("names", None)
+        if isinstance(names, NodeNames):
+            self._names, self._names_until = names, now + _NAMES_EXPIRY_SECONDS
+        elif isinstance(names, Exception):
+            message = f"the nodes' names cannot be read: {self._translated(names)}"
+            findings.append(Finding(Kind.QUERY_FAILED, message, window.duration))
+        failures = {key: self._translated(answer) for key, answer in answers.items() if isinstance(answer, Exception)}
+        found = {key: answer for key, answer in answers.items() if isinstance(answer, _Answer)}
+        for (query, operator), problem in failures.items():
+            findings.append(Finding(Kind.QUERY_FAILED, f"{operator}: {problem}", window.duration, metric=query.name))
+        nodes = self._by_node(found, window.duration, findings)
+        if not nodes:
+            raise next(iter(failures.values()), ProviderAnswerError(self._nothing_found()))
+        return Fetched(nodes, tuple(findings))
+
+    def check(self) -> Iterator[Check]:
+        """Yield the connection, each query, and how series are matched to nodes."""
+        deadline = Deadline.after(10)
+        try:
+            self._run("vector(1)", None, deadline)
+            names = self._ask_names(None, deadline)
+        except Exception as error:  # noqa: BLE001  translated
+            yield Check("query API", ok=False, message=str(self._translated(error)), setting="provider.address")
+            return
+        yield Check("query API", ok=True, message=f"{self._shown} answers queries")
+        for query in self._queries:
+            yield from self._check_query(query, names, deadline)
+
+    def close(self) -> None:
+        """End what is under way and close the connections."""
+        self._session.abort()
+        self._session.close()
+
+    def _check_query(self, query: Query, names: NodeNames, deadline: Deadline) -> Iterator[Check]:
+        step = f"query {query.type}"
+        for expression in query.expressions:
+            try:
+                series = self._run(expression.now(self._matchers, ", ".join(self._words)), None, deadline)
+            except Exception as error:  # noqa: BLE001  translated
+                yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
+                return
+            if series:
+                resolved = names.resolve_all(self._read(item)[0] for item in series)
+                yield Check(step, ok=True, message=f"{len(series)} series of {expression.promql}")
+                bad = [each.problem for each in resolved.values() if each.problem]
+                message = bad[0] if bad else f"all {len(resolved)} are matched"
+                yield Check(f"{step}: node names", ok=not bad, message=message, setting="prometheus.node_label")
+                return
+        tried = " | ".join(expression.promql for expression in query.expressions)
+        if query.required:
+            yield Check(step, ok=False, message=f"no series of {tried}", setting="prometheus.queries")
+        else:
+            yield Check(step, ok=True, message=f"not there, and not needed: {tried}")
+
+    def _ask(self, query: Query, operator: Operator, window: Window, deadline: Deadline) -> _Answer:
+        """Ask with the expression that had series last time, and with the others in turn if it has none now."""
+        chosen = self._chosen.get(query, query.expressions[0])
+        self._seen.warnings = []
+        labels = ", ".join(self._words)
+        for expression in (chosen, *(each for each in query.expressions if each != chosen)):
+            series = self._run(expression.over(window.duration, operator, self._matchers, labels), window.end, deadline)
+            if series:
+                self._chosen[query] = expression
+                return _Answer(expression, [self._read(item) for item in series], self._seen.warnings)
+        if not query.required:
+            self._absent_until[query] = time.monotonic() + _ABSENT_EXPIRY_SECONDS
+        return _Answer(chosen, [], self._seen.warnings)
+
+    def _ask_names(self, at: int | None, deadline: Deadline) -> NodeNames:
+        """Ask kube-state-metrics for the nodes and their addresses, and node_exporter for its hosts' names."""
+        names: set[str] = set()
+        aliases: dict[str, set[str]] = {}
+        for item in self._run(f"kube_node_info{{{self._matchers}}}", at, deadline):
+            node = item["metric"].get("node", "")
+            if node:
+                names.add(node)
+                aliases.setdefault(item["metric"].get("internal_ip", ""), set()).add(node)
+        known = NodeNames(names)
+        for item in self._run(f"node_uname_info{{{self._matchers}}}", at, deadline):
+            instance, host = item["metric"].get("instance", ""), item["metric"].get("nodename", "")
+            resolved = known.resolve(host)
+            if host and not resolved.problem:
+                aliases.setdefault(instance, set()).add(resolved.name)
+        aliases.pop("", None)
+        return NodeNames(names, aliases)
+
+    def _by_node(
+        self, found: dict[tuple[Query, Operator], _Answer], window: str, findings: list[Finding]
+    ) -> dict[str, NodeMetrics]:
+        resolved = self._names.resolve_all(words for answer in found.values() for words, _ in answer.values)
+        findings += [_unmatched(words, each, window) for words, each in resolved.items() if each.problem]
+        names = {words: each.name for words, each in resolved.items()}
+        nodes: dict[str, dict[tuple[str, str], Metric]] = {}
+        merged: dict[str, set[str]] = {}
+        tags: dict[str, str] = {}
+        for (query, operator), answer in found.items():
+            name = answer.expression.name
+            for warning in answer.warnings:
+                findings.append(Finding(Kind.PARTIAL_ANSWER, warning, window, metric=name))
+            if query.required and not answer.values and operator is Operator.AVG:
+                findings.append(Finding(Kind.QUERY_FAILED, f"there are no series of {query.type}", window, metric=name))
+            if query.type == MetricType.CPU and answer.values:
+                tags |= {"smoothing": answer.expression.smoothing} if answer.expression.smoothing else {}
+                tags |= {} if answer.expression.is_selector() else {"step": STEP}
+            counts: dict[str, int] = {}
+            key, type_, scale = (name, operator), query.type, query.scale
+            for words, value in answer.values:
+                node = names[words]
+                metrics = nodes.get(node)
+                if metrics is None:
+                    metrics = nodes[node] = {}
+                percent = value * scale
+                if key in metrics:  # the mean of all replicas, whatever order they come in
+                    counts[node] = counts.get(node, 1) + 1
+                    percent = metrics[key].value + (percent - metrics[key].value) / counts[node]
+                    merged.setdefault(node, set()).add(name)
+                metrics[key] = Metric(name, type_, operator, window, percent)
+        for node, doubled in merged.items():
+            message = "several series are about this node: the mean is used; set prometheus.matchers to one replica"
+            findings += [Finding(Kind.DUPLICATE, message, window, node, name, "merged") for name in sorted(doubled)]
+        nodes.pop("", None)
+        return {node: NodeMetrics(tuple(metrics.values()), tags) for node, metrics in nodes.items()}
+
+    def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
+        seconds = max(0.1, deadline.remaining_seconds())
+        params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
+        answer = self._connect.custom_query(promql, params=params, timeout=seconds)
+        if not isinstance(answer, list) or not all(isinstance(item, dict) and "metric" in item for item in answer):
+            raise ProviderAnswerError(f"Prometheus at {self._shown} answered {promql} with no list of series")
+        return answer
+
+    def _read(self, series: dict[str, Any]) -> tuple[tuple[str, ...], float]:
+        return tuple(map(series["metric"].get, self._words)), float(series["value"][1])
+
+    def _note_warnings(self, response: requests.Response) -> None:
+        """Keep what prometheus-api-client drops: warnings of an answer that may be partial."""
+        if b'"warnings"' in response.content:
+            self._seen.warnings = [str(each)[:300] for each in orjson.loads(response.content).get("warnings") or ()]
+
+    def _translated(self, error: Exception) -> ProviderError:
+        return provider_error("Prometheus", self.address, error)
+
+    def _nothing_found(self) -> str:
+        tried = dict.fromkeys(each.promql for query in self._queries if query.required for each in query.expressions)
+        matchers = f" with {self._matchers}" if self._matchers else ""
+        return (
+            f"Prometheus at {self._shown} has no series of any of: {'; '.join(tried)}{matchers}. "
+            "Is node_exporter scraped? (prometheus.query_set, prometheus.matchers, prometheus.queries)"
+        )
+
+
+def _unmatched(words: tuple[str, ...], resolved: Resolved, window: str) -> Finding:
+    shown = without_port(next(filter(None, words), ""))
+    return Finding(Kind.UNMATCHED_NODE, f"{resolved.problem} (prometheus.node_label)", window, resolved.name or shown)

@@ -1,0 +1,303 @@
+"""The loop: fetch every window, clean what came, publish it, keep it. And what is served from that."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from watcher import analyzer, duration
+from watcher.cache import Cache, Published
+from watcher.errors import (
+    NoMetrics,
+    ProviderError,
+    ProviderUnavailable,
+    StaleMetrics,
+    UnknownWindow,
+)
+from watcher.findings import Finding, Kind
+from watcher.gather import Deadline, gather
+from watcher.model import Grade, WatcherMetrics, Window
+from watcher.providers.base import Fetched, WindowProvider, close_provider
+from watcher.settings import WatchSettings
+from watcher.store import Store
+from watcher.telemetry import Telemetry
+from watcher.wire import Dialect
+
+_log = logging.getLogger(__name__)
+
+_FIRST_RETRY_SECONDS = 2.0
+_STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
+_MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
+_GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The outcome of one fetch.
+
+    Attributes:
+        timestamp: when it began, unix seconds; 0 before the first.
+        failures: window to why it could not be fetched.
+        findings: what was wrong with what came.
+    """
+
+    timestamp: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the last fetch worked and data are fresh, and if not, why.
+
+    Attributes:
+        reasons: why not; empty means healthy.
+        warnings: what is wrong without harming what is served now.
+        ages_seconds: window to the age of its newest snapshot.
+    """
+
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    ages_seconds: Mapping[str, float]
+
+
+class Watcher:
+    """Keeps every window of every node fresh. Reading is safe from any thread and never waits for a fetch.
+
+    It closes the provider and the store it was given when it stops.
+    """
+
+    def __init__(
+        self,
+        provider: WindowProvider,
+        store: Store,
+        settings: WatchSettings,
+        *,
+        source: str,
+        fallback_sources: Sequence[str] = (),
+        dialect: Dialect = Dialect.DOCUMENTED,
+        telemetry: Telemetry | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._provider = provider
+        self._store = store
+        self._settings = settings
+        self._source = source
+        self._cache = Cache(dialect)
+        self._telemetry = telemetry or Telemetry()
+        self._clock = clock
+        self._last = Round()
+        self._ticked_at = time.monotonic()
+        self._first = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._under_way: Counter[str] = Counter()
+        self._under_way_lock = threading.Lock()
+        self._cache.publish(store.load_snapshots(source, *fallback_sources))
+        self._telemetry.stored(works=not store.failure)
+        if store.set_aside is not None:
+            self._telemetry.set_aside()
+
+    def start(self) -> None:
+        """Begin to fetch in the background; what the store had is served already."""
+        self._thread = threading.Thread(target=self._run, name="watching", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop fetching, and close the provider and the store. A fetch that is under way is not waited for."""
+        self._stop.set()
+        try:
+            close_provider(self._provider)
+        except Exception:  # noqa: BLE001  the store is closed all the same
+            _log.exception("the provider failed to close")
+        if self._thread is not None:
+            self._thread.join(timeout=_STOP_SECONDS)
+        self._store.close()
+
+    def fetch_once(self) -> bool:
+        """Fetch all windows side by side now; return whether every one came. The loop calls this; tests may too."""
+        now = int(self._clock())
+        deadline = Deadline.after(self._settings.fetch_timeout_seconds)
+        began = time.monotonic()
+        answers = gather(
+            {name: partial(self._fetch, name, now, deadline) for name in self._settings.windows},
+            Deadline(deadline.at + _GRACE_SECONDS),
+        )
+        snapshots: dict[str, WatcherMetrics] = {}
+        failures: dict[str, str] = {}
+        findings: list[Finding] = []
+        for name, answer in answers.items():
+            if isinstance(answer, Exception):
+                failures[name] = _reason(answer)
+                findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
+            else:
+                metrics, found = answer
+                findings += found
+                if metrics is not None:
+                    snapshots[name] = metrics
+                    continue
+                failures[name] = f"{self._source} returned no node with usable metrics"
+                if found:
+                    failures[name] += f"; for one: {found[0].message}"
+                findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
+        if self._stop.is_set():
+            return False  # what failed, failed because the provider was closed
+        for name, error in self._cache.publish(snapshots).items():
+            failures[name] = f"{self._source} returned what cannot be published: {error}"
+            findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
+            del snapshots[name]
+        if snapshots:
+            self._store.save_snapshots(snapshots)
+        self._report(Round(now, failures, tuple(findings)), len(answers))
+        self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
+        self._telemetry.stored(works=not self._store.failure)
+        return not failures
+
+    def wait_for_first_fetch(self, timeout_seconds: float) -> None:
+        """Wait until the first fetch is done, whether it worked or not."""
+        self._first.wait(timeout_seconds)
+
+    def published(self, window: str | None = None) -> Published:
+        """Return the snapshot to serve.
+
+        Args:
+            window: exactly this one; or the default window, a shorter one, or the last good one when None.
+
+        Raises:
+            UnknownWindow: no such window is configured.
+            NoMetrics: nothing was ever fetched.
+            StaleMetrics: what was fetched is older than the expiry.
+        """
+        if window is not None and window not in self._settings.windows:
+            raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
+        order = [window] if window is not None else self._settings.fallback_order()
+        candidates = [(name, found) for name in order if (found := self._cache.get(name)) is not None]
+        if not candidates:
+            raise NoMetrics(f"no metrics yet: {self._why()}")
+        fresh = [(name, found) for name, found in candidates if self._is_fresh(found)]
+        if not fresh:
+            youngest = min(self._age_seconds(found) for _, found in candidates)
+            limit = self._settings.expiry_seconds
+            raise StaleMetrics(f"the last metrics are {youngest:.0f} s old, the limit is {limit} s: {self._why()}")
+        failures = self._last.failures
+        name, found = next((each for each in fresh if each[0] not in failures), fresh[0])
+        if name in failures:
+            return found.graded(Grade.LAST_GOOD)
+        return found if name == order[0] else found.graded(Grade.SHORTER_WINDOW)
+
+    def newest(self) -> WatcherMetrics | None:
+        """Return the newest snapshot of the default window or a shorter one, however old."""
+        found = [
+            kept.metrics for name in self._settings.fallback_order() if (kept := self._cache.get(name)) is not None
+        ]
+        return max(found, key=lambda metrics: metrics.timestamp, default=None)
+
+    def health(self) -> Health:
+        """Report on the last fetch. Reads what is known; never calls the provider."""
+        last = self._last
+        ages = {name: self._age_seconds(kept) for name in self._settings.windows if (kept := self._cache.get(name))}
+        reasons = [f"window {name}: {why}" for name, why in last.failures.items()]
+        if not last.timestamp:
+            reasons.append("nothing was fetched since the start")
+        reasons += [
+            f"window {name}: " + (f"the last metrics are {ages[name]:.0f} s old" if name in ages else "no metrics yet")
+            for name in self._settings.windows
+            if name not in ages or abs(ages[name]) > self._settings.expiry_seconds
+        ]
+        warnings = [f"store: {self._store.failure}"] if self._store.failure else []
+        if self._store.set_aside:
+            warnings.append(f"store: the file was corrupt and is set aside as {self._store.set_aside.name}")
+        warnings += sorted({f"{finding.kind}: {finding.message}" for finding in last.findings})[:10]
+        return Health(tuple(reasons), tuple(warnings), ages)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what was wrong with the last fetch."""
+        return self._last.findings
+
+    def is_ready(self) -> bool:
+        """Return whether there is something fresh to serve."""
+        kept = (self._cache.get(name) for name in self._settings.fallback_order())
+        return any(found is not None and self._is_fresh(found) for found in kept)
+
+    def is_alive(self) -> bool:
+        """Return whether the loop still ticks; a provider that is down does not stop it."""
+        bound = self._settings.interval_seconds + 2 * self._settings.fetch_timeout_seconds + 30
+        return not self._stop.is_set() and time.monotonic() - self._ticked_at < bound
+
+    def _run(self) -> None:
+        retry = _FIRST_RETRY_SECONDS
+        while not self._stop.is_set():
+            self._ticked_at = began = time.monotonic()
+            try:
+                worked = self.fetch_once()
+            except Exception:  # noqa: BLE001
+                # A defect of ours must not end the service: what it has stays good until it expires.
+                _log.exception("the fetch failed unexpectedly")
+                worked = False
+            self._first.set()
+            interval = self._settings.interval_seconds
+            pause = interval if worked else min(retry, interval)
+            retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
+            self._stop.wait(max(0.0, began + pause - time.monotonic()))
+
+    def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics | None, list[Finding]]:
+        """Return one window's metrics, None when none can be published, and what was found wrong with them."""
+        window = Window(name, now - duration.seconds(name), now)
+        with self._under_way_lock:
+            if self._under_way[name] >= _MAX_LATE_CALLS:
+                raise ProviderUnavailable(f"{self._source} has not answered {_MAX_LATE_CALLS} earlier fetches yet")
+            self._under_way[name] += 1
+        try:
+            fetched: Fetched = self._provider.fetch(window, deadline)
+        finally:
+            with self._under_way_lock:
+                self._under_way[name] -= 1
+        nodes, findings = analyzer.clean(fetched.nodes, name)
+        metrics = WatcherMetrics(now, window, fetched.source or self._source, nodes) if nodes else None
+        return metrics, [*fetched.findings, *findings]
+
+    def _report(self, now: Round, windows: int) -> None:
+        """Remember the round, and log what changed against the one before."""
+        before, self._last = self._last, now
+        for name, why in now.failures.items():
+            if before.failures.get(name) != why:
+                _log.warning("a window cannot be fetched", extra={"window": name, "error": why})
+        for name in before.failures.keys() - now.failures.keys():
+            _log.info("a window is fetched again", extra={"window": name})
+        for finding in set(now.findings) - set(before.findings):
+            if finding.kind is not Kind.FETCH_FAILED:
+                # A window that is still filling is no cause for alarm.
+                level = logging.INFO if finding.kind is Kind.LOW_COVERAGE else logging.WARNING
+                _log.log(level, "%s", finding.message, extra=_fields(finding))
+        if not before.timestamp:
+            _log.info("first fetch", extra={"windows": windows - len(now.failures), "failed": len(now.failures)})
+
+    def _age_seconds(self, found: Published) -> float:
+        return self._clock() - found.metrics.timestamp
+
+    def _is_fresh(self, found: Published) -> bool:
+        # Also not when far in the future: then the clock was set back, and the age says nothing.
+        return abs(self._age_seconds(found)) <= self._settings.expiry_seconds
+
+    def _why(self) -> str:
+        return "; ".join(dict.fromkeys(self._last.failures.values())) or "the first fetch is not done"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ProviderError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "the provider did not answer in time (watch.fetch_timeout_seconds)"
+    _log.error("the provider failed unexpectedly", exc_info=error)
+    return f"the provider failed unexpectedly: {type(error).__name__}: {error}"
+
+
+def _fields(finding: Finding) -> dict[str, str]:
+    named: Iterable[tuple[str, str]] = (
+        ("kind", finding.kind), ("window", finding.window), ("node", finding.node),
+        ("metric", finding.metric), ("action", finding.action),
+    )  # fmt: skip
+    return {key: value for key, value in named if value}
