@@ -34,6 +34,7 @@ from scoring.objects import Pod
 from scoring.plugin import ScorePlugin, Terms, per_pod
 from scoring.pod_sums import Int64s
 from scoring.target_load_packing import first_unmeasured_second
+from watcher.model import QUANTILES
 
 Float64s = NDArray[np.float64]
 
@@ -115,7 +116,7 @@ class TailRisk(ScorePlugin):
         within = np.clip(threshold, 0.0, 1.0)
         probability, _ = probability_at_most(node[f"{name}.mu"], node[f"{name}.sigma"], within)
         if self.distribution == "measured":
-            percentiles = {p: node[f"{name}.{p}"] for p in measured_distribution.PROBABILITIES}
+            percentiles: dict[str, Float64s] = {p: node[f"{name}.{p}"] for p in QUANTILES}
             measured = measured_distribution.probability_at_most(node[f"{name}.mu"], percentiles, within)
             probability = np.where(measured_distribution.known(percentiles), measured, probability)
         return np.where(threshold < 0, 0.0, np.where(threshold >= 1, 1.0, probability))
