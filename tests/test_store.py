@@ -1,5 +1,6 @@
 """The file that survives a crash."""
 
+import math
 import random
 import signal
 import sqlite3
@@ -28,6 +29,11 @@ def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source:
         source,
         {f"node-{number}": node for number in range(nodes)},
     )
+
+
+def loaded(store: Store, source: str = "x", now: float = math.inf) -> dict[str, WatcherMetrics]:
+    """Load what a source wrote of the default windows."""
+    return store.load_snapshots([source], ("15m", "10m", "5m"), now)
 
 
 def incompressible(timestamp: int, kilobytes: int) -> WatcherMetrics:
@@ -78,7 +84,7 @@ def test_what_is_saved_is_loaded(path: Path, in_memory: bool) -> None:
     store = Store(None if in_memory else path)
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000, 5)})
     store.save_snapshots({"15m": snapshot(1060, 7, nodes=3)})
-    assert store.load_snapshots("x") == ({"15m": snapshot(1060, 7, nodes=3)} if in_memory else
+    assert loaded(store) == ({"15m": snapshot(1060, 7, nodes=3)} if in_memory else
                                          {"15m": snapshot(1060, 7, nodes=3), "5m": snapshot(1000, 5)})  # fmt: skip
     assert store.failure == ""
     store.close()
@@ -92,7 +98,7 @@ def test_what_is_saved_survives_closing(path: Path) -> None:
     first.save_samples("x", taken, keep_since=0)
     first.close()
     second = Store(path)
-    assert second.load_snapshots("x") == {"15m": snapshot()}
+    assert loaded(second) == {"15m": snapshot()}
     assert second.load_samples("x", since=0) == [taken]
     second.close()
 
@@ -101,7 +107,7 @@ def test_sources_are_kept_apart(store: Store) -> None:
     """What another source wrote is not loaded."""
     store.save_snapshots({"15m": snapshot(source="x")})
     store.save_samples("x", SampleRound.of(1.0, {"a": Sample(1, (Reading("cpu", "CPU", 1),))}), keep_since=0)
-    assert store.load_snapshots("y") == {}
+    assert loaded(store, "y") == {}
     assert store.load_samples("y", since=0) == []
 
 
@@ -174,7 +180,7 @@ def test_a_clock_that_was_set_back_does_not_stick(store: Store, path: Path) -> N
         store.save_samples(
             "x", SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))}), keep_since=now - 900
         )
-    assert store.load_snapshots("x")["15m"].timestamp == 1000
+    assert loaded(store)["15m"].timestamp == 1000
     assert rows(path, "timestamp") == [(1000,)]
     assert rows(path, "taken_at", "samples") == [(1000.0,)]
 
@@ -199,7 +205,7 @@ def test_a_row_of_garbage_is_passed_over(store: Store, path: Path, garbage: obje
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000)})
     execute(path, "insert into snapshots values ('15m', 1060, 'x', 1, ?)", garbage)
     execute(path, "insert into snapshots values ('10m', 1060, 'x', 1, ?)", garbage)
-    assert store.load_snapshots("x") == {"15m": snapshot(1000), "5m": snapshot(1000)}
+    assert loaded(store) == {"15m": snapshot(1000), "5m": snapshot(1000)}
     good = SampleRound.of(1000.0, {"a": Sample(1, (Reading("c", "CPU", 1),))})
     store.save_samples("x", good, keep_since=0)
     execute(path, "insert into samples values ('x', 1060, ?)", garbage)
@@ -225,7 +231,7 @@ def test_loading_does_not_read_a_days_bodies(path: Path) -> None:
         execute(path, "insert into snapshots values ('15m', ?, 'x', 1, randomblob(500000))", timestamp)
     tracemalloc.start()
     try:
-        assert store.load_snapshots("x")["15m"].timestamp == 1060
+        assert loaded(store)["15m"].timestamp == 1060
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -267,13 +273,13 @@ def test_a_corrupt_file_is_set_aside(path: Path, damage: object, caplog: pytest.
             == number
         )
         assert "set aside" in caplog.text
-        assert after.load_snapshots("x") == {}
+        assert loaded(after) == {}
         after.save_snapshots({"15m": snapshot()})
         assert after.failure == ""
         after.close()
         again = Store(path)
         assert again.set_aside is None
-        assert again.load_snapshots("x") == {"15m": snapshot()}
+        assert loaded(again) == {"15m": snapshot()}
         again.close()
 
 
@@ -294,7 +300,7 @@ def test_a_place_that_cannot_be_written_is_no_end(path: Path, kind: str, caplog:
     assert "store.path" in store.failure
     assert "the store cannot be used" in caplog.text
     store.save_snapshots({"15m": snapshot()})
-    assert store.load_snapshots("x") == {"15m": snapshot()}
+    assert loaded(store) == {"15m": snapshot()}
     assert f"{place} cannot be opened" in store.failure
     store.close()
 
@@ -335,7 +341,7 @@ def test_a_write_after_closing_does_not_raise(path: Path) -> None:
     store.close()
     store.close()
     store.save_snapshots({"15m": snapshot()})
-    assert store.load_snapshots("x") == {}
+    assert loaded(store) == {}
     assert store.failure
 
 
@@ -343,11 +349,11 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_store import snapshot
+from test_store import loaded, snapshot
 from watcher.store import Store
 
 store = Store(Path({path!r}))
-start = max((s.timestamp for s in store.load_snapshots("x").values()), default=0)
+start = max((s.timestamp for s in loaded(store).values()), default=0)
 for number in range(start + 1, 10**6):
     store.save_snapshots({{w: snapshot(number, number % 100, nodes=300) for w in ("15m", "10m", "5m")}})
     print(number, flush=True)
@@ -376,7 +382,7 @@ def test_killed_in_the_middle_of_writes_twenty_times(path: Path) -> None:
         assert windows == []
         connection.close()
         store = Store(path)
-        found = store.load_snapshots("x")
+        found = loaded(store)
         store.close()
         assert set(found) == {"15m", "10m", "5m"}
         for metrics in found.values():

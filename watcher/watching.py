@@ -96,7 +96,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
-        self._cache.publish(store.load_snapshots(source, *fallback_sources))
+        self._cache.publish(store.load_snapshots([source, *fallback_sources], settings.windows, clock()))
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
             self._telemetry.set_aside()
