@@ -46,7 +46,7 @@ image:
 
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:
-	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) --all-extras pyproject.toml -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --group dev -c requirements/run.txt -o requirements/dev.txt
 
