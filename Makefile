@@ -46,9 +46,9 @@ image:
 
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:
-	$(COMPILE) --all-extras pyproject.toml -o requirements/run.txt
+	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
-	$(COMPILE) pyproject.toml --group dev -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/run.txt -o requirements/dev.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

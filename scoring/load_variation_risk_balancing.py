@@ -10,8 +10,8 @@ For each resource, in parts of the node's allocatable amount, everything clamped
 The node's score is the lowest of its resources', rounded half away from zero; resources without metrics are left out.
 Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/loadvariationriskbalancing and resourcestats.go.
 
-Options of ours change the risk: KEP 61 publishes min(mu + margin * deviation, 1), not halved and without a root
-(``formula="kep"``), and there are four things to balance (``balance``):
+Options of ours change the risk: KEP 61 publishes min((average + margin * deviation + request) / allocatable, 1), not
+halved and without a root (``formula="kep"``), and there are four things to balance (``balance``):
 
     risk                  (mu + sigma) / 2, the default
     load                  mu
@@ -75,6 +75,9 @@ class LoadVariationRiskBalancing(ScorePlugin):
             terms[f"{resource.name}.allocatable"] = allocatable
             terms[f"{resource.name}.average_use"] = _within(use.average * allocatable / 100, allocatable)
             terms[f"{resource.name}.sigma"] = self.sigma(deviation, allocatable)
+            if self.formula == "kep":
+                deviated = terms[f"{resource.name}.average_use"] + self.safe_variance_margin * deviation
+                terms[f"{resource.name}.deviated_use"] = deviated
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
@@ -85,7 +88,10 @@ class LoadVariationRiskBalancing(ScorePlugin):
             request = resource.scaled(per_pod(pods, pod_demand.requests, resource.name))
             allocatable = node[f"{resource.name}.allocatable"]
             mu = self.mu(node[f"{resource.name}.average_use"], request, allocatable)
-            risk = self.risk(mu, node[f"{resource.name}.sigma"])
+            if self.formula == "kep":  # node first, then pod: in this order the proposal's example is exact
+                risk = _share(node[f"{resource.name}.deviated_use"] + request, allocatable)
+            else:
+                risk = self.risk(mu, node[f"{resource.name}.sigma"])
             score = np.where(allocatable > 0, (1.0 - risk) * MAX_NODE_SCORE, 0.0)
             terms[f"{resource.name}.request"] = request
             terms[f"{resource.name}.mu"] = mu
@@ -98,8 +104,6 @@ class LoadVariationRiskBalancing(ScorePlugin):
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
         """Return the deviation's share of the risk, 0 to 1; both arguments in the same unit."""
         sigma = _share(deviation, allocatable)
-        if self.formula == "kep":
-            return sigma * self.safe_variance_margin
         if self.safe_variance_sensitivity == 0:
             sigma = np.power(sigma, np.inf)
         elif self.safe_variance_sensitivity > 0:
@@ -107,9 +111,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return np.clip(sigma * self.safe_variance_margin, 0.0, 1.0)
 
     def risk(self, mu: Float64s, sigma: Float64s) -> Float64s:
-        """Return the risk, 0 to 1, of a mean and of what :meth:`sigma` returned."""
-        if self.formula == "kep":
-            return np.minimum(mu + sigma, 1.0)
+        """Return what is balanced, 0 to 1, of a mean and of what :meth:`sigma` returned."""
         if self.balance == "load":
             return mu
         if self.balance == "variability":

@@ -26,7 +26,8 @@ from scoring.plugin import ScorePlugin, Terms, per_pod
 from watcher.model import MetricType
 
 _TO_INTEGER = 1e15
-# No power model reaches it; a marker that survives until normalization.
+_LARGEST = np.nextafter(2.0**63, 0.0)
+# Above _LARGEST, so that no power model reaches it; a marker that survives until normalization.
 _WORST = np.iinfo(np.int64).max
 
 
@@ -62,6 +63,8 @@ class Peaks(ScorePlugin):
         models = [self.node_power_model.get(name) for name in nodes.names]
         k1 = np.array([model.k1 if model else 0.0 for model in models], np.float64)
         k2 = np.array([model.k2 if model else 0.0 for model in models], np.float64)
+        with np.errstate(over="ignore"):
+            power_now = np.exp(k2 * use.first)
         return {
             "measured": use.averaged,
             "modeled": np.array([model is not None for model in models], np.bool_),
@@ -70,7 +73,7 @@ class Peaks(ScorePlugin):
             "measured_use": (use.first / 100) * capacity,
             "k1": k1,
             "k2": k2,
-            "power_now": np.exp(k2 * use.first),
+            "power_now": power_now,
         }
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
@@ -79,9 +82,11 @@ class Peaks(ScorePlugin):
         with np.errstate(divide="ignore", invalid="ignore"):  # nodes without capacity
             percent = 100 * (node["measured_use"] + request) / node["capacity"]
         percent = np.where(node["capacity"] != 0, percent, 0.0)
-        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit 64 bits is not defined upstream either
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that leaves floating point
             rise = node["k1"] * (np.exp(node["k2"] * percent) - node["power_now"])
-            raw = (rise * _TO_INTEGER).astype(np.int64)
+            raw = rise * _TO_INTEGER
+        # Upstream does not define what fits no 64 bits (some 9,000 watts): here it is the largest that does.
+        raw = np.nan_to_num(np.clip(raw, -_LARGEST, _LARGEST)).astype(np.int64)
         full = percent > 100
         if self.missing == "worst":
             raw = np.where(node["measured"] & node["modeled"] & ~full, raw, _WORST)
@@ -99,7 +104,12 @@ class Peaks(ScorePlugin):
             return scores
         if lowest == highest:
             return np.where(counted, MAX_NODE_SCORE, 0)
-        share = MAX_NODE_SCORE * (scores - lowest).astype(np.float64) / np.float64(highest - lowest)
+        spread = int(highest) - int(lowest)
+        if spread <= np.iinfo(np.int64).max:
+            above = (scores - lowest).astype(np.float64)  # exact, as upstream
+        else:
+            above = scores.astype(np.float64) - np.float64(lowest)
+        share = MAX_NODE_SCORE * above / np.float64(spread)
         return np.where(counted, MAX_NODE_SCORE - np.where(counted, share, 0.0).astype(np.int64), 0)
 
     def line(self, terms: Mapping[str, Any]) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench import Api
 from hypothesis import HealthCheck, settings
-from servers import Service, free_port, run_prometheus
+from servers import Fake, Service, free_port, run_prometheus, serving, two_nodes
 
 settings.register_profile("trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("trimaran")
@@ -115,7 +116,9 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     started: list[Service] = []
 
     def start(*arguments: str, port: int | None = None, store: Path | None = None, **environment: str) -> Service:
-        service = Service(store or tmp_path / "watcher.sqlite", port or free_port(), *arguments, **environment)
+        log = tmp_path / f"watch-{len(started)}.log"
+        port = free_port() if port is None else port
+        service = Service(store or tmp_path / "watcher.sqlite", log, port, *arguments, **environment)
         started.append(service)
         return service
 
@@ -123,3 +126,25 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     for service in started:
         if service.process.poll() is None:
             service.kill()
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    """An API with nothing fetched yet."""
+    api = Api()
+    yield api
+    api.watcher.stop()
+
+
+@pytest.fixture
+def full(api: Api) -> Api:
+    """An API after a fetch."""
+    api.watcher.fetch_once()
+    return api
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Fake]:
+    """A fake Prometheus that always knows two nodes."""
+    with serving(two_nodes) as fake:
+        yield fake

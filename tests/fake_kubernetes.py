@@ -7,7 +7,8 @@ Written from the Kubernetes API reference and API concepts (paging, watches, 410
 k8s.io/metrics v1beta1, and what the clients below ask for. Checked against: kubectl 1.32 (``get nodes`` in pages, with
 ``-l`` and ``-w``, ``get pods -A``, ``top nodes``, with a token and with a client certificate), which reads it as a
 cluster and says of its refusals what it says of a cluster's; and the official Python client 37, in
-test_fake_kubernetes.py, where kubectl runs too if it is installed. Not there: writing, tables, protobuf, field selectors, namespaces as objects.
+test_fake_kubernetes.py, where kubectl runs too if it is installed. Not there: writing, tables, protobuf, field
+selectors, namespaces as objects.
 """
 
 import base64

@@ -8,6 +8,7 @@ set -eu
 missing=
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
 command -v prometheus-node-exporter >/dev/null || missing="$missing prometheus-node-exporter"
+command -v docker-compose >/dev/null || missing="$missing docker-compose"
 command -v influxd >/dev/null || missing="$missing influxdb"
 [ -n "$missing" ] || exit 0
 

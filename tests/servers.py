@@ -80,6 +80,8 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None], tls: Any = None) -
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True
 
+        do_POST = do_GET  # noqa: N815  the name that http.server looks for
+
         def log_message(self, *args: Any) -> None:
             pass
 
@@ -147,20 +149,26 @@ def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
         log.close()
 
 
+def two_nodes(handler: BaseHTTPRequestHandler) -> None:
+    """Answer as a Prometheus with two nodes."""
+    result = [{"metric": {"instance": f"{name}:9100"}, "value": [1, "0.25"]} for name in ("node-1", "node-2")]
+    reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
+
+
 # -- the watcher in its own process -------------------------------------------------------------------------------
 
 
 class Service:
     """A ``trimaran watch`` process."""
 
-    def __init__(self, store: Path, port: int, *arguments: str, **environment: str) -> None:
+    def __init__(self, store: Path, log: Path, port: int, *arguments: str, **environment: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self.log = store.with_name(f"{store.name}.{port}.log")
-        with self.log.open("ab") as log:
+        self.log = log
+        with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "trimaran", "watch", "--port", str(port), "--store", str(store), *arguments],
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
@@ -169,15 +177,15 @@ class Service:
         return requests.get(self.url + path, timeout=10, **options)
 
     def wait_for(self, path: str, status: int = 200, seconds: float = 20) -> requests.Response:
-        def answered() -> requests.Response | None:
+        def answered() -> list[requests.Response]:
             response = self.get(path)
-            return response if response.status_code == status else None
+            return [response] if response.status_code == status else []  # a response of 400 and above is false
 
         try:
-            found: requests.Response = wait_until(answered, f"{path} answers {status}", seconds)
+            found: list[requests.Response] = wait_until(answered, f"{path} answers {status}", seconds)
         except pytest.fail.Exception:
             pytest.fail(f"{path} did not answer {status}; the log says:\n{self.log.read_text()[-3000:]}")
-        return found
+        return found[0]
 
     def workers(self) -> list[int]:
         """Return the process ids of gunicorn's workers."""
@@ -193,3 +201,32 @@ class Service:
         """Send SIGTERM; return the exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(15)
+
+
+def pointed_at(fake_or_address: Fake | str) -> tuple[str, ...]:
+    """Return the arguments that point a watcher at a Prometheus."""
+    address = fake_or_address if isinstance(fake_or_address, str) else fake_or_address.url
+    return ("--provider", "Prometheus", "--address", address)
+
+
+def check_error(response: requests.Response, status: int, code: str) -> str:
+    """Check the one shape of errors, and return the message."""
+    assert response.status_code == status
+    assert response.headers["Content-Type"] == "application/json"
+    error = response.json()["error"]
+    assert error.keys() == {"code", "message"}
+    assert error["code"] == code
+    return str(error["message"])
+
+
+def raw(service: Service, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send bytes as they are; return status, headers and body."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        data = b""
+        while chunk := connection.recv(65536):
+            data += chunk
+    head, _, body = data.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body

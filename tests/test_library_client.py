@@ -125,13 +125,13 @@ def test_two_in_one_process_are_two():
 
 def test_expired_metrics_are_stale(tmp_path):
     """Metrics of an earlier run that expired are StaleMetrics when the provider is down now."""
-    settings = Settings(watch=WatchSettings(expiry_seconds=1, interval_seconds=3600))
+    settings = Settings(watch=WatchSettings(expiry_seconds=300))
     path = tmp_path / "kept.sqlite"
     with LibraryClient(settings, provider=Provider(), store_path=path) as client:
         assert client.metrics().data
     with LibraryClient(settings, provider=Provider("15m", "10m", "5m"), store_path=path) as client:
         assert client.metrics().data
-        client._watcher._clock = lambda: client._watcher.newest().timestamp + 2
+        client._watcher._clock = lambda: client._watcher.newest().timestamp + 301
         with pytest.raises(StaleMetrics):
             client.metrics()
 

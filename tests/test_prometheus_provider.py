@@ -6,20 +6,20 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pytest
 from conftest import AHEAD_SECONDS, NODES, History
-from servers import reply, serving
+from servers import reply, serving, wait_until
 
-from watcher.errors import ProviderAnswerError, ProviderRefused, ProviderUnavailable
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
 from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import open_provider
 from watcher.providers.prometheus import PrometheusProvider
-from watcher.settings import ProviderSettings, Settings
+from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings, WatchSettings
 
 CPU, MEMORY = "instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"
 
@@ -213,16 +213,39 @@ def test_credentials_of_the_address_are_used_and_never_shown() -> None:
     assert "tiger" not in str(caught.value)
 
 
+def trickle(handler: BaseHTTPRequestHandler) -> None:
+    """Answer with a byte now and then, which no read timeout ends."""
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(1000):
+        handler.wfile.write(b" ")
+        time.sleep(0.05)
+
+
+def test_closing_ends_a_fetch_that_is_under_way() -> None:
+    """close() ends queries that would trickle on, so that a service can stop at once."""
+    with serving(trickle) as fake:
+        provider = provider_at(fake.url)
+        failures: list[Exception] = []
+
+        def fetch() -> None:
+            try:
+                provider.fetch(window("5m", 300), Deadline.after(60))
+            except ProviderError as error:
+                failures.append(error)
+
+        fetching = threading.Thread(target=fetch, daemon=True)
+        fetching.start()
+        wait_until(lambda: len(fake.requests) >= 4, "the queries are under way")
+        time.sleep(0.2)  # until each has read the head
+        provider.close()
+        fetching.join(10)
+        assert not fetching.is_alive()
+    assert failures
+
+
 def test_a_hanging_query_is_given_up_and_its_threads_end() -> None:
     """Queries that trickle are given up at the deadline; the connections are closed, so no thread stays."""
-
-    def trickle(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        for _ in range(1000):
-            handler.wfile.write(b" ")
-            time.sleep(0.05)
-
     with serving(trickle) as fake:
         with pytest.raises(ProviderUnavailable, match="no answer in time"):
             provider_at(fake.url).fetch(window("5m", 300), Deadline.after(0.5))
@@ -230,3 +253,89 @@ def test_a_hanging_query_is_given_up_and_its_threads_end() -> None:
         while any(thread.name.startswith("gather-") for thread in threading.enumerate()):
             assert time.monotonic() < end, "a thread was left behind"
             time.sleep(0.02)
+
+
+def _cluster(handler: BaseHTTPRequestHandler) -> None:
+    """Answer as a cluster scraped by address: kube-state-metrics knows node-1 and node-2, and the rules both."""
+    query = unquote(handler.path)
+    if "kube_node_info" in query:
+        info = [{"node": f"node-{number}", "internal_ip": f"10.0.0.{number}"} for number in (1, 2)]
+        result = [{"metric": labels, "value": [1, "1"]} for labels in info]
+        reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
+    elif "node_uname_info" in query:
+        reply(handler, vector())
+    else:
+        only_rules(lambda each: reply(each, vector(("10.0.0.1:9100", "0.5"), ("10.0.0.2:9100", "0.7"))))(handler)
+
+
+def test_addresses_become_node_names() -> None:
+    """Series whose instance is ip:port are published under the names that kube-state-metrics has for the addresses."""
+    with serving(_cluster) as fake:
+        fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+    assert set(fetched.nodes) == {"node-1", "node-2"}
+    assert fetched.findings == ()
+
+
+def test_an_address_of_no_node_is_reported() -> None:
+    """A series of an address that no listed node has is published under it, with a finding that names the setting."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "10.0.0" in handler.path or "kube_node_info" in handler.path:
+            _cluster(handler)
+        else:
+            only_rules(lambda each: reply(each, vector(("10.0.0.1:9100", "0.5"), ("10.0.0.7:9100", "0.7"))))(handler)
+
+    with serving(answer) as fake:
+        fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+    assert set(fetched.nodes) == {"node-1", "10.0.0.7"}
+    (finding,) = fetched.findings
+    assert (finding.kind, finding.node) == (Kind.UNMATCHED_NODE, "10.0.0.7")
+    assert "prometheus.node_label" in finding.message
+
+
+def test_partial_answers_are_findings() -> None:
+    """Warnings that Prometheus or Thanos sends with an answer, which the client library drops, are findings."""
+    body = {**vector(("a:9100", "0.5")), "warnings": ["store x: connection refused"]}
+    with serving(only_rules(lambda handler: reply(handler, body))) as fake:
+        fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+    partial = [finding for finding in fetched.findings if finding.kind is Kind.PARTIAL_ANSWER]
+    assert {finding.message for finding in partial} == {"store x: connection refused"}
+
+
+def test_the_users_queries_and_matchers_are_used() -> None:
+    """A query of the user's replaces the built-in ones of its type, with its scale, and matchers reach every query."""
+    own = PrometheusQuery(name="my:cpu", type="CPU", query="my_cpu_percent{$matchers}", scale=1)
+    settings = PrometheusSettings(matchers='cluster="prod"', queries=[own])
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, vector(("a", "42")) if "my_cpu_percent" in handler.path else vector())
+
+    with serving(answer) as fake:
+        provider = PrometheusProvider(
+            Settings(provider=ProviderSettings(name="Prometheus", address=fake.url), prometheus=settings)
+        )
+        fetched = provider.fetch(window("5m", 300), Deadline.after(5))
+        queries = [unquote(path) for path, _ in fake.requests]
+    assert {(m.name, m.type, m.value) for m in fetched.nodes["a"].metrics} == {("my:cpu", "CPU", 42.0)}
+    assert not any("instance:node_cpu" in query for query in queries)
+    assert all('cluster="prod"' in query for query in queries)
+
+
+def test_percentiles_of_a_real_prometheus_are_numpys(prometheus_with_rules: History) -> None:
+    """P90, P95, P99 and MAX, where asked for, equal numpy's over the same samples."""
+    history = prometheus_with_rules
+    operators = ["AVG", "P90", "P95", "P99", "MAX"]
+    settings = Settings(
+        provider=ProviderSettings(name="Prometheus", address=history.url), watch=WatchSettings(operators=operators)
+    )
+    asked = window("10m", 600, end=int(history.times[-1]) - AHEAD_SECONDS + 7)
+    nodes = PrometheusProvider(settings).fetch(asked, Deadline.after(20)).nodes
+    samples = history.rules[CPU][3, (history.times >= asked.start) & (history.times <= asked.end)] * 100
+    got = {m.operator: m.value for m in nodes["node-3"].metrics if m.type == "CPU"}
+    assert got == pytest.approx(
+        {
+            "AVG": samples.mean(),
+            **{f"P{level}": np.percentile(samples, level) for level in (90, 95, 99)},
+            "MAX": samples.max(),
+        }
+    )

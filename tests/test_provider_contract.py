@@ -99,7 +99,7 @@ def test_nodes_come_and_go(harness: Harness):
 def test_duplicated_series_are_merged(harness: Harness):
     """Two series of one node give one value an operator, and a finding says so."""
     if not harness.duplicates:
-        assert harness.name in {"Host", "KubernetesMetricsServer"}  # these sources name a node once
+        assert harness.name in {"Fake", "Host", "KubernetesMetricsServer"}  # these sources name a node once
         return
     nodes = {"node-1": series(1), "node-2": series(2)}
     with harness.running(nodes, duplicated="node-1") as source:

@@ -9,7 +9,8 @@ from werkzeug.exceptions import HTTPException
 
 from watcher import telemetry as own_metrics
 from watcher import wire
-from watcher.errors import NotServed, UnknownNode, UnknownWindow
+from watcher.doctor import Doctor
+from watcher.errors import NoMetrics, NotServed, StaleMetrics, UnknownNode
 from watcher.model import WatcherMetrics, Window
 from watcher.openapi import DOCUMENT
 from watcher.settings import ServerSettings
@@ -21,8 +22,10 @@ _log = logging.getLogger(__name__)
 _JSON = "application/json"
 
 
-def create_app(watcher: Watcher, settings: ServerSettings, telemetry: Telemetry) -> Flask:  # noqa: C901  a route each
-    """Return the WSGI application over a watcher."""
+def create_app(  # noqa: C901  a route each
+    watcher: Watcher, settings: ServerSettings, telemetry: Telemetry, doctor: Doctor | None = None
+) -> Flask:
+    """Return the WSGI application over a watcher, whose health includes what the doctor found, if there is one."""
     app = Flask("watcher", static_folder=None)
     openapi = orjson.dumps(DOCUMENT)
 
@@ -33,12 +36,11 @@ def create_app(watcher: Watcher, settings: ServerSettings, telemetry: Telemetry)
 
     @app.get("/watcher")
     def all_nodes() -> Response:
-        host = request.args.get("host")
-        return _nodes(watcher, settings.dialect) if host is None else _node(watcher, host, settings.dialect)
+        return _asked(watcher, settings.dialect)
 
     @app.get("/watcher/health")
     def health() -> Response:
-        return _health(watcher)
+        return _health(watcher, doctor.problems() if doctor else ())
 
     @app.get("/watcher/<host>")
     def one_node(host: str) -> Response:
@@ -46,17 +48,7 @@ def create_app(watcher: Watcher, settings: ServerSettings, telemetry: Telemetry)
 
     @app.get("/compat/watcher")
     def all_nodes_for_go() -> Response:
-        host = request.args.get("host")
-        if host is not None:
-            return _node(watcher, host, Dialect.GO)
-        try:
-            return _nodes(watcher, Dialect.GO)
-        except UnknownWindow:
-            raise
-        except NotServed:
-            # The Go plugins keep their last data for ever on anything but 200; with an empty map all nodes score alike.
-            head = watcher.newest() or WatcherMetrics(int(time.time()), Window("15m", 0, 0), "", {})
-            return Response(wire.assemble(head, (), Dialect.GO), mimetype=_JSON)
+        return _asked(watcher, Dialect.GO)
 
     @app.get("/compat/watcher/<host>")
     def one_node_for_go(host: str) -> Response:
@@ -111,10 +103,25 @@ def create_app(watcher: Watcher, settings: ServerSettings, telemetry: Telemetry)
     return app
 
 
+def _asked(watcher: Watcher, dialect: Dialect) -> Response:
+    """Answer for all nodes, or for the one in ``?host=``."""
+    host = request.args.get("host")
+    if host:
+        return _node(watcher, host, dialect)
+    try:
+        return _nodes(watcher, dialect)
+    except (NoMetrics, StaleMetrics):
+        if dialect is not Dialect.GO:
+            raise
+        # The Go plugins keep their last data for ever on anything but 200; with an empty map all nodes score alike.
+        head = watcher.newest() or WatcherMetrics(int(time.time()), Window("15m", 0, 0), "", {})
+        return Response(wire.assemble(head, (), dialect), mimetype=_JSON, headers={"Cache-Control": "no-cache"})
+
+
 def _nodes(watcher: Watcher, dialect: Dialect) -> Response:
-    body = watcher.published(request.args.get("window")).body(dialect)
+    body = watcher.published(request.args.get("window") or None).body(dialect)
     headers = {"ETag": body.etag, "Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
-    if body.etag in request.headers.get("If-None-Match", ""):
+    if request.if_none_match.contains_weak(body.etag.removeprefix("W/").strip('"')):
         return Response(status=304, headers=headers)
     if _accepts_gzip(request):
         return Response(body.gzip, mimetype=_JSON, headers={**headers, "Content-Encoding": "gzip"})
@@ -122,18 +129,18 @@ def _nodes(watcher: Watcher, dialect: Dialect) -> Response:
 
 
 def _node(watcher: Watcher, host: str, dialect: Dialect) -> Response:
-    body = watcher.published(request.args.get("window")).node_body(host, dialect)
+    body = watcher.published(request.args.get("window") or None).node_body(host, dialect)
     if body is None:
         raise UnknownNode(f"there are no metrics for a node {host[:80]!r}")
     return Response(body, mimetype=_JSON)
 
 
-def _health(watcher: Watcher) -> Response:
+def _health(watcher: Watcher, failed_checks: tuple[str, ...]) -> Response:
     health = watcher.health()
     report = {
         "status": "unhealthy" if health.reasons else "ok",
         "reasons": health.reasons,
-        "warnings": health.warnings,
+        "warnings": [*health.warnings, *(f"check: {problem}" for problem in failed_checks)],
         "age_seconds": {window: round(age, 1) for window, age in health.ages_seconds.items()},
     }
     if not health.reasons:

@@ -1,10 +1,11 @@
-"""A whole watcher from settings: store, provider, loop. Used by the service and by the library client alike."""
+"""A whole watcher from settings: store, providers, loop. Used by the service and by the library client alike."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from watcher.providers.base import SampleProvider, WindowProvider, open_provider
+from watcher.providers.several import SeveralProviders
 from watcher.sampling import Sampled
 from watcher.settings import Settings
 from watcher.store import Store
@@ -25,25 +26,27 @@ def open_watcher(
         settings: all settings.
         store_path: the database file, or None to keep everything in memory.
         telemetry: where to count, shared with the REST API when there is one.
-        provider: used instead of the one that the settings name.
+        provider: used instead of those that the settings name.
         clock: unix time; tests inject their own.
 
     Raises:
         SettingsError: the settings name no usable provider.
     """
-    source = settings.provider.name
-    opened = provider if provider is not None else open_provider(settings)
+    views = [settings] if provider is not None else settings.for_each_provider()
+    opened = [provider] if provider is not None else [open_provider(view) for view in views]
     store = Store(store_path, keep_hours=settings.store.keep_hours, max_megabytes=settings.store.max_megabytes)
-    windows: WindowProvider = (
-        opened
-        if isinstance(opened, WindowProvider)
-        else Sampled(opened, settings.watch, store, source=source, clock=clock)
-    )
+    names = [view.provider.name for view in views]
+    windows = [
+        each if isinstance(each, WindowProvider) else Sampled(each, settings.watch, store, source=name, clock=clock)
+        for name, each in zip(names, opened, strict=True)
+    ]
+    several = SeveralProviders(list(zip(names, windows, strict=True)), settings.fallback.disagreement_percent)
     return Watcher(
-        windows,
+        windows[0] if len(windows) == 1 else several,
         store,
         settings.watch,
-        source=source,
+        source=names[0],
+        fallback_sources=names[1:],
         dialect=settings.server.dialect,
         telemetry=telemetry,
         clock=clock,

@@ -32,6 +32,7 @@ class Published:
     def __init__(self, metrics: WatcherMetrics, dialect: Dialect = Dialect.DOCUMENTED) -> None:
         self.metrics = metrics
         self._fragments = {name: wire.encode_node(name, node) for name, node in metrics.data.items()}
+        self._dialect = dialect
         self._bodies = {dialect: self._build(dialect)}
         self._degraded: dict[str, Published] = {}
         self._lock = threading.Lock()
@@ -41,7 +42,8 @@ class Published:
         body = self._bodies.get(dialect)
         if body is None:
             with self._lock:
-                body = self._bodies.setdefault(dialect, self._build(dialect))
+                body = self._bodies.get(dialect) or self._build(dialect)
+                self._bodies[dialect] = body
         return body
 
     def node_body(self, node: str, dialect: Dialect) -> bytes | None:
@@ -57,18 +59,13 @@ class Published:
                     name: replace(node, metadata={**node.metadata, "grade": grade})
                     for name, node in self.metrics.data.items()
                 }
-                self._degraded[grade] = Published(replace(self.metrics, data=data))
+                self._degraded[grade] = Published(replace(self.metrics, data=data), self._dialect)
             return self._degraded[grade]
 
     def _build(self, dialect: Dialect) -> Body:
         identity = wire.assemble(self.metrics, self._fragments.values(), dialect)
         digest = hashlib.blake2b(identity, digest_size=12).hexdigest()
         return Body(identity, gzip.compress(identity, _GZIP_LEVEL, mtime=0), f'W/"{digest}"')
-
-
-def empty(metrics: WatcherMetrics, dialect: Dialect) -> bytes:
-    """Return the snapshot's head with no node, for readers that keep old data on anything but 200."""
-    return wire.assemble(metrics, (), dialect)
 
 
 class Cache:
@@ -78,10 +75,17 @@ class Cache:
         self._dialect = dialect
         self._published: Mapping[str, Published] = {}
 
-    def publish(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
-        """Make snapshots, by window, the ones that are served."""
-        fresh = {window: Published(metrics, self._dialect) for window, metrics in snapshots.items()}
+    def publish(self, snapshots: Mapping[str, WatcherMetrics]) -> dict[str, wire.WireError]:
+        """Make snapshots, by window, the ones that are served; return why, for those that cannot be encoded."""
+        fresh: dict[str, Published] = {}
+        failures: dict[str, wire.WireError] = {}
+        for window, metrics in snapshots.items():
+            try:
+                fresh[window] = Published(metrics, self._dialect)
+            except wire.WireError as error:
+                failures[window] = error
         self._published = {**self._published, **fresh}
+        return failures
 
     def get(self, window: str) -> Published | None:
         """Return the newest snapshot of a window."""

@@ -1,4 +1,4 @@
-"""The commands of the watcher: ``trimaran watch`` and ``trimaran config``."""
+"""The commands of the watcher: ``trimaran watch``, ``trimaran config`` and ``trimaran doctor``."""
 
 import signal
 from collections.abc import Callable
@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
+import orjson
 
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
-from watcher.providers.base import known_providers, open_provider
+from watcher.providers.base import close_provider, known_providers, open_provider
 from watcher.settings_sources import Loaded, display, every_setting, load, variable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -37,11 +38,13 @@ def load_or_exit(file: Path | None, assignments: tuple[str, ...], flags: dict[st
         flags: other flags by setting; those that are None were not given.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
+    flags_given = set(given)
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or name.count(".") != 1:
             raise click.UsageError(f"--set wants SECTION.KEY=VALUE, such as server.port=2021, not {assignment!r}")
-        given.setdefault(name, value)
+        if name not in flags_given:
+            given[name] = value  # of two the last one wins
     try:
         return load(given, file)
     except SettingsError as error:
@@ -85,7 +88,9 @@ def watch(
     from watcher import server  # noqa: PLC0415  Flask and gunicorn are only needed here
 
     try:
-        _close(open_provider(settings))  # a provider that cannot be built is told here, not by a worker that dies
+        close_provider(
+            open_provider(settings)
+        )  # a provider that cannot be built is told here, not by a worker that dies
         server.serve(settings)
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)
@@ -115,7 +120,31 @@ def _stopped_early(_number: int, _frame: object) -> NoReturn:
     raise SystemExit(0)
 
 
-def _close(provider: Any) -> None:
-    close = getattr(provider, "close", None)
-    if close is not None:
-        close()
+@click.command()
+@click.option("--provider", help="The metrics provider. [default: the settings']")
+@click.option("--address", help="The provider's address.")
+@click.option("--json", "as_json", is_flag=True, help="Write the steps as a JSON array.")
+@setting_options
+def doctor(
+    provider: str | None, address: str | None, as_json: bool, file: Path | None, assignments: tuple[str, ...]
+) -> None:
+    """Check every provider step by step, and name the setting that mends what is wrong.
+
+    Ends with status 0 when all is well, 1 when something is wrong, 2 when the settings cannot be used.
+    """
+    from watcher.doctor import examine  # noqa: PLC0415  only needed here
+
+    flags = {"provider.name": provider, "provider.address": address}
+    settings = load_or_exit(file, assignments, flags).settings
+    checks = []
+    for check in examine(settings):
+        checks.append(check)
+        if not as_json:
+            mend = f"  -> {check.setting} ({variable(check.setting)})" if "." in check.setting else ""
+            click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.step}: {check.message}{mend}")
+    bad = sum(not check.ok for check in checks)
+    if as_json:
+        click.echo(orjson.dumps(checks, option=orjson.OPT_INDENT_2))
+    else:
+        click.echo(f"\n{'all is well' if not bad else f'{bad} of {len(checks)} steps failed'}")
+    raise SystemExit(1 if bad else 0)

@@ -8,6 +8,8 @@ class Kind(StrEnum):
     """What is wrong."""
 
     FETCH_FAILED = "fetch_failed"
+    FELL_BACK = "fell_back"
+    DISAGREEMENT = "disagreement"
     QUERY_FAILED = "query_failed"
     PARTIAL_ANSWER = "partial_answer"
     NO_NODES = "no_nodes"

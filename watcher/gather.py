@@ -62,3 +62,11 @@ def gather(
             break
         results[key] = result
     return {key: results[key] for key in calls}
+
+
+def within(call: Callable[[], Value], deadline: Deadline, give_up: Callable[[], None] | None = None) -> Value:
+    """Run one call as :func:`gather` does; return what it returns, and raise what it raises."""
+    result = gather({"alone": call}, deadline, give_up)["alone"]
+    if isinstance(result, Exception):
+        raise result
+    return result

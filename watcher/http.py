@@ -22,6 +22,7 @@ from watcher.settings import ProviderSettings, without_credentials
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_BODY_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
+_HARMLESS_HEADERS = {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent"}
 
 
 class ProviderSession(requests.Session):
@@ -249,8 +250,8 @@ def _status_error(where: str, response: requests.Response) -> ProviderError:
     reason = f"{response.status_code} {response.reason}"
     with contextlib.suppress(ValueError, AttributeError):
         body = response.json()
-        said = body.get("error") or body.get("message")
-        reason = f"{reason}: {str(said)[:300]}" if said else reason
+        said = body.get("error") or body.get("message") or body.get("errors")
+        reason = f"{reason}: {_without_sent_secrets(str(said), response.request)[:300]}" if said else reason
     if response.status_code in {401, 403}:
         return ProviderRefused(f"{where} refuses the credentials: {reason} (provider.token)")
     if response.status_code == 404:
@@ -258,6 +259,15 @@ def _status_error(where: str, response: requests.Response) -> ProviderError:
     if response.status_code in {408, 429} or response.status_code >= 500:
         return ProviderUnavailable(f"{where}: {reason}")
     return ProviderAnswerError(f"{where}: {reason}")
+
+
+def _without_sent_secrets(text: str, request: requests.PreparedRequest) -> str:
+    """Mask what a server repeats of the credentials that it was sent."""
+    for name, value in request.headers.items():
+        secret = str(value).rpartition(" ")[2]
+        if name.lower() not in _HARMLESS_HEADERS and len(secret) > 3:
+            text = text.replace(secret, "********")
+    return text
 
 
 def _root(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from gunicorn.workers.gthread import ThreadWorker
 from watcher import wire
 from watcher.app import create_app
 from watcher.assembly import open_watcher
+from watcher.doctor import Doctor
 from watcher.errors import WatcherError
 from watcher.settings import Settings
 from watcher.telemetry import Telemetry
@@ -70,8 +71,11 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
         telemetry = Telemetry()
         watcher = open_watcher(self._settings, self._settings.store.path, telemetry)
         watcher.start()
-        app = create_app(watcher, self._settings.server, telemetry)
+        doctor = Doctor(self._settings)
+        doctor.start()
+        app = create_app(watcher, self._settings.server, telemetry, doctor)
         app.extensions["trimaran.watcher"] = watcher
+        app.extensions["trimaran.doctor"] = doctor
         return app
 
 
@@ -102,6 +106,7 @@ class _Logger(Logger):  # type: ignore[misc]
 def _worker_exit(_arbiter: Any, worker: Any) -> None:
     app = worker.wsgi
     if app is not None:
+        app.extensions["trimaran.doctor"].stop()
         app.extensions["trimaran.watcher"].stop()
 
 

@@ -56,7 +56,7 @@ def _duration(value: str) -> str:
 
 def _http_address(value: str) -> str:
     if not value.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://")
+        raise ValueError("must start with http:// or https://, as in https://api.datadoghq.eu")
     try:
         parts = urlsplit(value)
         usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value
@@ -77,6 +77,10 @@ def _header_value(value: SecretStr) -> SecretStr:
 
 
 _Secret = Annotated[SecretStr, AfterValidator(_header_value)]
+
+# What becomes part of a query: no quotes, brackets, separators or wildcards.
+_NAME_PART = r"^[\w.:/-]*$"
+_KEY = r"^[A-Za-z_][\w./-]*$"
 
 
 def without_credentials(address: str) -> str:
@@ -120,6 +124,17 @@ class ProviderSettings(_Section):
     kube_config: Path | None = Field(None, description="a kubeconfig, to reach the Kubernetes API from outside")
 
 
+class FallbackSettings(_Section):
+    """Other providers, for when the first one fails, and to check it against."""
+
+    providers: Annotated[list[ProviderSettings], BeforeValidator(_json)] = Field(
+        [], description="tables [[fallback.providers]] with the keys of [provider], tried in order"
+    )
+    disagreement_percent: float = Field(
+        0, ge=0, le=100, description="points of CPU or Memory AVG two providers may differ in; 0 does not compare them"
+    )
+
+
 class WatchSettings(_Section):
     """What to fetch, and how often."""
 
@@ -138,16 +153,21 @@ class WatchSettings(_Section):
     expiry_seconds: int = Field(300, gt=0, description="older metrics are never served as fresh")
 
     @model_validator(mode="after")
-    def _default_is_one_of_the_windows(self) -> Self:
+    def _settings_go_together(self) -> Self:
         if self.default_window and self.default_window not in self.windows:
             raise ValueError(f"default_window {self.default_window!r} is not one of windows: {', '.join(self.windows)}")
         if Operator.AVG not in self.operators or Operator.LATEST in self.operators:
             raise ValueError("operators must hold AVG, which every score needs, and not Latest, which is no window's")
+        if self.expiry_seconds <= self.interval_seconds:
+            raise ValueError(
+                f"expiry_seconds {self.expiry_seconds} is not longer than interval_seconds {self.interval_seconds:g}: "
+                "nothing would stay fresh until the next fetch"
+            )
         return self
 
     def fallback_order(self) -> list[str]:
         """The default window, then the shorter ones, longest first."""
-        longest_first = sorted(set(self.windows), key=duration.seconds, reverse=True)
+        longest_first = sorted(dict.fromkeys(self.windows), key=duration.seconds, reverse=True)
         default = self.default_window or longest_first[0]
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
 
@@ -216,8 +236,58 @@ class PrometheusSettings(_Section):
     node_power_watts: float = Field(0, ge=0, description="a node's highest power, to publish Energy as percent of it")
 
 
+class InfluxDbQuery(_Section):
+    """A query of the user's own, instead of the built-in ones of the same type."""
+
+    name: str = Field(min_length=1, description="the name it is published under; of several with one name, the first")
+    type: MetricType = Field(description="the resource")
+    measurement: str = Field(min_length=1, description="the measurement")
+    field: str = Field(min_length=1, description="the field")
+    where: dict[str, str] = Field({}, description="the tags that select the series, such as cpu = cpu-total")
+    rate: bool = Field(False, description="the field is a counter: its rise in a second is meant")
+    scale: float = Field(1.0, allow_inf_nan=False, description="what makes a percent of capacity of it; not 0")
+    offset: float = Field(0.0, allow_inf_nan=False, description="added after that: 100 with scale -1 for idle time")
+    combine: Literal["one", "all", "busiest"] = Field(
+        "one", description="series of a node: one, all samples of several together, or the busiest, such as of disks"
+    )
+
+    @model_validator(mode="after")
+    def _scale_is_not_zero(self) -> Self:
+        if self.scale == 0:
+            raise ValueError(f"scale of {self.name} must not be 0")
+        return self
+
+
 class InfluxDbSettings(_Section):
     """The provider InfluxDB."""
+
+    version: Annotated[Literal["auto", "1", "2"], BeforeValidator(str)] = Field(
+        "auto", description="1: InfluxQL, 2: Flux, auto: as the server says"
+    )
+    database: str = Field("telegraf", min_length=1, description="the database, of 1.x")
+    retention_policy: str = Field("", description="its retention policy; empty: the default one; of 1.x")
+    username: str = Field("", description="the user; without one provider.token is used")
+    password: SecretStr | None = Field(None, description="the user's password")
+    organization: str = Field("", description="the organization, by name or id; of 2.x")
+    bucket: str = Field("telegraf", min_length=1, description="the bucket, of 2.x")
+    host_tag: str = Field("host", min_length=1, description="the tag that holds the node's name")
+    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+    queries: Annotated[list[InfluxDbQuery], BeforeValidator(_json)] = Field(
+        [], description="queries of your own: tables [[influxdb.queries]], or JSON in the environment"
+    )
+
+
+class FakeSettings(_Section):
+    """The provider Fake, for tests."""
+
+    nodes: int = Field(3, ge=0, le=100_000, description="how many nodes there are, where no file says")
+    file: Path | None = Field(None, description="JSON or TOML with every node's load, read anew for every fetch")
+    failure: Literal["", "unavailable", "refused", "unusable", "empty", "slow"] = Field(
+        "", description="how fetches fail; empty: they do not"
+    )
+    failing_windows: Annotated[list[str], BeforeValidator(_comma_separated)] = Field(
+        [], description="the windows that fail, comma-separated; empty: all"
+    )
 
 
 class MetricsServerSettings(_Section):
@@ -233,21 +303,57 @@ class MetricsServerSettings(_Section):
 class SignalFxSettings(_Section):
     """The provider SignalFx."""
 
-    cluster_name: str = Field("", description="only hosts of this cluster")
-    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+    cluster_name: str = Field("", pattern=r'^[^"\\]*$', description="only hosts of this cluster")
+    host_name_suffix: str = Field(
+        "", pattern=_NAME_PART, description="what hosts' names end with, beyond the node's name, such as .example.com"
+    )
+    node_dimension: str = Field(
+        "host", pattern=_KEY, description="the dimension that holds the node's name, such as k8s.node.name"
+    )
+    cluster_dimension: str = Field(
+        "cluster", pattern=_KEY, description="the dimension that cluster_name is about, such as k8s.cluster.name"
+    )
+    metadata_seconds: float = Field(
+        600,
+        ge=0,
+        le=86400,
+        description="which node a series is about is read anew after this time, or when one is new",
+    )
 
 
 class DatadogSettings(_Section):
     """The provider Datadog."""
 
-    cluster_name: str = Field("", description="only hosts of this cluster")
-    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+    cluster_name: str = Field("", pattern=_NAME_PART, description="only hosts of this cluster")
+    host_name_suffix: str = Field(
+        "", pattern=_NAME_PART, description="what hosts' names end with, beyond the node's name, such as -my-cluster"
+    )
+    node_tag: str = Field("host", pattern=_KEY, description="the tag that holds the node's name, such as kube_node")
+    cluster_tag: str = Field(
+        "cluster_name", pattern=_KEY, description="the tag that cluster_name is about, such as kube_cluster_name"
+    )
+    cpu_query: str = Field(
+        "max:cpu.utilization",
+        min_length=1,
+        description="CPU in percent, as metrics and arithmetic; the Agent's own: 100 - avg:system.cpu.idle",
+    )
+    memory_query: str = Field(
+        "max:memory.utilization",
+        min_length=1,
+        description="Memory in percent; the Agent's own: 100 - 100 * avg:system.mem.pct_usable",
+    )
+    storage_query: str = Field("", description="Storage in percent, such as max:system.io.util; empty: not published")
+    bandwidth_query: str = Field(
+        "", description="Bandwidth in percent of a link speed that it has to contain; empty: not published"
+    )
+    gpu_query: str = Field("", description="GPU in percent, such as avg:dcgm.gpu_utilization; empty: not published")
 
 
 class Settings(_Section):
     """All settings. ``settings_sources.load`` builds it from the outside; programs may build it from sections."""
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
+    fallback: FallbackSettings = Field(default_factory=FallbackSettings)
     watch: WatchSettings = Field(default_factory=WatchSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
@@ -257,3 +363,9 @@ class Settings(_Section):
     metrics_server: MetricsServerSettings = Field(default_factory=MetricsServerSettings)
     signalfx: SignalFxSettings = Field(default_factory=SignalFxSettings)
     datadog: DatadogSettings = Field(default_factory=DatadogSettings)
+    influxdb: InfluxDbSettings = Field(default_factory=InfluxDbSettings)
+    fake: FakeSettings = Field(default_factory=FakeSettings)
+
+    def for_each_provider(self) -> list[Self]:
+        """Return these settings once for the provider and once for each fallback, ``provider`` being that one's."""
+        return [self, *(self.model_copy(update={"provider": each}) for each in self.fallback.providers)]

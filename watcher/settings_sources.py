@@ -19,7 +19,7 @@ from watcher.settings import Settings, without_credentials
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
-_SECRETS = {"provider.token", "provider.app_key", "provider.headers"}
+_SECRETS = {"provider.token", "provider.app_key", "provider.headers", "fallback.providers", "influxdb.password"}
 
 #: load-watcher's environment names, and the settings they stand for.
 UPSTREAM_VARIABLES = {
@@ -67,7 +67,7 @@ def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Lo
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
-        problems += [_describe(detail, merged, origins) for detail in error.errors()]
+        problems += [line for detail in error.errors() for line in _describe(detail, merged, origins)]
     if problems:
         raise SettingsError(problems)
     return Loaded(settings, origins)
@@ -90,6 +90,8 @@ def display(value: Any) -> str:
     """Return a value as a person may see it: secrets are masked, and an address' credentials left out."""
     if isinstance(value, SecretStr):
         return "********"
+    if isinstance(value, BaseModel):
+        return str(getattr(value, "name", value))
     if isinstance(value, list):
         return ",".join(map(display, value))
     if isinstance(value, dict):
@@ -129,17 +131,24 @@ def _read_file(file: Path, problems: list[str]) -> Iterator[tuple[str, Any]]:
             problems.append(f"{section} ({file}): settings stand in a section, such as [server]")
 
 
-def _describe(error: Mapping[str, Any], merged: Mapping[str, Mapping[str, Any]], origins: Mapping[str, str]) -> str:
+def _describe(
+    error: Mapping[str, Any], merged: Mapping[str, Mapping[str, Any]], origins: Mapping[str, str]
+) -> Iterator[str]:
     section, key, *_ = [*map(str, error["loc"]), ""]
-    name = f"{section}.{key or next(iter(merged.get(section, {})), '')}".rstrip(".")
-    origin = f" ({origins[name]})" if name in origins else ""
     if error["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(name, every_setting(), n=1)
-        return f"{name}{origin}: there is no such setting{f'; did you mean {close[0]}?' if close else ''}"
+        for each in [key] if len(error["loc"]) > 1 else merged[section]:  # an unknown section has only unknown settings
+            name = f"{section}.{each}" if each else section
+            close = difflib.get_close_matches(name, every_setting(), n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            yield f"{name}{f' ({origins[name]})' if name in origins else ''}: there is no such setting{hint}"
+        return
     message = str(error["msg"]).removeprefix("Value error, ")
     if not key:  # about how settings of a section go together; the message names them
-        return f"{section}: {message}"
+        yield f"{section}: {message}"
+        return
+    name = f"{section}.{key}"
+    origin = f" ({origins[name]})" if name in origins else ""
     given = str(error["input"])
     shown = without_credentials(given) if name == "provider.address" else given
     value = "" if name in _SECRETS else f" = {shown[:80]!r}"
-    return f"{name}{origin}{value}: {message}"
+    yield f"{name}{origin}{value}: {message}"

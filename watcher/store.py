@@ -7,14 +7,15 @@ memory, which network file systems do not give.
 
 import contextlib
 import logging
+import math
 import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import orjson
 from sqlite_utils import Database, Migrations
@@ -65,15 +66,17 @@ class SampleRound:
         values: dict[tuple[str, str], dict[str, float]] = {}
         for node, sample in samples.items():
             for reading in sample.readings:
-                values.setdefault((reading.name, reading.type), {})[node] = reading.value
-        return cls(taken_at, {node: sample.timestamp for node, sample in samples.items()}, values)
+                value = float(reading.value)
+                if math.isfinite(value):  # else it is a gap, which JSON could not hold either
+                    values.setdefault((reading.name, reading.type), {})[node] = value
+        return cls(taken_at, {node: float(sample.timestamp) for node, sample in samples.items()}, values)
 
 
 class Store:
     """The database file. Safe to use from several threads; a failed write is reported once and does not raise.
 
     Attributes:
-        failure: why nothing is kept, or why the last write failed, or empty; memory goes on without the file.
+        failure: why the file could not be opened or the last write failed, or empty; memory goes on without the file.
         set_aside: where a corrupt file was moved to, or None.
     """
 
@@ -83,10 +86,15 @@ class Store:
         self._max_bytes = int(max_megabytes * _MEGABYTE)
         self._path = path
         self._lock = threading.Lock()
+        self._not_opened = ""
+        self._not_written = ""
         self.set_aside: Path | None = None
-        self._unusable = ""
         self._db = self._open()
-        self.failure = self._unusable
+
+    @property
+    def failure(self) -> str:
+        """Why nothing survives a restart at present, or empty."""
+        return self._not_opened or self._not_written
 
     def save_snapshots(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
         """Write the snapshots of one fetch, by window, all or none, and delete what is too old or too much."""
@@ -101,47 +109,57 @@ class Store:
             for window, metrics in snapshots.items()
         ]
         newest = max(metrics.timestamp for metrics in snapshots.values())
-        with self._writing() as db:
+
+        def write(db: Database) -> None:
             db["snapshots"].insert_all(rows, replace=True)  # type: ignore[union-attr]
             self._prune(db, newest)
 
-    def load_snapshots(self, source: str) -> dict[str, WatcherMetrics]:
-        """Return the newest readable snapshot of each window that this source wrote."""
+        self._write(write)
+
+    def load_snapshots(self, *sources: str) -> dict[str, WatcherMetrics]:
+        """Return the newest readable snapshot of each window that one of these sources wrote."""
         found: dict[str, WatcherMetrics] = {}
-        with self._lock:
-            rows = list(self._db["snapshots"].rows_where("source = ?", [source], order_by="timestamp desc"))
-        for row in rows:
-            if row["window"] not in found:
-                try:
-                    found[row["window"]] = wire.decode(zlib.decompress(row["body"]))
-                except (zlib.error, wire.WireError) as error:
-                    _log.warning("a kept snapshot is unreadable", extra={"window": row["window"], "error": str(error)})
+        ours = f"source in ({', '.join('?' * len(sources))})"
+        with self._reading() as db:
+            windows = [row["window"] for row in db["snapshots"].rows_where(ours, sources, select="distinct window")]
+            for window in windows:
+                # One row after the other: a day of them need not fit into memory.
+                for row in db["snapshots"].rows_where(
+                    f"{ours} and window = ?", [*sources, window], select="body", order_by="timestamp desc"
+                ):
+                    try:
+                        found[window] = wire.decode(zlib.decompress(row["body"]))
+                        break
+                    except (zlib.error, TypeError, wire.WireError) as error:
+                        _log.warning("a kept snapshot is unreadable", extra={"window": window, "error": str(error)})
         return found
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
         """Write one round of samples and delete those before ``keep_since``, unix seconds."""
         values = [[name, type_, nodes] for (name, type_), nodes in taken.values.items()]
         body = zlib.compress(orjson.dumps({"timestamps": taken.timestamps, "values": values}), _COMPRESSION)
-        with self._writing() as db:
-            db["samples"].insert(  # type: ignore[union-attr]
-                {"source": source, "taken_at": taken.taken_at, "body": body}, replace=True
-            )
-            db["samples"].delete_where("taken_at < ?", [keep_since])  # type: ignore[union-attr]
+
+        def write(db: Database) -> None:
+            row = {"source": source, "taken_at": taken.taken_at, "body": body}
+            db["samples"].insert(row, replace=True)  # type: ignore[union-attr]
+            # Also those of the future, which a clock that was set back leaves behind.
+            where = "taken_at < ? or taken_at > ?"
+            db["samples"].delete_where(where, [keep_since, taken.taken_at])  # type: ignore[union-attr]
+
+        self._write(write)
 
     def load_samples(self, source: str, since: float) -> list[SampleRound]:
         """Return this source's rounds of samples from ``since`` on, unix seconds, oldest first."""
-        with self._lock:
-            rows = list(
-                self._db["samples"].rows_where("source = ? and taken_at >= ?", [source, since], order_by="taken_at")
-            )
+        rows: list[dict[str, Any]] = []
+        with self._reading() as db:
+            rows += db["samples"].rows_where("source = ? and taken_at >= ?", [source, since], order_by="taken_at")
         rounds = []
         for row in rows:
-            try:
+            with contextlib.suppress(zlib.error, TypeError, ValueError, KeyError, AttributeError):
+                # One unreadable sample is a gap, which coverage shows.
                 body = orjson.loads(zlib.decompress(row["body"]))
-            except (zlib.error, orjson.JSONDecodeError):
-                continue  # one lost sample is a gap, which coverage shows
-            values = {(name, type_): nodes for name, type_, nodes in body["values"]}
-            rounds.append(SampleRound(row["taken_at"], body["timestamps"], values))
+                values = {(name, type_): dict(nodes) for name, type_, nodes in body["values"]}
+                rounds.append(SampleRound(float(row["taken_at"]), dict(body["timestamps"]), values))
         return rounds
 
     def close(self) -> None:
@@ -154,29 +172,39 @@ class Store:
         table.delete_where("timestamp < ?", [now - self._keep_seconds])  # type: ignore[union-attr]
         # A clock that was set back leaves snapshots of the future behind, which would be loaded for ever.
         table.delete_where("timestamp > ?", [now])  # type: ignore[union-attr]
-        size = db.execute("select sum(length(body)) from snapshots").fetchone()[0]
-        while size > self._max_bytes and table.count > 1:
-            oldest = db.execute("select min(timestamp) from snapshots").fetchone()[0]
-            freed = db.execute("select sum(length(body)) from snapshots where timestamp = ?", [oldest]).fetchone()[0]
-            table.delete_where("timestamp = ?", [oldest])  # type: ignore[union-attr]
-            size -= freed
+        size, excess = 0, None
+        sizes = "select timestamp, sum(length(body)) from snapshots group by timestamp order by timestamp desc"
+        for timestamp, length in db.execute(sizes):
+            size += length or 0
+            if size > self._max_bytes and timestamp < now:  # what was just written stays, however large
+                excess = timestamp
+                break
+        if excess is not None:
+            table.delete_where("timestamp <= ?", [excess])  # type: ignore[union-attr]
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[Database]:
+    def _reading(self) -> Iterator[Database]:
+        with self._lock:
+            try:
+                yield self._db
+            except sqlite3.Error as error:
+                _log.error("the store cannot be read", extra={"path": str(self._path), "error": str(error)})
+
+    def _write(self, action: Callable[[Database], None]) -> None:
         with self._lock:
             try:
                 with self._db.atomic():
-                    yield self._db
+                    action(self._db)
             except sqlite3.Error as error:
-                if str(error) != self.failure:
+                if str(error) != self._not_written:
                     _log.error("the store cannot be written", extra={"path": str(self._path), "error": str(error)})
-                self.failure = str(error)
+                self._not_written = str(error)
             else:
-                self.failure = self._unusable  # a write to memory mends nothing
+                self._not_written = ""
 
     def _open(self) -> Database:
         if self._path is None:
-            return self._connect(":memory:")
+            return self._open_memory()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -187,9 +215,13 @@ class Store:
                 self._set_aside(error)
                 return self._connect(self._path)
         except (OSError, sqlite3.Error) as error:
-            self._unusable = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
+            self._not_opened = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
             _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
-            return self._connect(":memory:")
+            return self._open_memory()
+
+    def _open_memory(self) -> Database:
+        self._max_bytes = 0  # history is for restarts; without a file only the newest is kept
+        return self._connect(":memory:")
 
     def _connect(self, path: Path | str) -> Database:
         db = Database(sqlite3.connect(path, timeout=5, check_same_thread=False))
@@ -206,7 +238,10 @@ class Store:
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> None:
         assert self._path is not None  # noqa: S101
-        self.set_aside = self._path.with_name(f"{self._path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}")
+        name = f"{self._path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"
+        self.set_aside = self._path.with_name(name)
+        while self.set_aside.exists():  # none is ever overwritten
+            self.set_aside = self.set_aside.with_name(f"{self.set_aside.name}x")
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 Path(f"{self._path}{suffix}").replace(f"{self.set_aside}{suffix}")

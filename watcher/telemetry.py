@@ -31,6 +31,12 @@ class Telemetry:
         self._requests = Counter(
             "trimaran_http_requests", "requests answered", ["route", "status"], registry=self._registry
         )
+        self._store_works = Gauge(
+            "trimaran_store_works", "whether snapshots are kept on disk, 1 or 0", registry=self._registry
+        )
+        self._set_aside = Counter(
+            "trimaran_store_set_aside", "corrupt files that were set aside", registry=self._registry
+        )
         Gauge("trimaran_start_time_seconds", "when the service started", registry=self._registry).set(time.time())
 
     def fetched(self, seconds: float, failures: Mapping[str, str], snapshots: Mapping[str, WatcherMetrics]) -> None:
@@ -41,6 +47,14 @@ class Telemetry:
         for window, metrics in snapshots.items():
             self._timestamp.labels(window).set(metrics.timestamp)
             self._nodes.labels(window).set(len(metrics.data))
+
+    def stored(self, *, works: bool) -> None:
+        """Say whether the store can be written."""
+        self._store_works.set(int(works))
+
+    def set_aside(self) -> None:
+        """Count one corrupt file that was set aside."""
+        self._set_aside.inc()
 
     def answered(self, route: str, status: int) -> None:
         """Count one request; ``route`` is the rule that matched, not the path."""

@@ -3,17 +3,24 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from watcher import analyzer, duration
 from watcher.cache import Cache, Published
-from watcher.errors import NoMetrics, ProviderAnswerError, ProviderError, StaleMetrics, UnknownWindow
+from watcher.errors import (
+    NoMetrics,
+    ProviderError,
+    ProviderUnavailable,
+    StaleMetrics,
+    UnknownWindow,
+)
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
 from watcher.model import Grade, WatcherMetrics, Window
-from watcher.providers.base import Fetched, WindowProvider
+from watcher.providers.base import Fetched, WindowProvider, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import Store
 from watcher.telemetry import Telemetry
@@ -22,6 +29,8 @@ from watcher.wire import Dialect
 _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS = 2.0
+_STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
+_MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
 
 
@@ -68,6 +77,7 @@ class Watcher:
         settings: WatchSettings,
         *,
         source: str,
+        fallback_sources: Sequence[str] = (),
         dialect: Dialect = Dialect.DOCUMENTED,
         telemetry: Telemetry | None = None,
         clock: Callable[[], float] = time.time,
@@ -84,7 +94,12 @@ class Watcher:
         self._first = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._cache.publish(store.load_snapshots(source))
+        self._under_way: Counter[str] = Counter()
+        self._under_way_lock = threading.Lock()
+        self._cache.publish(store.load_snapshots(source, *fallback_sources))
+        self._telemetry.stored(works=not store.failure)
+        if store.set_aside is not None:
+            self._telemetry.set_aside()
 
     def start(self) -> None:
         """Begin to fetch in the background; what the store had is served already."""
@@ -94,11 +109,12 @@ class Watcher:
     def stop(self) -> None:
         """Stop fetching, and close the provider and the store. A fetch that is under way is not waited for."""
         self._stop.set()
-        close = getattr(self._provider, "close", None)
-        if close is not None:
-            close()
+        try:
+            close_provider(self._provider)
+        except Exception:  # noqa: BLE001  the store is closed all the same
+            _log.exception("the provider failed to close")
         if self._thread is not None:
-            self._thread.join(timeout=5)
+            self._thread.join(timeout=_STOP_SECONDS)
         self._store.close()
 
     def fetch_once(self) -> bool:
@@ -118,14 +134,26 @@ class Watcher:
                 failures[name] = _reason(answer)
                 findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             else:
-                snapshots[name], found = answer
+                metrics, found = answer
                 findings += found
+                if metrics is not None:
+                    snapshots[name] = metrics
+                    continue
+                failures[name] = f"{self._source} returned no node with usable metrics"
+                if found:
+                    failures[name] += f"; for one: {found[0].message}"
+                findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
+        if self._stop.is_set():
+            return False  # what failed, failed because the provider was closed
+        for name, error in self._cache.publish(snapshots).items():
+            failures[name] = f"{self._source} returned what cannot be published: {error}"
+            findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
+            del snapshots[name]
         if snapshots:
-            self._cache.publish(snapshots)
             self._store.save_snapshots(snapshots)
         self._report(Round(now, failures, tuple(findings)), len(answers))
         self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
-        self._first.set()
+        self._telemetry.stored(works=not self._store.failure)
         return not failures
 
     def wait_for_first_fetch(self, timeout_seconds: float) -> None:
@@ -162,8 +190,10 @@ class Watcher:
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
-        found = [kept for name in self._settings.fallback_order() if (kept := self._cache.get(name)) is not None]
-        return found[0].metrics if found else None
+        found = [
+            kept.metrics for name in self._settings.fallback_order() if (kept := self._cache.get(name)) is not None
+        ]
+        return max(found, key=lambda metrics: metrics.timestamp, default=None)
 
     def health(self) -> Health:
         """Report on the last fetch. Reads what is known; never calls the provider."""
@@ -207,18 +237,27 @@ class Watcher:
                 # A defect of ours must not end the service: what it has stays good until it expires.
                 _log.exception("the fetch failed unexpectedly")
                 worked = False
+            self._first.set()
             interval = self._settings.interval_seconds
-            retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             pause = interval if worked else min(retry, interval)
+            retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             self._stop.wait(max(0.0, began + pause - time.monotonic()))
 
-    def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics, list[Finding]]:
+    def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics | None, list[Finding]]:
+        """Return one window's metrics, None when none can be published, and what was found wrong with them."""
         window = Window(name, now - duration.seconds(name), now)
-        fetched: Fetched = self._provider.fetch(window, deadline)
+        with self._under_way_lock:
+            if self._under_way[name] >= _MAX_LATE_CALLS:
+                raise ProviderUnavailable(f"{self._source} has not answered {_MAX_LATE_CALLS} earlier fetches yet")
+            self._under_way[name] += 1
+        try:
+            fetched: Fetched = self._provider.fetch(window, deadline)
+        finally:
+            with self._under_way_lock:
+                self._under_way[name] -= 1
         nodes, findings = analyzer.clean(fetched.nodes, name)
-        if not nodes:
-            raise ProviderAnswerError(f"{self._source} returned no node with usable metrics")
-        return WatcherMetrics(now, window, self._source, nodes), [*fetched.findings, *findings]
+        metrics = WatcherMetrics(now, window, fetched.source or self._source, nodes) if nodes else None
+        return metrics, [*fetched.findings, *findings]
 
     def _report(self, now: Round, windows: int) -> None:
         """Remember the round, and log what changed against the one before."""

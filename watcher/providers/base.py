@@ -3,7 +3,8 @@
 A provider is a class with two methods. Write ``fetch`` and ``check`` when the source has history, ``sample`` and
 ``check`` when it only knows the present. Its constructor takes the :class:`~watcher.settings.Settings`. Announce it
 under the entry point group ``trimaran.providers`` and it can be named in METRICS_PROVIDER_NAME: docs/extending.md
-has a whole one. A method ``close()`` is called at the end where there is one.
+has a whole one. Two things are optional: a method ``close()``, called at the end, and an attribute ``address``, the URL
+that ``trimaran doctor`` shall try to reach before it calls ``check()``.
 """
 
 import difflib
@@ -28,10 +29,12 @@ class Fetched:
     Attributes:
         nodes: node name to its metrics; empty means that the provider answered and knows no node.
         findings: what went wrong along the way without making the fetch worthless.
+        source: the provider that answered, when that is not the one that was asked.
     """
 
     nodes: Mapping[str, NodeMetrics]
     findings: tuple[Finding, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,13 @@ class SampleProvider(Protocol):
 
 
 ProviderFactory = Callable[[Settings], WindowProvider | SampleProvider]
+
+
+def close_provider(provider: WindowProvider | SampleProvider) -> None:
+    """Call a provider's ``close()`` where it has one."""
+    close = getattr(provider, "close", None)
+    if close is not None:
+        close()
 
 
 def known_providers() -> dict[str, EntryPoint]:

@@ -4,10 +4,12 @@ CPU is the busy share of all processors between two samples; Memory what is not 
 disk spent on input and output; Bandwidth the busier direction of the busiest link, where its speed is known.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
@@ -91,8 +93,12 @@ def _count() -> _Counters:
     # guest time is part of user time, and waiting for a disk is not work: the same reading as node_exporter's rules.
     total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
     idle = times.idle + getattr(times, "iowait", 0) + getattr(times, "steal", 0)
-    disks = psutil.disk_io_counters(perdisk=True) or {}
-    links = psutil.net_io_counters(pernic=True) or {}
+    disks: Mapping[str, Any] = {}
+    links: Mapping[str, Any] = {}
+    with contextlib.suppress(NotImplementedError, OSError):  # some sandboxes have no /proc/diskstats
+        disks = psutil.disk_io_counters(perdisk=True) or {}
+    with contextlib.suppress(NotImplementedError, OSError):
+        links = psutil.net_io_counters(pernic=True) or {}
     return _Counters(
         at=time.monotonic(),
         cpu_busy_seconds=total - idle,

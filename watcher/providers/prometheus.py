@@ -46,16 +46,16 @@ class PrometheusProvider:
 
     def __init__(self, settings: Settings) -> None:
         own = settings.prometheus
-        self._address = settings.provider.address or DEFAULT_ADDRESS
-        self._shown = without_credentials(self._address)
+        self.address = settings.provider.address or DEFAULT_ADDRESS
+        self._shown = without_credentials(self.address)
         self._queries = queries(own)
         self._operators = settings.watch.operators
         self._matchers = own.matchers
         self._words = (own.node_label,) if own.node_label else _NODE_LABELS
         self._seen = threading.local()
         self._session = ProviderSession(settings.provider, bearer(settings.provider), self._note_warnings)
-        self._connect = PrometheusConnect(self._address, session=self._session, retry=Retry(total=0))
-        self._session.use_for(self._address)  # the line above mounted an adapter of its own
+        self._connect = PrometheusConnect(self.address, session=self._session, retry=Retry(total=0))
+        self._session.use_for(self.address)  # the line above mounted an adapter of its own
         self._chosen: dict[Query, Expression] = {}
         self._absent_until: dict[Query, float] = {}
         self._names = NodeNames.unknown()
@@ -216,7 +216,7 @@ class PrometheusProvider:
             self._seen.warnings = [str(each)[:300] for each in orjson.loads(response.content).get("warnings") or ()]
 
     def _translated(self, error: Exception) -> ProviderError:
-        return provider_error("Prometheus", self._address, error)
+        return provider_error("Prometheus", self.address, error)
 
     def _nothing_found(self) -> str:
         tried = dict.fromkeys(each.promql for query in self._queries if query.required for each in query.expressions)

@@ -1,0 +1,42 @@
+"""Load from an in-house inventory: GET /load answers {"node-1": {"cpu": 20.5, "memory": 40.0}, ...} in percent."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from watcher.errors import ProviderError
+from watcher.gather import Deadline, gather
+from watcher.http import ProviderSession, bearer, provider_error
+from watcher.providers.base import Check, Reading, Sample
+from watcher.settings import Settings
+
+
+class InventoryProvider:
+    """Samples the present; the watcher keeps the samples and computes windows from them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._address = settings.provider.address or "http://inventory:8080"
+        self._session = ProviderSession(settings.provider, bearer(settings.provider))
+
+    def sample(self, deadline: Deadline) -> dict[str, Sample]:
+        """Return every node's load now."""
+        answer = gather({"load": lambda: self._load(deadline)}, deadline, give_up=self._session.abort)["load"]
+        if isinstance(answer, Exception):
+            raise provider_error("Inventory", self._address, answer) from answer
+        return answer
+
+    def check(self) -> Iterator[Check]:
+        """Yield one step: what /load answers."""
+        try:
+            yield Check("read /load", ok=True, message=f"{len(self.sample(Deadline.after(5)))} nodes")
+        except ProviderError as error:
+            yield Check("read /load", ok=False, message=str(error), setting="provider.address")
+
+    def _load(self, deadline: Deadline) -> dict[str, Sample]:
+        nodes: dict[str, Any] = self._session.get(f"{self._address}/load", timeout=deadline.remaining_seconds()).json()
+        return {node: Sample(time.time(), tuple(_readings(load))) for node, load in nodes.items()}
+
+
+def _readings(load: dict[str, float]) -> Iterator[Reading]:
+    yield Reading("inventory:cpu:percent", "CPU", float(load["cpu"]))
+    yield Reading("inventory:memory:percent", "Memory", float(load["memory"]))

@@ -1,0 +1,154 @@
+"""The doctor: each step by itself, what it says, and that the service says it too."""
+
+import json
+import ssl
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+from conftest import History
+from servers import free_port, reply, serving
+
+from trimaran.cli import main
+from watcher.doctor import _file_system, examine
+from watcher.providers.base import Check
+from watcher.settings import FallbackSettings, ProviderSettings, Settings, StoreSettings
+
+
+def failures(settings: Settings) -> list[Check]:
+    """Return the steps that failed."""
+    return [check for check in examine(settings) if not check.ok]
+
+
+def prometheus(address: str, **options: object) -> Settings:
+    """Return settings for a Prometheus."""
+    return Settings(provider=ProviderSettings(name="Prometheus", address=address, **options))
+
+
+def test_all_is_well_with_a_good_prometheus(prometheus_with_rules: History):
+    """Against a real Prometheus every step is fine, down to the nodes that a fetch brings."""
+    checks = list(examine(prometheus(prometheus_with_rules.url)))
+    assert [check for check in checks if not check.ok] == []
+    steps = {check.step: check.message for check in checks}
+    assert "accepts connections" in steps["Prometheus: TCP"]
+    assert steps["Prometheus: fetch 5m"] == "100 nodes"
+    assert "local disk" in steps["store"]
+
+
+@pytest.mark.parametrize(
+    ("address", "step"),
+    [
+        ("http://no-such-host.invalid:9090", "Prometheus: DNS"),
+        (f"http://127.0.0.1:{free_port()}", "Prometheus: TCP"),
+    ],
+)
+def test_stops_at_the_step_that_fails(address: str, step: str):
+    """What cannot be resolved or reached fails in that one step, which names the address' setting."""
+    (failed,) = failures(prometheus(address))
+    assert (failed.step, failed.setting) == (step, "provider.address")
+
+
+def test_a_certificate_that_is_not_trusted_is_said(tmp_path):
+    """TLS with an unknown authority fails in the TLS step with provider.ca_file, and works with that set."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with serving(lambda handler: reply(handler, {}, 401), tls=context) as fake:
+        address = fake.url.replace("http:", "https:")
+        (failed,) = failures(prometheus(address))
+        assert (failed.step, failed.setting) == ("Prometheus: TLS", "provider.ca_file")
+        for options in ({"ca_file": certificate}, {"insecure_skip_verify": True}):
+            checks = list(examine(prometheus(address, **options)))
+            assert next(check for check in checks if check.step == "Prometheus: TLS").ok
+
+
+def test_a_wrong_token_is_said():
+    """401 fails with the status; nothing more is asked then."""
+    with serving(lambda handler: reply(handler, {"error": "who are you"}, 401)) as fake:
+        (failed,) = failures(prometheus(fake.url, token="hush"))
+    assert "401" in failed.message
+    assert "hush" not in failed.message
+
+
+def test_what_a_fetch_finds_is_a_failed_step():
+    """Values in the wrong unit are a step that fails, with the node in the message."""
+
+    def bytes_not_ratios(handler):
+        result = [{"metric": {"instance": "node-1:9100"}, "value": [1, "7000"]}]
+        reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
+
+    with serving(bytes_not_ratios) as fake:
+        failed = {check.step: check.message for check in failures(prometheus(fake.url))}
+    assert "node-1" in failed["Prometheus: out of range"]
+
+
+def test_an_unknown_provider_is_a_failed_step():
+    """A provider that does not exist fails with what there is."""
+    (failed,) = failures(Settings(provider=ProviderSettings(name="Promtheus")))
+    assert "did you mean Prometheus" in failed.message
+
+
+def test_every_provider_is_examined():
+    """Fallbacks are examined too, each step under its provider's name."""
+    settings = Settings(
+        provider=ProviderSettings(name="Prometheus", address=f"http://127.0.0.1:{free_port()}"),
+        fallback=FallbackSettings(providers=[ProviderSettings(name="Host")]),
+    )
+    checks = list(examine(settings))
+    assert {check.step.partition(":")[0] for check in checks} == {"Prometheus", "Host", "store"}
+
+
+def test_a_store_on_a_network_disk_is_said(monkeypatch, tmp_path):
+    """A file system of the network under store.path fails, since SQLite needs a local one."""
+    monkeypatch.setattr("watcher.doctor._file_system", lambda folder: "nfs4")
+    settings = Settings(provider=ProviderSettings(name="Host"), store=StoreSettings(path=tmp_path / "w.sqlite"))
+    (failed,) = failures(settings)
+    assert (failed.step, failed.setting) == ("store", "store.path")
+    assert "nfs4" in failed.message
+
+
+def test_the_file_system_is_the_one_mounted_deepest(tmp_path):
+    """The type is that of the mount that holds the folder."""
+    assert _file_system(tmp_path)
+    assert _file_system(tmp_path) != _file_system(tmp_path.__class__("/proc/self"))
+
+
+def test_the_command_tells_and_ends_with_a_status():
+    """``trimaran doctor`` prints a line a step with what mends it; its status is 0, 1, or 2 for bad settings."""
+    good = CliRunner().invoke(main, ["doctor", "--provider", "Host"])
+    assert good.exit_code == 0
+    assert "all is well" in good.output
+    bad = CliRunner().invoke(main, ["doctor", "--provider", "Prometheus", "--address", "http://127.0.0.1:1"])
+    assert bad.exit_code == 1
+    assert "-> provider.address (TRIMARAN_PROVIDER__ADDRESS)" in bad.output
+    assert CliRunner().invoke(main, ["doctor", "--set", "server.port=x"]).exit_code == 2
+
+
+def test_the_command_writes_json():
+    """--json is an array of steps, with the same status."""
+    result = CliRunner().invoke(
+        main, ["doctor", "--json", "--provider", "Prometheus", "--address", "http://127.0.0.1:1"]
+    )
+    assert result.exit_code == 1
+    steps = json.loads(result.output)
+    assert {"step", "ok", "message", "setting"} == set(steps[0])
+    assert [step["step"] for step in steps if not step["ok"]] == ["Prometheus: TCP"]
+
+
+def test_the_service_says_in_health_what_failed(watch):
+    """A running service names the failed step, and its setting, in the warnings of /watcher/health."""
+    service = watch("--provider", "Prometheus", "--address", f"http://127.0.0.1:{free_port()}")
+    service.wait_for("/livez")
+
+    def warned() -> bool:
+        warnings = service.get("/watcher/health").json()["warnings"]
+        return any("check: Prometheus: TCP" in warning and "provider.address" in warning for warning in warnings)
+
+    from servers import wait_until
+
+    wait_until(warned, "health names the check that failed")

@@ -1,0 +1,37 @@
+"""What importing the light parts brings along."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("flask", "gunicorn", "pydantic", "pandas", "kubernetes", "sqlite_utils", "requests", "psutil",
+         "prometheus_client", "prometheus_api_client", "signalfx", "numpy", "scipy")  # fmt: skip
+
+
+def modules_behind(statement: str) -> set[str]:
+    """Return the top packages that a statement imports in a fresh interpreter."""
+    program = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    return set(
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import watcher", "import watcher.model", "import watcher.wire", "import watcher.quantity",
+     "import watcher.duration", "import watcher.errors", "import watcher.node_names", "import watcher.findings"],
+)  # fmt: skip
+def test_the_leaves_are_light(statement: str) -> None:
+    """Importing the package or a leaf brings no web framework, no settings, no database and no numpy."""
+    assert modules_behind(statement).isdisjoint(HEAVY)
+
+
+def test_the_command_line_is_light() -> None:
+    """``trimaran --help`` needs none of them before a command is called."""
+    assert modules_behind("import trimaran.cli").isdisjoint(HEAVY)
+
+
+def test_the_check_sees_what_is_imported() -> None:
+    """The same check does see a heavy package where there is one."""
+    assert {"pydantic", "watcher"} <= modules_behind("import watcher.settings")

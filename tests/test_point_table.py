@@ -1,0 +1,156 @@
+"""Windows computed from points: steps, statistics, and what sources return instead of numbers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from watcher import analyzer
+from watcher.model import Operator, Window
+from watcher.point_table import PointTable, choose_step, combine, step_tags, to_floats
+
+OPERATORS = [Operator.AVG, Operator.STD, Operator.P90, Operator.MAX]
+QUARTER = Window("15m", 1_700_000_000, 1_700_000_900)
+NAN = float("nan")
+
+
+def table(window: Window = QUARTER, step: int = 60) -> PointTable:
+    return PointTable("cpu", "CPU", window, step)
+
+
+def computed(each: PointTable) -> dict[str, dict[str, float]]:
+    """Return node to operator to value."""
+    return {node: {m.operator: m.value for m in metrics} for node, metrics, _ in each.compute(OPERATORS)}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step"), [(60, 1), (288, 1), (300, 60), (900, 60), (6 * 3600, 300), (86400, 300), (7 * 86400, 3600)]
+)
+def test_the_step_is_the_finest_that_stays_small(seconds: int, step: int) -> None:
+    """No window has more than 288 points of a series, whatever its length; the last step serves the longest."""
+    assert choose_step(Window("w", 0, seconds), (1, 60, 300, 3600)) == step
+
+
+def test_a_step_is_told_in_the_tags() -> None:
+    """Averages over a step say so in ``step`` and ``smoothing``, in the units that durations have."""
+    assert [step_tags(seconds)["step"] for seconds in (1, 20, 60, 300, 3600)] == ["1s", "20s", "1m", "5m", "1h"]
+    assert step_tags(300)["smoothing"] == "5m"
+
+
+@pytest.mark.parametrize("offset", range(0, 60, 7))
+def test_every_alignment_of_points_keeps_all_of_them(offset: int) -> None:
+    """Points a step apart stay apart wherever in their step they lie; their statistics are numpy's."""
+    times = np.arange(QUARTER.end - offset, QUARTER.start, -60, dtype=float)[::-1]
+    values = np.random.default_rng(offset).uniform(0, 100, len(times))
+    points = table()
+    assert points.add("node", times, values)
+    found = computed(points)["node"]
+    assert found == pytest.approx(
+        {"AVG": values.mean(), "STD": values.std(), "P90": np.percentile(values, 90), "MAX": values.max()}, rel=1e-12
+    )
+
+
+def test_points_outside_the_window_are_left_out() -> None:
+    """What is before the step that the window's start cuts, or after its end, does not count; nor does NaN."""
+    points = table()
+    times = np.array([QUARTER.start - 60, QUARTER.start + 30, QUARTER.start + 90, QUARTER.end + 1, NAN])
+    assert points.add("node", times, np.array([1000, 10, 20, 1000, 1000.0]))
+    assert not points.add("gone", times - 3600, np.full(5, 5.0))
+    assert computed(points)["node"]["AVG"] == 15
+    assert list(computed(points)) == ["node"]
+
+
+def test_series_of_one_node_are_one() -> None:
+    """Halves of a window make it whole, and where two series have a point, the mean of both counts."""
+    times = QUARTER.start + np.arange(30, 900, 60.0)
+    points = table()
+    points.add("node", times[:8], np.full(8, 10.0))
+    points.add("node", times[7:], np.full(8, 30.0))
+    (_, metrics, coverage), *_ = points.compute(OPERATORS)
+    assert metrics[0].value == pytest.approx((7 * 10 + 20 + 7 * 30) / 15)
+    assert coverage == 1
+    assert points.duplicates() == {"node": 2}
+
+
+def test_one_point_has_no_deviation() -> None:
+    """A node with a single point has an average and no STD, which would be 0 and look steady."""
+    points = table()
+    points.add("node", np.array([QUARTER.end - 30.0]), np.array([40.0]))
+    assert computed(points) == {"node": {"AVG": 40, "P90": 40, "MAX": 40}}
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, 1e308, -50.0, 101e6])
+def test_impossible_values_do_not_reach_other_nodes(bad: float) -> None:
+    """Infinite values and sums that overflow raise no warning and are dropped; the other node is untouched."""
+    times = QUARTER.start + np.arange(30, 900, 60.0)
+    points = table()
+    points.add("bad", times, np.full(15, bad))
+    points.add("bad", times, np.full(15, bad))
+    points.add("good", times, np.full(15, 7.0))
+    nodes, _ = combine([points], QUARTER, OPERATORS, {}, "a hint")
+    kept, findings = analyzer.clean(nodes, "15m")
+    assert list(kept) == ["good"]
+    assert {finding.node for finding in findings} == {"bad"}
+
+
+def test_coverage_counts_the_steps_that_have_points() -> None:
+    """A node that came late has its share as metadata and, below a half, a finding; the newest step may miss."""
+    times = QUARTER.start + np.arange(30, 840, 60.0)  # the newest is on its way
+    points = table()
+    points.add("whole", times, np.full(14, 1.0))
+    points.add("late", times[-3:], np.full(3, 1.0))
+    nodes, findings = combine([points], QUARTER, OPERATORS, {"step": "1m"}, "a hint")
+    assert nodes["whole"].metadata == {}
+    assert nodes["late"].metadata == {"coverage": round(3 / 14, 4)}
+    assert [(finding.kind, finding.node) for finding in findings] == [("low_coverage", "late")]
+
+
+def test_a_source_with_a_longer_step_of_its_own_is_whole() -> None:
+    """Points five minutes apart, where minutes were asked for, are full coverage when all nodes have them so."""
+    window = Window("1h", QUARTER.start, QUARTER.start + 3600)
+    times = window.start + np.arange(10, 3600, 300.0)
+    points = table(window)
+    points.add("node", times, np.full(12, 1.0))
+    nodes, findings = combine([points], window, OPERATORS, {}, "a hint")
+    assert (nodes["node"].metadata, findings) == ({}, [])
+
+
+def test_coverage_is_that_of_the_worst_metric() -> None:
+    """A node whose memory is half missing is half covered, however whole its CPU is."""
+    times = QUARTER.start + np.arange(30, 900, 60.0)
+    cpu, memory = table(), PointTable("memory", "Memory", QUARTER, 60)
+    cpu.add("node", times, np.full(15, 1.0))
+    memory.add("node", times[:7], np.full(7, 1.0))
+    nodes, _ = combine([cpu, memory], QUARTER, OPERATORS, {}, "a hint")
+    assert nodes["node"].metadata == {"coverage": 0.5}
+    assert {metric.type for metric in nodes["node"].metrics} == {"CPU", "Memory"}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2.5, None], [1, 2.5, NAN]),
+        ([1, "NaN", "x", {}, [3], 10**400], [1, NAN, NAN, NAN, NAN, NAN]),
+        ([], []),
+        (None, []),
+        ("12", []),
+        ({"0": 1}, []),
+    ],
+)
+def test_whatever_is_no_number_is_nan(values: object, expected: list[float]) -> None:
+    """Null, text, objects and numbers too large for a float are no points, and cost only themselves."""
+    np.testing.assert_array_equal(to_floats(values), expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[1, 2], [3, None]], [[1, 2], [3, NAN]]),
+        ([[1, 2], [3], 4, None, [5, 6, 7], [8, "x"], [9, [1]]], [[1, 2], [8, NAN], [9, NAN]]),
+        ([], np.zeros((0, 2))),
+        (7, np.zeros((0, 2))),
+    ],
+)
+def test_pairs_of_another_length_are_left_out(values: object, expected: list[list[float]]) -> None:
+    """A list of pairs keeps its pairs, in shape (n, 2), whatever else is in it."""
+    np.testing.assert_array_equal(to_floats(values, columns=2), expected)

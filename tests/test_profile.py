@@ -1,0 +1,143 @@
+"""Plugins added up as kube-scheduler adds them."""
+
+import numpy as np
+import pytest
+
+from scoring import (
+    INFEASIBLE,
+    Container,
+    ImageLocality,
+    LoadVariationRiskBalancing,
+    MetricsTable,
+    Node,
+    NodeResourcesAllocatable,
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFit,
+    NodeTable,
+    Pod,
+    PodState,
+    Profile,
+    ResourceList,
+    TargetLoadPacking,
+    WeightedPlugin,
+    fits,
+)
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+
+def node(name, cpu=4000, memory=2**33, **more):
+    amounts = ResourceList({"cpu": cpu, "memory": memory, **more})
+    return Node(name, amounts, amounts)
+
+
+def pod(cpu=1000, memory=2**30, name="pending"):
+    return Pod(name=name, containers=(Container(ResourceList({"cpu": cpu, "memory": memory})),))
+
+
+@pytest.fixture
+def nodes():
+    return NodeTable([node("small"), node("large", cpu=8000, memory=2**34), node("twin", cpu=8000, memory=2**34)])
+
+
+def no_metrics(nodes):
+    return MetricsTable.empty(nodes)
+
+
+def test_totals_are_weighted_sums(nodes):
+    """Each plugin's normalized score counts by its weight."""
+    least, smallest = NodeResourcesFit("LeastAllocated"), NodeResourcesAllocatable("Least")
+    profile = Profile((WeightedPlugin(least, 3), WeightedPlugin(smallest, 2)))
+    scores = profile.score(pod(), nodes, no_metrics(nodes))
+    fit = least.score(pod(), nodes, no_metrics(nodes))
+    assert scores.plugins["NodeResourcesAllocatable"].normalized.tolist() == [100, 0, 0]
+    assert scores.total.tolist() == (3 * fit + 2 * np.array([100, 0, 0])).tolist()
+
+
+def test_only_feasible_nodes_count(nodes):
+    """Normalization runs over feasible nodes; the others come out below every score and are never best."""
+    profile = Profile.of(NodeResourcesAllocatable("Least"))
+    scores = profile.score(pod(), nodes, no_metrics(nodes), np.array([False, True, True]))
+    assert scores.total.tolist() == [INFEASIBLE, 0, 0]
+    assert scores.best() == "large"
+    assert scores.ranking() == [("large", 0), ("twin", 0)]
+
+
+def test_no_feasible_node_is_told(nodes):
+    """Without a feasible node there is no best one."""
+    scores = Profile.of(NodeResourcesFit()).score(pod(), nodes, no_metrics(nodes), np.zeros(3, bool))
+    with pytest.raises(LookupError, match="no feasible node for pod default/pending"):
+        scores.best()
+
+
+def test_equals_are_drawn_by_the_given_generator(nodes):
+    """Among equals the seed decides, the same each time, and every equal has its turn."""
+    scores = Profile.of(NodeResourcesFit()).score(pod(), nodes, no_metrics(nodes))
+    drawn = [scores.best(np.random.default_rng(seed)) for seed in range(20)]
+    assert drawn == [scores.best(np.random.default_rng(seed)) for seed in range(20)]
+    assert set(drawn) == {"large", "twin"}
+    assert scores.best() == "large"
+
+
+def test_a_skipped_plugin_adds_nothing(nodes):
+    """A pod without requests skips the balance where that is asked for, as newer schedulers do."""
+    idle = Pod(name="idle")
+    for skips, total in ((False, 100), (True, 0)):
+        profile = Profile.of(NodeResourcesBalancedAllocation(skip_best_effort=skips))
+        scores = profile.score(idle, nodes, no_metrics(nodes))
+        assert scores.total.tolist() == [total] * 3
+        assert ("skipped" in str(scores.explain("small"))) == skips
+
+
+def test_explanations_say_weights_and_normalization(nodes):
+    """Each line has weight, normalized score, the raw one where it differs, and the plugin's reason."""
+    profile = Profile((WeightedPlugin(NodeResourcesAllocatable("Most"), 2), WeightedPlugin(ImageLocality())))
+    text = str(profile.score(pod(), nodes, no_metrics(nodes)).explain("large"))
+    assert text.startswith("default/pending on large: 200\n")
+    assert "  2 x 100 (normalized from 24" in text
+    assert "  1 x 0 ImageLocality: images worth 0 MiB" in text
+
+
+def test_a_transaction_places_a_gang(nodes):
+    """Each pod sees those placed before it, and the gang stays when the block ends."""
+    profile = Profile.of(NodeResourcesFit("LeastAllocated"))
+    with nodes.transaction() as plan:
+        prepared = profile.prepare(plan, no_metrics(plan))
+        for i in range(4):
+            member = pod(cpu=4000, name=f"member-{i}")
+            scores = prepared.score(member, fits(member, plan))
+            plan.assume(member, scores.best())
+    assert nodes.requests("cpu").tolist() == [0, 8000, 8000] or nodes.requests("cpu").tolist() == [4000, 8000, 4000]
+    assert nodes.pod_counts.sum() == 4
+
+
+def test_fits_is_the_resource_filter():
+    """A pod fits where requests leave room for each resource it asks for, and where one more pod may run."""
+    table = NodeTable([node("roomy", pods=10), node("tight", cpu=500, pods=10), node("crowded", pods=0)])
+    assert fits(pod(), table).tolist() == [True, False, False]
+    assert fits(pod(cpu=0), table).tolist() == [True, True, False]
+
+
+def test_values_outside_the_bounds_are_refused(nodes):
+    """As kube-scheduler does, a profile refuses a plugin that leaves 0..100; boundaries were passed by."""
+    metrics = (Metric("m", "CPU", "AVG", "15m", -900.0),)
+    snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", {"small": NodeMetrics(metrics)})
+    unchecked = MetricsTable.align(snapshot, nodes, as_received=True)
+    for score in (
+        Profile.of(TargetLoadPacking()).score,
+        Profile.of(TargetLoadPacking()).prepare(nodes, unchecked).score_many,
+    ):
+        with pytest.raises(ValueError, match="TargetLoadPacking scores -"):
+            score(*([pod(), nodes, unchecked] if score.__name__ == "score" else [[pod()]]))
+
+
+def test_two_plugins_of_one_name_are_refused():
+    """A name must tell a profile's plugins apart."""
+    with pytest.raises(ValueError, match="two plugins are named NodeResourcesFit"):
+        Profile.of(NodeResourcesFit("LeastAllocated"), NodeResourcesFit("MostAllocated"))
+
+
+def test_unknown_nodes_have_no_explanation(nodes):
+    """Explaining a node that is not there names it."""
+    scores = Profile.of(PodState(), LoadVariationRiskBalancing()).score(pod(), nodes, no_metrics(nodes))
+    with pytest.raises(KeyError, match="elsewhere"):
+        scores.explain("elsewhere")

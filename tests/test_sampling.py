@@ -1,0 +1,305 @@
+"""Rolling windows for sources that only know the present."""
+
+import contextlib
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from servers import wait_until
+
+from watcher.errors import ProviderAnswerError, ProviderUnavailable
+from watcher.findings import Kind
+from watcher.gather import Deadline
+from watcher.model import NodeMetrics, Window
+from watcher.providers.base import Check, Fetched, Reading, Sample, WindowProvider
+from watcher.sampling import Sampled
+from watcher.settings import WatchSettings
+from watcher.store import Store
+
+START = 1_700_000_000.0
+
+
+class Source:
+    """A provider whose next answers are given; it may raise them too."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], Mapping[str, Sample]] = dict
+        self.asked = 0
+        self.closed = False
+
+    def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
+        self.asked += 1
+        return self.answer()
+
+    def check(self) -> Iterator[Check]:
+        yield Check("look", ok=True, message="fine")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """A Sampled over a Source, with a clock that stands until it is set; the thread of its own does not run."""
+
+    def __init__(self, path: Path | None = None, source: Source | None = None, interval: float = 15) -> None:
+        self.now = START
+        self.source = source or Source()
+        self.store = Store(path)
+        settings = WatchSettings(sample_interval_seconds=interval, fetch_timeout_seconds=5)
+        self.sampled = Sampled(self.source, settings, self.store, "Test", clock=lambda: self.now)
+
+    def without_thread(self) -> "Bench":
+        """Let only the test take samples."""
+        self.sampled._thread = threading.Thread()
+        return self
+
+    def take(self, at: float, *values: float, node: str = "a", stamp: float | None = None) -> None:
+        """Take a sample of one node with a reading each for cpu, memory."""
+        self.now = at
+        readings = tuple(Reading(name, type_, value) for (name, type_), value in zip(
+            (("cpu", "CPU"), ("memory", "Memory")), values, strict=False))  # fmt: skip
+        self.source.answer = lambda: {node: Sample(at if stamp is None else stamp, readings)}
+        self.sampled.sample_once()
+
+    def fetch(self, duration: str = "5m", seconds: int = 300) -> Fetched:
+        """Fetch the window that ends now, without waiting."""
+        return self.sampled.fetch(Window(duration, int(self.now) - seconds, int(self.now)), Deadline.after(0))
+
+
+def values(node: NodeMetrics) -> dict[tuple[str, str], float]:
+    """Return a node's values by name and operator."""
+    return {(metric.name, metric.operator): metric.value for metric in node.metrics}
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A bench without a thread."""
+    bench = Bench().without_thread()
+    yield bench
+    bench.store.close()
+
+
+def test_it_is_a_window_provider() -> None:
+    """The loop, which knows only window providers, takes it as one."""
+    assert isinstance(Bench().sampled, WindowProvider)
+
+
+def test_average_and_deviation_are_numpys(bench: Bench) -> None:
+    """AVG and STD (of the population) over exactly the samples in the window equal numpy's within 1e-9."""
+    random = np.random.default_rng(7)
+    cpu, memory = random.uniform(0, 100, 60), random.uniform(0, 100, 60)
+    for number in range(60):
+        bench.take(START + 15 * number, cpu[number], memory[number])
+    for duration, count in (("5m", 20), ("10m", 40), ("15m", 60)):
+        node = bench.fetch(duration, count * 15).nodes["a"]
+        found = values(node)
+        for name, series in (("cpu", cpu[-count:]), ("memory", memory[-count:])):
+            assert math.isclose(found[name, "AVG"], np.mean(series), abs_tol=1e-9)
+            assert math.isclose(found[name, "STD"], np.std(series), abs_tol=1e-9)
+        assert {metric.rollup for metric in node.metrics} == {duration}
+        assert node.metadata == {}
+
+
+def test_a_large_offset_costs_no_precision(bench: Bench) -> None:
+    """The deviation of values that hardly differ is right: it is computed in two passes."""
+    series = [99.0 + 1e-7 * (number % 2) for number in range(20)]
+    for number, value in enumerate(series):
+        bench.take(START + 15 * number, value)
+    assert math.isclose(values(bench.fetch().nodes["a"])["cpu", "STD"], 5e-8, rel_tol=1e-6)
+
+
+def test_one_sample_is_not_enough(bench: Bench) -> None:
+    """A node is served from two samples on; with one, the error says that two are needed."""
+    bench.take(START, 10)
+    with pytest.raises(ProviderUnavailable, match="metrics need two"):
+        bench.fetch()
+    bench.take(START + 15, 20)
+    assert values(bench.fetch().nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
+
+
+def test_a_repeated_timestamp_counts_once(bench: Bench) -> None:
+    """A source that gives the same sample again, by its own time, adds nothing."""
+    for number, stamp in enumerate((1.0, 1.0, 2.0, 2.0, 2.0)):
+        bench.take(START + 15 * number, 10 * stamp, stamp=stamp)
+    assert values(bench.fetch().nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
+
+
+def test_a_repeat_counts_once_also_after_a_round_without_the_node(bench: Bench) -> None:
+    """A node that is missing from one answer and comes back with its old sample adds nothing."""
+    bench.take(START, 10, stamp=1)
+    bench.take(START + 15, 50, node="b")
+    bench.take(START + 30, 10, stamp=1)
+    bench.take(START + 45, 20, stamp=2)
+    assert values(bench.fetch().nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
+
+
+def test_a_partial_window_tells_its_coverage(bench: Bench) -> None:
+    """The share of sampling intervals with a sample is in the metadata, and below a half it is a finding."""
+    for number in range(5):
+        bench.take(START + 15 * number, 10)
+    fetched = bench.fetch()
+    assert fetched.nodes["a"].metadata == {"coverage": 0.25}
+    assert [(f.kind, f.node, f.window) for f in fetched.findings] == [(Kind.LOW_COVERAGE, "a", "5m")]
+    for number in range(5, 12):
+        bench.take(START + 15 * number, 10)
+    fetched = bench.fetch()
+    assert fetched.nodes["a"].metadata == {"coverage": 0.6}
+    assert fetched.findings == ()
+
+
+def test_a_reading_that_is_missing_at_times(bench: Bench) -> None:
+    """Each metric is computed over the samples that have it; NaN is as good as missing."""
+    bench.take(START, 10, 50)
+    bench.take(START + 15, 20)
+    bench.take(START + 30, math.nan, 60)
+    assert values(bench.fetch().nodes["a"]) == {
+        ("cpu", "AVG"): 15, ("cpu", "STD"): 5, ("memory", "AVG"): 55, ("memory", "STD"): 5,
+    }  # fmt: skip
+
+
+def test_a_failing_source_fails_the_fetch_until_it_works() -> None:
+    """With nothing in the window the fetch raises the source's own error, and works when the source does."""
+    bench = Bench().without_thread()
+
+    def fail() -> Mapping[str, Sample]:
+        raise ProviderUnavailable("the cable is out")
+
+    bench.source.answer = fail
+    bench.sampled.sample_once()
+    with pytest.raises(ProviderUnavailable, match="the cable is out"):
+        bench.fetch()
+    bench.take(START + 15, 10)
+    bench.take(START + 30, 20)
+    assert bench.fetch().findings[0].kind is Kind.LOW_COVERAGE
+    bench.store.close()
+
+
+def test_a_failure_is_told_while_old_samples_last(bench: Bench) -> None:
+    """While the window still has samples it is served, with a finding that no new ones come and why."""
+    for number in range(20):
+        bench.take(START + 15 * number, 10)
+
+    def fail() -> Mapping[str, Sample]:
+        raise ProviderUnavailable("the cable is out")
+
+    bench.source.answer = fail
+    bench.sampled.sample_once()
+    fetched = bench.fetch()
+    assert "a" in fetched.nodes
+    assert [(f.kind, f.message) for f in fetched.findings] == [(Kind.FETCH_FAILED, "no new samples: the cable is out")]
+    bench.now += 3600
+    with pytest.raises(ProviderUnavailable, match="the cable is out"):
+        bench.fetch()
+
+
+def test_a_clock_set_back_leaves_no_samples_of_the_future(bench: Bench) -> None:
+    """Samples from before the clock was set back count in no window, and are forgotten."""
+    for number in range(5):
+        bench.take(START + 3600 + 15 * number, 90)
+    bench.take(START, 10)
+    bench.take(START + 15, 20)
+    assert values(bench.fetch().nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
+    assert len(bench.sampled._rounds) == 2
+
+
+def test_a_restart_loses_no_sample(tmp_path: Path) -> None:
+    """A new process computes its first window over the samples that the one before kept, repeats counted once."""
+    path = tmp_path / "store.sqlite"
+    first = Bench(path).without_thread()
+    for number in range(18):
+        first.take(START + 15 * number, number)
+    first.take(START + 15 * 18, 50, node="b")
+    first.store.close()
+    second = Bench(path)
+    second.now = START + 15 * 19
+    second.source.answer = lambda: {"a": Sample(START + 15 * 17, (Reading("cpu", "CPU", 17.0),))}
+    fetched = second.sampled.fetch(Window("5m", int(second.now) - 300, int(second.now)), Deadline.after(5))
+    wait_until(lambda: second.source.asked, "the thread samples")
+    assert math.isclose(values(fetched.nodes["a"])["cpu", "AVG"], np.mean(range(18)))
+    assert len(second.sampled._rounds) == 19
+    second.sampled.close()
+    second.store.close()
+
+
+def test_the_first_fetch_waits_for_the_second_sample() -> None:
+    """A watcher that was just started has AVG and STD in its first answer; the thread samples by itself."""
+    bench = Bench(interval=600)
+    counter = iter(range(10, 1000, 10))
+
+    def now() -> Mapping[str, Sample]:
+        value = next(counter)
+        return {"a": Sample(value, (Reading("cpu", "CPU", value),))}
+
+    bench.source.answer = now
+    window = Window("5m", int(START) - 300, int(START))
+    fetched = bench.sampled.fetch(window, Deadline.after(10))
+    assert values(fetched.nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
+    bench.sampled.close()
+    assert bench.source.closed
+    assert not any(thread.name == "sampling" for thread in threading.enumerate())
+    bench.store.close()
+
+
+@pytest.mark.parametrize("answer", [{"a": None}, {"a": Sample(1, (Reading("cpu", "CPU", "x"),))}, None, 17])  # type: ignore[arg-type]
+def test_an_odd_answer_does_not_end_the_sampling(
+    bench: Bench, answer: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An answer of another shape is a failure of that sample, logged with its traceback; the next one counts."""
+    bench.source.answer = lambda: answer  # type: ignore[return-value,assignment]
+    bench.sampled.sample_once()
+    with pytest.raises(ProviderAnswerError, match="failed unexpectedly"):
+        bench.fetch()
+    assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.ERROR] == [True]
+    bench.take(START, 10)
+    bench.take(START + 15, 20)
+    assert "a" in bench.fetch().nodes
+
+
+def test_whatever_a_source_raises_the_thread_goes_on() -> None:
+    """A provider that raises what it should not is asked again."""
+    bench = Bench(interval=0.01)
+
+    def fail() -> Mapping[str, Sample]:
+        raise ZeroDivisionError("oops")
+
+    bench.source.answer = fail
+    with pytest.raises(ProviderAnswerError, match="ZeroDivisionError: oops"):
+        bench.sampled.fetch(Window("5m", 0, 300), Deadline.after(5))
+    wait_until(lambda: bench.source.asked >= 3, "the thread asks again")
+    bench.sampled.close()
+    bench.store.close()
+
+
+def test_closing_does_not_wait_for_a_source_that_hangs() -> None:
+    """close() returns although a sample is under way that ends much later."""
+    bench = Bench()
+    release = threading.Event()
+
+    def hang() -> Mapping[str, Sample]:
+        release.wait(60)
+        return {}
+
+    bench.source.answer = hang
+
+    def fetch() -> None:
+        with contextlib.suppress(ProviderUnavailable):
+            bench.fetch()
+
+    fetching = threading.Thread(target=fetch, daemon=True)
+    fetching.start()
+    wait_until(lambda: bench.source.asked, "the sample is under way")
+    closing = threading.Thread(target=bench.sampled.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    release.set()
+    fetching.join(10)
+
+
+def test_check_is_the_sources() -> None:
+    """check() yields the source's own steps."""
+    assert [step.step for step in Bench().sampled.check()] == ["look"]

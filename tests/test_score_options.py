@@ -1,0 +1,308 @@
+"""The proposals' own examples, and options that upstream does not have. All are off by default."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scoring import (
+    CPU_LOAD,
+    DISK_LOAD,
+    GPU_LOAD,
+    MEMORY_LOAD,
+    NETWORK_LOAD,
+    Container,
+    LoadVariationRiskBalancing,
+    LowRiskOverCommitment,
+    Node,
+    NodeTable,
+    Peaks,
+    Pod,
+    PowerModel,
+    Profile,
+    ResourceList,
+    TailRisk,
+    TargetLoadPacking,
+)
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+GIB = 2**30
+
+
+def node(name, cpu=4000, memory=8 * GIB, **more):
+    amounts = ResourceList({"cpu": cpu, "memory": memory, **more})
+    return Node(name, amounts, amounts)
+
+
+def pod(requests=None, limits=None, name="pending", **fields):
+    container = Container(ResourceList(requests or {}), ResourceList(limits or {}))
+    return Pod(name=name, containers=(container,), **fields)
+
+
+def snapshot(**by_node):
+    data = {
+        name: NodeMetrics(
+            tuple(Metric("m", kind, operator, "15m", value) for (kind, operator), value in metrics.items())
+        )
+        for name, metrics in by_node.items()
+    }
+    return WatcherMetrics(900, Window("15m", 0, 900), "test", data)
+
+
+def cpu(average, deviation=0.0, **percentiles):
+    return {
+        ("CPU", "AVG"): average,
+        ("CPU", "STD"): deviation,
+        **{("CPU", operator): value for operator, value in percentiles.items()},
+    }
+
+
+def test_kep_example_of_target_load_packing():
+    """KEP 61: target 50, three nodes of four cores with one, two and three in use, an empty pod: 75, 100, 25."""
+    nodes = NodeTable([node("n1"), node("n2"), node("n3")])
+    loads = snapshot(n1=cpu(25.0), n2=cpu(50.0), n3=cpu(75.0))
+    assert TargetLoadPacking(50).score(Pod(), nodes, loads).tolist() == [75, 100, 25]
+
+
+def kep_loads():
+    def metrics(m_cpu, v_cpu, m_memory, v_memory):
+        return {
+            ("CPU", "AVG"): 100 * m_cpu / 4,
+            ("CPU", "STD"): 100 * v_cpu / 4,
+            ("Memory", "AVG"): 100 * m_memory / 8,
+            ("Memory", "STD"): 100 * v_memory / 8,
+        }
+
+    return snapshot(n1=metrics(0.8, 3.2, 1.6, 4.8), n2=metrics(2.0, 0.04, 6.4, 0.004), n3=metrics(1.2, 0.4, 3.2, 0.4))
+
+
+def test_kep_example_of_load_variation():
+    """KEP 61's formula on its own example: node scores 0, 7 and 43; the third wins."""
+    nodes = NodeTable([node("n1"), node("n2"), node("n3")])
+    plugin = LoadVariationRiskBalancing(formula="kep")
+    pending = pod({"cpu": 500, "memory": GIB})
+    assert plugin.score(pending, nodes, kep_loads()).tolist() == [0, 7, 43]
+    assert Profile.of(plugin).score(pending, nodes, kep_loads()).best() == "n3"
+
+
+def test_kep_margin_multiplies_the_deviation():
+    """The proposal's margin (ita) weighs the deviation; 0 leaves the load alone."""
+    nodes = NodeTable([node("n1"), node("n2"), node("n3")])
+    plugin = LoadVariationRiskBalancing(safe_variance_margin=0, formula="kep")
+    assert plugin.score(Pod(), nodes, kep_loads()).tolist() == [80, 20, 60]
+
+
+@pytest.mark.parametrize(
+    ("balance", "scores"),
+    [
+        ("risk", [75, 70]),  # (40 + 10) / 2 and (20 + 40) / 2
+        ("load", [60, 80]),
+        ("variability", [90, 60]),
+        ("relative-variability", [75, 0]),  # 10 / 40; 40 / 20 is more than all
+    ],
+)
+def test_four_ways_to_balance(balance, scores):
+    """Load, variability, relative variability or the risk that both make."""
+    nodes = NodeTable([node("steady"), node("jumpy")])
+    loads = snapshot(steady=cpu(40.0, 10.0), jumpy=cpu(20.0, 40.0))
+    assert LoadVariationRiskBalancing(balance=balance).score(Pod(), nodes, loads).tolist() == scores
+
+
+def test_load_variation_by_percentile():
+    """The deviation comes from the upper tail where the node has the percentile, else from STD."""
+    nodes = NodeTable([node("tail"), node("plain")])
+    loads = snapshot(tail=cpu(20.0, 1.0, P95=20 + 1.6448536269514722 * 30), plain=cpu(20.0, 30.0))
+    scores = LoadVariationRiskBalancing(percentile="P95").score(Pod(), nodes, loads)
+    assert scores.tolist() == [75, 75]
+
+
+def test_target_load_packing_by_requests():
+    """With predict_from requests, a generous limit no longer makes a pod look large."""
+    nodes = NodeTable([node("n")])
+    loads = snapshot(n=cpu(0.0))
+    generous = pod({"cpu": 400}, {"cpu": 4000})
+    terms = [
+        TargetLoadPacking(predict_from=way).explain(generous, nodes, loads, "n").terms["predicted_use"]
+        for way in ("limits", "requests")
+    ]
+    assert terms == [4000, 600]
+    limit_only = TargetLoadPacking(predict_from="requests").predicted_use(pod({}, {"cpu": 700}))
+    assert limit_only == 700
+
+
+def test_target_load_packing_on_memory():
+    """On memory it reads Memory metrics, memory capacity and memory demand."""
+    nodes = NodeTable([node("n", memory=8 * GIB)])
+    loads = snapshot(n={("CPU", "AVG"): 99.0, ("Memory", "AVG"): 25.0})
+    plugin = TargetLoadPacking(50, resource="memory")
+    assert plugin.score(pod({}, {"memory": 2 * GIB}), nodes, loads).tolist() == [100]
+
+
+def test_target_load_packing_by_percentile():
+    """With a percentile the busy tail counts instead of the average; nodes without it keep the average."""
+    nodes = NodeTable([node("bursty"), node("plain")])
+    loads = snapshot(bursty=cpu(10.0, P95=40.0), plain=cpu(40.0))
+    assert TargetLoadPacking(percentile="P95").score(Pod(), nodes, loads).tolist() == [100, 100]
+
+
+def test_assumed_pods_count_until_they_are_measured():
+    """An assumed pod adds its predicted use; once it is known to be bound long before the window's end, it does not."""
+    nodes = NodeTable([node("n")])
+    loads = snapshot(n=cpu(0.0))
+    new = pod({}, {"cpu": 1000}, name="new")
+    plugin = TargetLoadPacking(50)
+    nodes.assume(new, "n")
+    assert plugin.score(Pod(), nodes, loads).tolist() == [75]
+    for scheduled_at, score in ((841.0, 75), (840.0, 50), (840.9, 50)):
+        nodes.add(pod({}, {"cpu": 1000}, name="new", scheduled_at=scheduled_at), "n")
+        assert plugin.score(Pod(), nodes, loads).tolist() == [score]
+
+
+def test_low_risk_from_measured_percentiles():
+    """The load's risk is read off the percentiles: 5 percent of the time above the requests."""
+    nodes = NodeTable([node("n")], [pod({"cpu": 2000}, {"cpu": 4000}, name="old", node_name="n")])
+    loads = snapshot(n=cpu(20.0, 1.0, P90=40.0, P95=50.0, P99=80.0, MAX=90.0))
+    plugin = LowRiskOverCommitment(distribution="measured", resources=(CPU_LOAD,))
+    terms = plugin.explain(pod({"cpu": 100}, {"cpu": 100}), nodes, loads, "n").terms
+    assert terms["cpu.risk_load"] == pytest.approx(0.05)
+    assert LowRiskOverCommitment().explain(pod({"cpu": 1}), nodes, loads, "n").terms["cpu.risk_load"] < 1e-6
+
+
+def test_mended_peaks():
+    """Upstream's unmeasured node wins; mended, it and the full one lose, whatever the others cost."""
+    nodes = NodeTable([node("cheap"), node("dear"), node("silent"), node("full"), node("unmodeled")])
+    models = {
+        name: PowerModel(100, 10, k2)
+        for name, k2 in (("cheap", 0.01), ("dear", 0.03), ("silent", 0.01), ("full", 0.01))
+    }
+    loads = snapshot(cheap=cpu(20.0), dear=cpu(20.0), full=cpu(99.0), unmodeled=cpu(20.0))
+    pending = pod({"cpu": 400})
+    upstream = Profile.of(Peaks(models)).score(pending, nodes, loads)
+    mended = Profile.of(Peaks(models, missing="worst")).score(pending, nodes, loads)
+    assert upstream.total[2:].tolist() == [100, 100, 100]
+    assert mended.total.tolist() == [100, 0, 0, 0, 0]
+    assert "best node" in upstream.explain("silent").parts[0][0].line
+    for name, reason in (("silent", "no CPU metric"), ("full", "over 100%"), ("unmodeled", "no power model")):
+        assert reason in str(mended.explain(name))
+
+
+def test_mended_peaks_without_any_good_node():
+    """When no node can be judged, all are alike; when one can, it is the best."""
+    nodes = NodeTable([node("a"), node("b")])
+    plugin = Peaks({"a": PowerModel(1, 1, 0.01)}, missing="worst")
+    assert Profile.of(plugin).score(Pod(), nodes, snapshot()).total.tolist() == [0, 0]
+    assert Profile.of(plugin).score(Pod(), nodes, snapshot(a=cpu(1.0))).total.tolist() == [100, 0]
+
+
+@pytest.mark.parametrize(
+    ("load", "kind", "resource"),
+    [
+        (GPU_LOAD, "GPU", "nvidia.com/gpu"),
+        (NETWORK_LOAD, "Bandwidth", "trimaran.io/network"),
+        (DISK_LOAD, "Storage", "trimaran.io/disk"),
+    ],
+)
+@pytest.mark.parametrize("plugin", [LoadVariationRiskBalancing, LowRiskOverCommitment, TailRisk])
+def test_other_resources_count_like_cpu(plugin, load, kind, resource):
+    """GPU, network and disk give exactly the score that CPU of the same amounts gives."""
+    scores = []
+    for measured, metric, name in ((CPU_LOAD, "CPU", "cpu"), (load, kind, resource)):
+        amounts = ResourceList({name: 8000})
+        running = pod({name: 3000}, {name: 6000}, name="old", node_name="n")
+        nodes = NodeTable([Node("n", amounts, amounts)], [running])
+        loads = snapshot(n={(metric, "AVG"): 60.0, (metric, "STD"): 8.0})
+        pending = pod({name: 1000}, {name: 5000})
+        scores.append(plugin(resources=(measured,)).score(pending, nodes, loads).tolist())
+    assert scores[0] == scores[1]
+    assert 0 < scores[0][0] < 100
+
+
+def test_demand_from_an_annotation():
+    """A pod says in an annotation what Kubernetes has no resource for, and a node its capacity."""
+    annotated = {"annotations": {"trimaran.io/network": "250M"}}
+    described = {"metadata": {"name": "n", "annotations": {"trimaran.io/network": "1G"}}, "status": {}}
+    nodes = NodeTable.from_k8s([described])
+    pending = Pod.from_k8s({"metadata": {"name": "p", **annotated}, "spec": {"containers": []}})
+    loads = snapshot(n={("Bandwidth", "AVG"): 25.0})
+    assert LoadVariationRiskBalancing(resources=(NETWORK_LOAD,)).score(pending, nodes, loads).tolist() == [75]
+    nodes.assume(pending, "n")
+    assert nodes.requests("trimaran.io/network").tolist() == [250_000_000]
+
+
+def test_tail_risk_is_the_probability():
+    """With a load of Beta(2, 2) the risk of exceeding the target is that distribution's tail, known in closed form."""
+    nodes = NodeTable([node("n")])
+    loads = snapshot(n=cpu(50.0, 100 * math.sqrt(0.05)))  # mean and deviation of Beta(2, 2)
+    plugin = TailRisk(smoothing_window_size=1, resources=(CPU_LOAD,))
+    terms = plugin.explain(pod({"cpu": 1000}), nodes, loads, "n").terms
+    x = 0.75
+    assert terms["risk"] == pytest.approx(1 - (3 * x**2 - 2 * x**3), rel=1e-9)
+
+
+def test_tail_risk_of_all_resources():
+    """Independent resources multiply; the union bound adds and is never lower."""
+    nodes = NodeTable([node("n")])
+    both = {("CPU", "AVG"): 50.0, ("CPU", "STD"): 20.0, ("Memory", "AVG"): 40.0, ("Memory", "STD"): 15.0}
+    loads = snapshot(n=both)
+    pending = pod({"cpu": 1200, "memory": 3 * GIB})
+
+    def risk(together, *resources):
+        plugin = TailRisk(together=together, resources=resources, smoothing_window_size=1)
+        return plugin.explain(pending, nodes, loads, "n").terms["risk"]
+
+    of_cpu, of_memory = risk("independent", CPU_LOAD), risk("independent", MEMORY_LOAD)
+    assert risk("independent", CPU_LOAD, MEMORY_LOAD) == pytest.approx(1 - (1 - of_cpu) * (1 - of_memory))
+    assert risk("union", CPU_LOAD, MEMORY_LOAD) == pytest.approx(of_cpu + of_memory)
+
+
+def test_tail_risk_agrees_with_simulation():
+    """The fitted probability is what drawing from the fitted distribution gives."""
+    rng = np.random.default_rng(5)
+    alpha, beta = 3.0, 5.0
+    mean, deviation = alpha / (alpha + beta), math.sqrt(alpha * beta / ((alpha + beta) ** 2 * (alpha + beta + 1)))
+    nodes = NodeTable([node("n")])
+    loads = snapshot(n=cpu(100 * mean, 100 * deviation))
+    plugin = TailRisk(target=80, smoothing_window_size=1, resources=(CPU_LOAD,))
+    risk = plugin.explain(pod({"cpu": 1000}), nodes, loads, "n").terms["risk"]
+    drawn = rng.beta(alpha, beta, 200_000) + 1000 / 4000 > 0.8
+    assert risk == pytest.approx(drawn.mean(), abs=0.004)
+
+
+def test_tail_risk_from_measured_percentiles():
+    """Percentiles give the tail directly, a straight line between them, certainty above the maximum."""
+    nodes = NodeTable([node("n"), node("fitted")])
+    loads = snapshot(n=cpu(20.0, 5.0, P90=40.0, P95=50.0, P99=80.0, MAX=90.0), fitted=cpu(20.0, 5.0))
+    plugin = TailRisk(distribution="measured", resources=(CPU_LOAD,))
+
+    def risk(cpu_request):
+        return plugin.explain(pod({"cpu": cpu_request}), nodes, loads, "n").terms["risk"]
+
+    assert risk(4 * (1000 - 500)) == pytest.approx(0.05)  # room for 50 percent
+    assert risk(4 * (1000 - 450)) == pytest.approx(0.075)
+    assert risk(4 * (1000 - 850)) == pytest.approx(0.005)
+    assert risk(4 * (1000 - 900)) == 0
+    assert risk(4 * (1000 - 100)) == pytest.approx(0.75)
+    assert risk(4001) == 1
+    fitted = TailRisk(resources=(CPU_LOAD,)).score(pod({"cpu": 2000}), nodes, loads)
+    assert plugin.score(pod({"cpu": 2000}), nodes, loads)[1] == fitted[1]
+
+
+def test_measured_tail_without_a_maximum():
+    """Beyond the last percentile the tail falls by the rate of the last two."""
+    nodes = NodeTable([node("n")])
+    loads = snapshot(n=cpu(20.0, 5.0, P90=40.0, P99=60.0))
+    plugin = TailRisk(distribution="measured", resources=(CPU_LOAD,))
+    terms = plugin.explain(pod({"cpu": 800}), nodes, loads, "n").terms
+    assert terms["risk"] == pytest.approx(0.001)
+
+
+def test_tail_risk_counts_pods_not_yet_measured():
+    """A pod placed a moment ago takes room that the measurement does not show."""
+    nodes = NodeTable([node("n")])
+    loads = snapshot(n=cpu(50.0, 10.0))
+    plugin = TailRisk(resources=(CPU_LOAD,))
+    before = plugin.explain(pod({"cpu": 500}), nodes, loads, "n").terms["risk"]
+    nodes.assume(pod({"cpu": 1000}, name="new"), "n")
+    after = plugin.explain(pod({"cpu": 500}), nodes, loads, "n").terms["risk"]
+    direct = plugin.explain(pod({"cpu": 1500}), NodeTable([node("n")]), loads, "n").terms["risk"]
+    assert before < after == direct

@@ -1,0 +1,414 @@
+"""What holds for every score, whatever the cluster: found by hypothesis, not by examples."""
+
+from decimal import ROUND_HALF_UP, Decimal
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scoring import (
+    PLUGINS,
+    Container,
+    LoadVariationRiskBalancing,
+    LowRiskOverCommitment,
+    MetricsTable,
+    Node,
+    NodeResourcesFit,
+    NodeTable,
+    Pod,
+    Profile,
+    ResourceList,
+    TailRisk,
+    TargetLoadPacking,
+    plugin_from_config,
+)
+from scoring.go_math import round_half_away
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "trimaran.io/network", "trimaran.io/disk")
+TYPES = ("CPU", "Memory", "GPU", "Bandwidth", "Storage")
+OPERATORS = ("AVG", "STD", "Latest", "P90", "P95", "P99", "MAX", "")
+IMAGES = tuple(f"image-{i}:latest" for i in range(4))
+
+EVERYWHERE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+ONE_SCORE = settings(max_examples=100, deadline=None)
+
+
+class Maker:
+    """Makes clusters and pods of every odd kind from a seed: what is absent, zero, full, hot, without metrics."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def chance(self, probability):
+        return self.rng.random() < probability
+
+    def amounts(self):
+        ranges = {"cpu": 9000, "memory": 2**36, "nvidia.com/gpu": 8, "trimaran.io/network": 10**10, "pods": 250}
+        ranges["trimaran.io/disk"] = 10**10
+        some = {name: int(self.rng.integers(0, most)) for name, most in ranges.items() if self.chance(0.7)}
+        return ResourceList({name: 0 if self.chance(0.1) else amount for name, amount in some.items()})
+
+    def containers(self, most):
+        return tuple(
+            Container(
+                self.amounts() if self.chance(0.8) else ResourceList(),
+                self.amounts() if self.chance(0.6) else ResourceList(),
+                image=str(self.rng.choice(IMAGES)),
+                restartable=self.chance(0.5),
+            )
+            for _ in range(self.rng.integers(0, most + 1))
+        )
+
+    def pod(self, name):
+        return Pod(
+            name=name,
+            containers=self.containers(3),
+            init_containers=self.containers(1),
+            overhead=self.amounts() if self.chance(0.2) else ResourceList(),
+            terminating=self.chance(0.3),
+            scheduled_at=float(self.rng.integers(600, 1200)) if self.chance(0.7) else None,
+        )
+
+    def metrics(self):
+        values = [
+            Metric("m", kind, operator, "15m", float(self.rng.choice([0.0, 50.0, 100.0, self.rng.uniform(-5, 150)])))
+            for kind in TYPES
+            for operator in OPERATORS
+            if self.chance(0.5)
+        ]
+        return NodeMetrics(tuple(values))
+
+    def cluster(self):
+        size = int(self.rng.integers(1, 6))
+        sizes = {name: int(self.rng.integers(1, 2**31)) for name in IMAGES}
+        nodes = []
+        for i in range(size):
+            images = {name: sizes[name] for name in IMAGES if self.chance(0.4)}
+            nodes.append(Node(f"n{i}", self.amounts(), self.amounts(), images))
+        table = NodeTable(nodes)
+        for i in range(self.rng.integers(0, 7)):
+            table.add(self.pod(f"running-{i}"), f"n{self.rng.integers(0, size)}")
+        if self.chance(0.5):
+            table.nominate(f"n{self.rng.integers(0, size)}")
+        data = {node.name: self.metrics() for node in nodes if self.chance(0.85)}
+        return table, WatcherMetrics(900, Window("15m", 0, 900), "test", data)
+
+
+makers = st.integers(0, 2**32).map(Maker)
+
+
+weights = st.dictionaries(st.sampled_from(RESOURCES), st.floats(-1, 2), max_size=3)
+measured = st.lists(st.sampled_from(RESOURCES), min_size=1, max_size=4, unique=True)
+resource_weights = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from(RESOURCES)}, optional={"weight": st.integers(0, 100)}),
+    max_size=4,
+    unique_by=lambda entry: entry["name"],
+)
+shapes = st.lists(
+    st.fixed_dictionaries({"utilization": st.integers(0, 100), "score": st.integers(0, 10)}),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda point: point["utilization"],
+).map(lambda points: sorted(points, key=lambda point: point["utilization"]))
+power = st.fixed_dictionaries({"k0": st.floats(0, 500), "k1": st.floats(-200, 200), "k2": st.floats(-0.08, 0.08)})
+ARGUMENTS = {
+    "TargetLoadPacking": st.fixed_dictionaries(
+        {},
+        optional={
+            "targetUtilization": st.integers(-1, 100),
+            "defaultRequests": st.fixed_dictionaries({}, optional={"cpu": st.just("250m"), "memory": st.just("1Gi")}),
+            "defaultRequestsMultiplier": st.sampled_from(["0", "1", "1.5", "2.25"]),
+            "resource": st.sampled_from(["cpu", "memory"]),
+            "predictFrom": st.sampled_from(["limits", "requests"]),
+            "percentile": st.sampled_from(["", "P90", "MAX"]),
+        },
+    ),
+    "LoadVariationRiskBalancing": st.fixed_dictionaries(
+        {},
+        optional={
+            "safeVarianceMargin": st.floats(-1, 1e6),
+            "safeVarianceSensitivity": st.floats(-1, 1e6),
+            "formula": st.sampled_from(["trimaran", "kep"]),
+            "balance": st.sampled_from(["risk", "load", "variability", "relative-variability"]),
+            "percentile": st.sampled_from(["", "P90", "P99"]),
+            "resources": measured,
+        },
+    ),
+    "LowRiskOverCommitment": st.fixed_dictionaries(
+        {},
+        optional={
+            "smoothingWindowSize": st.integers(-1, 100),
+            "riskLimitWeights": weights,
+            "resources": measured,
+            "distribution": st.sampled_from(["fitted", "measured"]),
+        },
+    ),
+    "Peaks": st.fixed_dictionaries(
+        {"nodePowerModel": st.dictionaries(st.sampled_from([f"n{i}" for i in range(5)]), power)},
+        optional={"missing": st.sampled_from(["best", "worst"])},
+    ),
+    "TailRisk": st.fixed_dictionaries(
+        {},
+        optional={
+            "target": st.floats(1, 100),
+            "distribution": st.sampled_from(["fitted", "measured"]),
+            "together": st.sampled_from(["independent", "union"]),
+            "resources": measured,
+        },
+    ),
+    "NodeResourcesFit": st.one_of(
+        st.fixed_dictionaries(
+            {
+                "scoringStrategy": st.fixed_dictionaries(
+                    {"type": st.sampled_from(["LeastAllocated", "MostAllocated"]), "resources": resource_weights}
+                )
+            }
+        ),
+        st.fixed_dictionaries(
+            {
+                "scoringStrategy": st.fixed_dictionaries(
+                    {
+                        "type": st.just("RequestedToCapacityRatio"),
+                        "resources": resource_weights,
+                        "requestedToCapacityRatio": st.fixed_dictionaries({"shape": shapes}),
+                    }
+                )
+            }
+        ),
+    ),
+    "NodeResourcesBalancedAllocation": st.fixed_dictionaries(
+        {},
+        optional={
+            "resources": st.lists(st.sampled_from(RESOURCES), unique=True).map(
+                lambda names: [{"name": n} for n in names]
+            ),
+            "formula": st.sampled_from(["absolute", "difference"]),
+            "skipBestEffort": st.booleans(),
+        },
+    ),
+    "NodeResourcesAllocatable": st.fixed_dictionaries(
+        {}, optional={"mode": st.sampled_from(["Least", "Most"]), "resources": resource_weights}
+    ),
+    "NodeResourcesLeastAllocated": st.fixed_dictionaries({}, optional={"resources": resource_weights}),
+    "NodeResourcesMostAllocated": st.fixed_dictionaries({}, optional={"resources": resource_weights}),
+    "RequestedToCapacityRatio": st.fixed_dictionaries({"shape": shapes}, optional={"resources": resource_weights}),
+    "ImageLocality": st.just({}),
+    "PodState": st.just({}),
+}
+
+plugins = st.fixed_dictionaries(ARGUMENTS).map(
+    lambda arguments: [plugin_from_config(name, written) for name, written in arguments.items()]
+)
+
+
+def test_every_plugin_is_here():
+    """A plugin that is added must join the properties."""
+    assert set(ARGUMENTS) == PLUGINS
+
+
+@EVERYWHERE
+@given(plugins, makers)
+def test_scores_are_within_bounds(plugins, maker):
+    """Arguments, nodes and metrics that passed the boundaries give normalized scores of 0 to 100."""
+    table, snapshot = maker.cluster()
+    for plugin in plugins:
+        scores = Profile.of(plugin).score(maker.pod("pending"), table, snapshot).total
+        assert scores.min() >= 0, plugin
+        assert scores.max() <= 100, plugin
+
+
+@EVERYWHERE
+@given(plugins, makers)
+def test_one_by_one_is_the_same(plugins, maker):
+    """A node's score does not depend on the array it is scored in, down to the last bit.
+
+    ImageLocality is left out: by definition it looks at how many nodes have an image.
+    """
+    table, snapshot = maker.cluster()
+    pod = maker.pod("pending")
+    for plugin in plugins:
+        if plugin.name == "ImageLocality":
+            continue
+        together = plugin.score(pod, table, snapshot)
+        alone = [plugin.score(pod, table.take(np.array([row])), snapshot)[0] for row in range(len(table))]
+        assert together.tolist() == alone, plugin
+
+
+@EVERYWHERE
+@given(plugins, makers)
+def test_order_does_not_matter(plugins, maker):
+    """Nodes in another order have the same scores, normalized ones too."""
+    table, snapshot = maker.cluster()
+    pod, order = maker.pod("pending"), maker.rng.permutation(len(table))
+    for plugin in plugins:
+        profile = Profile.of(plugin)
+        scores = profile.score(pod, table, snapshot).total
+        assert profile.score(pod, table.take(order), snapshot).total.tolist() == scores[order].tolist(), plugin
+
+
+@EVERYWHERE
+@given(plugins, makers, st.integers(0, 5))
+def test_many_pods_are_the_same_as_one_by_one(plugins, maker, count):
+    """Many pods in one call get what each gets alone."""
+    table, snapshot = maker.cluster()
+    pending = [maker.pod(f"pending-{i}") for i in range(count)]
+    feasible = maker.rng.random(len(table)) < 0.7
+    for plugin in plugins:
+        prepared = Profile.of(plugin).prepare(table, snapshot)
+        for mask in (None, feasible):
+            together = prepared.score_many(pending, mask)
+            assert together.shape == (count, len(table))
+            assert together.tolist() == [prepared.score(pod, mask).total.tolist() for pod in pending], plugin
+
+
+@EVERYWHERE
+@given(plugins, makers)
+def test_explanations_are_the_scores(plugins, maker):
+    """An explanation has the score of the array, and a sentence."""
+    table, snapshot = maker.cluster()
+    pod = maker.pod("pending")
+    for plugin in plugins:
+        scores = plugin.score(pod, table, snapshot)
+        for row, node_name in enumerate(table.names):
+            explanation = plugin.explain(pod, table, snapshot, node_name)
+            assert explanation.score == scores[row]
+            assert explanation.line
+
+
+@EVERYWHERE
+@given(plugins, makers)
+def test_following_a_table_is_the_same_as_preparing_anew(plugins, maker):
+    """After pods came and went, prepared scores equal those of a fresh start."""
+    table, snapshot = maker.cluster()
+    pod = maker.pod("pending")
+    prepared = [plugin.prepare(table, snapshot) for plugin in plugins]
+    for index in range(4):
+        node_name = table.names[maker.rng.integers(0, len(table))]
+        if maker.chance(0.6):
+            table.assume(maker.pod(f"new-{index}"), node_name)
+        elif table.pods(node_name):
+            table.remove(table.pods(node_name)[0])
+        for plugin, following in zip(plugins, prepared, strict=True):
+            assert following.score(pod).tolist() == plugin.score(pod, table, snapshot).tolist(), plugin
+
+
+def state_of(table, metrics, pod):
+    arrays = {name: value for name, value in vars(table).items() if name != "_images"}  # made at the first call
+    return repr((arrays, dict(metrics.use), pod))
+
+
+@EVERYWHERE
+@given(plugins, makers)
+def test_inputs_do_not_change(plugins, maker):
+    """Scoring and explaining change neither table nor metrics nor pod, and scores that are kept stay as they were."""
+    table, snapshot = maker.cluster()
+    pod, metrics = maker.pod("pending"), MetricsTable.align(snapshot, table)
+    before = state_of(table, metrics, pod)
+    kept = []
+    for plugin in plugins:
+        prepared = Profile.of(plugin).prepare(table, metrics)
+        prepared.score_many([pod, pod])
+        scores = prepared.score(pod)
+        kept.append((prepared, scores, str(scores.explain("n0"))))
+    assert state_of(table, metrics, pod) == before
+    table.assume(maker.pod("later"), "n0")
+    for prepared, scores, explained in kept:
+        prepared.score(pod)
+        assert str(scores.explain("n0")) == explained
+
+
+@EVERYWHERE
+@given(plugins, makers)
+def test_rolled_back_transactions_leave_scores_alone(plugins, maker):
+    """A transaction that fails changes no score."""
+    table, snapshot = maker.cluster()
+    pod = maker.pod("pending")
+    before = [plugin.score(pod, table, snapshot).tolist() for plugin in plugins]
+    with pytest.raises(ZeroDivisionError), table.transaction() as plan:
+        plan.assume(pod, "n0")
+        for plugin in plugins:
+            plugin.score(pod, plan, snapshot)
+        1 / 0  # noqa: B018
+    assert [plugin.score(pod, table, snapshot).tolist() for plugin in plugins] == before
+
+
+def one_node(average, deviation=0.0, cpu=4000):
+    capacity = ResourceList({"cpu": cpu, "memory": 2**33})
+    table = NodeTable([Node("n", capacity, capacity)])
+    values = (Metric("m", "CPU", "AVG", "15m", average), Metric("m", "CPU", "STD", "15m", deviation))
+    return table, WatcherMetrics(900, Window("15m", 0, 900), "test", {"n": NodeMetrics(values)})
+
+
+def score(plugin, cpu, limit, average, deviation=0.0):
+    table, snapshot = one_node(average, deviation)
+    pod = Pod(containers=(Container(ResourceList({"cpu": cpu}), ResourceList({"cpu": limit})),))
+    return int(plugin.score(pod, table, snapshot)[0])
+
+
+requests = st.integers(1, 6000)
+loads = st.floats(0, 120)
+
+
+@given(
+    st.tuples(requests, requests),
+    st.tuples(loads, loads),
+    st.tuples(loads, loads),
+    st.sampled_from(["trimaran", "kep"]),
+)
+def test_load_variation_falls(demands, averages, deviations, formula):
+    """LoadVariationRiskBalancing never rises with the request, the load or its deviation."""
+    plugin = LoadVariationRiskBalancing(formula=formula)
+    low = score(plugin, min(demands), 1, min(averages), min(deviations))
+    assert score(plugin, max(demands), 1, max(averages), max(deviations)) <= low
+
+
+@ONE_SCORE
+@given(st.integers(1, 100), requests, requests, st.floats(0, 60))
+def test_target_load_packing_rises_to_its_target_and_falls_after_it(target, one, other, average):
+    """TargetLoadPacking never falls with use below the target, and never rises above it."""
+    plugin = TargetLoadPacking(target)
+    small, large = sorted((one, other))
+    first, second = (score(plugin, 0, demand, average) for demand in (small, large))
+    percents_after = [average + 100 * demand / 4000 for demand in (small, large)]
+    if percents_after[1] <= target:
+        assert first <= second
+    if percents_after[0] > target:
+        assert first >= second
+
+
+@ONE_SCORE
+@given(requests, requests)
+def test_requested_scores_follow_requests(one, other):
+    """LeastAllocated never rises with the request, MostAllocated never falls."""
+    small, large = sorted((one, other))
+    least, most = NodeResourcesFit("LeastAllocated"), NodeResourcesFit("MostAllocated")
+    assert score(least, small, 1, 0) >= score(least, large, 1, 0)
+    assert score(most, small, 1, 0) <= score(most, large, 1, 0)
+
+
+@ONE_SCORE
+@given(requests, requests, loads, st.floats(0, 50))
+def test_low_risk_falls_with_the_limit(one, other, average, deviation):
+    """LowRiskOverCommitment never rises with the pod's limit."""
+    small, large = sorted((one, other))
+    plugin = LowRiskOverCommitment()
+    assert score(plugin, 1, small, average, deviation) >= score(plugin, 1, large, average, deviation)
+
+
+@ONE_SCORE
+@given(requests, requests, loads, st.floats(0, 50))
+def test_tail_risk_falls_with_the_request(one, other, average, deviation):
+    """TailRisk never rises with the pod's request."""
+    small, large = sorted((one, other))
+    assert score(TailRisk(), small, 1, average, deviation) >= score(TailRisk(), large, 1, average, deviation)
+
+
+@ONE_SCORE
+@given(st.one_of(st.floats(-1e15, 1e15), st.integers(-(10**6), 10**6).map(lambda n: n / 2)))
+def test_rounding_is_exact(value):
+    """Rounding equals exact decimal rounding half away from zero, for any number."""
+    assert round_half_away(value) == Decimal(value).quantize(Decimal(1), rounding=ROUND_HALF_UP)
+    for neighbor in (np.nextafter(value, np.inf), np.nextafter(value, -np.inf)):
+        assert round_half_away(neighbor) == Decimal(float(neighbor)).quantize(Decimal(1), rounding=ROUND_HALF_UP)

@@ -1,0 +1,71 @@
+"""The package's promises: its names, and what importing it costs."""
+
+import subprocess
+import sys
+
+import scoring
+
+
+def test_public_names():
+    """These names are public; adding or removing one is a decision, and this list is where it shows."""
+    assert sorted(scoring.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)) == [
+        "CPU_LOAD",
+        "DISK_LOAD",
+        "GPU_LOAD",
+        "INFEASIBLE",
+        "MEMORY_LOAD",
+        "NETWORK_LOAD",
+        "PLUGINS",
+        "ConfigNote",
+        "Container",
+        "Explanation",
+        "ImageLocality",
+        "LoadVariationRiskBalancing",
+        "LowRiskOverCommitment",
+        "MeasuredResource",
+        "MeasuredUse",
+        "MetricsTable",
+        "Node",
+        "NodePlan",
+        "NodeResourcesAllocatable",
+        "NodeResourcesBalancedAllocation",
+        "NodeResourcesFit",
+        "NodeTable",
+        "Peaks",
+        "Pod",
+        "PodState",
+        "PowerModel",
+        "PreparedPlugin",
+        "PreparedProfile",
+        "Profile",
+        "ProfileExplanation",
+        "ResourceList",
+        "ResourceWeight",
+        "SchedulerConfiguration",
+        "ScorePlugin",
+        "Scores",
+        "ShapePoint",
+        "TailRisk",
+        "TargetLoadPacking",
+        "WeightedPlugin",
+        "fits",
+        "plugin_from_config",
+        "read_configuration",
+    ]
+    assert all(hasattr(scoring, name) for name in scoring.__all__)
+
+
+def test_every_public_thing_is_documented():
+    """Public classes and functions have docstrings."""
+    for name in scoring.__all__:
+        thing = getattr(scoring, name)
+        if callable(thing):
+            assert thing.__doc__, name
+
+
+def test_importing_is_light():
+    """Importing the package brings in neither a server nor a parser nor scipy."""
+    heavy = "{'scipy', 'flask', 'pydantic', 'yaml', 'requests', 'pandas', 'kubernetes', 'click', 'sqlite_utils'}"
+    program = f"import sys, scoring; print(sorted({heavy} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

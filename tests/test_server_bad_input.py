@@ -1,0 +1,156 @@
+"""The service as a process of its own, given what it cannot use: a clear error each time, and up where it can be."""
+
+import json
+import socket
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Fake, Service, check_error, pointed_at, raw, reply, serving, two_nodes, wait_until
+
+Start = Callable[..., Service]
+QUICK = ("--interval", "0.2", "--set", "watch.fetch_timeout_seconds=2")
+NOTHING = "http://127.0.0.1:9"  # nobody listens there
+
+
+def not_a_number(handler: BaseHTTPRequestHandler) -> None:
+    """Answer as a Prometheus whose values are all NaN."""
+    result = [{"metric": {"instance": "node-1:9100"}, "value": [1, "NaN"]}]
+    reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
+
+
+def test_a_port_in_use(watch: Start) -> None:
+    """A port in use is one clear line and status 1, no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        service = watch(port=port)
+        assert service.process.wait(30) == 1
+    log = service.log.read_text()
+    assert f"127.0.0.1 port {port} is in use" in log
+    assert "--port" in log
+    assert "Traceback" not in log
+
+
+def test_an_address_that_is_not_ours(watch: Start) -> None:
+    """A host that cannot be listened on is one clear line and status 1."""
+    service = watch("--host", "nowhere.invalid")
+    assert service.process.wait(30) == 1
+    assert "nowhere.invalid port" in service.log.read_text()
+    assert "Traceback" not in service.log.read_text()
+
+
+def test_an_unknown_provider(watch: Start) -> None:
+    """An unknown provider is status 2 with the names of those known and the nearest one."""
+    service = watch("--provider", "Prometeus")
+    assert service.process.wait(30) == 2
+    log = service.log.read_text()
+    assert "'Prometeus': there is no such provider; did you mean Prometheus" in log
+    assert "METRICS_PROVIDER_NAME" in log
+    assert "Traceback" not in log
+
+
+def _status(status: int) -> Callable[[BaseHTTPRequestHandler], None]:
+    return lambda handler: reply(handler, {"status": "error", "error": "because"}, status)
+
+
+def _empty(handler: BaseHTTPRequestHandler) -> None:
+    reply(handler, {"status": "success", "data": {"resultType": "vector", "result": []}})
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "cannot be reached: Connection refused (provider.address)"),
+        (_status(401), "refuses the credentials: 401 Unauthorized: because (provider.token)"),
+        (_status(404), "404 Not Found: because; is provider.address right?"),
+        (lambda handler: reply(handler, "<html>"), "is not JSON; is provider.address right?"),
+        (_empty, "has no series of instance:node_cpu:ratio"),
+        (not_a_number, "returned no node with usable metrics; for one: AVG is nan"),
+    ],
+    ids=["unreachable", "wrong token", "not found", "html", "no such rule", "nan"],
+)
+def test_a_provider_that_does_not_help(watch: Start, answer: Any, words: str) -> None:
+    """The service is up, alive and not ready; health, /watcher and the log tell the reason, and nothing the token."""
+
+    def judge(address: str) -> None:
+        service = watch(*pointed_at(address), *QUICK, "--set", "provider.token=hush-hush")
+        wait_until(lambda: words in service.get("/watcher/health").text, f"health says: {words}")
+        check_error(service.get("/watcher/health"), 503, "unhealthy")
+        assert words in check_error(service.get("/watcher"), 404, "no_metrics")
+        check_error(service.get("/readyz"), 503, "not_ready")
+        assert service.get("/livez").status_code == 200
+        assert service.get("/compat/watcher").json()["data"] == {"NodeMetricsMap": {}}
+        assert words in service.log.read_text()
+        everything = service.log.read_text() + "".join(service.get(path).text for path in ("/findings", "/metrics"))
+        assert "hush" not in everything
+        assert "Traceback" not in everything
+
+    if answer is None:
+        judge(NOTHING)
+        return
+    with serving(answer) as fake:
+        judge(fake.url)
+
+
+def test_a_provider_that_comes_up_later(watch: Start) -> None:
+    """A provider that is down at the start is tried again soon, without a restart."""
+    up = []
+    with serving(lambda handler: two_nodes(handler) if up else _status(503)(handler)) as fake:
+        service = watch(*pointed_at(fake), *QUICK)
+        wait_until(lambda: "503" in service.get("/watcher/health").text, "the provider is down")
+        up.append(True)
+        assert service.wait_for("/watcher/health").json()["status"] == "ok"
+
+
+def test_a_corrupt_store_is_set_aside(watch: Start, prometheus: Fake, tmp_path: Path) -> None:
+    """The service starts with a corrupt file, keeps its content under another name, and says so."""
+    store = tmp_path / "watcher.sqlite"
+    store.write_bytes(b"this is no database\n" * 1000)
+    service = watch(*pointed_at(prometheus), *QUICK, store=store)
+    body = service.wait_for("/watcher/health").json()
+    (aside,) = tmp_path.glob("watcher.sqlite.corrupt-*")
+    assert aside.read_bytes() == b"this is no database\n" * 1000
+    assert aside.name in body["warnings"][0]
+    assert "set aside" in service.log.read_text()
+    assert "trimaran_store_set_aside_total 1.0" in service.get("/metrics").text
+
+
+def test_a_store_that_cannot_be_opened(watch: Start, prometheus: Fake) -> None:
+    """The service starts, serves from memory, and keeps saying that nothing will survive."""
+    service = watch(*pointed_at(prometheus), *QUICK, store=Path("/proc/trimaran/watcher.sqlite"))
+    body = service.wait_for("/watcher/health").json()
+    assert "cannot be opened" in body["warnings"][0]
+    assert service.get("/watcher").status_code == 200
+
+
+def test_host_names_of_any_kind(watch: Start, prometheus: Fake) -> None:
+    """Quotes, newlines, 10 kB, broken encodings and requests each get a short JSON error; the service goes on."""
+    service = watch(*pointed_at(prometheus), *QUICK)
+    service.wait_for("/watcher")
+    for name in ("%22%27", "a%0Ab", "%00", "%ff", "a%0d%0aSet-Cookie:%20x=1", "..%2f..%2fetc%2fpasswd", "%F0%9F%92%A9"):
+        for path in (f"/watcher/{name}", f"/watcher?host={name}", f"/compat/watcher/{name}"):
+            status, headers, body = raw(
+                service, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+            )
+            assert (status, headers["content-type"]) == (404, "application/json")
+            assert json.loads(body)["error"]["code"] in {"unknown_node", "not_found"}
+            assert "set-cookie" not in headers
+    long = "x" * 10_000
+    for request, expected in (
+        (f"GET /watcher/{long} HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (f"GET /watcher?host={long} HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+        (f"GET /watcher HTTP/1.1\r\nHost: x\r\nX: {long}\r\n\r\n", 431),
+        ("GET /watcher/a\nb HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        ('GET /watcher/a"b c HTTP/1.1\r\nHost: x\r\n\r\n', 400),
+        ("nonsense\r\n\r\n", 400),
+        ("GET /watcher HTTP/1.1\r\nbad header\r\n\r\n", 400),
+        ("GET /watcher HTTP/1.1\r\nHost: x\r\nContent-Length: nonsense\r\n\r\n", 400),
+    ):
+        status, headers, body = raw(service, request.encode())
+        assert (status, headers["content-type"]) == (expected, "application/json")
+        assert json.loads(body)["error"]["code"] == "bad_request"
+        assert len(body) < 500
+    assert service.get("/watcher").status_code == 200
+    assert "Traceback" not in service.log.read_text()

@@ -1,0 +1,39 @@
+"""docs/settings.md says every setting."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from watcher.settings_sources import FILE_VARIABLE, UPSTREAM_VARIABLES, display, every_setting, load, variable
+
+TEXT = (Path(__file__).parent.parent / "docs" / "settings.md").read_text(encoding="utf-8")
+ROWS = {
+    row[0].strip("`"): row[1:]
+    for line in TEXT.splitlines()
+    if line.startswith("| `") and (row := [cell.strip() for cell in line.strip("|").split(" | ")])
+}
+COMPUTED = {"provider.name", "provider.address", "host.node_name", "store.path", "watch.default_window"}
+
+
+@pytest.mark.parametrize("name", list(every_setting()))
+def test_each_setting_has_its_row(name: str) -> None:
+    """A setting's row has its variables, ours and upstream's, its default and its meaning."""
+    variables, default, meaning = (cell.strip() for cell in ROWS[name])
+    upstream = [theirs for theirs, ours in UPSTREAM_VARIABLES.items() if ours == name]
+    assert re.findall(r"`([A-Z_]+)`", variables) == [variable(name), *upstream]
+    assert meaning
+    section, _, key = name.partition(".")
+    value = display(getattr(getattr(load().settings, section), key))
+    if name not in COMPUTED and value:
+        assert default == f"`{value.lower() if value in {'True', 'False'} else value}`"
+
+
+def test_no_row_is_left_over() -> None:
+    """What is documented exists."""
+    assert set(ROWS) == set(every_setting())
+
+
+def test_the_files_variable_is_documented() -> None:
+    """The variable that names the settings file is in the text."""
+    assert FILE_VARIABLE in TEXT

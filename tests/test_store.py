@@ -1,0 +1,385 @@
+"""The file that survives a crash."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers import wait_until
+
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+from watcher.providers.base import Reading, Sample
+from watcher.store import SampleRound, Store
+
+
+def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source: str = "x") -> WatcherMetrics:
+    """Return a snapshot whose nodes all have one value."""
+    node = NodeMetrics((Metric("cpu", "CPU", "AVG", "15m", value),), {"step": "15s"}, {"coverage": 0.5})
+    return WatcherMetrics(
+        timestamp,
+        Window("15m", timestamp - 900, timestamp),
+        source,
+        {f"node-{number}": node for number in range(nodes)},
+    )
+
+
+def incompressible(timestamp: int, kilobytes: int) -> WatcherMetrics:
+    """Return a snapshot that takes about that much room in the file."""
+    text = random.Random(timestamp).randbytes(kilobytes * 512).hex()
+    return WatcherMetrics(
+        timestamp,
+        Window("15m", timestamp - 900, timestamp),
+        "x",
+        {"a": NodeMetrics((Metric("cpu", "CPU", "AVG", "15m", 1.0),), {"filler": text})},
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file is."""
+    return tmp_path / "sub" / "watcher.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    """An open store on disk."""
+    store = Store(path)
+    yield store
+    store.close()
+
+
+def rows(path: Path, columns: str = "*", table: str = "snapshots") -> list[tuple[object, ...]]:
+    """Read the file past the store."""
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(f"select {columns} from {table}").fetchall()
+    finally:
+        connection.close()
+
+
+def execute(path: Path, statement: str, *values: object) -> None:
+    """Change the file past the store."""
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(statement, values)
+    connection.close()
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_what_is_saved_is_loaded(path: Path, in_memory: bool) -> None:
+    """The newest snapshot of each window comes back equal, from disk and from memory."""
+    store = Store(None if in_memory else path)
+    store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000, 5)})
+    store.save_snapshots({"15m": snapshot(1060, 7, nodes=3)})
+    assert store.load_snapshots("x") == ({"15m": snapshot(1060, 7, nodes=3)} if in_memory else
+                                         {"15m": snapshot(1060, 7, nodes=3), "5m": snapshot(1000, 5)})  # fmt: skip
+    assert store.failure == ""
+    store.close()
+
+
+def test_what_is_saved_survives_closing(path: Path) -> None:
+    """Another process that opens the file later finds the snapshot and the samples."""
+    first = Store(path)
+    first.save_snapshots({"15m": snapshot()})
+    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5), Reading("memory", "Memory", 3)))})
+    first.save_samples("x", taken, keep_since=0)
+    first.close()
+    second = Store(path)
+    assert second.load_snapshots("x") == {"15m": snapshot()}
+    assert second.load_samples("x", since=0) == [taken]
+    second.close()
+
+
+def test_sources_are_kept_apart(store: Store) -> None:
+    """What another source wrote is not loaded."""
+    store.save_snapshots({"15m": snapshot(source="x")})
+    store.save_samples("x", SampleRound.of(1.0, {"a": Sample(1, (Reading("cpu", "CPU", 1),))}), keep_since=0)
+    assert store.load_snapshots("y") == {}
+    assert store.load_samples("y", since=0) == []
+
+
+def test_all_windows_of_a_fetch_are_one_transaction(store: Store, path: Path) -> None:
+    """When one window's row is refused by the database, none of the fetch is written, and failure says why."""
+    execute(
+        path, "create trigger t before insert on snapshots when new.window = '5m' begin select raise(abort, 'no'); end"
+    )
+    store.save_snapshots({"15m": snapshot(), "5m": snapshot()})
+    assert rows(path) == []
+    assert store.failure == "no"
+    execute(path, "drop trigger t")
+    store.save_snapshots({"15m": snapshot(), "5m": snapshot()})
+    assert len(rows(path)) == 2
+    assert store.failure == ""
+
+
+def test_writing_and_pruning_are_one_transaction(store: Store, path: Path) -> None:
+    """When the old cannot be deleted, the new is not written either: the file never holds half of a change."""
+    store.save_snapshots({"15m": snapshot(1000)})
+    execute(path, "create trigger t before delete on snapshots begin select raise(abort, 'no'); end")
+    store.save_snapshots({"15m": snapshot(1000 + 25 * 3600)})
+    assert rows(path, "timestamp") == [(1000,)]
+    assert store.failure == "no"
+
+
+def test_old_snapshots_are_pruned(path: Path) -> None:
+    """Snapshots older than keep_hours are deleted at the next write."""
+    store = Store(path, keep_hours=1)
+    for timestamp in (1000, 2000, 4600, 5601):
+        store.save_snapshots({"15m": snapshot(timestamp)})
+    assert sorted(rows(path, "timestamp")) == [(4600,), (5601,)]
+    store.close()
+
+
+def test_the_oldest_snapshots_go_beyond_the_size(path: Path) -> None:
+    """Beyond max_megabytes the oldest go, and no more of them than needed."""
+    store = Store(path, max_megabytes=1)
+    for timestamp in range(1000, 1020):
+        store.save_snapshots({"15m": incompressible(timestamp, 400)})
+    kept = sorted(timestamp for (timestamp,) in rows(path, "timestamp"))
+    assert kept[-1] == 1019
+    sizes = [length for (length,) in rows(path, "length(body)")]
+    assert sum(sizes) <= 1024**2 < sum(sizes) + sizes[0]
+    store.close()
+
+
+def test_the_newest_fetch_stays_however_large(path: Path) -> None:
+    """A fetch that alone is beyond max_megabytes is kept whole: a restart needs it."""
+    store = Store(path, max_megabytes=1)
+    for timestamp in (1000, 1060):
+        store.save_snapshots({window: incompressible(timestamp, 1500) for window in ("15m", "10m", "5m")})
+    assert sorted(rows(path, "window, timestamp")) == [("10m", 1060), ("15m", 1060), ("5m", 1060)]
+    store.close()
+
+
+def test_memory_keeps_no_history() -> None:
+    """Without a file only the newest fetch is kept, so that memory does not grow for a day."""
+    store = Store(None)
+    for timestamp in range(1000, 1010):
+        store.save_snapshots({"15m": snapshot(timestamp)})
+    assert store._db["snapshots"].count == 1
+    store.close()
+
+
+def test_a_clock_that_was_set_back_does_not_stick(store: Store, path: Path) -> None:
+    """Snapshots and samples of the future are deleted at the next write, else they would be the newest for ever."""
+    for now in (5000, 1000):
+        store.save_snapshots({"15m": snapshot(now)})
+        store.save_samples(
+            "x", SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))}), keep_since=now - 900
+        )
+    assert store.load_snapshots("x")["15m"].timestamp == 1000
+    assert rows(path, "timestamp") == [(1000,)]
+    assert rows(path, "taken_at", "samples") == [(1000.0,)]
+
+
+def test_old_samples_are_deleted(store: Store, path: Path) -> None:
+    """Saving a sample deletes those before keep_since; loading leaves out those before since."""
+    for now in (100.0, 200.0, 300.0):
+        store.save_samples("x", SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))}), keep_since=150)
+    assert rows(path, "taken_at", "samples") == [(200.0,), (300.0,)]
+    assert [taken.taken_at for taken in store.load_samples("x", since=250)] == [300.0]
+
+
+def test_samples_that_are_no_numbers_are_gaps() -> None:
+    """A reading that is not finite is left out of the round."""
+    sample = Sample(1, (Reading("c", "CPU", float("nan")), Reading("d", "CPU", float("inf")), Reading("e", "CPU", 1)))
+    assert SampleRound.of(1.0, {"a": sample}).values == {("e", "CPU"): {"a": 1.0}}
+
+
+@pytest.mark.parametrize("garbage", [b"garbage", None, "text", 17, b"", b"x\x9cK\xcaI\xcc\x00\x00"])
+def test_a_row_of_garbage_is_passed_over(store: Store, path: Path, garbage: object) -> None:
+    """An unreadable snapshot is skipped for the next older one, an unreadable sample is a gap; neither raises."""
+    store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000)})
+    execute(path, "insert into snapshots values ('15m', 1060, 'x', 1, ?)", garbage)
+    execute(path, "insert into snapshots values ('10m', 1060, 'x', 1, ?)", garbage)
+    assert store.load_snapshots("x") == {"15m": snapshot(1000), "5m": snapshot(1000)}
+    good = SampleRound.of(1000.0, {"a": Sample(1, (Reading("c", "CPU", 1),))})
+    store.save_samples("x", good, keep_since=0)
+    execute(path, "insert into samples values ('x', 1060, ?)", garbage)
+    assert store.load_samples("x", since=0) == [good]
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert store.failure == ""
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"null", b"{}", b'{"values": 1, "timestamps": {}}', b'{"values": [[1]]}', b"1"]
+)
+def test_a_sample_of_another_shape_is_a_gap(store: Store, path: Path, body: bytes) -> None:
+    """A sample that is JSON of another shape is skipped."""
+    execute(path, "insert into samples values ('x', 1060, ?)", zlib.compress(body))
+    assert store.load_samples("x", since=0) == []
+
+
+def test_loading_does_not_read_a_days_bodies(path: Path) -> None:
+    """Opening a file with much history takes the memory of the newest snapshots, not of all."""
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1060)})
+    for timestamp in range(1000, 1060):
+        execute(path, "insert into snapshots values ('15m', ?, 'x', 1, randomblob(500000))", timestamp)
+    tracemalloc.start()
+    try:
+        assert store.load_snapshots("x")["15m"].timestamp == 1060
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        store.close()
+    assert peak < 2 * 1024**2
+
+
+# -- files that cannot be used ------------------------------------------------------------------------------------
+
+
+def _overwritten(path: Path) -> None:
+    path.write_bytes(b"this is no database" * 1000)
+
+
+def _torn(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096:] = bytes(len(data) - 4096)
+    path.write_bytes(data)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+@pytest.mark.parametrize("damage", [_overwritten, _torn, _cut])
+def test_a_corrupt_file_is_set_aside(path: Path, damage: object, caplog: pytest.LogCaptureFixture) -> None:
+    """A damaged file is renamed and logged, its content kept, and a new one works in its place; twice as well."""
+    for number in (1, 2):
+        store = Store(path)
+        store.save_snapshots({"15m": snapshot(nodes=200)})
+        store.close()
+        damage(path)  # type: ignore[operator]
+        content = path.read_bytes()
+        after = Store(path)
+        assert after.set_aside is not None
+        assert after.set_aside.read_bytes() == content
+        assert (
+            len([file for file in path.parent.glob("*.corrupt-*") if not file.name.endswith(("-wal", "-shm"))])
+            == number
+        )
+        assert "set aside" in caplog.text
+        assert after.load_snapshots("x") == {}
+        after.save_snapshots({"15m": snapshot()})
+        assert after.failure == ""
+        after.close()
+        again = Store(path)
+        assert again.set_aside is None
+        assert again.load_snapshots("x") == {"15m": snapshot()}
+        again.close()
+
+
+@pytest.mark.parametrize("kind", ["directory", "below a file", "read-only"])
+def test_a_place_that_cannot_be_written_is_no_end(path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Memory goes on without the file, and failure keeps saying so after writes that only reach memory."""
+    path.parent.mkdir()
+    place = path
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "below a file":
+        path.write_text("")
+        place = path / "watcher.sqlite"
+    else:
+        place = Path("/proc/trimaran/watcher.sqlite")  # a directory where nobody may write, not even root
+    store = Store(place)
+    assert f"{place} cannot be opened" in store.failure
+    assert "store.path" in store.failure
+    assert "the store cannot be used" in caplog.text
+    store.save_snapshots({"15m": snapshot()})
+    assert store.load_snapshots("x") == {"15m": snapshot()}
+    assert f"{place} cannot be opened" in store.failure
+    store.close()
+
+
+def test_a_full_disk_is_reported_once_and_over_when_it_is(
+    store: Store, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A write that finds no room does not raise; failure and one log line say so until a write works again."""
+    store.save_snapshots({"15m": snapshot(1000)})
+    pages = store._db.execute("pragma page_count").fetchone()[0]
+    store._db.execute(f"pragma max_page_count = {pages}")
+    for timestamp in (1060, 1120):
+        store.save_snapshots({"15m": incompressible(timestamp, 100)})
+        assert "full" in store.failure
+    assert caplog.text.count("the store cannot be written") == 1
+    store._db.execute("pragma max_page_count = 100000")
+    store.save_snapshots({"15m": snapshot(1180)})
+    assert store.failure == ""
+    assert sorted(rows(path, "timestamp")) == [(1000,), (1180,)]
+
+
+def test_a_locked_file_is_reported(store: Store, path: Path) -> None:
+    """While another program holds the file the write is given up, said, and works again afterwards."""
+    store._db.execute("pragma busy_timeout = 50")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("begin immediate")
+    store.save_snapshots({"15m": snapshot()})
+    assert "locked" in store.failure
+    other.execute("commit")
+    other.close()
+    store.save_snapshots({"15m": snapshot()})
+    assert store.failure == ""
+
+
+def test_a_write_after_closing_does_not_raise(path: Path) -> None:
+    """A fetch that ends after the store was closed harms nobody."""
+    store = Store(path)
+    store.close()
+    store.close()
+    store.save_snapshots({"15m": snapshot()})
+    assert store.load_snapshots("x") == {}
+    assert store.failure
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_store import snapshot
+from watcher.store import Store
+
+store = Store(Path({path!r}))
+start = max((s.timestamp for s in store.load_snapshots("x").values()), default=0)
+for number in range(start + 1, 10**6):
+    store.save_snapshots({{w: snapshot(number, number % 100, nodes=300) for w in ("15m", "10m", "5m")}})
+    print(number, flush=True)
+"""
+
+
+def test_killed_in_the_middle_of_writes_twenty_times(path: Path) -> None:
+    """Kill -9 leaves whole fetches only, a sound file, and every snapshot whose write had returned."""
+    program = WRITER.format(tests=str(Path(__file__).parent), path=str(path))
+    random_ = random.Random(903)
+    done = path.parent.parent / "done"
+    for _ in range(20):
+        before = done.read_text().count("\n") if done.exists() else 0
+        with done.open("ab") as output:
+            process = subprocess.Popen([sys.executable, "-c", program], stdout=output)
+        wait_until(lambda: done.read_text().count("\n") >= before + 2, "the writer writes")  # noqa: B023
+        time.sleep(random_.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        committed = int(done.read_text().split()[-1])
+        connection = sqlite3.connect(path)
+        assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+        windows = connection.execute(
+            "select timestamp, count(*) from snapshots group by 1 having count(*) != 3"
+        ).fetchall()
+        assert windows == []
+        connection.close()
+        store = Store(path)
+        found = store.load_snapshots("x")
+        store.close()
+        assert set(found) == {"15m", "10m", "5m"}
+        for metrics in found.values():
+            assert metrics.timestamp >= committed
+            assert metrics == snapshot(metrics.timestamp, metrics.timestamp % 100, nodes=300)
+    assert store.set_aside is None

@@ -1,0 +1,138 @@
+"""The loop across restarts, clock changes, a store that fails, and its own end."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench import START, Bench
+from servers import wait_until
+
+from watcher.errors import StaleMetrics
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A bench with the default settings, all in memory."""
+    bench = Bench()
+    yield bench
+    bench.watcher.stop()
+
+
+def test_a_restart_serves_the_last_snapshot_under_its_own_timestamp(tmp_path: Path) -> None:
+    """What the store has is served before the first fetch, goes stale in its time, and health says so throughout."""
+    path = tmp_path / "store.sqlite"
+    first = Bench(path)
+    first.watcher.fetch_once()
+    first.watcher.stop()
+    second = Bench(path)
+    second.now += 200
+    assert second.served() == ("15m", None)
+    assert second.watcher.published().metrics.timestamp == START
+    assert second.watcher.is_ready()
+    assert second.watcher.health().reasons == ("nothing was fetched since the start",)
+    second.fail("15m", "10m", "5m")
+    second.watcher.fetch_once()
+    assert second.served() == ("15m", "last_good")
+    second.now += 101
+    with pytest.raises(StaleMetrics):
+        second.watcher.published()
+    second.watcher.stop()
+
+
+def test_a_clock_set_back_does_not_freeze_the_old(bench: Bench) -> None:
+    """A snapshot far in the future is not fresh; the next fetch replaces it."""
+    bench.watcher.fetch_once()
+    bench.now -= 3600
+    with pytest.raises(StaleMetrics):
+        bench.watcher.published()
+    assert not bench.watcher.is_ready()
+    assert bench.watcher.health().reasons
+    bench.watcher.fetch_once()
+    assert bench.watcher.published().metrics.timestamp == START - 3600
+    assert bench.watcher.health().reasons == ()
+
+
+def test_a_store_that_fails_is_a_warning_and_not_the_end(tmp_path: Path) -> None:
+    """Metrics are served from memory; health stays good, with the reason why nothing is kept, and so says telemetry."""
+    bench = Bench(tmp_path)
+    bench.watcher.fetch_once()
+    health = bench.watcher.health()
+    assert bench.served() == ("15m", None)
+    assert health.reasons == ()
+    assert len(health.warnings) == 1
+    assert "cannot be opened" in health.warnings[0]
+    assert b"trimaran_store_works 0.0" in bench.telemetry.exposition()
+    bench.watcher.stop()
+
+
+def test_a_file_set_aside_is_a_warning_and_counted(tmp_path: Path) -> None:
+    """A corrupt file is named in health's warnings and counted."""
+    path = tmp_path / "store.sqlite"
+    path.write_bytes(b"no database" * 500)
+    bench = Bench(path)
+    bench.watcher.fetch_once()
+    assert "set aside as store.sqlite.corrupt-" in bench.watcher.health().warnings[0]
+    assert b"trimaran_store_set_aside_total 1.0" in bench.telemetry.exposition()
+    assert b"trimaran_store_works 1.0" in bench.telemetry.exposition()
+    bench.watcher.stop()
+
+
+def test_telemetry_counts_fetches(bench: Bench) -> None:
+    """Failures, nodes and times are counted by window."""
+    bench.fail("15m")
+    bench.watcher.fetch_once()
+    text = bench.telemetry.exposition().decode()
+    assert 'trimaran_fetch_failures_total{window="15m"} 1.0' in text
+    assert 'trimaran_snapshot_nodes{window="5m"} 1.0' in text
+    assert f'trimaran_snapshot_timestamp_seconds{{window="5m"}} {START}' in text.replace("1.7e+09", str(START))
+
+
+def test_the_loop_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of our own in one fetch does not end the loop; stop() ends it and closes the provider."""
+    bench = Bench(interval_seconds=0.01)
+    good = bench.watcher.fetch_once
+    outcomes = iter([RuntimeError("a defect")])
+
+    def once() -> bool:
+        for error in outcomes:
+            raise error
+        return good()
+
+    monkeypatch.setattr(bench.watcher, "fetch_once", once)
+    bench.watcher.start()
+    wait_until(bench.watcher.is_ready, "the loop fetches")
+    assert bench.watcher.is_alive()
+    bench.watcher.stop()
+    assert bench.source.closed
+    assert not bench.watcher.is_alive()
+    assert not any(thread.name == "watching" for thread in threading.enumerate())
+
+
+def test_a_loop_that_does_not_tick_is_not_alive(bench: Bench) -> None:
+    """is_alive() turns false when the loop has not begun a fetch for much longer than it may take."""
+    assert bench.watcher.is_alive()
+    bench.watcher._ticked_at -= 60 + 2 * 30 + 31
+    assert not bench.watcher.is_alive()
+
+
+def test_stopping_closes_the_store_even_if_the_provider_does_not_close(tmp_path: Path) -> None:
+    """A provider whose close() raises does not keep the store open; stopping twice is fine."""
+    bench = Bench(tmp_path / "store.sqlite")
+
+    def close() -> None:
+        raise OSError("stuck")
+
+    bench.source.close = close  # type: ignore[method-assign]
+    bench.watcher.stop()
+    bench.watcher.stop()
+    assert not (tmp_path / "store.sqlite-wal").exists()
+
+
+def test_a_fetch_that_ends_after_stopping_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was under way when stop() came is neither published nor logged as a failure."""
+    bench = Bench(tmp_path / "store.sqlite")
+    bench.watcher.stop()
+    assert not bench.watcher.fetch_once()
+    assert bench.watcher.newest() is None
+    assert caplog.text == ""

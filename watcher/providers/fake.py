@@ -1,0 +1,114 @@
+"""Nodes that are made up: for tests of what reads the watcher, without a cluster and without a metrics source.
+
+Each node has the load that a file says, read anew for every fetch, or, without a file, one that follows from its
+number. The same settings always give the same metrics. ``fake:cpu:percent`` and its like are percent of a capacity,
+as they stand in the file.
+"""
+
+import json
+import threading
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
+from watcher.gather import Deadline
+from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
+from watcher.providers.base import Check, Fetched
+from watcher.settings import Settings
+
+_TYPES = {type_.lower(): type_ for type_ in MetricType}
+_OPERATORS = {
+    "average": Operator.AVG, "deviation": Operator.STD, "p90": Operator.P90, "p95": Operator.P95,
+    "p99": Operator.P99, "maximum": Operator.MAX,
+}  # fmt: skip
+_FAILURES = {
+    "unavailable": ProviderUnavailable("Fake cannot be reached: fake.failure says so"),
+    "refused": ProviderRefused("Fake refuses the credentials: fake.failure says so"),
+    "unusable": ProviderAnswerError("Fake answered something that cannot be used: fake.failure says so"),
+}
+
+
+class FakeProvider:
+    """Serves what its settings describe."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings.fake
+        self._operators = settings.watch.operators
+        self._closed = threading.Event()
+
+    def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+        """Return the nodes as described, the same for every window.
+
+        Raises:
+            ProviderError: the settings ask for a failure, or the file cannot be used.
+        """
+        failing = self._settings.failing_windows
+        failure = self._settings.failure if not failing or window.duration in failing else ""
+        if failure in _FAILURES:
+            error = _FAILURES[failure]
+            raise type(error)(str(error))
+        if failure == "slow":
+            self._closed.wait(deadline.remaining_seconds())
+            raise ProviderUnavailable("Fake did not answer in time: fake.failure says so")
+        if failure == "empty":
+            return Fetched({})
+        return Fetched({name: self._node(name, load, window) for name, load in self._nodes().items()})
+
+    def check(self) -> Iterator[Check]:
+        """Yield one step: whether the description can be used."""
+        setting = "fake.file" if self._settings.file else "fake.nodes"
+        try:
+            nodes = self.fetch(Window("5m", 0, 300), Deadline.after(1)).nodes
+        except ProviderError as error:
+            yield Check("read the description", ok=False, message=str(error), setting=setting)
+            return
+        yield Check("read the description", ok=True, message=f"{len(nodes)} nodes, none of them real", setting=setting)
+
+    def close(self) -> None:
+        """End a fetch that is being slow."""
+        self._closed.set()
+
+    def _nodes(self) -> Mapping[str, Any]:
+        if self._settings.file is not None:
+            return _read(self._settings.file)
+        count = self._settings.nodes
+        return {
+            f"node-{number + 1}": {
+                "cpu": {"average": 10 + 80 * (number % 17) / 16, "deviation": 1 + number % 5},
+                "memory": {"average": 20 + 60 * (number % 13) / 12, "deviation": 1 + number % 3},
+            }
+            for number in range(count)
+        }
+
+    def _node(self, name: str, load: Any, window: Window) -> NodeMetrics:
+        where = f"fake.file ({self._settings.file}): {name}"
+        if not isinstance(load, dict):
+            raise ProviderAnswerError(f'{where} must be an object such as {{"cpu": 20}}')
+        metrics: list[Metric] = []
+        for key, given in load.items():
+            if key not in _TYPES:
+                raise ProviderAnswerError(f"{where} has {key!r}; known: {', '.join(_TYPES)}")
+            values = given if isinstance(given, dict) else {"average": given}
+            for word, value in values.items():
+                if word not in _OPERATORS or isinstance(value, bool) or not isinstance(value, int | float):
+                    raise ProviderAnswerError(f"{where}.{key} wants numbers for {', '.join(_OPERATORS)}")
+                if _OPERATORS[word] in self._operators:
+                    metrics.append(
+                        Metric(f"fake:{key}:percent", _TYPES[key], _OPERATORS[word], window.duration, float(value))
+                    )
+        return NodeMetrics(tuple(metrics))
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        nodes = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ProviderUnavailable(f"fake.file ({file}) cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ProviderAnswerError(f"fake.file ({file}) is neither JSON nor TOML (*.toml): {error}") from error
+    if not isinstance(nodes, dict):
+        raise ProviderAnswerError(f'fake.file ({file}) must be an object such as {{"node-1": {{"cpu": 20}}}}')
+    return nodes
