@@ -47,6 +47,16 @@ DEFAULTS = {
     "fake.file": None,
     "fake.failure": "",
     "fake.failing_windows": [],
+    "signalfx.node_dimension": "host",
+    "signalfx.cluster_dimension": "cluster",
+    "signalfx.metadata_seconds": 600,
+    "datadog.node_tag": "host",
+    "datadog.cluster_tag": "cluster_name",
+    "datadog.cpu_query": "max:cpu.utilization",
+    "datadog.memory_query": "max:memory.utilization",
+    "datadog.storage_query": "",
+    "datadog.bandwidth_query": "",
+    "datadog.gpu_query": "",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -172,6 +173,16 @@ class _TooLarge(requests.RequestException):
     """The body does not end where a body should."""
 
 
+class _Answer(requests.Response):
+    """An answer whose JSON is read by orjson, several times as fast."""
+
+    def json(self, **_options: Any) -> Any:
+        try:
+            return orjson.loads(self.content)
+        except orjson.JSONDecodeError as error:
+            raise requests.JSONDecodeError(error.msg, error.doc, error.pos) from error
+
+
 class _AbortableAdapter(HTTPAdapter):
     """Reads whole bodies within bounds, and remembers its sockets, so that a call can be ended from another thread.
 
@@ -201,6 +212,11 @@ class _AbortableAdapter(HTTPAdapter):
             "http": type("Pool", (HTTPConnectionPool,), {"ConnectionCls": Connection}),
             "https": type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": SecureConnection}),
         }
+
+    def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
+        response = super().build_response(req, resp)
+        response.__class__ = _Answer  # requests offers no other way to choose it
+        return response
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
         response = super().send(request, *args, **options)

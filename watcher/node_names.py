@@ -32,6 +32,7 @@ class NodeNames:
     def __init__(self, names: Iterable[str] = (), aliases: Mapping[str, Iterable[str]] | None = None) -> None:
         self._names = frozenset(names)
         self._aliases = {alias: frozenset(found) for alias, found in (aliases or {}).items()}
+        self._last: tuple[frozenset[tuple[str, ...]], dict[tuple[str, ...], Resolved]] = (frozenset(), {})
         self._short: dict[str, set[str]] = {}
         for name in self._names:
             self._short.setdefault(name.partition(".")[0], set()).add(name)
@@ -45,7 +46,7 @@ class NodeNames:
         """Return the node that a series is about.
 
         Args:
-            words: what the series' labels call it, the most telling first; empty ones are skipped.
+            words: what the series' labels call it, the most telling first; empty ones, and None, are skipped.
         """
         words = tuple(filter(None, words))
         if not words:
@@ -66,13 +67,21 @@ class NodeNames:
             return Resolved(hosts[0], f"{words[0]!r} is none of the {len(self._names)} nodes that the source lists")
         return Resolved(next((host for host in hosts if not is_address(host)), hosts[0]))
 
-    def resolve_all(self, series: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], Resolved]:
+    def resolve_all(self, series: Iterable[tuple[str, ...]]) -> Mapping[tuple[str, ...], Resolved]:
         """Resolve what all series are called, and take back what would make two nodes one.
 
         That two hosts have one name is believed of nodes that the source lists, each with its addresses; not where a
         name was cut, nor where all hosts may say that they are ``localhost``.
         """
-        found = {words: self.resolve(*words) for words in set(series)}
+        asked = frozenset(series)
+        remembered, found = self._last
+        if asked != remembered:  # the windows of a fetch, and one fetch after the other, mostly ask the same
+            found = self._resolve_apart(asked)
+            self._last = (asked, found)
+        return found
+
+    def _resolve_apart(self, series: frozenset[tuple[str, ...]]) -> dict[tuple[str, ...], Resolved]:
+        found = {words: self.resolve(*words) for words in series}
         hosts: dict[str, set[str]] = {}
         for words, resolved in found.items():
             hosts.setdefault(resolved.name, set()).add(_first_host(words))
@@ -111,6 +120,8 @@ def without_port(word: str) -> str:
 
 def is_address(word: str) -> bool:
     """Return whether the word is an IP address."""
+    if not (word[-1:].isdigit() or ":" in word):
+        return False
     try:
         ipaddress.ip_address(word)
     except ValueError:

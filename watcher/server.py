@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import logging
 import socket
 from pathlib import Path
@@ -41,6 +42,16 @@ def serve(settings: Settings) -> None:
     _Application(settings, listener).run()
 
 
+def collect_garbage_less_often() -> None:
+    """Tune the garbage collector for large fetches: what 5,000 nodes bring is half a million objects without cycles.
+
+    By default it looks at them all again and again while they are read, for a fifth of the time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def __init__(self, settings: Settings, listener: socket.socket) -> None:
         self._settings = settings
@@ -68,6 +79,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
 
     def load(self) -> Any:
         """Start watching, in the worker, and return the application over it."""
+        collect_garbage_less_often()
         telemetry = Telemetry()
         watcher = open_watcher(self._settings, self._settings.store.path, telemetry)
         watcher.start()

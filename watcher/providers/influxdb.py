@@ -69,7 +69,7 @@ class InfluxDbProvider:
         self._queries = queries(own)
         self._chosen: dict[str, InfluxDbQuery] = {}
         self._operators = settings.watch.operators
-        self._names: tuple[frozenset[tuple[str, ...]], dict[tuple[str, ...], Resolved]] = (frozenset(), {})
+        self._names: tuple[frozenset[tuple[str, ...]], Mapping[tuple[str, ...], Resolved]] = (frozenset(), {})
         self._version: _Version | None = None if own.version == "auto" else own.version
         self._doubtful = False
         if self._version == "2" and (problems := self._missing()):
@@ -215,7 +215,7 @@ class InfluxDbProvider:
                 findings.append(Finding(Kind.LOW_COVERAGE, message, window.duration, node, name))
         return nodes
 
-    def _resolved(self, hosts: frozenset[tuple[str, ...]]) -> dict[tuple[str, ...], Resolved]:
+    def _resolved(self, hosts: frozenset[tuple[str, ...]]) -> Mapping[tuple[str, ...], Resolved]:
         """Resolve the hosts' names; they are the same for all queries, and from one fetch to the next."""
         known, resolved = self._names
         if hosts != known:

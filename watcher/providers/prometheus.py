@@ -169,6 +169,7 @@ class PrometheusProvider:
     ) -> dict[str, NodeMetrics]:
         resolved = self._names.resolve_all(words for answer in found.values() for words, _ in answer.values)
         findings += [_unmatched(words, each, window) for words, each in resolved.items() if each.problem]
+        names = {words: each.name for words, each in resolved.items()}
         nodes: dict[str, dict[tuple[str, str], Metric]] = {}
         merged: dict[str, set[str]] = {}
         tags: dict[str, str] = {}
@@ -182,16 +183,18 @@ class PrometheusProvider:
                 tags |= {"smoothing": answer.expression.smoothing} if answer.expression.smoothing else {}
                 tags |= {} if answer.expression.is_selector() else {"step": STEP}
             counts: dict[str, int] = {}
+            key, type_, scale = (name, operator), query.type, query.scale
             for words, value in answer.values:
-                node = resolved[words].name
-                metrics = nodes.setdefault(node, {})
-                percent = value * query.scale
-                before = metrics.get((name, operator))
-                if before is not None:  # the mean of all replicas, whatever order they come in
+                node = names[words]
+                metrics = nodes.get(node)
+                if metrics is None:
+                    metrics = nodes[node] = {}
+                percent = value * scale
+                if key in metrics:  # the mean of all replicas, whatever order they come in
                     counts[node] = counts.get(node, 1) + 1
-                    percent = before.value + (percent - before.value) / counts[node]
+                    percent = metrics[key].value + (percent - metrics[key].value) / counts[node]
                     merged.setdefault(node, set()).add(name)
-                metrics[name, operator] = Metric(name, query.type, operator, window, percent)
+                metrics[key] = Metric(name, type_, operator, window, percent)
         for node, doubled in merged.items():
             message = "several series are about this node: the mean is used; set prometheus.matchers to one replica"
             findings += [Finding(Kind.DUPLICATE, message, window, node, name, "merged") for name in sorted(doubled)]
@@ -207,8 +210,7 @@ class PrometheusProvider:
         return answer
 
     def _read(self, series: dict[str, Any]) -> tuple[tuple[str, ...], float]:
-        labels = series["metric"]
-        return tuple(labels.get(word, "") for word in self._words), float(series["value"][1])
+        return tuple(map(series["metric"].get, self._words)), float(series["value"][1])
 
     def _note_warnings(self, response: requests.Response) -> None:
         """Keep what prometheus-api-client drops: warnings of an answer that may be partial."""
