@@ -50,7 +50,18 @@ def node(name: str, cpu: str = "4", memory: str = "16Gi", ready: str = "True", *
             "allocatable": {**capacity, "ephemeral-storage": "90Gi"},
             "conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady"}],
             "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}, {"type": "Hostname", "address": name}],
-            "nodeInfo": {"kubeletVersion": "v1.32.4", "osImage": "Debian GNU/Linux 12", "architecture": "amd64"},
+            "nodeInfo": {  # all of it: the official client insists
+                "architecture": "amd64",
+                "bootID": "5d0b7a3e-0000-4000-8000-000000000000",
+                "containerRuntimeVersion": "containerd://1.7.24",
+                "kernelVersion": "6.1.0-29-amd64",
+                "kubeProxyVersion": "v1.32.4",
+                "kubeletVersion": "v1.32.4",
+                "machineID": "0123456789abcdef0123456789abcdef",
+                "operatingSystem": "linux",
+                "osImage": "Debian GNU/Linux 12 (bookworm)",
+                "systemUUID": "00000000-0000-4000-8000-000000000000",
+            },
         },
     }
 

@@ -39,7 +39,7 @@ _RESOURCES = {
 }
 _MOST_LOOKUPS = 16  # more nodes than this at once are cheaper to have by a new list
 _CHECK_SECONDS = 10
-_OLD_SECONDS = 300
+_AGAIN_SECONDS = 60  # after a list that failed while an older one is at hand
 _GROUPS = {METRICS: "metrics.k8s.io", NODES: ""}
 _HINTS = {
     (METRICS, 404): "the cluster has no metrics API: install metrics-server (https://github.com/kubernetes-sigs/"
@@ -72,10 +72,12 @@ class KubernetesMetricsServerProvider:
     def __init__(self, settings: Settings) -> None:
         own = settings.metrics_server
         self._api = KubernetesApi(NAME, settings.provider, own.kube_context)
+        # For the doctor's first steps, which go by the settings' certificates; those of a pod or kubeconfig are others.
+        self.address = (settings.provider.address or "") if settings.provider.kube_config is None else ""
         self._selector = own.node_selector
         self._refresh_seconds = own.capacity_refresh_seconds
         self._nodes: dict[str, _Node] = {}
-        self._listed_at = -float("inf")  # on the monotonic clock
+        self._listed_at = self._list_due_at = -float("inf")  # on the monotonic clock
         self._asked: set[str] = set()  # looked up since the last list, and not worth another look
         self._lock = threading.Lock()
 
@@ -105,7 +107,7 @@ class KubernetesMetricsServerProvider:
             return Samples(samples, findings)
 
     def check(self) -> Iterator[Check]:
-        """Yield the way in, both lists, how they fit together, and how old the metrics are."""
+        """Yield the way in, both lists, and how they fit together."""
         yield Check("find the Kubernetes API", ok=True, message=self._api.found, setting="provider.address")
         deadline = Deadline.after(_CHECK_SECONDS)
         calls: dict[str, Callable[[], dict[str, Any]]] = {
@@ -128,10 +130,6 @@ class KubernetesMetricsServerProvider:
         message = f"{len(nodes) - len(without)} of {len(nodes)} nodes have metrics"
         message += f"; without: {', '.join(without[:5])}" if without else ""
         yield Check("every node has metrics", ok=not without, message=message, setting="metrics_server.node_selector")
-        times = [at for at in map(_timestamp, used.values()) if at is not None]
-        age = time.time() - min(times, default=0)
-        message = f"the oldest is {age:.0f} s old" if times else "no sample says when it was measured"
-        yield Check("metrics are fresh", ok=abs(age) < _OLD_SECONDS, message=message)
 
     def close(self) -> None:
         """Close the connections."""
@@ -139,9 +137,8 @@ class KubernetesMetricsServerProvider:
 
     def _ask(self, deadline: Deadline) -> tuple[dict[str, dict[str, Any]], list[Finding]]:
         """Return the metrics by node and what went wrong, and bring the nodes up to date."""
-        is_due = time.monotonic() - self._listed_at >= self._refresh_seconds
         calls: dict[str, Callable[[], dict[str, Any]]] = {"metrics": partial(self._read, deadline)}
-        if is_due:
+        if time.monotonic() >= self._list_due_at:
             calls["nodes"] = partial(self._list, deadline)
         answers = gather(calls, deadline, give_up=self._api.abort)
         used, nodes = answers["metrics"], answers.get("nodes")
@@ -152,6 +149,7 @@ class KubernetesMetricsServerProvider:
         if isinstance(nodes, Exception):
             if not self._nodes:
                 raise self._failure(nodes)
+            self._list_due_at = time.monotonic() + min(_AGAIN_SECONDS, self._refresh_seconds)
             minutes = (time.monotonic() - self._listed_at) / 60
             message = f"{self._failure(nodes)}; capacities are {minutes:.0f} minutes old"
             return used, [Finding(Kind.QUERY_FAILED, message)]
@@ -163,6 +161,7 @@ class KubernetesMetricsServerProvider:
 
     def _keep(self, nodes: dict[str, _Node], used: Collection[str]) -> None:
         self._nodes, self._listed_at = nodes, time.monotonic()
+        self._list_due_at = self._listed_at + self._refresh_seconds
         self._asked = set(used) ^ nodes.keys()
 
     def _look_up(self, odd: set[str], used: Collection[str], deadline: Deadline) -> list[Finding]:
