@@ -65,7 +65,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
     name: ClassVar[str] = "LoadVariationRiskBalancing"
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return for each resource: valid, allocatable, average use and sigma."""
+        """Return for each resource: valid, allocatable, average use, its deviation and sigma."""
         terms: Terms = {"measured": metrics.present}
         for resource in self.resources:
             use = metrics.of(resource.metric_type)
@@ -74,6 +74,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.allocatable"] = allocatable
             terms[f"{resource.name}.average_use"] = _within(use.average * allocatable / 100, allocatable)
+            terms[f"{resource.name}.deviation_use"] = deviation
             terms[f"{resource.name}.sigma"] = self.sigma(deviation, allocatable)
             if self.formula == "kep":
                 deviated = terms[f"{resource.name}.average_use"] + self.safe_variance_margin * deviation

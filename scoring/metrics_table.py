@@ -7,7 +7,6 @@ frozen, so threads may share it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -101,12 +100,12 @@ class MetricsTable:
                     column = columns[metric.type] = _Column(len(names))
                 column.put(row, metric.operator, value if as_received else max(value, 0.0))
         use = {metric_type: column.freeze() for metric_type, column in columns.items()}
-        return cls(names, snapshot.window.end, _frozen(present), MappingProxyType(use))
+        return cls(names, snapshot.window.end, _frozen(present), use)
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> Self:
         """Return a table without any metric, for profiles whose scores read none."""
-        return cls(nodes.names, 0, _frozen(np.zeros(len(nodes), np.bool_)), MappingProxyType({}))
+        return cls(nodes.names, 0, _frozen(np.zeros(len(nodes), np.bool_)), {})
 
     def of(self, metric_type: str) -> MeasuredUse:
         """Return one resource's values; nothing is valid when the snapshot has no metric of the type."""
@@ -159,7 +158,7 @@ class _Column:
             averaged=_frozen(np.array(self.averaged, np.bool_)),
             first=_frozen_floats(self.first),
             last=_frozen_floats(self.last),
-            percentiles=MappingProxyType({name: _frozen_floats(v) for name, v in self.percentiles.items()}),
+            percentiles={name: _frozen_floats(values) for name, values in self.percentiles.items()},
         )
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugin import Explanation, PreparedPlugin, ScorePlugin, Terms, aligned, explanation
+from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
 INFEASIBLE = -1
@@ -229,7 +230,7 @@ class PreparedProfile:
             pods: the pending pods.
             feasible: as in :meth:`score`, shape (pods, nodes) or (nodes,).
         """
-        total = np.zeros((len(pods), len(self.nodes)), np.int64)
+        total: Int64s = np.zeros((len(pods), len(self.nodes)), np.int64)
         allowed = None if feasible is None else np.broadcast_to(feasible, total.shape)
         for weighted, prepared in self._prepared:
             raw = prepared.score_many(pods)
@@ -240,7 +241,8 @@ class PreparedProfile:
                     raw[row] = self._normalized(weighted.plugin, raw[row], None if allowed is None else allowed[row])
             if not weighted.plugin.normalizes:
                 self._check(weighted.plugin, raw)
-            total += weighted.weight * raw
+            raw *= weighted.weight  # in place: these arrays are large
+            total += raw
         if allowed is not None:
             total[~allowed] = INFEASIBLE
         return total
