@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS = 2.0
 _STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
+_CLOCK_SLACK_SECONDS = 5.0  # a clock that is set back by less does not make a snapshot one of the future
 _MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
 
@@ -96,7 +97,11 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
-        self._cache.publish(store.load_snapshots([source, *fallback_sources], settings.windows, clock()))
+        self._sources = (source, *fallback_sources)
+        self._unread = list(dict.fromkeys([*settings.fallback_order(), *settings.windows]))
+        self._reading = threading.Lock()
+        while self._unread and not self._read_kept(self._unread[:1]):
+            pass
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
             self._telemetry.set_aside()
@@ -119,6 +124,7 @@ class Watcher:
 
     def fetch_once(self) -> bool:
         """Fetch all windows side by side now; return whether every one came. The loop calls this; tests may too."""
+        self._read_kept(self._unread)  # before anything newer is there
         now = int(self._clock())
         deadline = Deadline.after(self._settings.fetch_timeout_seconds)
         began = time.monotonic()
@@ -174,6 +180,8 @@ class Watcher:
         if window is not None and window not in self._settings.windows:
             raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
         order = [window] if window is not None else self._settings.fallback_order()
+        if window is not None or not self.is_ready():
+            self._read_kept(self._unread)
         candidates = [(name, found) for name in order if (found := self._cache.get(name)) is not None]
         if not candidates:
             raise NoMetrics(f"no metrics yet: {self._why()}")
@@ -197,6 +205,7 @@ class Watcher:
 
     def health(self) -> Health:
         """Report on the last fetch. Reads what is known; never calls the provider."""
+        self._read_kept(self._unread)
         last = self._last
         ages = {name: self._age_seconds(kept) for name in self._settings.windows if (kept := self._cache.get(name))}
         reasons = [f"window {name}: {why}" for name, why in last.failures.items()]
@@ -205,7 +214,7 @@ class Watcher:
         reasons += [
             f"window {name}: " + (f"the last metrics are {ages[name]:.0f} s old" if name in ages else "no metrics yet")
             for name in self._settings.windows
-            if name not in ages or abs(ages[name]) > self._settings.expiry_seconds
+            if name not in ages or not -_CLOCK_SLACK_SECONDS <= ages[name] <= self._settings.expiry_seconds
         ]
         warnings = [f"store: {self._store.failure}"] if self._store.failure else []
         if self._store.set_aside:
@@ -243,6 +252,20 @@ class Watcher:
             retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             self._stop.wait(max(0.0, began + pause - time.monotonic()))
 
+    def _read_kept(self, windows: Sequence[str]) -> bool:
+        """Serve what the store kept of windows that were not read since the start; return whether there is any.
+
+        A restart reads the default window, serves it, and reads the others when they are asked for or fetched.
+        """
+        if not windows:
+            return False
+        with self._reading:
+            unread = [window for window in windows if window in self._unread]
+            kept = self._store.load_snapshots(self._sources, unread, self._clock())
+            self._cache.publish(kept)
+            self._unread = [window for window in self._unread if window not in unread]
+            return bool(kept)
+
     def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics | None, list[Finding]]:
         """Return one window's metrics, None when none can be published, and what was found wrong with them."""
         window = Window(name, now - duration.seconds(name), now)
@@ -279,8 +302,8 @@ class Watcher:
         return self._clock() - found.metrics.timestamp
 
     def _is_fresh(self, found: Published) -> bool:
-        # Also not when far in the future: then the clock was set back, and the age says nothing.
-        return abs(self._age_seconds(found)) <= self._settings.expiry_seconds
+        # Nor when it is of the future: then the clock was set back, and the age says nothing.
+        return -_CLOCK_SLACK_SECONDS <= self._age_seconds(found) <= self._settings.expiry_seconds
 
     def _why(self) -> str:
         return "; ".join(dict.fromkeys(self._last.failures.values())) or "the first fetch is not done"
