@@ -98,7 +98,8 @@ class Watcher:
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
         self._sources = (source, *fallback_sources)
-        self._unread = list(dict.fromkeys([*settings.fallback_order(), *settings.windows]))
+        self._order = settings.fallback_order()
+        self._unread = list(dict.fromkeys([*self._order, *settings.windows]))
         self._reading = threading.Lock()
         while self._unread and not self._read_kept(self._unread[:1]):
             pass
@@ -179,8 +180,8 @@ class Watcher:
         """
         if window is not None and window not in self._settings.windows:
             raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
-        order = [window] if window is not None else self._settings.fallback_order()
-        if window is not None or not self.is_ready():
+        order = [window] if window is not None else self._order
+        if self._unread and (window is not None or not self.is_ready()):
             self._read_kept(self._unread)
         candidates = [(name, found) for name in order if (found := self._cache.get(name)) is not None]
         if not candidates:
@@ -198,9 +199,7 @@ class Watcher:
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
-        found = [
-            kept.metrics for name in self._settings.fallback_order() if (kept := self._cache.get(name)) is not None
-        ]
+        found = [kept.metrics for name in self._order if (kept := self._cache.get(name)) is not None]
         return max(found, key=lambda metrics: metrics.timestamp, default=None)
 
     def health(self) -> Health:
@@ -228,7 +227,7 @@ class Watcher:
 
     def is_ready(self) -> bool:
         """Return whether there is something fresh to serve."""
-        kept = (self._cache.get(name) for name in self._settings.fallback_order())
+        kept = (self._cache.get(name) for name in self._order)
         return any(found is not None and self._is_fresh(found) for found in kept)
 
     def is_alive(self) -> bool:
