@@ -5,6 +5,7 @@ Pure functions of their arguments: no input or output, no clock, no logging, no 
 
 from scoring.config import PLUGINS, plugin_from_config
 from scoring.config_fields import ConfigNote
+from scoring.fallback import FallbackPolicy, Judgment, NodeGrade
 from scoring.image_locality import ImageLocality
 from scoring.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.low_risk_over_commitment import LowRiskOverCommitment
@@ -34,13 +35,16 @@ __all__ = [
     "ConfigNote",
     "Container",
     "Explanation",
+    "FallbackPolicy",
     "ImageLocality",
+    "Judgment",
     "LoadVariationRiskBalancing",
     "LowRiskOverCommitment",
     "MeasuredResource",
     "MeasuredUse",
     "MetricsTable",
     "Node",
+    "NodeGrade",
     "NodePlan",
     "NodeResourcesAllocatable",
     "NodeResourcesBalancedAllocation",

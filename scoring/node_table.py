@@ -8,7 +8,7 @@ transaction) needs the caller's lock. A transaction's plan is private to its thr
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -165,6 +165,10 @@ class NodeTable:
             KeyError: no such node.
         """
         return tuple(placed.pod for placed in self._pods[self.row(node_name)].values())
+
+    def placed_on(self, row: int) -> Collection[PlacedPod]:
+        """Return the pods in a row, with the times they were placed at."""
+        return self._pods[row].values()
 
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
         """Yield every pod with its row."""

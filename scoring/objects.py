@@ -176,12 +176,14 @@ class Node:
         capacity: ``status.capacity``; TargetLoadPacking and Peaks measure against it.
         allocatable: ``status.allocatable``; the other scores measure against it.
         images: name of each container image on the node to its size in bytes.
+        created_at: when it joined the cluster, unix seconds; None if unknown.
     """
 
     name: str
     capacity: ResourceList = field(default_factory=ResourceList)
     allocatable: ResourceList = field(default_factory=ResourceList)
     images: Mapping[str, int] = field(default_factory=dict)
+    created_at: float | None = None
 
     @classmethod
     def from_k8s(cls, node: Any) -> Self:
@@ -205,7 +207,8 @@ class Node:
         if annotated:
             capacity = ResourceList({**annotated, **capacity})
             allocatable = ResourceList({**annotated, **allocatable})
-        return cls(name=name, capacity=capacity, allocatable=allocatable, images=images)
+        created_at = _unix_seconds(_get(metadata, "creationTimestamp"))
+        return cls(name=name, capacity=capacity, allocatable=allocatable, images=images, created_at=created_at)
 
 
 def _nano_per_unit(name: str) -> int:
@@ -248,6 +251,10 @@ def _scheduled_at(status: Any) -> float | None:
     for condition in _get(status, "conditions") or ():
         if _get(condition, "type") == "PodScheduled" and _get(condition, "status") == "True":
             moment = _get(condition, "lastTransitionTime") or moment
+    return _unix_seconds(moment)
+
+
+def _unix_seconds(moment: Any) -> float | None:
     if isinstance(moment, str):
         moment = datetime.fromisoformat(moment)
     return moment.timestamp() if isinstance(moment, datetime) else None
