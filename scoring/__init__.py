@@ -14,7 +14,7 @@ from scoring.metrics_table import MeasuredUse, MetricsTable
 from scoring.node_resources_allocatable import NodeResourcesAllocatable
 from scoring.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.node_resources_fit import NodeResourcesFit, ResourceWeight, ShapePoint, fits
-from scoring.node_table import NodePlan, NodeTable
+from scoring.node_table import NodePlan, NodeTable, PlacedPod
 from scoring.objects import Container, Node, Pod, ResourceList
 from scoring.peaks import Peaks, PowerModel
 from scoring.plugin import Explanation, PreparedPlugin, ScorePlugin
@@ -51,6 +51,7 @@ __all__ = [
     "NodeResourcesFit",
     "NodeTable",
     "Peaks",
+    "PlacedPod",
     "Pod",
     "PodState",
     "PowerModel",

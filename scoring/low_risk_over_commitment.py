@@ -114,12 +114,11 @@ class LowRiskOverCommitment(ScorePlugin):
         use = metrics.of(resource.metric_type)
         allocatable, pod_requests = nodes.allocatable(resource.name), nodes.requests(resource.name)
         request, limit = np.minimum(pod_requests, allocatable), nodes.limits(resource.name)
-        average = use.average
+        rise: Float64s = np.zeros(len(nodes))
         if self.count_recent_pods:
             demand = partial(pod_demand.requests, resource=resource.name)
-            unreported = recent_pods.unreported(nodes, metrics, demand)
-            average = average + 100 * unreported / np.where(allocatable > 0, allocatable, np.inf)
-        mu, sigma = self._mean_and_deviation(resource.scaled(allocatable), average, use.deviation)
+            rise = recent_pods.unreported(nodes, metrics, demand) / np.where(allocatable > 0, allocatable, np.inf)
+        mu, sigma = self._mean_and_deviation(resource.scaled(allocatable), use.average + 100 * rise, use.deviation)
         with np.errstate(divide="ignore", invalid="ignore"):  # nodes with nothing allocatable
             threshold = np.clip(request / allocatable, 0.0, 1.0)
             limit_threshold = limit / allocatable
@@ -130,7 +129,7 @@ class LowRiskOverCommitment(ScorePlugin):
         at_limit = np.zeros_like(mu)
         at_limit[divided] = distribution(fit.alpha[divided], fit.beta[divided], limit_threshold[divided])
         if self.distribution == "measured":
-            percentiles = measured_distribution.percentiles(use)
+            percentiles = {name: value + rise for name, value in measured_distribution.percentiles(use).items()}
             known = measured_distribution.known(percentiles)
             within = np.where(allocatable > 0, threshold, 0.0), np.where(conditioned, limit_threshold, 0.0)
             measured = [measured_distribution.probability_at_most(mu, percentiles, x) for x in within]

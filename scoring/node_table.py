@@ -166,6 +166,11 @@ class NodeTable:
         """
         return tuple(placed.pod for placed in self._pods[self.row(node_name)].values())
 
+    def find(self, pod: Pod) -> tuple[str, PlacedPod] | None:
+        """Return the node that a pod, told by its uid, is counted on, and how; None when it is on none."""
+        row = self._row_by_uid.get(pod.uid)
+        return None if row is None else (self.names[row], self._pods[row][pod.uid])
+
     def placed_on(self, row: int) -> Collection[PlacedPod]:
         """Return the pods in a row, with the times they were placed at."""
         return self._pods[row].values()

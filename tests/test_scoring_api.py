@@ -35,6 +35,7 @@ def test_public_names():
         "NodeResourcesFit",
         "NodeTable",
         "Peaks",
+        "PlacedPod",
         "Pod",
         "PodState",
         "PowerModel",
