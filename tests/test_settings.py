@@ -57,6 +57,9 @@ DEFAULTS = {
     "datadog.storage_query": "",
     "datadog.bandwidth_query": "",
     "datadog.gpu_query": "",
+    "metrics_server.capacity_refresh_seconds": 300,
+    "metrics_server.node_selector": "",
+    "metrics_server.kube_context": "",
 }  # fmt: skip
 
 
