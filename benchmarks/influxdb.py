@@ -1,17 +1,18 @@
 """How long a fetch of 5,000 hosts takes from a real InfluxDB 1.x, beside the same queries as bare requests.
 
-    .venv/bin/python benchmarks/influxdb.py [hosts]
+    python benchmarks/influxdb.py [--nodes 5000] [--runs 5]
 
 Starts an influxd of its own with 15 minutes of CPU and memory, a sample every 10 s as Telegraf writes them. One fetch
 is all three windows side by side, as the watcher does it. Bare is the same statements, posted by requests side by side
 and read by orjson, and nothing else. Both take turns.
 """
 
-import resource
+import argparse
 import statistics
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,6 @@ from watcher.providers.influxdb import InfluxDbProvider
 from watcher.providers.influxdb_queries import influxql, queries
 from watcher.settings import InfluxDbSettings, ProviderSettings, Settings
 
-ROUNDS = 5
 STEP_SECONDS = 10
 MINUTES = (15, 10, 5)
 
@@ -73,43 +73,56 @@ def fetched(provider: InfluxDbProvider, windows: list[Window]) -> int:
     return found
 
 
-def timed(call: Callable[[], int]) -> tuple[float, float, int, float]:
-    """Return seconds, those this process computed, what the call counted, and the peak memory in MB so far."""
+def timed(call: Callable[[], int]) -> tuple[float, float]:
+    """Return seconds, and those of them that this process computed."""
     began, computed = time.perf_counter(), time.process_time()
-    count = call()
-    seconds, computed = time.perf_counter() - began, time.process_time() - computed
-    return seconds, computed, count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    call()
+    return time.perf_counter() - began, time.process_time() - computed
+
+
+def peak(call: Callable[[], int]) -> float:
+    """Return the most memory that the call held at once, in MB."""
+    tracemalloc.start()
+    call()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most / 1e6
 
 
 def main() -> None:
     """Fill, measure in turns, print."""
-    hosts = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, run_influxdb(Path(folder)) as server:
         now = int(time.time())
-        fill(server, hosts, now)
+        fill(server, options.nodes, now)
         windows = [Window(f"{minutes}m", now - minutes * 60, now) for minutes in MINUTES]
-        operators = (Operator.AVG, Operator.STD)
         statements = [
-            influxql(alternatives[0], operators, window, bounded=False)
+            influxql(alternatives[0], (Operator.AVG, Operator.STD), window, bounded=False)
             for alternatives in queries(InfluxDbSettings()).values()
             for window in windows
         ]
         provider = InfluxDbProvider(Settings(provider=ProviderSettings(name="InfluxDB", address=server.url)))
-        results: dict[str, list[float]] = {"bare": [], "fetch": []}
-        for turn in range(ROUNDS + 1):
-            calls = {"bare": partial(bare, server.url, statements), "fetch": partial(fetched, provider, windows)}
-            for name, call in calls.items():
-                seconds, computed, count, peak = timed(call)
-                if turn:  # the first turn warms up
-                    results[name].append(seconds)
-                    what = "series" if name == "bare" else "metrics"
-                    here = f"{computed:.2f} s of it in this process"
-                    print(f"{name:5}  {seconds:6.2f} s, {here}  {count} {what}  peak so far {peak:.0f} MB")
+        calls = {
+            "bare parallel queries, orjson": partial(bare, server.url, statements),
+            "provider, to NodeMetrics": partial(fetched, provider, windows),
+        }
+        counts = [call() for call in calls.values()]  # warms up
+        assert counts == [options.nodes * 6, options.nodes * 12], counts
+        turns = [{name: timed(call) for name, call in calls.items()} for _ in range(options.runs)]
+        peaks = {name: peak(call) for name, call in calls.items()}
         provider.close()
-        medians = {name: statistics.median(seconds) for name, seconds in results.items()}
-        ratio = medians["fetch"] / medians["bare"]
-        print(f"{hosts} hosts, 3 windows, CPU and Memory, AVG and STD, median of {ROUNDS}:")
-        print(f"bare {medians['bare']:.2f} s, fetch {medians['fetch']:.2f} s: {ratio:.2f} times")
+    print(f"influxdb: {options.nodes} nodes, {len(MINUTES)} windows, CPU and Memory, AVG and STD, {options.runs} runs")
+    medians = []
+    for name in calls:
+        seconds, computed = (statistics.median(each) for each in zip(*(turn[name] for turn in turns), strict=True))
+        medians.append(seconds)
+        print(
+            f"  {name:30} {seconds * 1000:8.0f} ms, {computed * 1000:5.0f} ms of it here   peak {peaks[name]:4.0f} MB"
+        )
+    print(f"  {'ratio':30} {medians[1] / medians[0]:8.2f}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 The plain loop is what one writes without arrays, as upstream does: for each node, find its metrics, its amounts and its
 pods' sums, then compute. The tuned loop gets all that does not depend on the pod as numbers made in advance. Both loops
-and the arrays must give the same scores, or the benchmark stops. Each figure is the median of five runs.
+and the arrays must give the same scores, or the benchmark stops. Each figure is the median of five rounds; times are of
+the processor, so that other work on the machine disturbs less, and a ratio is of times from one round.
 
     make bench                                  all sizes
     python benchmarks/score_speed.py 1000       one size
@@ -397,15 +398,17 @@ def cases(nodes: NodeTable):
     )
 
 
-def seconds(call, calls: int) -> float:
-    """Return the median over five runs of the time of one call."""
-    times = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        times.append((time.perf_counter() - start) / calls)
-    return statistics.median(times)
+def seconds(call, calls: int = 1) -> float:
+    """Return the median over five rounds of the processor time of one call."""
+    return statistics.median(once(call, calls) for _ in range(RUNS))
+
+
+def once(call, calls: int = 1) -> float:
+    """Return the processor time of one call, from several in a row."""
+    start = time.process_time()
+    for _ in range(calls):
+        call()
+    return (time.process_time() - start) / calls
 
 
 def peak_bytes(call) -> int:
@@ -435,7 +438,7 @@ def compare(size: int) -> None:
     start = time.perf_counter()
     nodes = NodeTable(described, running)
     built = time.perf_counter() - start
-    align_seconds = seconds(lambda: MetricsTable.align(snapshot, nodes), 1)
+    align_seconds = seconds(lambda: MetricsTable.align(snapshot, nodes))
     metrics = MetricsTable.align(snapshot, nodes)
     [pod] = pending_pods(1)
     print(f"\n## {size:,} nodes, {len(running):,} pods\n")
@@ -451,7 +454,7 @@ def compare(size: int) -> None:
     plain = Cluster(nodes, snapshot, dict(zip(nodes.names, loads, strict=True)))
     for name, plugin, read, loop, columns in cases(nodes):
         prepared = plugin.prepare(nodes, metrics)
-        once = seconds(lambda plugin=plugin: plugin.prepare(nodes, metrics), 1)
+        prepare = seconds(lambda plugin=plugin: plugin.prepare(nodes, metrics))
         terms = plugin.node_terms(nodes, metrics)
         rows = list(zip(*(terms[column].tolist() for column in columns), strict=True))
 
@@ -466,14 +469,15 @@ def compare(size: int) -> None:
 
         scores = arrays().tolist()
         tolerance = 1e-9 if name == "Peaks" else 0  # two exponential functions: the last of 17 digits
-        for slow in (plain_loop, tuned_loop):
-            assert np.allclose(scores, slow(), rtol=tolerance, atol=0), f"{name}: the scores differ"
-        plain_seconds, tuned_seconds = seconds(plain_loop, 1), seconds(tuned_loop, 1)
-        fast = seconds(arrays, max(1, 50_000 // size))
-        nanoseconds = [value / size * 1e9 for value in (plain_seconds, tuned_seconds, fast)]
+        for loop_of_scores in (plain_loop, tuned_loop):
+            assert np.allclose(scores, loop_of_scores(), rtol=tolerance, atol=0), f"{name}: the scores differ"
+        calls = max(1, 100_000 // size)
+        rounds = [(once(plain_loop), once(tuned_loop), once(arrays, calls)) for _ in range(RUNS)]
+        slow, tuned, fast = (statistics.median(times) / size * 1e9 for times in zip(*rounds, strict=True))
+        to_plain, to_tuned = (statistics.median(times[i] / times[2] for times in rounds) for i in (0, 1))
         print(
-            f"| {name} | {once * 1e3:.2f} | {nanoseconds[0]:,.0f} | {nanoseconds[1]:,.0f} | {nanoseconds[2]:,.1f} | "
-            f"{plain_seconds / fast:,.0f} | {tuned_seconds / fast:,.0f} | {peak_bytes(arrays) / size:,.0f} |"
+            f"| {name} | {prepare * 1e3:.2f} | {slow:,.0f} | {tuned:,.0f} | {fast:,.1f} | {to_plain:,.0f} | "
+            f"{to_tuned:,.0f} | {peak_bytes(arrays) / size:,.0f} |"
         )
 
 
@@ -495,7 +499,7 @@ def many_pods() -> None:
         ("those three and LoadVariationRiskBalancing", [*in_tree, LoadVariationRiskBalancing()]),
     ):
         prepared = Profile.of(*plugins).prepare(nodes, metrics)
-        took = seconds(lambda prepared=prepared: prepared.score_many(pods), 1)
+        took = seconds(lambda prepared=prepared: prepared.score_many(pods))
         memory = peak_bytes(lambda prepared=prepared: prepared.score_many(pods))
         print(f"| {name} | {took:.2f} | {took / 5e6 * 1e9:.1f} | {memory / 1e6:.0f} |")
 
@@ -507,7 +511,7 @@ def many_pods() -> None:
         for pod in pods:
             plan.assume(pod, prepared.score(pod).best())
 
-    took = seconds(place_all, 1)
+    took = seconds(place_all)
     print(f"\nPlacing them one after another, each seeing those before it: {took / 1_000 * 1e6:,.0f} us a pod.")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugin import ScorePlugin, Terms
@@ -37,14 +37,14 @@ class ImageLocality(ScorePlugin):
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
         """Return the scaled bytes that each node has, and the score."""
-        scaled: Int64s = np.zeros((len(pods), len(nodes)), np.int64)
-        limits: Int64s = np.zeros((len(pods), 1), np.int64)
+        scaled = np.zeros((len(pods), len(nodes)), np.int64)
+        limits = np.zeros((len(pods), 1), np.int64)
         for index, pod in enumerate(pods):
             containers = (*pod.init_containers, *pod.containers)
             limits[index] = _MAX_BYTES_PER_CONTAINER * len(containers)
             for container in containers:
                 rows, sizes = nodes.image(normalized_image_name(container.image))
-                scaled[index, rows] += (sizes * (len(rows) / len(nodes))).astype(np.int64)
+                scaled[index, rows] += (sizes * (len(rows) / max(1, len(nodes)))).astype(np.int64)
         # The lower bound wins where the two cross: a pod without containers.
         clamped = np.where(scaled < _MIN_BYTES, _MIN_BYTES, np.minimum(scaled, limits))
         score = truncating_divide(MAX_NODE_SCORE * (clamped - _MIN_BYTES), limits - _MIN_BYTES)

@@ -70,7 +70,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return for each resource: valid, allocatable, average use and sigma."""
+        """Return for each resource: valid, allocatable, average use, its deviation and sigma."""
         terms: Terms = {"measured": metrics.present}
         for resource in self.resources:
             use = metrics.of(resource.metric_type)
@@ -85,6 +85,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
                 terms[f"{resource.name}.unreported"] = unreported
                 average = average + unreported
             terms[f"{resource.name}.average_use"] = _within(average, allocatable)
+            terms[f"{resource.name}.deviation_use"] = deviation
             terms[f"{resource.name}.sigma"] = self.sigma(deviation, allocatable)
             if self.formula == "kep":
                 deviated = terms[f"{resource.name}.average_use"] + self.safe_variance_margin * deviation

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring.node_table import Int64s
 from scoring.objects import CPU, DISK, GPU, MEMORY, NETWORK
+from scoring.pod_sums import Int64s
 from watcher.model import MetricType
 
 MIB = 1.0 / 1024 / 1024

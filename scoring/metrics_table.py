@@ -7,13 +7,13 @@ frozen, so threads may share it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
+from scoring.pod_sums import Int64s
 from watcher.model import Operator, WatcherMetrics
 
 Float64s = NDArray[np.float64]
@@ -119,13 +119,13 @@ class MetricsTable:
                     column = columns[metric.type] = _Column(len(names))
                 column.put(row, metric.operator, value if as_received else max(value, 0.0))
         use = {metric_type: column.freeze() for metric_type, column in columns.items()}
-        return cls(names, _frozen(start), _frozen(end), _frozen(present), MappingProxyType(use))
+        return cls(names, _frozen(start), _frozen(end), _frozen(present), use)
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> Self:
         """Return a table without any metric, for profiles whose scores read none."""
         never = _frozen(np.zeros(len(nodes), np.int64))
-        return cls(nodes.names, never, never, _frozen(np.zeros(len(nodes), np.bool_)), MappingProxyType({}))
+        return cls(nodes.names, never, never, _frozen(np.zeros(len(nodes), np.bool_)), {})
 
     def of(self, metric_type: str) -> MeasuredUse:
         """Return one resource's values; nothing is valid when the snapshot has no metric of the type."""
@@ -149,7 +149,7 @@ class MetricsTable:
         start, end, present = self.window_start.copy(), self.window_end.copy(), self.present.copy()
         start[rows], end[rows], present[rows] = until, until, True
         use = {**self.use, **{name: self.of(name).predicted(rows, values) for name, values in percents.items()}}
-        return type(self)(self.names, _frozen(start), _frozen(end), _frozen(present), MappingProxyType(use))
+        return type(self)(self.names, _frozen(start), _frozen(end), _frozen(present), use)
 
 
 def _own_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:
@@ -199,7 +199,7 @@ class _Column:
             averaged=_frozen(np.array(self.averaged, np.bool_)),
             first=_frozen_floats(self.first),
             last=_frozen_floats(self.last),
-            percentiles=MappingProxyType({name: _frozen_floats(v) for name, v in self.percentiles.items()}),
+            percentiles={name: _frozen_floats(values) for name, values in self.percentiles.items()},
         )
 
 

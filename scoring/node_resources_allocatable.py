@@ -14,10 +14,11 @@ import numpy as np
 from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
 from scoring.node_resources_fit import ResourceWeight
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import stretched
 from scoring.objects import CPU, MEMORY, Pod
 from scoring.plugin import ScorePlugin, Terms
+from scoring.pod_sums import Int64s
 
 # A millicore weighs as much as a MiB.
 _DEFAULT_RESOURCES = (ResourceWeight(MEMORY, 1), ResourceWeight(CPU, 1 << 20))

@@ -26,10 +26,11 @@ from scoring.node_resources_fit import (
     requested_lines,
     requested_terms,
 )
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugin import ScorePlugin, Terms
+from scoring.pod_sums import Int64s
 
 Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]

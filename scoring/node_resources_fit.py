@@ -14,6 +14,7 @@ Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
@@ -21,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring import pod_demand
-from scoring.go_math import rounded_score, truncating_divide
+from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
 from scoring.plugin import ScorePlugin, Terms, per_pod
+from scoring.pod_sums import Int64s
 
 _NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _MAX_SHAPE_SCORE = 10
@@ -93,8 +95,10 @@ class NodeResourcesFit(ScorePlugin):
                 weights = weights + np.where(in_mean, resource.weight, 0)
             terms[f"{name}.request"], terms[f"{name}.counted"], terms[f"{name}.score"] = request, counted, score
         weights = np.maximum(weights, 1)
-        ratio = self.strategy == "RequestedToCapacityRatio"
-        terms["score"] = rounded_score(total / weights) if ratio else total // weights
+        if self.strategy == "RequestedToCapacityRatio":
+            terms["score"] = (2 * total + weights) // (2 * weights)  # rounded half up, and nothing here is negative
+        else:
+            terms["score"] = total // weights
         return terms
 
     def line(self, terms: Mapping[str, Any]) -> str:
@@ -109,10 +113,14 @@ class NodeResourcesFit(ScorePlugin):
             result = np.minimum(requested, allocatable) * MAX_NODE_SCORE // allocatable
         else:
             utilization = np.minimum(requested, allocatable) * 100 // allocatable
-            scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
-            points = [(point.utilization, point.score * scale) for point in self.shape]
-            result = broken_linear(points, np.arange(101))[utilization]
+            result = self._score_by_percent.take(utilization)
         return result
+
+    @cached_property
+    def _score_by_percent(self) -> Int64s:
+        """The shape's function at every utilization, 0 to 100 percent."""
+        scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
+        return broken_linear([(point.utilization, point.score * scale) for point in self.shape], np.arange(101))
 
 
 def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:

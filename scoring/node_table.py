@@ -14,17 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scoring import pod_demand
 from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Node, Pod
-
-Int64s = NDArray[np.int64]
+from scoring.pod_sums import Int64s, PodSums
 
 _ALWAYS = (CPU, MEMORY, EPHEMERAL_STORAGE)
-# The sums over a node's pods, by how they are counted (see scoring.pod_demand).
-_SUMS = ("requests", "limits", "in_tree_requests", "in_tree_non_zero")
-_COUNTS = ("pods", "terminating", "nominated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +57,18 @@ class NodeTable:
         self._column = {name: column for column, name in enumerate(self.resources)}
         self._capacity = self._amounts("capacity")
         self._allocatable = self._amounts("allocatable")
-        self._sums = {kind: np.zeros((len(self.resources), len(self.names)), np.int64) for kind in _SUMS}
-        self._counts = {kind: np.zeros(len(self.names), np.int64) for kind in _COUNTS}
+        self._sums = PodSums(self.resources, len(self.names))
         self._pods: list[Mapping[str, PlacedPod]] = [{} for _ in self.names]
         self._row_by_uid: MutableMapping[str, int | None] = {}
+        self._nominated: dict[str, int] = {}
         self._images: Mapping[str, tuple[Int64s, Int64s]] | None = None
         self.version = 0
         self._row_version = np.zeros(len(self.names), np.int64)
         for pod in pods:
-            if pod.finished:
-                continue
             if pod.node_name in self._row_by_name:
                 self.add(pod)
-            elif not pod.node_name and pod.nominated_node_name in self._row_by_name:
-                self.nominate(pod.nominated_node_name)
+            elif not pod.node_name and not pod.finished and pod.nominated_node_name in self._row_by_name:
+                self.nominate(pod)
 
     @classmethod
     def from_k8s(cls, nodes: Any, pods: Any = ()) -> Self:
@@ -100,7 +92,10 @@ class NodeTable:
         Raises:
             KeyError: no such node.
         """
-        return self._row_by_name[node_name]
+        row = self._row_by_name.get(node_name)
+        if row is None:
+            raise KeyError(f"no node {node_name!r} in this table")
+        return row
 
     def capacity(self, resource: str) -> Int64s:
         """Return ``status.capacity`` of every node, shape (nodes,), read-only; zeros for an unknown resource."""
@@ -112,11 +107,11 @@ class NodeTable:
 
     def requests(self, resource: str) -> Int64s:
         """Return the pods' requests as Trimaran counts them, summed by node, shape (nodes,), read-only."""
-        return self._view(self._sums["requests"], resource)
+        return self._view(self._sums.requests, resource)
 
     def limits(self, resource: str) -> Int64s:
         """Return the pods' limits, each at least its request, summed by node, shape (nodes,), read-only."""
-        return self._view(self._sums["limits"], resource)
+        return self._view(self._sums.limits, resource)
 
     def in_tree_requests(self, resource: str, *, non_zero: bool = False) -> Int64s:
         """Return the pods' requests as kube-scheduler counts them, summed by node, shape (nodes,), read-only.
@@ -125,22 +120,22 @@ class NodeTable:
             resource: the resource's name.
             non_zero: containers without a request count as 100m CPU and 200 MiB.
         """
-        return self._view(self._sums["in_tree_non_zero" if non_zero else "in_tree_requests"], resource)
+        return self._view(self._sums.in_tree_non_zero if non_zero else self._sums.in_tree_requests, resource)
 
     @property
     def pod_counts(self) -> Int64s:
         """How many pods each node has, shape (nodes,), read-only."""
-        return _read_only(self._counts["pods"])
+        return _read_only(self._sums.pods)
 
     @property
     def terminating_counts(self) -> Int64s:
         """How many of each node's pods are terminating, shape (nodes,), read-only."""
-        return _read_only(self._counts["terminating"])
+        return _read_only(self._sums.terminating)
 
     @property
     def nominated_counts(self) -> Int64s:
         """How many pending pods are nominated to each node, shape (nodes,), read-only."""
-        return _read_only(self._counts["nominated"])
+        return _read_only(self._sums.nominated)
 
     def image(self, name: str) -> tuple[Int64s, Int64s]:
         """Return the rows of the nodes that have an image, and its size on each in bytes; both of shape (k,).
@@ -188,6 +183,8 @@ class NodeTable:
     def add(self, pod: Pod, node_name: str | None = None, placed_at: float | None = None) -> None:
         """Count a pod on a node; a pod that is already counted, here or elsewhere, is moved and renewed.
 
+        So an update of a pod may be added as it comes. A finished pod uses nothing: it only stops being counted.
+
         Args:
             pod: the pod.
             node_name: the node; by default the one that the pod is bound to.
@@ -197,13 +194,17 @@ class NodeTable:
             KeyError: no such node.
         """
         row = self.row(pod.node_name if node_name is None else node_name)
+        self._end_nomination(pod)
         if self._row_by_uid.get(pod.uid) is not None:
             self.remove(pod)
+        if pod.finished:
+            return
         if placed_at is None:
             placed_at = float("-inf") if pod.scheduled_at is None else pod.scheduled_at
         self._row_by_uid[pod.uid] = row
         self._pods[row] = {**self._pods[row], pod.uid: PlacedPod(pod, placed_at)}
-        self._count(row, pod, 1)
+        self._sums.count(row, pod, 1)
+        self._touch(row)
 
     def assume(self, pod: Pod, node_name: str) -> None:
         """Count a pod on a node as just placed: no measurement can have seen it yet.
@@ -223,21 +224,30 @@ class NodeTable:
         """
         row = self._row_by_uid.get(pod.uid)
         if row is None:
+            if self._end_nomination(pod):
+                return
             raise KeyError(f"pod {pod.namespace}/{pod.name} is on no node of this table")
         remaining = dict(self._pods[row])
         counted = remaining.pop(pod.uid).pod
         self._pods[row] = remaining
         self._forget(pod.uid)
-        self._count(row, counted, -1)
+        self._sums.count(row, counted, -1)
+        self._touch(row)
 
-    def nominate(self, node_name: str, count: int = 1) -> None:
-        """Count pods that preemption nominated to a node; a negative count takes nominations back.
+    def nominate(self, pod: Pod, node_name: str | None = None) -> None:
+        """Count a pending pod as nominated to a node, until it is counted on a node or removed.
+
+        Args:
+            pod: the pending pod.
+            node_name: the node that preemption made room on; by default the one that the pod names.
 
         Raises:
             KeyError: no such node.
         """
-        row = self.row(node_name)
-        self._counts["nominated"][row] += count
+        row = self.row(pod.nominated_node_name if node_name is None else node_name)
+        self._end_nomination(pod)
+        self._nominated[pod.uid] = row
+        self._sums.nominated[row] += 1
         self._touch(row)
 
     @contextmanager
@@ -268,28 +278,22 @@ class NodeTable:
         taken._row_by_name = {name: row for row, name in enumerate(taken.names)}
         taken.resources, taken._column = self.resources, self._column
         taken._capacity, taken._allocatable = self._capacity[:, rows], self._allocatable[:, rows]
-        taken._sums = {kind: sums[:, rows] for kind, sums in self._sums.items()}
-        taken._counts = {kind: counts[rows] for kind, counts in self._counts.items()}
+        taken._sums = self._sums.take(rows)
         taken._pods = [self._pods[row] for row in rows]
         taken._row_by_uid = {uid: row for row, placed_pods in enumerate(taken._pods) for uid in placed_pods}
+        new_rows = {int(row): new for new, row in enumerate(rows)}
+        taken._nominated = {uid: new_rows[row] for uid, row in self._nominated.items() if row in new_rows}
         taken._images = None
         taken.version, taken._row_version = self.version, self._row_version[rows]
         return taken
 
-    def _count(self, row: int, pod: Pod, sign: int) -> None:
-        for name in pod_demand.names(pod):
-            column = self._column.get(name)
-            if column is None:
-                continue
-            self._sums["requests"][column, row] += sign * pod_demand.requests(pod, name)
-            self._sums["limits"][column, row] += sign * pod_demand.limits(pod, name)
-            self._sums["in_tree_requests"][column, row] += sign * pod_demand.in_tree_requests(pod, name)
-        for name in pod_demand.NON_ZERO_REQUESTS:
-            non_zero = pod_demand.in_tree_requests(pod, name, non_zero=True)
-            self._sums["in_tree_non_zero"][self._column[name], row] += sign * non_zero
-        self._counts["pods"][row] += sign
-        self._counts["terminating"][row] += sign * pod.terminating
+    def _end_nomination(self, pod: Pod) -> bool:
+        row = self._nominated.pop(pod.uid, None)
+        if row is None:
+            return False
+        self._sums.nominated[row] -= 1
         self._touch(row)
+        return True
 
     def _touch(self, row: int) -> None:
         self.version += 1
@@ -314,10 +318,10 @@ class NodePlan(NodeTable):
         self.nodes, self.names, self._row_by_name = base.nodes, base.names, base._row_by_name
         self.resources, self._column = base.resources, base._column
         self._capacity, self._allocatable = base._capacity, base._allocatable
-        self._sums = {kind: sums.copy() for kind, sums in base._sums.items()}
-        self._counts = {kind: counts.copy() for kind, counts in base._counts.items()}
+        self._sums = base._sums.copy()
         self._pods = list(base._pods)  # a row's mapping is replaced, never changed, so sharing is safe
         self._images = base._images
+        self._nominated = dict(base._nominated)
         self._moved: dict[str, int | None] = {}
         self._row_by_uid = ChainMap(self._moved, base._row_by_uid)
         self.version, self._row_version = base.version, base._row_version.copy()
@@ -327,9 +331,9 @@ class NodePlan(NodeTable):
 
     def _commit(self, base: NodeTable) -> None:
         # Copies: whoever still holds the plan must not reach into the table.
-        base._sums = {kind: sums.copy() for kind, sums in self._sums.items()}
-        base._counts = {kind: counts.copy() for kind, counts in self._counts.items()}
+        base._sums = self._sums.copy()
         base._pods, base._row_version, base.version = list(self._pods), self._row_version.copy(), self.version
+        base._nominated = dict(self._nominated)
         for uid, row in self._moved.items():
             if row is not None:
                 base._row_by_uid[uid] = row

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scoring.node_table import Int64s
+from scoring.pod_sums import Int64s
 
 MAX_NODE_SCORE = 100
 

@@ -84,6 +84,9 @@ class ResourceList(Mapping[str, int]):
     def __len__(self) -> int:
         return len(self._amounts)
 
+    def __hash__(self) -> int:
+        return hash(frozenset(self._amounts.items()))
+
     def __repr__(self) -> str:
         return f"ResourceList({dict(self._amounts)!r})"
 
@@ -163,7 +166,7 @@ class Pod:
             nominated_node_name=_get(status, "nominatedNodeName") or "",
             terminating=_get(metadata, "deletionTimestamp") is not None,
             finished=_get(status, "phase") in _TERMINAL_PHASES,
-            scheduled_at=_scheduled_at(status),
+            scheduled_at=_scheduled_at(status, f"pod {namespace}/{name}"),
         )
 
 
@@ -199,15 +202,16 @@ class Node:
         annotated = _annotated(metadata, f"node {name}: metadata")
         capacity = ResourceList.from_k8s(_get(status, "capacity"), f"node {name}: status.capacity")
         allocatable = ResourceList.from_k8s(_get(status, "allocatable"), f"node {name}: status.allocatable")
-        images = {
-            image_name: int(_get(image, "sizeBytes") or 0)
-            for image in _get(status, "images") or ()
-            for image_name in _get(image, "names") or ()
-        }
+        images: dict[str, int] = {}
+        for index, image in enumerate(_get(status, "images") or ()):
+            size = _get(image, "sizeBytes") or 0
+            if not isinstance(size, int) or size < 0:
+                raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {size!r}")
+            images.update(dict.fromkeys(_get(image, "names") or (), size))
         if annotated:
             capacity = ResourceList({**annotated, **capacity})
             allocatable = ResourceList({**annotated, **allocatable})
-        created_at = _unix_seconds(_get(metadata, "creationTimestamp"))
+        created_at = _unix_seconds(_get(metadata, "creationTimestamp"), f"node {name}: metadata")
         return cls(name=name, capacity=capacity, allocatable=allocatable, images=images, created_at=created_at)
 
 
@@ -228,10 +232,12 @@ def _containers(spec: Any, kind: str, where: str) -> tuple[Container, ...]:
     for index, container in enumerate(_get(spec, kind) or ()):
         resources = _get(container, "resources")
         path = f"{where}.{kind}[{index}].resources"
+        requests, limits = _get(resources, "requests") or {}, _get(resources, "limits") or {}
         containers.append(
             Container(
-                requests=ResourceList.from_k8s(_get(resources, "requests"), f"{path}.requests"),
-                limits=ResourceList.from_k8s(_get(resources, "limits"), f"{path}.limits"),
+                limits=ResourceList.from_k8s(limits, f"{path}.limits"),
+                # The API server sets a request where there is only a limit; a manifest has not been there yet.
+                requests=ResourceList.from_k8s({**limits, **requests}, f"{path}.requests"),
                 image=_get(container, "image") or "",
                 restartable=_get(container, "restartPolicy") == "Always",
             )
@@ -245,16 +251,19 @@ def _annotated(metadata: Any, where: str) -> ResourceList:
     return ResourceList.from_k8s(stated, f"{where}.annotations")
 
 
-def _scheduled_at(status: Any) -> float | None:
+def _scheduled_at(status: Any, where: str) -> float | None:
     """Return when the PodScheduled condition became true, else the start time, in unix seconds."""
     moment = _get(status, "startTime")
     for condition in _get(status, "conditions") or ():
         if _get(condition, "type") == "PodScheduled" and _get(condition, "status") == "True":
             moment = _get(condition, "lastTransitionTime") or moment
-    return _unix_seconds(moment)
+    return _unix_seconds(moment, f"{where}: status")
 
 
-def _unix_seconds(moment: Any) -> float | None:
+def _unix_seconds(moment: Any, where: str) -> float | None:
     if isinstance(moment, str):
-        moment = datetime.fromisoformat(moment)
+        try:
+            moment = datetime.fromisoformat(moment)
+        except ValueError:
+            raise ValueError(f"{where} has no time in {moment!r}") from None
     return moment.timestamp() if isinstance(moment, datetime) else None

@@ -19,10 +19,11 @@ import numpy as np
 
 from scoring import pod_demand, recent_pods
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, Pod
 from scoring.plugin import ScorePlugin, Terms, per_pod
+from scoring.pod_sums import Int64s
 from watcher.model import MetricType
 
 _TO_INTEGER = 1e15

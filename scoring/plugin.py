@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.objects import Pod
+from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
 Terms = dict[str, NDArray[Any]]

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import stretched
 from scoring.objects import Pod
 from scoring.plugin import ScorePlugin, Terms
+from scoring.pod_sums import Int64s
 
 
 @dataclass(frozen=True)

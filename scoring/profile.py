@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from scoring.fallback import Judgment
 from scoring.metrics_table import MetricsTable
-from scoring.node_table import Int64s, NodeTable
+from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugin import Explanation, PreparedPlugin, ScorePlugin, Terms, aligned, explanation
+from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
 INFEASIBLE = -1
@@ -129,11 +130,11 @@ class Scores:
         parts = []
         for name, scores in self.plugins.items():
             plugin = scores.weighted.plugin
-            if self.judgment and plugin.reads_metrics and self.judgment.replaced[row]:
+            if scores.terms is None:
+                part = Explanation(name, pod, node_name, 0, {}, "skipped for this pod")
+            elif self.judgment and plugin.reads_metrics and self.judgment.replaced[row]:
                 line = self.judgment.line(row)
                 part = Explanation(name, pod, node_name, int(scores.normalized[row]), {}, line)
-            elif scores.terms is None:
-                part = Explanation(name, pod, node_name, 0, {}, "skipped for this pod")
             else:
                 part = explanation(plugin, scores.terms, self.pod, node_name, row)
             parts.append((part, scores.weighted.weight, int(scores.normalized[row])))
@@ -252,7 +253,7 @@ class PreparedProfile:
             pods: the pending pods.
             feasible: as in :meth:`score`, shape (pods, nodes) or (nodes,).
         """
-        total = np.zeros((len(pods), len(self.nodes)), np.int64)
+        total: Int64s = np.zeros((len(pods), len(self.nodes)), np.int64)
         feasible = self._allowed(feasible)
         allowed = None if feasible is None else np.broadcast_to(feasible, total.shape)
         stand_ins = list(map(self._scores_that_stand_in, pods))
@@ -266,7 +267,8 @@ class PreparedProfile:
                     raw[row] = self._normalized(weighted.plugin, raw[row], among, stand_ins[row])
             if not weighted.plugin.normalizes:
                 self._check(weighted.plugin, raw)
-            total += weighted.weight * raw
+            raw *= weighted.weight  # in place: these arrays are large
+            total += raw
         if allowed is not None:
             total[~allowed] = INFEASIBLE
         return total

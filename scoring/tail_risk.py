@@ -6,9 +6,9 @@ of pods too new to be measured, and t the target:
     exceeds = P(U + d / capacity > t) = 1 - F(t - d / capacity)
     risk    = 1 - product over resources of (1 - exceeds)        score = round((1 - risk) * 100)
 
-F is a beta distribution fitted to the measured mean and deviation, or the measured percentiles (``distribution``).
-``together="union"`` takes risk = min(1, sum of exceeds), which holds however the resources depend on each other; the
-product assumes that they do not.
+A resource without metrics is left out; a node without any scores 0. F is a beta distribution fitted to the measured
+mean and deviation, or the measured percentiles (``distribution``). ``together="union"`` takes risk = min(1, sum of
+exceeds), which holds however the resources depend on each other; the product assumes that they do not.
 
 Assumptions, and where they are wrong: use in the next window is distributed as in the last one, so trends and daily
 cycles are not seen; a pod uses its request, always, so bursts of the pod itself are not seen; a beta distribution has
@@ -33,6 +33,7 @@ from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugin import ScorePlugin, Terms, per_pod
+from watcher.model import QUANTILES
 
 Float64s = NDArray[np.float64]
 
@@ -68,12 +69,13 @@ class TailRisk(ScorePlugin):
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return for each resource: valid, capacity, mean, deviation, demand not yet measured, and percentiles."""
-        terms: Terms = {"measured": metrics.present}
+        terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
         for resource in self.resources:
             use = metrics.of(resource.metric_type)
             mu = np.clip(use.average / 100, 0.0, 1.0)
             sigma = np.clip(use.deviation / 100, 0.0, 1.0) * np.sqrt(float(self.smoothing_window_size))
+            terms["measured"] = terms["measured"] | use.valid
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.capacity"] = nodes.capacity(resource.name)
             terms[f"{resource.name}.mu"] = mu
@@ -118,7 +120,7 @@ class TailRisk(ScorePlugin):
         within = np.clip(threshold, 0.0, 1.0)
         probability, _ = probability_at_most(node[f"{name}.mu"], node[f"{name}.sigma"], within)
         if self.distribution == "measured":
-            percentiles = {p: node[f"{name}.{p}"] for p in measured_distribution.PROBABILITIES}
+            percentiles: dict[str, Float64s] = {p: node[f"{name}.{p}"] for p in QUANTILES}
             measured = measured_distribution.probability_at_most(node[f"{name}.mu"], percentiles, within)
             probability = np.where(measured_distribution.known(percentiles), measured, probability)
         return np.where(threshold < 0, 0.0, np.where(threshold >= 1, 1.0, probability))

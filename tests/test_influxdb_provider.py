@@ -516,7 +516,6 @@ def answering(body: bytes) -> Iterator[str]:
         reply(handler, body)
 
     with serving(answer) as fake:
-        fake.server.RequestHandlerClass.do_POST = fake.server.RequestHandlerClass.do_GET  # type: ignore[attr-defined]
         yield fake.url
 
 

@@ -1,5 +1,7 @@
 """A snapshot beside the rows of a table."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -58,3 +60,11 @@ def test_arrays_cannot_be_written():
     metrics = MetricsTable.align(snapshot(a=[("CPU", "AVG", 1.0)]), NODES)
     with pytest.raises(ValueError, match="read-only"):
         metrics.of("CPU").average[0] = 2
+
+
+def test_aligned_metrics_can_be_sent_to_other_processes():
+    """They come out of pickle as they went in."""
+    metrics = MetricsTable.align(snapshot(a=[("CPU", "AVG", 1.0), ("CPU", "P95", 2.0)]), NODES)
+    received = pickle.loads(pickle.dumps(metrics))
+    assert repr(received.use) == repr(metrics.use)
+    assert received.names == metrics.names

@@ -1,5 +1,7 @@
 """Nodes as arrays, pods that come and go, transactions."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -87,9 +89,17 @@ def test_a_pod_counts_once(nodes):
     assert [placed.placed_at for _, placed in nodes.placed_pods()] == [float("-inf"), float("-inf"), 5.0]
 
 
+def test_an_update_that_ends_a_pod_takes_it_away(nodes):
+    """Adding a pod that has finished stops counting it, and one that was never counted changes nothing."""
+    nodes.add(pod("p1", node_name="a", finished=True))
+    nodes.add(pod("p9", node_name="b", finished=True))
+    assert nodes.requests("cpu").tolist() == [0, 500]
+    assert nodes.pod_counts.tolist() == [0, 1]
+
+
 def test_unknown_names_are_told(nodes):
     """Pods go on known nodes only, and only counted pods can go."""
-    with pytest.raises(KeyError, match="z"):
+    with pytest.raises(KeyError, match="no node 'z' in this table"):
         nodes.assume(pod("p3"), "z")
     with pytest.raises(KeyError, match="pod default/p9 is on no node"):
         nodes.remove(pod("p9"))
@@ -164,3 +174,31 @@ def test_rows_can_be_taken(nodes):
     assert taken.names == ("b",)
     assert taken.capacity("cpu").tolist() == [8000]
     assert [p.name for p in taken.pods("b")] == ["p2"]
+
+
+def test_a_nomination_ends_when_the_pod_is_placed(nodes):
+    """A nominated pod counts as such until it is on a node, nominated elsewhere, or gone."""
+    nominated = pod("p3", nominated_node_name="a")
+    nodes.nominate(nominated)
+    nodes.nominate(nominated, "b")
+    assert nodes.nominated_counts.tolist() == [0, 1]
+    with nodes.transaction() as plan:
+        plan.assume(nominated, "a")
+        assert plan.nominated_counts.tolist() == [0, 0]
+        assert nodes.nominated_counts.tolist() == [0, 1]
+    assert nodes.nominated_counts.tolist() == [0, 0]
+    nodes.nominate(pod("p4"), "a")
+    nodes.remove(pod("p4"))
+    assert nodes.nominated_counts.tolist() == [0, 0]
+
+
+def test_tables_can_be_sent_to_other_processes(nodes):
+    """A table, and a plan, come out of pickle as they went in."""
+    nodes.nominate(pod("p3"), "a")
+    with nodes.transaction() as plan:
+        plan.assume(pod("p5"), "b")
+        for table in (nodes, plan):
+            received = pickle.loads(pickle.dumps(table))
+            assert np.array_equal(sums(received), sums(table))
+            assert received.pods("b") == table.pods("b")
+            received.remove(pod("p2"))

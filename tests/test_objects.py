@@ -63,6 +63,7 @@ def test_a_pod_is_read():
     assert (pod.name, pod.namespace, pod.uid, pod.node_name) == ("web-1", "shop", "u-1", "n1")
     assert dict(pod.containers[0].requests) == {"cpu": 1500, "memory": 2**30}
     assert dict(pod.containers[1].limits) == {"cpu": 2000}
+    assert dict(pod.containers[2].requests) == dict(pod.containers[2].limits) == {}
     assert pod.containers[0].image == "web"
     assert pod.init_containers[0].restartable
     assert dict(pod.overhead) == {"cpu": 50}
@@ -83,6 +84,13 @@ def test_an_object_time_is_read():
     """A datetime, as the kubernetes client parses it, gives the same moment as text."""
     status = {"start_time": datetime(2026, 1, 1, tzinfo=UTC)}
     assert Pod.from_k8s({"status": status}).scheduled_at == datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
+def test_a_limit_without_a_request_is_a_request():
+    """As the API server defaults it, so that a manifest scores as it will in the cluster."""
+    resources = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "500m"}}
+    pod = Pod.from_k8s({"spec": {"containers": [{"resources": resources}]}})
+    assert dict(pod.containers[0].requests) == {"cpu": 500, "memory": 2**30}
 
 
 def test_a_pod_without_anything_is_read():
@@ -143,6 +151,21 @@ def test_amounts_finer_than_a_unit_are_kept():
     amounts = ResourceList.from_k8s({"cpu": "100.5m", "memory": "1.5"}, "x")
     assert dict(amounts) == {"cpu": 101, "memory": 2}
     assert (amounts.nano("cpu"), amounts.nano("memory"), amounts.nano("gpu")) == (100_500_000, 1_500_000_000, 0)
+
+
+def test_other_bad_fields_are_refused():
+    """An image's size and a pod's times are told by name too."""
+    image = {"names": ["a"], "sizeBytes": "7"}
+    with pytest.raises(ValueError, match=r"node n1: status.images\[0\].sizeBytes: must be bytes, got '7'"):
+        Node.from_k8s({"metadata": {"name": "n1"}, "status": {"images": [image]}})
+    with pytest.raises(ValueError, match="pod default/p: status has no time in 'noon'"):
+        Pod.from_k8s({"metadata": {"name": "p"}, "status": {"startTime": "noon"}})
+
+
+def test_objects_are_values():
+    """Equal pods are equal and hash alike."""
+    assert Pod.from_k8s(POD) == Pod.from_k8s(POD)
+    assert len({Pod.from_k8s(POD), Pod.from_k8s(POD)}) == 1
 
 
 def pod(containers, init=(), overhead=None):

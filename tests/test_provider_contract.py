@@ -42,9 +42,9 @@ def harness(request: pytest.FixtureRequest) -> Harness:
 
 
 def series(seed: int) -> Series:
-    """Return 20 minutes of plausible samples that end now."""
+    """Return 20 minutes of plausible samples on whole minutes, which are what some sources keep, up to the last one."""
     random = np.random.default_rng(seed)
-    now = int(time.time())
+    now = int(time.time()) // STEP_SECONDS * STEP_SECONDS
     times = np.arange(now - (MINUTES - 1) * STEP_SECONDS, now + 1, STEP_SECONDS)
     load = np.clip(random.uniform(10, 80) + random.normal(0, 5, (2, len(times))), 0, 100)
     return Series(times, load[0], load[1])

@@ -306,3 +306,10 @@ def test_tail_risk_counts_pods_not_yet_measured():
     after = plugin.explain(pod({"cpu": 500}), nodes, loads, "n").terms["risk"]
     direct = plugin.explain(pod({"cpu": 1500}), NodeTable([node("n")]), loads, "n").terms["risk"]
     assert before < after == direct
+
+
+def test_tail_risk_needs_a_metric():
+    """A node whose metrics are all of other resources is not safe but unknown: the minimum."""
+    nodes = NodeTable([node("other"), node("half")])
+    loads = snapshot(other={("Storage", "AVG"): 1.0}, half=cpu(10.0, 2.0))
+    assert TailRisk().score(pod({"cpu": 100}), nodes, loads).tolist() == [0, 100]

@@ -91,7 +91,7 @@ class Maker:
         for i in range(self.rng.integers(0, 7)):
             table.add(self.pod(f"running-{i}"), f"n{self.rng.integers(0, size)}")
         if self.chance(0.5):
-            table.nominate(f"n{self.rng.integers(0, size)}")
+            table.nominate(self.pod("nominated"), f"n{self.rng.integers(0, size)}")
         data = {node.name: self.metrics() for node in nodes if self.chance(0.85)}
         return table, WatcherMetrics(900, Window("15m", 0, 900), "test", data)
 
@@ -209,6 +209,16 @@ plugins = st.fixed_dictionaries(ARGUMENTS).map(
 def test_every_plugin_is_here():
     """A plugin that is added must join the properties."""
     assert set(ARGUMENTS) == PLUGINS
+
+
+@EVERYWHERE
+@given(plugins, makers)
+def test_no_nodes_have_no_scores(plugins, maker):
+    """A cluster without nodes is no error."""
+    for plugin in plugins:
+        prepared = Profile.of(plugin).prepare(NodeTable([]), maker.cluster()[1])
+        assert prepared.score(maker.pod("pending")).ranking() == []
+        assert prepared.score_many([maker.pod("pending")]).shape == (1, 0)
 
 
 @EVERYWHERE

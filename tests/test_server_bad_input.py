@@ -66,7 +66,7 @@ def _empty(handler: BaseHTTPRequestHandler) -> None:
         (_status(401), "refuses the credentials: 401 Unauthorized: because (provider.token)"),
         (_status(404), "404 Not Found: because; is provider.address right?"),
         (lambda handler: reply(handler, "<html>"), "is not JSON; is provider.address right?"),
-        (_empty, "has no series of instance:node_cpu:ratio"),
+        (_empty, "has no series of any of: instance:node_cpu:ratio"),
         (not_a_number, "returned no node with usable metrics; for one: AVG is nan"),
     ],
     ids=["unreachable", "wrong token", "not found", "html", "no such rule", "nan"],
@@ -76,7 +76,7 @@ def test_a_provider_that_does_not_help(watch: Start, answer: Any, words: str) ->
 
     def judge(address: str) -> None:
         service = watch(*pointed_at(address), *QUICK, "--set", "provider.token=hush-hush")
-        wait_until(lambda: words in service.get("/watcher/health").text, f"health says: {words}")
+        wait_until(lambda: words in str(service.get("/watcher/health").json()["reasons"]), f"health says: {words}")
         check_error(service.get("/watcher/health"), 503, "unhealthy")
         assert words in check_error(service.get("/watcher"), 404, "no_metrics")
         check_error(service.get("/readyz"), 503, "not_ready")

@@ -57,6 +57,9 @@ DEFAULTS = {
     "datadog.storage_query": "",
     "datadog.bandwidth_query": "",
     "datadog.gpu_query": "",
+    "metrics_server.capacity_refresh_seconds": 300,
+    "metrics_server.node_selector": "",
+    "metrics_server.kube_context": "",
 }  # fmt: skip
 
 
@@ -201,7 +204,8 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "provider.openshift_auth": "true", "watch.expiry_seconds": "61", "prometheus.node_label": "node",
         "provider.headers": '{"X-A": "b"}', "fallback.providers": '[{"name": "Host"}]', "watch.operators": "AVG,P95",
         "prometheus.query_set": "openshift", "prometheus.queries": "[]", "influxdb.version": "1",
-        "influxdb.queries": "[]", "fake.failure": "slow",
+        "influxdb.queries": "[]", "fake.failure": "slow", "signalfx.node_dimension": "node",
+        "signalfx.cluster_dimension": "kube", "datadog.node_tag": "node", "datadog.cluster_tag": "kube",
     }  # fmt: skip
     monkeypatch.setenv(variable(name), texts.get(name, "7"))
     assert load().origins == {name: variable(name)}

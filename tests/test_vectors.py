@@ -138,7 +138,8 @@ def test_load_variation_risk_balancing(row):
             stats = expected[resource]
             assert explanation.terms[f"{resource}.allocatable"] == stats["capacity"]
             assert explanation.terms[f"{resource}.request"] == stats["req"]
-            assert explanation.terms[f"{resource}.average_use"] == max(min(stats["used_avg"], stats["capacity"]), 0)
+            for ours, theirs in (("average_use", "used_avg"), ("deviation_use", "used_stdev")):
+                assert explanation.terms[f"{resource}.{ours}"] == max(min(stats[theirs], stats["capacity"]), 0)
             assert explanation.terms[f"{resource}.score"] == close(stats["score"])
             for name in ("mu", "sigma", "risk"):
                 if name in stats:

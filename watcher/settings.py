@@ -293,6 +293,12 @@ class FakeSettings(_Section):
 class MetricsServerSettings(_Section):
     """The provider KubernetesMetricsServer."""
 
+    capacity_refresh_seconds: float = Field(
+        300, gt=0, le=86400, description="how often to list what nodes have; a new node is looked up at once"
+    )
+    node_selector: str = Field("", description="only nodes with these labels, such as type!=virtual-kubelet")
+    kube_context: str = Field("", description="the context of provider.kube_config; empty: its current one")
+
 
 class SignalFxSettings(_Section):
     """The provider SignalFx."""
@@ -354,6 +360,7 @@ class Settings(_Section):
     log: LogSettings = Field(default_factory=LogSettings)
     host: HostSettings = Field(default_factory=HostSettings)
     prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
+    metrics_server: MetricsServerSettings = Field(default_factory=MetricsServerSettings)
     signalfx: SignalFxSettings = Field(default_factory=SignalFxSettings)
     datadog: DatadogSettings = Field(default_factory=DatadogSettings)
     influxdb: InfluxDbSettings = Field(default_factory=InfluxDbSettings)
