@@ -129,7 +129,7 @@ class FallbackPolicy:
         since = now - self.settling_seconds
         created_at = nodes.nodes[row].created_at
         if created_at is None or created_at < since:
-            return "not measured; it is long enough in the cluster, so its agent may have failed"
+            return "not measured though long in the cluster: its agent may have failed"
         old = sum(placed.placed_at < since for placed in nodes.placed_on(row))
         return f"new and not measured yet, with {old} long-running pods" if old else ""
 

@@ -1,6 +1,8 @@
 """The rules for nodes that are not measured, as scores: by example, and over any cluster."""
 
-from dataclasses import replace
+import doctest
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from scoring import (
     LowRiskOverCommitment,
     MetricsTable,
     Node,
+    NodeGrade,
     NodeResourcesFit,
     NodeTable,
     Peaks,
@@ -26,7 +29,7 @@ from scoring import (
     TargetLoadPacking,
     fits,
 )
-from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+from watcher.model import Grade, Metric, NodeMetrics, WatcherMetrics, Window
 
 NOW = 10_000
 LONG_AGO = NOW - 86_400
@@ -258,6 +261,21 @@ def test_a_judgment_is_of_its_nodes():
     judgment = FallbackPolicy().judge(nodes, received, NOW)
     with pytest.raises(ValueError, match="aligned to other nodes"):
         Profile.of(PLUGINS[0]).prepare(NodeTable([node("x")]), judgment)
+
+
+def test_the_documentation_says_what_is_so():
+    """The examples of docs/fallback.md give what they show, and its table has the defaults."""
+    page = Path(__file__).parent.parent / "docs" / "fallback.md"
+    result = doctest.testfile(str(page), module_relative=False)
+    assert result.attempted > 10
+    assert result.failed == 0
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.read_text().splitlines()]
+    defaults = {row[0]: row[2] for row in rows if len(row) == 4 and row[1] == "FallbackPolicy"}
+    written = asdict(FallbackPolicy())
+    assert defaults.keys() == written.keys()
+    assert FallbackPolicy().best_fit.strategy in defaults.pop("best_fit")
+    assert defaults == {name: f"{written[name]}" for name in defaults}
+    assert {row[1] for row in rows if len(row) == 4} >= {*NodeGrade, *Grade}
 
 
 # -- over any cluster ---------------------------------------------------------------------------------------------
