@@ -65,11 +65,9 @@ class NodeTable:
         self.version = 0
         self._row_version = np.zeros(len(self.names), np.int64)
         for pod in pods:
-            if pod.finished:
-                continue
             if pod.node_name in self._row_by_name:
                 self.add(pod)
-            elif not pod.node_name and pod.nominated_node_name in self._row_by_name:
+            elif not pod.node_name and not pod.finished and pod.nominated_node_name in self._row_by_name:
                 self.nominate(pod)
 
     @classmethod
@@ -94,7 +92,10 @@ class NodeTable:
         Raises:
             KeyError: no such node.
         """
-        return self._row_by_name[node_name]
+        row = self._row_by_name.get(node_name)
+        if row is None:
+            raise KeyError(f"no node {node_name!r} in this table")
+        return row
 
     def capacity(self, resource: str) -> Int64s:
         """Return ``status.capacity`` of every node, shape (nodes,), read-only; zeros for an unknown resource."""
@@ -173,6 +174,8 @@ class NodeTable:
     def add(self, pod: Pod, node_name: str | None = None, placed_at: float | None = None) -> None:
         """Count a pod on a node; a pod that is already counted, here or elsewhere, is moved and renewed.
 
+        So an update of a pod may be added as it comes. A finished pod uses nothing: it only stops being counted.
+
         Args:
             pod: the pod.
             node_name: the node; by default the one that the pod is bound to.
@@ -185,6 +188,8 @@ class NodeTable:
         self._end_nomination(pod)
         if self._row_by_uid.get(pod.uid) is not None:
             self.remove(pod)
+        if pod.finished:
+            return
         if placed_at is None:
             placed_at = float("-inf") if pod.scheduled_at is None else pod.scheduled_at
         self._row_by_uid[pod.uid] = row
