@@ -60,9 +60,6 @@ DEFAULTS = {
     "datadog.storage_query": "",
     "datadog.bandwidth_query": "",
     "datadog.gpu_query": "",
-    "metrics_server.capacity_refresh_seconds": 300,
-    "metrics_server.node_selector": "",
-    "metrics_server.kube_context": "",
 }  # fmt: skip
 
 
