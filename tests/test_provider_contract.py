@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 from provider_contract import STEP_SECONDS, Harness, Series
+from servers import reply, serving
 
 from watcher import analyzer, duration
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
@@ -135,35 +135,8 @@ def test_no_node_is_an_error_or_empty(harness: Harness):
 @contextmanager
 def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
     """Run a server that gives one answer to everything."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(lambda handler: reply(handler, body, status, **headers)) as fake:
+        yield fake.url
 
 
 @contextmanager

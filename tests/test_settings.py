@@ -33,6 +33,9 @@ DEFAULTS = {
     "prometheus.query_set": "auto",
     "prometheus.queries": [],
     "prometheus.node_power_watts": 0,
+    "metrics_server.capacity_refresh_seconds": 300,
+    "metrics_server.node_selector": "",
+    "metrics_server.kube_context": "",
     "influxdb.version": "auto",
     "influxdb.database": "telegraf",
     "influxdb.retention_policy": "",
@@ -57,9 +60,6 @@ DEFAULTS = {
     "datadog.storage_query": "",
     "datadog.bandwidth_query": "",
     "datadog.gpu_query": "",
-    "metrics_server.capacity_refresh_seconds": 300,
-    "metrics_server.node_selector": "",
-    "metrics_server.kube_context": "",
 }  # fmt: skip
 
 
