@@ -1,5 +1,6 @@
 """The file that survives a crash."""
 
+import contextlib
 import math
 import random
 import signal
@@ -239,6 +240,87 @@ def test_loading_does_not_read_a_days_bodies(path: Path) -> None:
     assert peak < 2 * 1024**2
 
 
+# -- clocks that jump ---------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_was_ahead_for_a_while_costs_nothing(store: Store) -> None:
+    """After a restart the newest snapshot from before now wins over one of the future; that one is the last resort."""
+    store.save_snapshots({"15m": snapshot(1000)})
+    store.save_snapshots({"15m": snapshot(1060)})
+    store.save_snapshots({"15m": snapshot(9999)})
+    assert loaded(store, now=1100)["15m"].timestamp == 1060
+    assert loaded(store, now=1060)["15m"].timestamp == 1060
+    assert loaded(store, now=900)["15m"].timestamp == 9999
+
+
+def test_a_clock_that_jumps_ahead_keeps_the_newest(store: Store, path: Path) -> None:
+    """A jump of years deletes what is then old, keeps what was just written, and a jump back keeps what comes then."""
+    for now in (1000, 2_000_000_000, 1060):
+        store.save_snapshots({"15m": snapshot(now)})
+        assert rows(path, "timestamp") == [(now,)]
+
+
+# -- files of other versions --------------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_previous_schema_is_read_and_brought_up_to_date(path: Path) -> None:
+    """A file from before samples were kept serves its snapshots, and takes samples from then on."""
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot()})
+    store.close()
+    execute(path, "drop table samples")
+    execute(path, "delete from _sqlite_migrations where name = 'create_samples'")
+    after = Store(path)
+    assert after.set_aside is None
+    assert loaded(after) == {"15m": snapshot()}
+    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+    after.save_samples("x", taken, keep_since=0)
+    assert after.load_samples("x", since=0) == [taken]
+    assert after.failure == ""
+    after.close()
+
+
+def test_a_file_of_a_newer_version_is_read_and_written(path: Path) -> None:
+    """Tables, columns and migrations we do not know are left alone: after a roll-back the older version goes on."""
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1000)})
+    store.close()
+    execute(path, "alter table snapshots add column quality text default 'fine'")
+    execute(path, "alter table samples add column node_count integer")
+    execute(path, "create table forecasts (window text primary key, body blob)")
+    execute(path, "insert into forecasts values ('15m', x'00')")
+    execute(
+        path,
+        "insert into _sqlite_migrations (migration_set, name, applied_at) "
+        "values ('trimaran.watcher', 'add_quality', '2030-01-01')",
+    )
+    older = Store(path)
+    assert older.set_aside is None
+    assert loaded(older) == {"15m": snapshot(1000)}
+    older.save_snapshots({"15m": snapshot(1060)})
+    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+    older.save_samples("x", taken, keep_since=0)
+    assert loaded(older) == {"15m": snapshot(1060)}
+    assert older.load_samples("x", since=0) == [taken]
+    assert older.failure == ""
+    older.close()
+    assert rows(path, "timestamp, quality") == [(1000, "fine"), (1060, "fine")]
+    assert rows(path, "*", "forecasts") == [("15m", b"\0")]
+    assert ("add_quality",) in rows(path, "name", "_sqlite_migrations")
+
+
+def test_migrations_only_add(path: Path) -> None:
+    """The columns that the first version reads and writes are there, and no other is required of a writer."""
+    Store(path).close()
+    for table, needed in {
+        "snapshots": ("window", "timestamp", "source", "nodes", "body"),
+        "samples": ("source", "taken_at", "body"),
+    }.items():
+        columns = rows(path, "name, [notnull], dflt_value", f"pragma_table_info('{table}')")
+        assert set(needed) <= {name for name, _, _ in columns}
+        assert [name for name, required, default in columns if name not in needed and required and default is None] == []
+
+
 # -- files that cannot be used ------------------------------------------------------------------------------------
 
 
@@ -320,6 +402,66 @@ def test_a_full_disk_is_reported_once_and_over_when_it_is(
     store.save_snapshots({"15m": snapshot(1180)})
     assert store.failure == ""
     assert sorted(rows(path, "timestamp")) == [(1000,), (1180,)]
+
+
+def test_a_disk_that_is_full_at_the_start(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """On a real file system without room memory goes on, said once; with room again the file is used from then on."""
+    caplog.set_level("INFO")
+    path.parent.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", path.parent], capture_output=True).returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        filler = path.parent / "filler"
+        filler.write_bytes(b"")
+        with contextlib.suppress(OSError):
+            filler.write_bytes(bytes(512 * 1024))
+        store = Store(path)
+        for timestamp in (1000, 1060):
+            store.save_snapshots({"15m": snapshot(timestamp)})
+            assert loaded(store) == {"15m": snapshot(timestamp)}
+            assert f"{path} cannot be opened" in store.failure
+        assert caplog.text.count("the store cannot be used") == 1
+        filler.unlink()
+        store.save_snapshots({"15m": snapshot(1120)})
+        assert store.failure == ""
+        assert "the store works again" in caplog.text
+        with contextlib.suppress(OSError):
+            filler.write_bytes(bytes(512 * 1024))
+        store.save_snapshots({"15m": incompressible(1180, 300)})
+        assert "full" in store.failure or "I/O" in store.failure
+        assert loaded(store) == {"15m": snapshot(1120)}
+        filler.unlink()
+        store.save_snapshots({"15m": snapshot(1240)})
+        assert store.failure == ""
+        store.close()
+        assert rows(path, "timestamp") == [(1120,), (1240,)]
+    finally:
+        subprocess.run(["umount", path.parent], check=True)
+
+
+def test_a_file_that_becomes_read_only(store: Store, path: Path) -> None:
+    """A write that is refused does not raise; what is there is still read, and written when that is possible again."""
+    store.save_snapshots({"15m": snapshot(1000)})
+    store._db.execute("pragma query_only = on")
+    store.save_snapshots({"15m": snapshot(1060)})
+    assert "readonly" in store.failure
+    assert loaded(store) == {"15m": snapshot(1000)}
+    store._db.execute("pragma query_only = off")
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert store.failure == ""
+
+
+def test_a_place_that_becomes_usable_is_used(path: Path) -> None:
+    """A file that could not be opened at the start is opened at a later write, without a restart."""
+    path.parent.write_text("in the way")
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1000)})
+    assert "cannot be opened" in store.failure
+    path.parent.unlink()
+    store.save_snapshots({"15m": snapshot(1060)})
+    assert store.failure == ""
+    store.close()
+    assert rows(path, "timestamp") == [(1060,)]
 
 
 def test_a_locked_file_is_reported(store: Store, path: Path) -> None:

@@ -19,10 +19,11 @@ from watcher.errors import (
 )
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
-from watcher.model import Grade, WatcherMetrics, Window
+from watcher.model import WatcherMetrics, Window
 from watcher.providers.base import Fetched, WindowProvider, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import Store
+from watcher.substitution import Freshness
 from watcher.telemetry import Telemetry
 from watcher.wire import Dialect
 
@@ -30,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS = 2.0
 _STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
-_CLOCK_SLACK_SECONDS = 5.0  # a clock that is set back by less does not make a snapshot one of the future
 _MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
 
@@ -87,7 +87,7 @@ class Watcher:
         self._store = store
         self._settings = settings
         self._source = source
-        self._cache = Cache(dialect)
+        self._cache = Cache(settings.fallback_order(), settings.expiry_seconds, dialect)
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
         self._last = Round()
@@ -100,9 +100,10 @@ class Watcher:
         self._sources = (source, *fallback_sources)
         self._order = settings.fallback_order()
         self._unread = list(dict.fromkeys([*self._order, *settings.windows]))
+        self._kept: dict[str, WatcherMetrics] = {}
         self._reading = threading.Lock()
-        while self._unread and not self._read_kept(self._unread[:1]):
-            pass
+        while self._unread and not self._kept:
+            self._read_kept(self._unread[:1])
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
             self._telemetry.set_aside()
@@ -152,7 +153,7 @@ class Watcher:
                 findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
         if self._stop.is_set():
             return False  # what failed, failed because the provider was closed
-        for name, error in self._cache.publish(snapshots).items():
+        for name, error in self._cache.publish(snapshots, self._clock()).items():
             failures[name] = f"{self._source} returned what cannot be published: {error}"
             findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             del snapshots[name]
@@ -160,6 +161,7 @@ class Watcher:
             self._store.save_snapshots(snapshots)
         self._report(Round(now, failures, tuple(findings)), len(answers))
         self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
+        self._telemetry.served(self._cache.grades())
         self._telemetry.stored(works=not self._store.failure)
         return not failures
 
@@ -180,22 +182,17 @@ class Watcher:
         """
         if window is not None and window not in self._settings.windows:
             raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
-        order = [window] if window is not None else self._order
         if self._unread and (window is not None or not self.is_ready()):
             self._read_kept(self._unread)
-        candidates = [(name, found) for name in order if (found := self._cache.get(name)) is not None]
-        if not candidates:
+        found = self._cache.served(window, self._clock())
+        if found is not None:
+            return found
+        order = [window] if window is not None else self._order
+        ages = [self._age_seconds(kept) for name in order if (kept := self._cache.get(name)) is not None]
+        if not ages:
             raise NoMetrics(f"no metrics yet: {self._why()}")
-        fresh = [(name, found) for name, found in candidates if self._is_fresh(found)]
-        if not fresh:
-            youngest = min(self._age_seconds(found) for _, found in candidates)
-            limit = self._settings.expiry_seconds
-            raise StaleMetrics(f"the last metrics are {youngest:.0f} s old, the limit is {limit} s: {self._why()}")
-        failures = self._last.failures
-        name, found = next((each for each in fresh if each[0] not in failures), fresh[0])
-        if name in failures:
-            return found.graded(Grade.LAST_GOOD)
-        return found if name == order[0] else found.graded(Grade.SHORTER_WINDOW)
+        limit = self._settings.expiry_seconds
+        raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s: {self._why()}")
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
@@ -206,6 +203,7 @@ class Watcher:
         """Report on the last fetch. Reads what is known; never calls the provider."""
         self._read_kept(self._unread)
         last = self._last
+        fresh = Freshness(self._clock(), self._settings.expiry_seconds)
         ages = {name: self._age_seconds(kept) for name in self._settings.windows if (kept := self._cache.get(name))}
         reasons = [f"window {name}: {why}" for name, why in last.failures.items()]
         if not last.timestamp:
@@ -213,7 +211,7 @@ class Watcher:
         reasons += [
             f"window {name}: " + (f"the last metrics are {ages[name]:.0f} s old" if name in ages else "no metrics yet")
             for name in self._settings.windows
-            if name not in ages or not -_CLOCK_SLACK_SECONDS <= ages[name] <= self._settings.expiry_seconds
+            if name not in ages or not fresh.holds(fresh.now - ages[name])
         ]
         warnings = [f"store: {self._store.failure}"] if self._store.failure else []
         if self._store.set_aside:
@@ -227,8 +225,7 @@ class Watcher:
 
     def is_ready(self) -> bool:
         """Return whether there is something fresh to serve."""
-        kept = (self._cache.get(name) for name in self._order)
-        return any(found is not None and self._is_fresh(found) for found in kept)
+        return self._cache.served(None, self._clock()) is not None
 
     def is_alive(self) -> bool:
         """Return whether the loop still ticks; a provider that is down does not stop it."""
@@ -251,19 +248,21 @@ class Watcher:
             retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             self._stop.wait(max(0.0, began + pause - time.monotonic()))
 
-    def _read_kept(self, windows: Sequence[str]) -> bool:
-        """Serve what the store kept of windows that were not read since the start; return whether there is any.
+    def _read_kept(self, windows: Sequence[str]) -> None:
+        """Serve what the store kept of these windows, where that was not read yet.
 
-        A restart reads the default window, serves it, and reads the others when they are asked for or fetched.
+        A restart reads the default window and serves it; the others are read when one is asked for, or with a fetch.
         """
         if not windows:
-            return False
+            return
         with self._reading:
             unread = [window for window in windows if window in self._unread]
-            kept = self._store.load_snapshots(self._sources, unread, self._clock())
-            self._cache.publish(kept)
-            self._unread = [window for window in self._unread if window not in unread]
-            return bool(kept)
+            if unread:
+                self._kept |= self._store.load_snapshots(self._sources, unread, self._clock())
+                self._cache.publish(self._kept, self._clock())
+                self._unread = [window for window in self._unread if window not in unread]
+            if not self._unread:
+                self._kept = {}
 
     def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics | None, list[Finding]]:
         """Return one window's metrics, None when none can be published, and what was found wrong with them."""
@@ -299,10 +298,6 @@ class Watcher:
 
     def _age_seconds(self, found: Published) -> float:
         return self._clock() - found.metrics.timestamp
-
-    def _is_fresh(self, found: Published) -> bool:
-        # Nor when it is of the future: then the clock was set back, and the age says nothing.
-        return -_CLOCK_SLACK_SECONDS <= self._age_seconds(found) <= self._settings.expiry_seconds
 
     def _why(self) -> str:
         return "; ".join(dict.fromkeys(self._last.failures.values())) or "the first fetch is not done"
