@@ -12,7 +12,7 @@ from watcher import wire
 from watcher.doctor import Doctor
 from watcher.errors import NoMetrics, NotServed, StaleMetrics, UnknownNode
 from watcher.model import WatcherMetrics, Window
-from watcher.openapi import DOCUMENT
+from watcher.openapi import document as openapi_document
 from watcher.settings import ServerSettings
 from watcher.telemetry import Telemetry
 from watcher.watching import Watcher
@@ -27,7 +27,8 @@ def create_app(  # noqa: C901  a route each
 ) -> Flask:
     """Return the WSGI application over a watcher, whose health includes what the doctor found, if there is one."""
     app = Flask("watcher", static_folder=None)
-    openapi = orjson.dumps(DOCUMENT)
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
+    openapi = orjson.dumps(openapi_document(settings.dialect))
 
     @app.get("/")
     def index() -> Response:
