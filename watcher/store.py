@@ -116,11 +116,10 @@ class Store:
 
         self._write(write)
 
-    def load_snapshots(self, sources: Sequence[str], windows: Iterable[str], now: float) -> dict[str, WatcherMetrics]:
+    def load_snapshots(self, sources: Sequence[str], windows: Iterable[str]) -> dict[str, WatcherMetrics]:
         """Return the newest readable snapshot of each of these windows that one of these sources wrote.
 
-        Where there is one from before ``now``, unix seconds, it wins over those of the future, which a clock that was
-        wrong for a while leaves behind.
+        Also one of the future: then the clock was wrong or is now, and no age is known until the next fetch.
         """
         found: dict[str, WatcherMetrics] = {}
         ours = f"source in ({', '.join('?' * len(sources))})"
@@ -128,10 +127,7 @@ class Store:
             for window in windows:
                 # One row after the other: a day of them need not fit into memory.
                 for row in db["snapshots"].rows_where(
-                    f"{ours} and window = ?",
-                    [*sources, window, now],
-                    select="body",
-                    order_by="timestamp > ?, timestamp desc",
+                    f"{ours} and window = ?", [*sources, window], select="body", order_by="timestamp desc"
                 ):
                     try:
                         found[window] = wire.decode(zlib.decompress(row["body"]))
@@ -139,6 +135,10 @@ class Store:
                     except (zlib.error, TypeError, wire.WireError) as error:
                         _log.warning("a kept snapshot is unreadable", extra={"window": window, "error": str(error)})
         return found
+
+    def forget_snapshots(self, since: float) -> None:
+        """Delete the snapshots from ``since`` on, unix seconds, stamped by a clock that turned out to be ahead."""
+        self._write(lambda db: db["snapshots"].delete_where("timestamp >= ?", [since]))  # type: ignore[union-attr]
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
         """Write one round of samples and delete those before ``keep_since``, unix seconds."""
@@ -198,7 +198,7 @@ class Store:
             except sqlite3.Error as error:
                 _log.error("the store cannot be read", extra={"path": str(self._path), "error": str(error)})
 
-    def _write(self, action: Callable[[Database], None]) -> None:
+    def _write(self, action: Callable[[Database], object]) -> None:
         with self._lock:
             if self._not_opened:
                 self._open_again()

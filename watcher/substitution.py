@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from watcher.model import Grade, MetricType, NodeMetrics, WatcherMetrics
 
 REQUIRED = frozenset({MetricType.CPU.value, MetricType.MEMORY.value})
-_CORRECTION_SECONDS = 5.0  # of a clock, as time servers make them
+CLOCK_CORRECTION_SECONDS = 5.0  # as time servers make them; what is more is a clock that was set
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Freshness:
 
     def holds(self, end: float) -> bool:
         """Return whether measurements that end then, unix seconds, are fresh."""
-        return -_CORRECTION_SECONDS <= self.now - end <= self.expiry_seconds
+        return -CLOCK_CORRECTION_SECONDS <= self.now - end <= self.expiry_seconds
 
 
 def of_window(

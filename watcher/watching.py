@@ -23,7 +23,7 @@ from watcher.model import WatcherMetrics, Window
 from watcher.providers.base import Fetched, WindowProvider, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import Store
-from watcher.substitution import Freshness
+from watcher.substitution import CLOCK_CORRECTION_SECONDS, Freshness
 from watcher.telemetry import Telemetry
 from watcher.wire import Dialect
 
@@ -91,7 +91,7 @@ class Watcher:
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
         self._last = Round()
-        self._ticked_at = time.monotonic()
+        self._ticked_at = self._fetched_at = time.monotonic()
         self._first = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -127,9 +127,9 @@ class Watcher:
     def fetch_once(self) -> bool:
         """Fetch all windows side by side now; return whether every one came. The loop calls this; tests may too."""
         self._read_kept(self._unread)  # before anything newer is there
-        now = int(self._clock())
+        now, began = int(self._clock()), time.monotonic()
+        self._notice_a_clock_set_back(now, began)
         deadline = Deadline.after(self._settings.fetch_timeout_seconds)
-        began = time.monotonic()
         answers = gather(
             {name: partial(self._fetch, name, now, deadline) for name in self._settings.windows},
             Deadline(deadline.at + _GRACE_SECONDS),
@@ -182,9 +182,7 @@ class Watcher:
         """
         if window is not None and window not in self._settings.windows:
             raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
-        if self._unread and (window is not None or not self.is_ready()):
-            self._read_kept(self._unread)
-        found = self._cache.served(window, self._clock())
+        found = self._served(window)
         if found is not None:
             return found
         order = [window] if window is not None else self._order
@@ -225,7 +223,7 @@ class Watcher:
 
     def is_ready(self) -> bool:
         """Return whether there is something fresh to serve."""
-        return self._cache.served(None, self._clock()) is not None
+        return self._served(None) is not None
 
     def is_alive(self) -> bool:
         """Return whether the loop still ticks; a provider that is down does not stop it."""
@@ -248,6 +246,21 @@ class Watcher:
             retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             self._stop.wait(max(0.0, began + pause - time.monotonic()))
 
+    def _served(self, window: str | None) -> Published | None:
+        found = self._cache.served(window, self._clock())
+        if found is None and self._unread:
+            self._read_kept(self._unread)
+            found = self._cache.served(window, self._clock())
+        return found
+
+    def _notice_a_clock_set_back(self, now: int, began: float) -> None:
+        """Give up what the clock stamped before it was set back: it would pass for younger than it is."""
+        elapsed, self._fetched_at = began - self._fetched_at, began
+        if self._last.timestamp and now - self._last.timestamp < elapsed - CLOCK_CORRECTION_SECONDS:
+            _log.warning("the clock was set back", extra={"seconds": round(self._last.timestamp + elapsed - now)})
+            self._cache.clear()
+            self._store.forget_snapshots(since=now - self._settings.expiry_seconds)
+
     def _read_kept(self, windows: Sequence[str]) -> None:
         """Serve what the store kept of these windows, where that was not read yet.
 
@@ -258,7 +271,7 @@ class Watcher:
         with self._reading:
             unread = [window for window in windows if window in self._unread]
             if unread:
-                self._kept |= self._store.load_snapshots(self._sources, unread, self._clock())
+                self._kept |= self._store.load_snapshots(self._sources, unread)
                 self._cache.publish(self._kept, self._clock())
                 self._unread = [window for window in self._unread if window not in unread]
             if not self._unread:
