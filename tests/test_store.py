@@ -19,6 +19,8 @@ from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.providers.base import Reading, Sample
 from watcher.store import SampleRound, Store
 
+WINDOWS = ("15m", "10m", "5m")
+
 
 def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source: str = "x") -> WatcherMetrics:
     """Return a snapshot whose nodes all have one value."""
@@ -33,7 +35,7 @@ def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source:
 
 def loaded(store: Store, source: str = "x") -> dict[str, WatcherMetrics]:
     """Load what a source wrote of the default windows."""
-    return store.load_snapshots([source], ("15m", "10m", "5m"))
+    return store.load_snapshots([source], WINDOWS)
 
 
 def incompressible(timestamp: int, kilobytes: int) -> WatcherMetrics:
@@ -488,20 +490,20 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_store import loaded, snapshot
+from test_store import WINDOWS, loaded, snapshot
 from watcher.store import Store
 
 store = Store(Path({path!r}))
 start = max((s.timestamp for s in loaded(store).values()), default=0)
 for number in range(start + 1, 10**6):
-    store.save_snapshots({{w: snapshot(number, number % 100, nodes=300) for w in ("15m", "10m", "5m")}})
+    store.save_snapshots({{w: snapshot(number, number % 100, nodes={nodes}) for w in WINDOWS}})
     print(number, flush=True)
 """
 
 
 def test_killed_in_the_middle_of_writes_twenty_times(path: Path) -> None:
     """Kill -9 leaves whole fetches only, a sound file, and every snapshot whose write had returned."""
-    program = WRITER.format(tests=str(Path(__file__).parent), path=str(path))
+    program = WRITER.format(tests=str(Path(__file__).parent), path=str(path), nodes=300)
     random_ = random.Random(903)
     done = path.parent.parent / "done"
     for _ in range(20):
