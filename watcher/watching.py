@@ -96,7 +96,9 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
-        self._cache.publish(store.load_snapshots(source, *fallback_sources))
+        kept = store.load_snapshots(source, *fallback_sources)
+        self._cache.publish(kept)
+        self._telemetry.watching(settings.windows, settings.expiry_seconds, kept)
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
             self._telemetry.set_aside()
@@ -176,12 +178,12 @@ class Watcher:
         order = [window] if window is not None else self._settings.fallback_order()
         candidates = [(name, found) for name in order if (found := self._cache.get(name)) is not None]
         if not candidates:
-            raise NoMetrics(f"no metrics yet: {self._why()}")
+            raise NoMetrics("no metrics yet", self._why())
         fresh = [(name, found) for name, found in candidates if self._is_fresh(found)]
         if not fresh:
             youngest = min(self._age_seconds(found) for _, found in candidates)
             limit = self._settings.expiry_seconds
-            raise StaleMetrics(f"the last metrics are {youngest:.0f} s old, the limit is {limit} s: {self._why()}")
+            raise StaleMetrics(f"the last metrics are {youngest:.0f} s old, the limit is {limit} s", self._why())
         failures = self._last.failures
         name, found = next((each for each in fresh if each[0] not in failures), fresh[0])
         if name in failures:
