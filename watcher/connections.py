@@ -23,7 +23,7 @@ from watcher.rereading import Reread
 from watcher.settings import ServerSettings
 
 HEAD_SECONDS = 10.0  # from a request's first byte to the end of its head
-ANSWER_SECONDS = 30.0  # to take an answer
+ANSWER_SECONDS = 15.0  # to take an answer
 _LINGER_SECONDS = 2.0  # for a client to close, so that it gets the end of the answer
 _MAX_HEAD_BYTES = 65536
 _END_OF_HEAD = b"\r\n\r\n"

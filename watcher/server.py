@@ -47,9 +47,7 @@ def serve(settings: Settings) -> None:
     url = f"{'https' if tls else 'http'}://{shown}:{port}/watcher"
     _log.info("serving", extra={"url": url, "provider": settings.provider.name})
     if access.is_locked and not server.compat_open and server.compat_port is None:
-        _log.info(
-            "/compat asks for what a stock kube-scheduler cannot send: see server.compat_port, server.compat_open"
-        )
+        _log.info("a stock kube-scheduler is refused: it has no token (server.compat_port, server.compat_open)")
     _Application(settings, listeners, access, {port: tls} if tls else {}).run()
 
 
