@@ -4,11 +4,10 @@ It has nodes, pods, the metrics API and discovery; lists with ``limit``, ``conti
 bearer tokens and client certificates; RBAC refusals; and errors as Status objects (401, 403, 404, 410, 503).
 
 Written from the Kubernetes API reference and API concepts (paging, watches, 410 Gone, Status), the types of
-k8s.io/metrics v1beta1, and what the clients below ask for. Checked against: kubectl 1.32 (``get nodes`` in pages, with
-``-l`` and ``-w``, ``get pods -A``, ``top nodes``, with a token and with a client certificate), which reads it as a
-cluster and says of its refusals what it says of a cluster's; and the official Python client 37, in
-test_fake_kubernetes.py, where kubectl runs too if it is installed. Not there: writing, tables, protobuf, field
-selectors, namespaces as objects.
+k8s.io/metrics v1beta1, and what the clients below ask for. Checked against kubectl 1.20 and 1.32 (``get nodes`` paged,
+with ``-l`` and ``-w``; ``get pods -A``; ``top nodes``; with a token and with a client certificate), which reads it as a
+cluster and says of its refusals what it says of a cluster's, and against the official Python client 37: both run in
+test_fake_kubernetes.py. Not there: writing, tables, protobuf, field selectors, namespaces as objects.
 """
 
 import base64

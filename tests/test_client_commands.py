@@ -3,13 +3,13 @@
 import json
 import re
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from servers import reply, serving
 
 from trimaran.cli import main
 from watcher import wire
@@ -33,37 +33,27 @@ def node(name: str) -> dict[str, object]:
 def address():
     """A watcher that keeps 15m and 5m of three nodes."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            window = self.path.partition("window=")[2] or "15m"
-            known = window in {"15m", "5m"}
-            now = int(time.time())
-            data = {
-                name: NodeMetrics(
-                    (
-                        Metric("cpu", "CPU", "AVG", window, load),
-                        Metric("cpu", "CPU", "STD", window, 5.0),
-                        Metric("memory", "Memory", "Latest", window, 100 - load),
-                    ),
-                    metadata={"grade": "last_good"},
-                )
-                for name, load in LOADS.items()
-            }
-            body = wire.encode(WatcherMetrics(now, Window(window, now - 60, now), "Prometheus", data))
-            self.send_response(200 if known else 404)
-            self.end_headers()
-            self.wfile.write(body if known else wire.encode_error("unknown_window", "not kept"))
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        window = handler.path.partition("window=")[2] or "15m"
+        if window not in {"15m", "5m"}:
+            reply(handler, wire.encode_error("unknown_window", "not kept"), 404)
+            return
+        now = int(time.time())
+        data = {
+            name: NodeMetrics(
+                (
+                    Metric("cpu", "CPU", "AVG", window, load),
+                    Metric("cpu", "CPU", "STD", window, 5.0),
+                    Metric("memory", "Memory", "Latest", window, 100 - load),
+                ),
+                metadata={"grade": "last_good"},
+            )
+            for name, load in LOADS.items()
+        }
+        reply(handler, wire.encode(WatcherMetrics(now, Window(window, now - 60, now), "Prometheus", data)))
 
-        def log_message(self, *_arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(answer) as fake:
+        yield fake.url
 
 
 @pytest.fixture

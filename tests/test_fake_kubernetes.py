@@ -1,7 +1,6 @@
 """The fake API server, as the official client and kubectl see it: it is only worth what they say."""
 
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pytest
 from fake_kubernetes import FakeKubernetes, node, node_metrics, pod, run_fake_kubernetes
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
+from servers import need_server
 
 AT = 1_700_000_000
 
@@ -127,15 +127,15 @@ def test_the_official_client_gets_in_as_a_pod(
     assert fake.requests[-1][2].startswith("bearer ")
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed: kubernetes-client in Debian")
 @pytest.mark.parametrize("user", ["token", "certificate"])
 def test_kubectl_reads_it_as_a_cluster(fake: FakeKubernetes, tmp_path: Path, user: str) -> None:
     """``kubectl top`` and ``kubectl get`` print the fake's objects, and of refusals what they say of a cluster's."""
+    binary = need_server("kubectl", "kubernetes-client")
     file = fake.kube_config(user=fake.client_certificate() if user == "certificate" else None)
 
     def kubectl(*arguments: str) -> str:
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-        command = ["kubectl", "--kubeconfig", str(file), *arguments]
+        command = [binary, "--kubeconfig", str(file), *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
         return done.stdout + done.stderr
 

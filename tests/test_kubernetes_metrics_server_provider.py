@@ -415,11 +415,13 @@ def test_check_walks_through_every_step(fake: FakeKubernetes, provider: Kubernet
 
 
 @pytest.mark.parametrize(
-    ("break_it", "step", "hint"),
+    ("break_it", "step", "hint", "setting"),
     [
-        (lambda fake: fake.forbidden.add(("", "nodes", "list")), "list nodes", 'apiGroups: [""]'),
-        (lambda fake: setattr(fake, "metrics_api", "missing"), "read metrics", "install metrics-server"),
-        (lambda fake: fake.metrics.clear(), "read metrics", "knows no node"),
+        (lambda fake: fake.tokens.clear(), "list nodes", "has expired", "provider.token"),
+        (lambda fake: fake.forbidden.add(("", "nodes", "list")), "list nodes", 'apiGroups: [""]', "provider.token"),
+        (lambda fake: setattr(fake, "metrics_api", "missing"), "read metrics", "install", "provider.name"),
+        (lambda fake: setattr(fake, "metrics_api", "down"), "read metrics", "nobody serves", "provider.name"),
+        (lambda fake: fake.metrics.clear(), "read metrics", "knows no node", "metrics_server.node_selector"),
     ],
 )
 def test_check_says_what_is_wrong(
@@ -428,12 +430,14 @@ def test_check_says_what_is_wrong(
     break_it: Callable[[FakeKubernetes], None],
     step: str,
     hint: str,
+    setting: str,
 ) -> None:
     """The step that fails is the one that is broken, and names a setting and the way out."""
     break_it(fake)
     failed = {check.step: check for check in provider.check() if not check.ok}
     assert hint in failed[step].message
-    assert failed[step].setting
+    assert failed[step].setting == setting
+    assert "is provider.address right" not in failed[step].message
 
 
 def test_a_slow_cluster_does_not_hold_the_sample(

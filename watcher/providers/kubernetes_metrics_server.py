@@ -117,8 +117,10 @@ class KubernetesMetricsServerProvider:
         answers = gather(calls, deadline, give_up=self._api.abort)
         for step, answer in answers.items():
             if isinstance(answer, Exception):
-                setting = "provider.token" if isinstance(answer, ProviderRefused) else "provider.address"
-                yield Check(step, ok=False, message=str(self._failure(answer)), setting=setting)
+                failure = self._failure(answer)
+                known = "provider.name" if any(hint in str(failure) for hint in _HINTS.values()) else "provider.address"
+                setting = "provider.token" if isinstance(failure, ProviderRefused) else known
+                yield Check(step, ok=False, message=str(failure), setting=setting)
             else:
                 message = f"{len(answer)} nodes at {self._api.shown_address()}"
                 message += f"; {_NO_METRICS_YET}" if not answer and step == "read metrics" else ""
@@ -219,8 +221,11 @@ class KubernetesMetricsServerProvider:
             rule = f'apiGroups: ["{_GROUPS[path]}"], resources: ["nodes"], verbs: ["get", "list"]'
             hint = f"a ClusterRole bound to this user needs the rule {{{rule}}}"
         elif status == 401:
-            hint = f"the token of {self._api.found} is not valid, or has expired"
-        return type(translated)(f"{translated}; {hint}") if hint else translated
+            hint = f"the token is not valid, or has expired (the way in is {self._api.found})"
+        if not hint:
+            return translated
+        general = str(translated).removesuffix("; is provider.address right?").removesuffix(" (provider.token)")
+        return type(translated)(f"{general}; {hint}")
 
 
 def _status(error: Exception) -> int:
