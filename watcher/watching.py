@@ -96,7 +96,9 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
-        self._cache.publish(store.load_snapshots(source, *fallback_sources), clock())
+        kept = store.load_snapshots(source, *fallback_sources)
+        self._cache.publish(kept, clock())
+        self._telemetry.watching(settings.windows, settings.expiry_seconds, kept)
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
             self._telemetry.set_aside()
@@ -180,9 +182,9 @@ class Watcher:
         order = [window] if window is not None else self._settings.fallback_order()
         ages = [self._age_seconds(kept) for name in order if (kept := self._cache.get(name)) is not None]
         if not ages:
-            raise NoMetrics(f"no metrics yet: {self._why()}")
+            raise NoMetrics("no metrics yet", self._why())
         limit = self._settings.expiry_seconds
-        raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s: {self._why()}")
+        raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s", self._why())
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
