@@ -1,11 +1,14 @@
 """The service's own Prometheus metrics, in a registry of their own."""
 
+import collections
 import time
 from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from watcher.findings import Kind
 from watcher.model import WatcherMetrics
+from watcher.open_findings import Changes
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -37,6 +40,16 @@ class Telemetry:
         self._set_aside = Counter(
             "trimaran_store_set_aside", "corrupt files that were set aside", registry=self._registry
         )
+        self._findings = Gauge(
+            "trimaran_findings", "what is wrong with metrics at present", ["kind"], registry=self._registry
+        )
+        self._opened = Counter(
+            "trimaran_findings_opened", "findings that were not there in the fetch before", ["kind"],
+            registry=self._registry,
+        )  # fmt: skip
+        for kind in Kind:  # each has its series from the start, so that rates see the first
+            self._findings.labels(kind)
+            self._opened.labels(kind)
         Gauge("trimaran_start_time_seconds", "when the service started", registry=self._registry).set(time.time())
 
     def fetched(self, seconds: float, failures: Mapping[str, str], snapshots: Mapping[str, WatcherMetrics]) -> None:
@@ -47,6 +60,14 @@ class Telemetry:
         for window, metrics in snapshots.items():
             self._timestamp.labels(window).set(metrics.timestamp)
             self._nodes.labels(window).set(len(metrics.data))
+
+    def found(self, changes: Changes) -> None:
+        """Count what is wrong, and what of it is new."""
+        now = collections.Counter(finding.kind for finding in changes.current)
+        for kind in Kind:
+            self._findings.labels(kind).set(now[kind])
+        for finding in changes.opened:
+            self._opened.labels(finding.kind).inc()
 
     def stored(self, *, works: bool) -> None:
         """Say whether the store can be written."""

@@ -4,8 +4,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from watcher import analyzer, duration
@@ -20,9 +20,11 @@ from watcher.errors import (
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
 from watcher.model import Grade, WatcherMetrics, Window
+from watcher.open_findings import Changes, OpenFindings
 from watcher.providers.base import Fetched, WindowProvider, close_provider
-from watcher.settings import WatchSettings
+from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
+from watcher.suspicion import Suspicion
 from watcher.telemetry import Telemetry
 from watcher.wire import Dialect
 
@@ -31,6 +33,8 @@ _log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 2.0
 _STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
 _MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
+_RECALL_SECONDS = 2.0  # a big cluster's past must not hold up the first fetch
+_LOGGED = 5  # findings of one kind in one fetch; more are counted
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
 
 
@@ -75,6 +79,7 @@ class Watcher:
         provider: WindowProvider,
         store: Store,
         settings: WatchSettings,
+        quality: QualitySettings | None = None,
         *,
         source: str,
         fallback_sources: Sequence[str] = (),
@@ -89,6 +94,10 @@ class Watcher:
         self._cache = Cache(dialect)
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
+        self._sources = (source, *fallback_sources)
+        self._suspicion = Suspicion(quality or QualitySettings(), settings.windows, settings.interval_seconds)
+        self._open_findings = OpenFindings()
+        self._recalled = False
         self._last = Round()
         self._ticked_at = time.monotonic()
         self._first = threading.Event()
@@ -129,13 +138,16 @@ class Watcher:
         snapshots: dict[str, WatcherMetrics] = {}
         failures: dict[str, str] = {}
         findings: list[Finding] = []
+        newest: dict[str, float] = {}
         for name, answer in answers.items():
             if isinstance(answer, Exception):
                 failures[name] = _reason(answer)
                 findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             else:
-                metrics, found = answer
+                metrics, found, times = answer
                 findings += found
+                for node, time_ in times.items():
+                    newest[node] = max(time_, newest.get(node, time_))
                 if metrics is not None:
                     snapshots[name] = metrics
                     continue
@@ -145,13 +157,23 @@ class Watcher:
                 findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
         if self._stop.is_set():
             return False  # what failed, failed because the provider was closed
+        self._recall()
+        judged, suspicions = self._suspicion.judge(now, snapshots, newest, findings)
+        findings += suspicions
+        for name in snapshots.keys() - judged.keys():
+            failures[name] = f"{self._source} returned no node whose metrics are beyond suspicion (quality.*_action)"
+            findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
+        snapshots = judged
         for name, error in self._cache.publish(snapshots).items():
             failures[name] = f"{self._source} returned what cannot be published: {error}"
             findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             del snapshots[name]
         if snapshots:
             self._store.save_snapshots(snapshots)
-        self._report(Round(now, failures, tuple(findings)), len(answers))
+        unseen = {*failures, ""} if len(failures) == len(answers) else failures
+        changes = self._open_findings.update(now, findings, unseen)
+        self._report(Round(now, failures, changes.current), changes, len(answers))
+        self._telemetry.found(changes)
         self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
         self._telemetry.stored(works=not self._store.failure)
         return not failures
@@ -243,8 +265,23 @@ class Watcher:
             retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             self._stop.wait(max(0.0, began + pause - time.monotonic()))
 
-    def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics | None, list[Finding]]:
-        """Return one window's metrics, None when none can be published, and what was found wrong with them."""
+    def _recall(self) -> None:
+        """Make the kept snapshots part of the past that metrics are held against, once, the newest if not all."""
+        if self._recalled:
+            return
+        self._recalled = True
+        began, kept = time.monotonic(), []
+        for metrics in self._store.load_recent(self._suspicion.window, self._suspicion.depth, *self._sources):
+            kept.append(metrics)
+            if time.monotonic() - began > _RECALL_SECONDS:
+                break
+        for metrics in reversed(kept):
+            self._suspicion.remember(metrics)
+
+    def _fetch(
+        self, name: str, now: int, deadline: Deadline
+    ) -> tuple[WatcherMetrics | None, list[Finding], Mapping[str, float]]:
+        """Return one window's metrics, None when none can be published, what is wrong, and nodes' newest samples."""
         window = Window(name, now - duration.seconds(name), now)
         with self._under_way_lock:
             if self._under_way[name] >= _MAX_LATE_CALLS:
@@ -257,9 +294,9 @@ class Watcher:
                 self._under_way[name] -= 1
         nodes, findings = analyzer.clean(fetched.nodes, name)
         metrics = WatcherMetrics(now, window, fetched.source or self._source, nodes) if nodes else None
-        return metrics, [*fetched.findings, *findings]
+        return metrics, [*fetched.findings, *findings], fetched.newest
 
-    def _report(self, now: Round, windows: int) -> None:
+    def _report(self, now: Round, changes: Changes, windows: int) -> None:
         """Remember the round, and log what changed against the one before."""
         before, self._last = self._last, now
         for name, why in now.failures.items():
@@ -267,11 +304,12 @@ class Watcher:
                 _log.warning("a window cannot be fetched", extra={"window": name, "error": why})
         for name in before.failures.keys() - now.failures.keys():
             _log.info("a window is fetched again", extra={"window": name})
-        for finding in set(now.findings) - set(before.findings):
-            if finding.kind is not Kind.FETCH_FAILED:
-                # A window that is still filling is no cause for alarm.
-                level = logging.INFO if finding.kind is Kind.LOW_COVERAGE else logging.WARNING
-                _log.log(level, "%s", finding.message, extra=_fields(finding))
+        for finding in _some_of_each_kind(changes.opened):
+            # A window that is still filling is no cause for alarm.
+            level = logging.INFO if finding.kind is Kind.LOW_COVERAGE else logging.WARNING
+            _log.log(level, "%s", finding.message, extra=_fields(finding))
+        for finding in _some_of_each_kind(changes.closed):
+            _log.info("no longer: %s", finding.message, extra=_fields(finding))
         if not before.timestamp:
             _log.info("first fetch", extra={"windows": windows - len(now.failures), "failed": len(now.failures)})
 
@@ -293,6 +331,21 @@ def _reason(error: Exception) -> str:
         return "the provider did not answer in time (watch.fetch_timeout_seconds)"
     _log.error("the provider failed unexpectedly", exc_info=error)
     return f"the provider failed unexpectedly: {type(error).__name__}: {error}"
+
+
+def _some_of_each_kind(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield what is worth a line in the log: the first few of a kind, the last one saying how many more there are."""
+    kinds: dict[Kind, list[Finding]] = {}
+    for finding in findings:
+        if finding.kind is not Kind.FETCH_FAILED:  # has lines of its own
+            kinds.setdefault(finding.kind, []).append(finding)
+    for found in kinds.values():
+        yield from found[: _LOGGED - 1]
+        if len(found) > _LOGGED:
+            message = f"{found[_LOGGED - 1].message} (and {len(found) - _LOGGED} more, see /findings)"
+            yield replace(found[_LOGGED - 1], message=message)
+        else:
+            yield from found[_LOGGED - 1 :]
 
 
 def _fields(finding: Finding) -> dict[str, str]:
