@@ -234,7 +234,7 @@ def _thin(published: Published, node: int, span: slice) -> None:
 
 # fault: what does it, the kind that should be found, for how many seconds, and the least value that it can happen to
 FAULTS: dict[str, tuple[Hit, Kind, int, float]] = {
-    "the same answer for 2 hours": (_freeze, Kind.FROZEN, 7200, 0.0),
+    "the same answer for 3 hours": (_freeze, Kind.FROZEN, 10800, 0.0),
     "40 to 60 points off, one fetch": (_spike, Kind.SPIKE, 0, 0.0),
     "not a number, one fetch": (_not_a_number, Kind.NOT_FINITE, 0, 0.0),
     "100 times, from 2 percent up": (_hundredfold, Kind.OUT_OF_RANGE, 0, 2.0),
@@ -347,7 +347,7 @@ class PlainLoop:
     def __init__(self, settings: QualitySettings, span: float) -> None:
         self.settings, self.span = settings, span
         self.past: dict[tuple[str, str, str], deque[tuple[float, float]]] = {}
-        self.rest: dict[tuple[str, str, str], tuple[float, int, float]] = {}
+        self.rest: dict[tuple[str, str, str], tuple[float, float]] = {}
 
     def remember(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
         """Make a fetch part of the past."""
@@ -355,12 +355,10 @@ class PlainLoop:
             for metric in metrics.metrics:
                 key = (node, metric.name, metric.operator)
                 past = self.past.setdefault(key, deque(maxlen=self.settings.history_fetches))
-                since, repeats, longest = self.rest.get(key, (now, 0, 0.0))
-                if past and abs(past[-1][1] - metric.value) <= 1e-9:
-                    repeats += 1
-                elif past:
-                    since, repeats, longest = now, 0, max(longest, past[-1][0] - since)
-                self.rest[key] = since, repeats, longest
+                since, longest = self.rest.get(key, (now, 0.0))
+                if past and abs(past[-1][1] - metric.value) > 1e-9:
+                    since, longest = now, max(longest, past[-1][0] - since)
+                self.rest[key] = since, longest
                 past.append((now, metric.value))
 
     def judge(self, now: float, nodes: Mapping[str, NodeMetrics]) -> set[tuple[str, str, str]]:
@@ -383,11 +381,10 @@ class PlainLoop:
 
     def _is_frozen(self, now: float, node: str, metric: Metric) -> bool:
         rests = [self.rest[node, metric.name, operator] for operator in ("AVG", "STD")]
-        since, repeats = max(rest[0] for rest in rests), min(rest[1] for rest in rests)
-        longest = min(rest[2] for rest in rests)
+        since, longest = max(rest[0] for rest in rests), min(rest[1] for rest in rests)
         whole = metric.type != "CPU" or metric.value == round(metric.value)
         span = self.settings.frozen_resting_seconds if whole else self.settings.frozen_seconds
-        return repeats >= 10 and metric.value < 100 and now - since >= max(span, 2 * longest)
+        return metric.value < 100 and now - since >= max(span, 2 * longest)
 
     def _is_spike(self, now: float, value: float, past: deque[tuple[float, float]]) -> bool:
         jumped = False

@@ -149,6 +149,14 @@ def test_a_partial_window_tells_its_coverage(bench: Bench) -> None:
     assert fetched.nodes["a"].metadata == {"coverage": 0.6}
 
 
+def test_the_newest_samples_have_the_sources_own_time(bench: Bench) -> None:
+    """A fetch tells, for each node, the time that the source gave its newest sample."""
+    bench.take(START, 10, stamp=START - 40)
+    bench.take(START + 15, 20, stamp=START - 20)
+    bench.take(START + 15, 20, stamp=START - 90, node="b")
+    assert bench.fetch().newest == {"a": START - 20, "b": START - 90}
+
+
 def test_a_reading_that_is_missing_at_times(bench: Bench) -> None:
     """Each metric is computed over the samples that have it; NaN is as good as missing."""
     bench.take(START, 10, 50)

@@ -8,7 +8,6 @@ import numpy as np
 
 from watcher.history import Flags, Floats
 
-_MIN_REPEATS = 10  # fetches that brought the same value; fewer may be the source's own pace
 _HABIT_FACTOR = 2.0  # a value that is frozen outlasts by so much the longest rest that the node had before
 _MIN_PAST = 10  # recent fetches without which nothing can be said
 _OUTLIER_DEVIATIONS = 6.0
@@ -20,7 +19,7 @@ _IDLE_SPREAD = 0.2  # percent, from the lowest to the highest tenth of idle node
 _MIN_NODES = 5  # fewer say nothing about a whole cluster
 
 
-def frozen(values: Floats, rest_seconds: Floats, repeats: Floats, longest_seconds: Floats, spans: Floats) -> Flags:
+def frozen(values: Floats, rest_seconds: Floats, longest_seconds: Floats, spans: Floats) -> Flags:
     """Return which nodes' values stand still for longer than a live machine's can.
 
     A whole number may have been rounded by the source, and then says little: it needs the long span.
@@ -28,13 +27,12 @@ def frozen(values: Floats, rest_seconds: Floats, repeats: Floats, longest_second
     Args:
         values: (nodes,) percent, as last fetched; NaN where there is none.
         rest_seconds: (nodes,) since when neither the value nor its deviation changed in any bit.
-        repeats: (nodes,) how many fetches brought it again.
         longest_seconds: (nodes,) the longest time that the node's values stood still before.
         spans: how long a fraction, and how long a whole number may stand still, seconds.
     """
     allowed = np.where(values == np.round(values), spans[1], spans[0])
     with np.errstate(invalid="ignore"):
-        found: Flags = (repeats >= _MIN_REPEATS) & (rest_seconds >= np.fmax(allowed, _HABIT_FACTOR * longest_seconds))
+        found: Flags = rest_seconds >= np.fmax(allowed, _HABIT_FACTOR * longest_seconds)
     return found
 
 

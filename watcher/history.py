@@ -20,7 +20,7 @@ _SAME = 1e-9  # values this close are the same: snapshots are kept with 10 decim
 class History:
     """The past of one window. A series is a metric's name and operator.
 
-    The memory it takes is bounded: ``depth`` values and five numbers for each node and series that was there within
+    The memory it takes is bounded: ``depth`` values and four numbers for each node and series that was there within
     ``forget_seconds``, 11 MB for 5,000 nodes of 8 series and 60 fetches.
 
     Attributes:
@@ -44,7 +44,6 @@ class History:
             [
                 ("value", "f8"),  # in the last fetch
                 ("since", "f8"),  # when it became what it is
-                ("repeats", "i4"),  # how many fetches in a row brought it again
                 ("longest", "f8"),  # seconds that any earlier value stayed the same
                 ("seen", "f8"),  # when there was a value last
                 ("recent", "f4", (depth,)),
@@ -74,7 +73,6 @@ class History:
         ended = present & ~same
         state["longest"][ended] = np.fmax(state["longest"], self.now - state["since"])[ended]
         state["since"] = np.where(same, state["since"], np.where(present, now, np.nan))
-        state["repeats"] = np.where(same, state["repeats"] + 1, 0)
         state["seen"][present] = now
         state["value"] = values
         if now - self.times[self._slot] >= self._spacing:
@@ -91,9 +89,8 @@ class History:
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Return what is known of every node and series, shape (nodes, series).
 
-        ``value``, NaN where the last fetch had none; ``since``, when the value became what it is; ``repeats``, how many
-        fetches in a row brought it again; ``longest``, for how many seconds any value before it stayed the same;
-        ``seen``, when there was a value last, NaN for never; ``recent``, with the times as a third dimension.
+        ``value``, NaN where the last fetch had none; ``since``, when the value became what it is; ``longest``, for
+        how many seconds any value before it stayed the same; ``seen``, when there was a value last, NaN for never.
         """
         found: npt.NDArray[Any] = self._state[name]
         return found
@@ -126,6 +123,8 @@ class History:
             self.nodes = {name: row for row, name in enumerate([*rows, *new_rows])}
             self.series = {key: column for column, key in enumerate([*columns, *new_columns])}
         values = np.full(self._state.shape, np.nan)
+        if not metrics:
+            return values
         repeated = [len(node.metrics) for node in nodes.values()]
         at_rows = np.repeat([self.nodes[name] for name in nodes], repeated)
         at_columns = [self.series[key] for key in keys]

@@ -192,7 +192,9 @@ class QualitySettings(_Section):
     clock_skew_seconds: float = Field(
         60, gt=0, le=86400, description="a source whose newest sample is so far in the future has another clock"
     )
-    frozen_seconds: float = Field(900, gt=0, le=604800, description="CPU that stands still for longer is frozen")
+    frozen_seconds: float = Field(
+        1200, gt=0, le=604800, description="CPU that stands still for longer, and for 20 fetches, is frozen"
+    )
     frozen_resting_seconds: float = Field(
         21600, gt=0, le=604800, description="the same for what may rest: other metrics, and whole numbers"
     )

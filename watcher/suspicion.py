@@ -19,6 +19,7 @@ from watcher.settings import QualitySettings, Reaction
 _REQUIRED = (MetricType.CPU, MetricType.MEMORY)
 _LEVELS = (Operator.AVG, Operator.LATEST)
 _AVERAGED = ("step", "smoothing")  # tags with the span that samples are averages over
+_MIN_REPEATS = 20  # fetches; values that come again in fewer may be counters in coarse steps
 _LONG = 3  # times the span that makes a suspicion makes it beyond doubt
 _PACE_FETCHES = 5  # over so many fetches a source's clock is seen to run
 _MANY = 5  # nodes, and more than half of them all, are one finding
@@ -175,13 +176,13 @@ class Suspicion:
         history, settings = self.history, self._settings
         since = np.fmax.reduce(history["since"][:, columns], axis=1)
         rest = history.now - since
-        repeats = np.where(np.isnan(history["value"][:, columns]), np.iinfo("i4").max, history["repeats"][:, columns])
         spans = np.array([settings.frozen_seconds, settings.frozen_resting_seconds])
+        spans = np.maximum(spans, _MIN_REPEATS * self._interval)
         if type_ != MetricType.CPU:
             spans[0] = spans[1]
         able = values < 100 if type_ in _REQUIRED else (values < 100) & (values > 0)  # at its limits it may stay
         longest = history["longest"][:, columns].min(axis=1)
-        frozen = able & detectors.frozen(values, rest, repeats.min(axis=1), longest, spans)
+        frozen = able & detectors.frozen(values, rest, longest, spans)
         for node in _names(history, frozen):
             row = history.nodes[node]
             long = rest[row] >= _LONG * (spans[1] if values[row].is_integer() else spans[0])
