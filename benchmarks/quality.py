@@ -30,6 +30,7 @@ from watcher.settings import QualitySettings
 from watcher.suspicion import Suspicion
 
 RUNS = 5
+CLUSTERS = 20
 DAY = 86400
 START = 1_700_000_000
 SOURCES = {
@@ -270,6 +271,8 @@ def faults_found(name: str, trace: Trace) -> None:
         for node in rng.permutation(count)[: max(1, count // 2)].tolist():
             begin = int(rng.integers(fetches // 4, fetches // 2))
             end = begin + 1800 // trace.interval
+            if (whole["", "coverage"][node, max(0, begin - 20) : end + 1] < 1).any():
+                continue
             truth[str(node)] = (begin, end)
             if fault == TIMES[0]:
                 newest[node, begin:end] = newest[node, begin]
@@ -301,7 +304,7 @@ def _score(name: str, fault: str, truth: Mapping[str, tuple[int, int]], found: l
 
 
 def whole_fetches(name: str, trace: Trace) -> None:
-    """Print what is found of faults of all nodes at once, in 40 clusters of 20 nodes, against 40 that are well."""
+    """Print what is found of faults of all nodes at once, in 20 clusters of 20 nodes, against 20 that are well."""
     rng = np.random.default_rng(405)
     whole = trace.rolled()
     count = len(whole["CPU", "AVG"])
@@ -319,16 +322,16 @@ def whole_fetches(name: str, trace: Trace) -> None:
     }
     for fault, (kind, spoil) in cases.items():
         seen = Counter()
-        for cluster in range(80):
+        for cluster in range(2 * CLUSTERS):
             nodes = rng.choice(count, min(20, count), replace=False)
-            ill = cluster < 40
+            ill = cluster < CLUSTERS
             source = again if ill and kind is Kind.DOUBLE_SMOOTHING else whole
             begin = int(rng.integers(0, source["CPU", "AVG"].shape[1] - hours))
             part = {key: values[nodes, begin : begin + hours].copy() for key, values in source.items()}
             found = any(each.kind == kind and not each.node for _, each in opened(trace, spoil(part) if ill else part))
             seen[ill, found] += 1
         precision = seen[True, True] / max(1, seen[True, True] + seen[False, True])
-        print(f"| {name} | {fault} | 40 | {precision:.3f} | {seen[True, True] / 40:.3f} |")
+        print(f"| {name} | {fault} | {CLUSTERS} | {precision:.3f} | {seen[True, True] / CLUSTERS:.3f} |")
 
 
 def _in_ratios(published: Published, begin: int) -> Published:

@@ -207,6 +207,8 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "provider.headers": '{"X-A": "b"}', "fallback.providers": '[{"name": "Host"}]', "watch.operators": "AVG,P95",
         "prometheus.query_set": "openshift", "prometheus.queries": "[]", "influxdb.version": "1",
         "influxdb.queries": "[]", "fake.failure": "slow", "signalfx.node_dimension": "node",
+        "quality.history_fetches": "100", "quality.min_coverage": "0.3", "quality.stale_action": "drop",
+        "quality.frozen_action": "drop", "quality.spike_action": "mark", "quality.wrong_scale_action": "report",
         "signalfx.cluster_dimension": "kube", "datadog.node_tag": "node", "datadog.cluster_tag": "kube",
     }  # fmt: skip
     monkeypatch.setenv(variable(name), texts.get(name, "7"))
