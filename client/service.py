@@ -197,7 +197,10 @@ class _Bearer(requests.auth.AuthBase):
         self._file = file
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        token = self._file.read_text(encoding="utf-8").strip() if self._file else self._token
+        try:
+            token = self._file.read_text(encoding="utf-8").strip() if self._file else self._token
+        except OSError as error:
+            raise AccessDenied(f"the token file {self._file} cannot be read: {error.strerror}") from error
         if token:
             request.headers["Authorization"] = f"Bearer {token}"
         return request

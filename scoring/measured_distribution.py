@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.metrics_table import MeasuredUse
+from watcher.model import QUANTILES, Operator
 
 Float64s = NDArray[np.float64]
 
-PROBABILITIES: Mapping[str, float] = {"P90": 0.90, "P95": 0.95, "P99": 0.99, "MAX": 1.0}
 _MEDIAN = 0.5
 
 
 def percentiles(use: MeasuredUse) -> dict[str, Float64s]:
     """Return P90, P95, P99 and MAX in parts of capacity, each of shape (nodes,), NaN where a node lacks it."""
     unknown = np.full(len(use.valid), np.nan)
-    return {name: use.percentiles.get(name, unknown) / 100 for name in PROBABILITIES}
+    return {name: use.percentiles.get(name, unknown) / 100 for name in QUANTILES}
 
 
 def known(measured: Mapping[str, Float64s]) -> NDArray[np.bool_]:
     """Say which nodes have any percentile, shape (nodes,)."""
-    any_known = np.zeros_like(measured["MAX"], np.bool_)
-    for name in PROBABILITIES:
+    any_known = np.zeros_like(measured[Operator.MAX], np.bool_)
+    for name in QUANTILES:
         any_known |= ~np.isnan(measured[name])
     return any_known
 
@@ -44,7 +44,7 @@ def probability_at_most(average: Float64s, measured: Mapping[str, Float64s], thr
     result = np.zeros(np.broadcast_shapes(average.shape, threshold.shape))
     left, left_probability = np.zeros_like(average), np.zeros_like(average)
     before, before_probability = left, left_probability
-    for values, probability in ((average, _MEDIAN), *((measured[n], p) for n, p in PROBABILITIES.items())):
+    for values, probability in ((average, _MEDIAN), *((measured[n], p) for n, p in QUANTILES.items())):
         there = ~np.isnan(values)
         right = np.fmax(values, left)  # rounding or different windows may cross two percentiles
         with np.errstate(divide="ignore", invalid="ignore"):  # nothing lies between two equal points

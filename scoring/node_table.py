@@ -8,7 +8,7 @@ transaction) needs the caller's lock. A transaction's plan is private to its thr
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -65,11 +65,9 @@ class NodeTable:
         self.version = 0
         self._row_version = np.zeros(len(self.names), np.int64)
         for pod in pods:
-            if pod.finished:
-                continue
             if pod.node_name in self._row_by_name:
                 self.add(pod)
-            elif not pod.node_name and pod.nominated_node_name in self._row_by_name:
+            elif not pod.node_name and not pod.finished and pod.nominated_node_name in self._row_by_name:
                 self.nominate(pod)
 
     @classmethod
@@ -94,7 +92,10 @@ class NodeTable:
         Raises:
             KeyError: no such node.
         """
-        return self._row_by_name[node_name]
+        row = self._row_by_name.get(node_name)
+        if row is None:
+            raise KeyError(f"no node {node_name!r} in this table")
+        return row
 
     def capacity(self, resource: str) -> Int64s:
         """Return ``status.capacity`` of every node, shape (nodes,), read-only; zeros for an unknown resource."""
@@ -160,6 +161,15 @@ class NodeTable:
         """
         return tuple(placed.pod for placed in self._pods[self.row(node_name)].values())
 
+    def find(self, pod: Pod) -> tuple[str, PlacedPod] | None:
+        """Return the node that a pod, told by its uid, is counted on, and how; None when it is on none."""
+        row = self._row_by_uid.get(pod.uid)
+        return None if row is None else (self.names[row], self._pods[row][pod.uid])
+
+    def placed_on(self, row: int) -> Collection[PlacedPod]:
+        """Return the pods in a row, with the times they were placed at."""
+        return self._pods[row].values()
+
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
         """Yield every pod with its row."""
         for row, placed_pods in enumerate(self._pods):
@@ -173,6 +183,8 @@ class NodeTable:
     def add(self, pod: Pod, node_name: str | None = None, placed_at: float | None = None) -> None:
         """Count a pod on a node; a pod that is already counted, here or elsewhere, is moved and renewed.
 
+        So an update of a pod may be added as it comes. A finished pod uses nothing: it only stops being counted.
+
         Args:
             pod: the pod.
             node_name: the node; by default the one that the pod is bound to.
@@ -185,6 +197,8 @@ class NodeTable:
         self._end_nomination(pod)
         if self._row_by_uid.get(pod.uid) is not None:
             self.remove(pod)
+        if pod.finished:
+            return
         if placed_at is None:
             placed_at = float("-inf") if pod.scheduled_at is None else pod.scheduled_at
         self._row_by_uid[pod.uid] = row

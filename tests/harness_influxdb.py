@@ -7,12 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from influxdb_server import run_influxdb
-from provider_contract import Series
+from provider_contract import Series, WindowSource
 
-from watcher.gather import Deadline
-from watcher.model import Window
-from watcher.providers.base import Fetched
-from watcher.providers.influxdb import InfluxDbProvider
 from watcher.settings import InfluxDbSettings, ProviderSettings, Settings
 
 
@@ -27,21 +23,6 @@ def lines(node: str, series: Series, tags: str = "") -> Iterator[str]:
             yield f"mem,host={node}{tags} available_percent={float(100 - memory)!r},used_percent=1 {at}"
 
 
-class Source:
-    """A provider over a server."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def fetch(self, window: Window) -> Fetched:
-        """Fetch with a provider of its own."""
-        provider = InfluxDbProvider(self._settings)
-        try:
-            return provider.fetch(window, Deadline.after(20))
-        finally:
-            provider.close()
-
-
 class Harness:
     """The version is found out where there is a server, and given where something else answers."""
 
@@ -51,14 +32,14 @@ class Harness:
     duplicates = True
 
     @contextmanager
-    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[Source]:
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
         """Start influxd; a doubled node has two Telegraf agents that differ in a tag."""
         with tempfile.TemporaryDirectory() as folder, run_influxdb(Path(folder)) as server:
             for node, series in nodes.items():
                 server.write(lines(node, series))
             if duplicated:
                 server.write(lines(duplicated, nodes[duplicated], tags=",agent=second"))
-            yield Source(Settings(provider=ProviderSettings(name=self.name, address=server.url)))
+            yield WindowSource(Settings(provider=ProviderSettings(name=self.name, address=server.url)))
 
     def settings(self, address: str) -> Settings:
         """Return settings with a token, of a version that needs no asking."""

@@ -6,12 +6,8 @@ from contextlib import contextmanager
 
 import numpy as np
 from fake_influxdb2 import FakeInfluxDb2, Stored, run_influxdb2
-from provider_contract import Series
+from provider_contract import Series, WindowSource
 
-from watcher.gather import Deadline
-from watcher.model import Window
-from watcher.providers.base import Fetched
-from watcher.providers.influxdb import InfluxDbProvider
 from watcher.settings import InfluxDbSettings, ProviderSettings, Settings
 
 
@@ -28,21 +24,6 @@ def store(fake: FakeInfluxDb2, node: str, series: Series, **more_tags: str) -> N
     ]
 
 
-class Source:
-    """A provider over the fake."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def fetch(self, window: Window) -> Fetched:
-        """Fetch with a provider of its own."""
-        provider = InfluxDbProvider(self._settings)
-        try:
-            return provider.fetch(window, Deadline.after(20))
-        finally:
-            provider.close()
-
-
 class Harness:
     """The version is found out where there is a server, and given where something else answers."""
 
@@ -52,7 +33,7 @@ class Harness:
     duplicates = True
 
     @contextmanager
-    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[Source]:
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
         """Start the fake; a doubled node has two Telegraf agents that differ in a tag."""
         with run_influxdb2() as fake:
             for node, series in nodes.items():
@@ -60,7 +41,7 @@ class Harness:
             if duplicated:
                 store(fake, duplicated, nodes[duplicated], agent="second")
             provider = ProviderSettings(name=self.name, address=fake.url, token=fake.token)
-            yield Source(Settings(provider=provider, influxdb=InfluxDbSettings(organization=fake.organization)))
+            yield WindowSource(Settings(provider=provider, influxdb=InfluxDbSettings(organization=fake.organization)))
 
     def settings(self, address: str) -> Settings:
         """Return settings with a token, of a version that needs no asking."""

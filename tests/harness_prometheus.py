@@ -6,26 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from provider_contract import Series
+from provider_contract import Series, WindowSource
 from servers import run_prometheus
 
-from watcher.gather import Deadline
-from watcher.model import Window
-from watcher.providers.base import Fetched
-from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import ProviderSettings, Settings
-
-
-class _Source:
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def fetch(self, window: Window) -> Fetched:
-        provider = PrometheusProvider(self._settings)
-        try:
-            return provider.fetch(window, Deadline.after(20))
-        finally:
-            provider.close()
 
 
 class Harness:
@@ -37,9 +21,9 @@ class Harness:
     duplicates = True
 
     @contextmanager
-    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[_Source]:
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
         with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), _lines(nodes, duplicated)) as url:
-            yield _Source(self.settings(url))
+            yield WindowSource(self.settings(url))
 
     def settings(self, address: str) -> Settings:
         return Settings(provider=ProviderSettings(name="Prometheus", address=address, token="right-token"))

@@ -11,8 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
+from watcher.gather import Deadline
 from watcher.model import Window
-from watcher.providers.base import Fetched
+from watcher.providers.base import Fetched, WindowProvider, close_provider, open_provider
 from watcher.settings import Settings
 
 STEP_SECONDS = 60
@@ -33,6 +34,22 @@ class Source(Protocol):
     def fetch(self, window: Window) -> Fetched:
         """Return what the provider, built from settings like a user's, makes of the source."""
         ...
+
+
+class WindowSource:
+    """A source behind a provider that computes windows itself; every fetch is made by a provider of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def fetch(self, window: Window) -> Fetched:
+        """Fetch as the watcher would."""
+        provider = open_provider(self._settings)
+        assert isinstance(provider, WindowProvider)
+        try:
+            return provider.fetch(window, Deadline.after(20))
+        finally:
+            close_provider(provider)
 
 
 class Harness(Protocol):

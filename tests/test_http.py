@@ -328,3 +328,28 @@ def test_a_ca_file_of_others_does_not_help(
     ):
         ask(fake.url.replace("http:", "https:"), ca_file=missing)
     assert fake.requests == []
+
+
+def test_a_call_through_a_proxy_can_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """abort() ends what trickles through a proxy, too."""
+
+    def trickle(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "100000")
+        handler.end_headers()
+        while True:
+            handler.wfile.write(b" ")
+            time.sleep(0.02)
+
+    with serving(trickle) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        settings = ProviderSettings(name="Prometheus")
+        session = ProviderSession(settings, bearer(settings))
+        threading.Timer(0.5, session.abort).start()
+        began = time.monotonic()
+        with pytest.raises(requests.RequestException):
+            session.get("http://prometheus.invalid/", timeout=10)
+        assert time.monotonic() - began < 8
+        session.close()
+    assert proxy.requests[0][0] == "http://prometheus.invalid/"

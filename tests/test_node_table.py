@@ -89,9 +89,17 @@ def test_a_pod_counts_once(nodes):
     assert [placed.placed_at for _, placed in nodes.placed_pods()] == [float("-inf"), float("-inf"), 5.0]
 
 
+def test_an_update_that_ends_a_pod_takes_it_away(nodes):
+    """Adding a pod that has finished stops counting it, and one that was never counted changes nothing."""
+    nodes.add(pod("p1", node_name="a", finished=True))
+    nodes.add(pod("p9", node_name="b", finished=True))
+    assert nodes.requests("cpu").tolist() == [0, 500]
+    assert nodes.pod_counts.tolist() == [0, 1]
+
+
 def test_unknown_names_are_told(nodes):
     """Pods go on known nodes only, and only counted pods can go."""
-    with pytest.raises(KeyError, match="z"):
+    with pytest.raises(KeyError, match="no node 'z' in this table"):
         nodes.assume(pod("p3"), "z")
     with pytest.raises(KeyError, match="pod default/p9 is on no node"):
         nodes.remove(pod("p9"))

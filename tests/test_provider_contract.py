@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 from provider_contract import STEP_SECONDS, Harness, Series
+from servers import reply, serving
 
 from watcher import analyzer, duration
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
@@ -42,9 +42,9 @@ def harness(request: pytest.FixtureRequest) -> Harness:
 
 
 def series(seed: int) -> Series:
-    """Return 20 minutes of plausible samples that end now."""
+    """Return 20 minutes of plausible samples on whole minutes, which are what some sources keep, up to the last one."""
     random = np.random.default_rng(seed)
-    now = int(time.time())
+    now = int(time.time()) // STEP_SECONDS * STEP_SECONDS
     times = np.arange(now - (MINUTES - 1) * STEP_SECONDS, now + 1, STEP_SECONDS)
     load = np.clip(random.uniform(10, 80) + random.normal(0, 5, (2, len(times))), 0, 100)
     return Series(times, load[0], load[1])
@@ -135,35 +135,8 @@ def test_no_node_is_an_error_or_empty(harness: Harness):
 @contextmanager
 def answering(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
     """Run a server that gives one answer to everything."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(lambda handler: reply(handler, body, status, **headers)) as fake:
+        yield fake.url
 
 
 @contextmanager

@@ -4,9 +4,11 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+import servers
+from servers import reply
 
 from client import (
     AccessDenied,
@@ -33,33 +35,14 @@ GO_BODY = (
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], Answer]) -> Iterator[str]:
-    """Run a bare HTTP server that answers every GET with what the function returns."""
+    """Run a server that answers every GET with what the function returns, and yield its address."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        status, headers, body = answer(handler)
+        reply(handler, body, status, **headers)
 
-        def do_GET(self) -> None:
-            status, headers, body = answer(self)
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with servers.serving(send) as fake:
+        yield fake.url
 
 
 def error(status: int, code: str) -> Answer:

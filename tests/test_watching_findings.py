@@ -111,3 +111,12 @@ def test_a_restart_remembers_the_past(tmp_path: Path) -> None:
             now += 60
         assert [(each.kind, each.node, each.since) for each in bench.watcher.findings()] == [(Kind.FROZEN, "a", START)]
         bench.watcher.stop()
+
+
+def test_what_cannot_be_judged_is_served(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A provider whose metrics have an odd shape loses the judgement, which the log says, and not the metrics."""
+    odd = NodeMetrics(fetched(Window("15m", 0, 900)).nodes["a"].metrics, None)  # type: ignore[arg-type]
+    bench.source.answers = {"15m": lambda window: Fetched({"a": odd})}
+    assert bench.watcher.fetch_once()
+    assert bench.watcher.published("15m").metrics.data.keys() == {"a"}
+    assert "cannot be judged" in caplog.text

@@ -13,7 +13,7 @@ COMMANDS = {
     "top": ("client.commands:top", "Show what every node uses."),
     "score": ("client.commands:score", "Rank nodes for a pod, and say why."),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
-    "config": ("watcher.commands:config", "Show the effective settings and where each came from."),
+    "config": ("trimaran.config_command:config", "Show the effective settings; check a scheduler's configuration."),
 }
 
 

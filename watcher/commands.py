@@ -1,4 +1,4 @@
-"""The commands of the watcher: ``trimaran watch``, ``trimaran config`` and ``trimaran doctor``."""
+"""The commands of the watcher: ``trimaran watch`` and ``trimaran doctor``, and what shows the settings."""
 
 import signal
 from collections.abc import Callable
@@ -100,10 +100,8 @@ def watch(
         raise SystemExit(1) from None
 
 
-@click.command()
-@setting_options
-def config(file: Path | None, assignments: tuple[str, ...]) -> None:
-    """Show the effective settings and where each came from; secrets are masked."""
+def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
+    """Print the effective settings and where each came from; secrets are masked."""
     loaded = load_or_exit(file, assignments)
     rows = []
     for name in every_setting():

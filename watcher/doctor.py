@@ -5,7 +5,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -13,9 +13,10 @@ import requests
 
 from watcher import analyzer, duration
 from watcher.errors import ProviderError, SettingsError
+from watcher.findings import Finding
 from watcher.gather import Deadline
 from watcher.model import Window
-from watcher.providers.base import Check, SampleProvider, WindowProvider, close_provider, open_provider
+from watcher.providers.base import Check, SampleProvider, Samples, WindowProvider, close_provider, open_provider
 from watcher.settings import ProviderSettings, Settings, without_credentials
 
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"}
@@ -155,13 +156,7 @@ def _examine_metrics(
         return
     nodes, findings = analyzer.clean(fetched.nodes, shortest)
     yield Check(f"fetch {shortest}", ok=bool(nodes), message=f"{len(nodes)} nodes", setting="provider")
-    by_kind: dict[str, list[str]] = {}
-    for finding in (*fetched.findings, *findings):
-        about = " ".join(filter(None, (finding.node, finding.metric)))
-        by_kind.setdefault(finding.kind, []).append(f"{about}: {finding.message}" if about else finding.message)
-    for kind, messages in by_kind.items():
-        more = f" (and {len(messages) - _SHOWN} more)" if len(messages) > _SHOWN else ""
-        yield Check(kind.replace("_", " "), ok=False, message="; ".join(messages[:_SHOWN]) + more, setting="provider")
+    yield from _judge((*fetched.findings, *findings))
 
 
 def _examine_samples(provider: SampleProvider, deadline: Deadline, clock: Callable[[], float]) -> Iterator[Check]:
@@ -174,6 +169,18 @@ def _examine_samples(provider: SampleProvider, deadline: Deadline, clock: Callab
         fresh = max(map(abs, ages)) < 180  # a metrics server measures every minute at the latest
         hint = "" if fresh else "; is the source's clock right?"
         yield Check("freshness", ok=fresh, message=message + hint, setting="provider.address")
+    yield from _judge(taken.findings if isinstance(taken, Samples) else ())
+
+
+def _judge(findings: Iterable[Finding]) -> Iterator[Check]:
+    """Yield a failed step for each kind of finding."""
+    by_kind: dict[str, list[str]] = {}
+    for finding in findings:
+        about = " ".join(filter(None, (finding.node, finding.metric)))
+        by_kind.setdefault(finding.kind, []).append(f"{about}: {finding.message}" if about else finding.message)
+    for kind, messages in by_kind.items():
+        more = f" (and {len(messages) - _SHOWN} more)" if len(messages) > _SHOWN else ""
+        yield Check(kind.replace("_", " "), ok=False, message="; ".join(messages[:_SHOWN]) + more, setting="provider")
 
 
 def _examine_store(path: Path) -> Check:

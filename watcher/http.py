@@ -196,22 +196,12 @@ class _AbortableAdapter(HTTPAdapter):
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, **options)
-        remember = self._remember
+        self.poolmanager.pool_classes_by_scheme = self._remembering_pools()
 
-        class Connection(HTTPConnection):
-            def connect(self) -> None:
-                super().connect()
-                remember(self.sock)
-
-        class SecureConnection(HTTPSConnection):
-            def connect(self) -> None:
-                super().connect()
-                remember(self.sock)
-
-        self.poolmanager.pool_classes_by_scheme = {
-            "http": type("Pool", (HTTPConnectionPool,), {"ConnectionCls": Connection}),
-            "https": type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": SecureConnection}),
-        }
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **options)
+        manager.pool_classes_by_scheme = self._remembering_pools()
+        return manager
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> requests.Response:
         response = super().build_response(req, resp)
@@ -235,6 +225,24 @@ class _AbortableAdapter(HTTPAdapter):
         for each in sockets:
             with contextlib.suppress(OSError):  # closed already
                 each.shutdown(socket.SHUT_RDWR)
+
+    def _remembering_pools(self) -> dict[str, type[HTTPConnectionPool]]:
+        remember = self._remember
+
+        class Connection(HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                remember(self.sock)
+
+        class SecureConnection(HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                remember(self.sock)
+
+        return {
+            "http": type("Pool", (HTTPConnectionPool,), {"ConnectionCls": Connection}),
+            "https": type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": SecureConnection}),
+        }
 
     def _remember(self, sock: socket.socket | None) -> None:
         if sock is not None:

@@ -1,11 +1,15 @@
 """Findings over time: since when each has been true, what is new, and what is gone."""
 
+import logging
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from watcher.findings import Finding
+from watcher.findings import Finding, Kind
 
+_log = logging.getLogger(__name__)
+
+_LOGGED = 5  # findings of one kind in one fetch; more are counted
 _Key = tuple[str, str, str, str, str]
 _NUMBERS = re.compile(r"[\d.]+")
 
@@ -62,3 +66,34 @@ def _key(finding: Finding) -> _Key:
     # numbers it gives.
     said = "" if finding.node else _NUMBERS.sub("#", finding.message)
     return (finding.kind, finding.window, finding.node, finding.metric, said)
+
+
+def log_changes(changes: Changes) -> None:
+    """Log what began and what is gone. Failed fetches are left out: the watcher says more about them."""
+    for finding in _some_of_each_kind(changes.opened):
+        # A window that is still filling is no cause for alarm.
+        level = logging.INFO if finding.kind is Kind.LOW_COVERAGE else logging.WARNING
+        _log.log(level, "%s", finding.message, extra=_fields(finding))
+    for finding in _some_of_each_kind(changes.closed):
+        _log.info("no longer: %s", finding.message, extra=_fields(finding))
+
+
+def _some_of_each_kind(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the first few of each kind, the last of them saying how many more there are."""
+    kinds: dict[Kind, list[Finding]] = {}
+    for finding in findings:
+        if finding.kind is not Kind.FETCH_FAILED:
+            kinds.setdefault(finding.kind, []).append(finding)
+    for found in kinds.values():
+        *shown, last = found[:_LOGGED]
+        yield from shown
+        more = len(found) - _LOGGED
+        yield replace(last, message=f"{last.message} (and {more} more, see /findings)") if more > 0 else last
+
+
+def _fields(finding: Finding) -> dict[str, str]:
+    named: Iterable[tuple[str, str]] = (
+        ("kind", finding.kind), ("window", finding.window), ("node", finding.node),
+        ("metric", finding.metric), ("action", finding.action),
+    )  # fmt: skip
+    return {key: value for key, value in named if value}

@@ -76,6 +76,15 @@ def _header_value(value: SecretStr) -> SecretStr:
     return SecretStr(text)
 
 
+def _hard_to_guess(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if len(text) < MIN_TOKEN_LENGTH or any(character.isspace() for character in text):
+        raise ValueError(f"must have {MIN_TOKEN_LENGTH} characters and no space, as what openssl rand -hex 32 prints")
+    return value
+
+
+MIN_TOKEN_LENGTH = 16
+
 _Secret = Annotated[SecretStr, AfterValidator(_header_value)]
 
 # What becomes part of a query: no quotes, brackets, separators or wildcards.
@@ -217,6 +226,29 @@ class ServerSettings(_Section):
     port: int = Field(2020, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
     threads: int = Field(8, ge=1, le=256, description="requests served at the same time")
     dialect: Dialect = Field(Dialect.DOCUMENTED, description="the dialect of /watcher; /compat is always Go's")
+    token: Annotated[_Secret, AfterValidator(_hard_to_guess)] | None = Field(
+        None, description="the bearer token that readers must send"
+    )
+    tokens_file: Path | None = Field(
+        None, description="a file with such tokens, one a line, each with the day it expires if it does"
+    )
+    certificate: Path | None = Field(None, description="a PEM file with the server's certificate, to serve HTTPS")
+    key: Path | None = Field(None, description="its key, where that is not in the same file")
+    client_ca_file: Path | None = Field(None, description="authorities of certificates that readers must have")
+    metrics_open: bool = Field(False, description="answer /metrics also without token and certificate")
+    compat_open: bool = Field(False, description="answer /compat also without token and certificate")
+    compat_host: str = Field("127.0.0.1", min_length=1, description="the address of compat_port")
+    compat_port: int | None = Field(
+        None, ge=1, le=65535, description="a port that answers /compat alone: plain HTTP, without token and certificate"
+    )
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> Self:
+        if self.certificate is None and (self.key or self.client_ca_file):
+            raise ValueError("key and client_ca_file are of no use without certificate")
+        if self.compat_port == self.port:
+            raise ValueError(f"compat_port {self.compat_port} is the same as port: a port tells what is open")
+        return self
 
 
 class StoreSettings(_Section):
@@ -331,6 +363,12 @@ class FakeSettings(_Section):
 class MetricsServerSettings(_Section):
     """The provider KubernetesMetricsServer."""
 
+    capacity_refresh_seconds: float = Field(
+        300, gt=0, le=86400, description="how often to list what nodes have; a new node is looked up at once"
+    )
+    node_selector: str = Field("", description="only nodes with these labels, such as type!=virtual-kubelet")
+    kube_context: str = Field("", description="the context of provider.kube_config; empty: its current one")
+
 
 class SignalFxSettings(_Section):
     """The provider SignalFx."""
@@ -393,6 +431,7 @@ class Settings(_Section):
     log: LogSettings = Field(default_factory=LogSettings)
     host: HostSettings = Field(default_factory=HostSettings)
     prometheus: PrometheusSettings = Field(default_factory=PrometheusSettings)
+    metrics_server: MetricsServerSettings = Field(default_factory=MetricsServerSettings)
     signalfx: SignalFxSettings = Field(default_factory=SignalFxSettings)
     datadog: DatadogSettings = Field(default_factory=DatadogSettings)
     influxdb: InfluxDbSettings = Field(default_factory=InfluxDbSettings)

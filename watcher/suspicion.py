@@ -4,6 +4,7 @@ Values are held against the past of the shortest window, where a fault shows fir
 windows. What each kind means, and what is done by default, stands in docs/quality.md.
 """
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -80,7 +81,9 @@ class Suspicion:
             told = any("smoothing" in node.tags for node in fresh.data.values())
             self._in_history = [*self._missing(fresh, explained), *self._standing_out(smoothing_told=told)]
         nodes = {name for metrics in snapshots.values() for name in metrics.data}
-        ages = list(self._by_age(now, {node: time for node, time in newest.items() if node in nodes}))
+        ages = list(
+            self._by_age(now, {node: time for node, time in newest.items() if node in nodes and math.isfinite(time)})
+        )
         judged = _act(snapshots, [*self._in_history, *ages])
         findings += _together(ages, len(nodes))
         if fresh is not None:
@@ -121,7 +124,7 @@ class Suspicion:
                 else:
                     message = f"the newest sample is {age:.0f} s old"
                     action = _DONE[settings.stale_action]
-                    yield Finding(Kind.STALE, message, node=node, action=action, since=int(time))
+                    yield Finding(Kind.STALE, message, node=node, action=action, since=max(0, int(time)))
 
     def _missing(self, fresh: WatcherMetrics, explained: set[str]) -> Iterator[Finding]:
         history = self.history

@@ -4,8 +4,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from watcher import analyzer, duration
@@ -19,8 +19,8 @@ from watcher.errors import (
 )
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
-from watcher.model import Grade, WatcherMetrics, Window
-from watcher.open_findings import Changes, OpenFindings
+from watcher.model import WatcherMetrics, Window
+from watcher.open_findings import Changes, OpenFindings, log_changes
 from watcher.providers.base import Fetched, WindowProvider, close_provider
 from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
@@ -34,7 +34,6 @@ _FIRST_RETRY_SECONDS = 2.0
 _STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
 _MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
 _RECALL_SECONDS = 2.0  # a big cluster's past must not hold up the first fetch
-_LOGGED = 5  # findings of one kind in one fetch; more are counted
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
 
 
@@ -91,7 +90,7 @@ class Watcher:
         self._store = store
         self._settings = settings
         self._source = source
-        self._cache = Cache(dialect)
+        self._cache = Cache(settings.fallback_order(), settings.expiry_seconds, dialect)
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
         self._sources = (source, *fallback_sources)
@@ -105,7 +104,9 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
-        self._cache.publish(store.load_snapshots(source, *fallback_sources))
+        kept = store.load_snapshots(source, *fallback_sources)
+        self._cache.publish(kept, clock())
+        self._telemetry.watching(settings.windows, settings.expiry_seconds, kept)
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
             self._telemetry.set_aside()
@@ -138,7 +139,7 @@ class Watcher:
         snapshots: dict[str, WatcherMetrics] = {}
         failures: dict[str, str] = {}
         findings: list[Finding] = []
-        newest: dict[str, float] = {}
+        newest: list[Mapping[str, float]] = []
         for name, answer in answers.items():
             if isinstance(answer, Exception):
                 failures[name] = _reason(answer)
@@ -146,8 +147,7 @@ class Watcher:
             else:
                 metrics, found, times = answer
                 findings += found
-                for node, time_ in times.items():
-                    newest[node] = max(time_, newest.get(node, time_))
+                newest.append(times)
                 if metrics is not None:
                     snapshots[name] = metrics
                     continue
@@ -158,13 +158,12 @@ class Watcher:
         if self._stop.is_set():
             return False  # what failed, failed because the provider was closed
         self._recall()
-        judged, suspicions = self._suspicion.judge(now, snapshots, newest, findings)
+        snapshots, suspicions = self._judge(now, snapshots, newest, findings)
+        for finding in suspicions:
+            if finding.kind is Kind.FETCH_FAILED:
+                failures[finding.window] = finding.message
         findings += suspicions
-        for name in snapshots.keys() - judged.keys():
-            failures[name] = f"{self._source} returned no node whose metrics are beyond suspicion (quality.*_action)"
-            findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
-        snapshots = judged
-        for name, error in self._cache.publish(snapshots).items():
+        for name, error in self._cache.publish(snapshots, self._clock()).items():
             failures[name] = f"{self._source} returned what cannot be published: {error}"
             findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             del snapshots[name]
@@ -175,6 +174,7 @@ class Watcher:
         self._report(Round(now, failures, changes.current), changes, len(answers))
         self._telemetry.found(changes)
         self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
+        self._telemetry.served(self._cache.grades())
         self._telemetry.stored(works=not self._store.failure)
         return not failures
 
@@ -195,20 +195,15 @@ class Watcher:
         """
         if window is not None and window not in self._settings.windows:
             raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
+        found = self._cache.served(window, self._clock())
+        if found is not None:
+            return found
         order = [window] if window is not None else self._settings.fallback_order()
-        candidates = [(name, found) for name in order if (found := self._cache.get(name)) is not None]
-        if not candidates:
-            raise NoMetrics(f"no metrics yet: {self._why()}")
-        fresh = [(name, found) for name, found in candidates if self._is_fresh(found)]
-        if not fresh:
-            youngest = min(self._age_seconds(found) for _, found in candidates)
-            limit = self._settings.expiry_seconds
-            raise StaleMetrics(f"the last metrics are {youngest:.0f} s old, the limit is {limit} s: {self._why()}")
-        failures = self._last.failures
-        name, found = next((each for each in fresh if each[0] not in failures), fresh[0])
-        if name in failures:
-            return found.graded(Grade.LAST_GOOD)
-        return found if name == order[0] else found.graded(Grade.SHORTER_WINDOW)
+        ages = [self._age_seconds(kept) for name in order if (kept := self._cache.get(name)) is not None]
+        if not ages:
+            raise NoMetrics("no metrics yet", self._why())
+        limit = self._settings.expiry_seconds
+        raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s", self._why())
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
@@ -241,8 +236,7 @@ class Watcher:
 
     def is_ready(self) -> bool:
         """Return whether there is something fresh to serve."""
-        kept = (self._cache.get(name) for name in self._settings.fallback_order())
-        return any(found is not None and self._is_fresh(found) for found in kept)
+        return self._cache.served(None, self._clock()) is not None
 
     def is_alive(self) -> bool:
         """Return whether the loop still ticks; a provider that is down does not stop it."""
@@ -278,6 +272,28 @@ class Watcher:
         for metrics in reversed(kept):
             self._suspicion.remember(metrics)
 
+    def _judge(
+        self,
+        now: int,
+        snapshots: dict[str, WatcherMetrics],
+        newest: Iterable[Mapping[str, float]],
+        known: Sequence[Finding],
+    ) -> tuple[dict[str, WatcherMetrics], list[Finding]]:
+        """Hold the fetch against the ones before; a window that nothing is left of has failed."""
+        times: dict[str, float] = {}
+        for window in newest:
+            for node, time_ in window.items():
+                times[node] = max(time_, times.get(node, time_))
+        try:
+            judged, found = self._suspicion.judge(now, snapshots, times, known)
+        except Exception:  # noqa: BLE001
+            # A shape that no provider of ours gives metrics; whether they can be published, publishing tells.
+            _log.exception("the metrics cannot be judged and are served as they are")
+            return snapshots, []
+        reason = f"{self._source} returned no node whose metrics are beyond suspicion (quality.*_action)"
+        found += [Finding(Kind.FETCH_FAILED, reason, name) for name in snapshots if name not in judged]
+        return judged, found
+
     def _fetch(
         self, name: str, now: int, deadline: Deadline
     ) -> tuple[WatcherMetrics | None, list[Finding], Mapping[str, float]]:
@@ -304,21 +320,12 @@ class Watcher:
                 _log.warning("a window cannot be fetched", extra={"window": name, "error": why})
         for name in before.failures.keys() - now.failures.keys():
             _log.info("a window is fetched again", extra={"window": name})
-        for finding in _some_of_each_kind(changes.opened):
-            # A window that is still filling is no cause for alarm.
-            level = logging.INFO if finding.kind is Kind.LOW_COVERAGE else logging.WARNING
-            _log.log(level, "%s", finding.message, extra=_fields(finding))
-        for finding in _some_of_each_kind(changes.closed):
-            _log.info("no longer: %s", finding.message, extra=_fields(finding))
+        log_changes(changes)
         if not before.timestamp:
             _log.info("first fetch", extra={"windows": windows - len(now.failures), "failed": len(now.failures)})
 
     def _age_seconds(self, found: Published) -> float:
         return self._clock() - found.metrics.timestamp
-
-    def _is_fresh(self, found: Published) -> bool:
-        # Also not when far in the future: then the clock was set back, and the age says nothing.
-        return abs(self._age_seconds(found)) <= self._settings.expiry_seconds
 
     def _why(self) -> str:
         return "; ".join(dict.fromkeys(self._last.failures.values())) or "the first fetch is not done"
@@ -331,26 +338,3 @@ def _reason(error: Exception) -> str:
         return "the provider did not answer in time (watch.fetch_timeout_seconds)"
     _log.error("the provider failed unexpectedly", exc_info=error)
     return f"the provider failed unexpectedly: {type(error).__name__}: {error}"
-
-
-def _some_of_each_kind(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield what is worth a line in the log: the first few of a kind, the last one saying how many more there are."""
-    kinds: dict[Kind, list[Finding]] = {}
-    for finding in findings:
-        if finding.kind is not Kind.FETCH_FAILED:  # has lines of its own
-            kinds.setdefault(finding.kind, []).append(finding)
-    for found in kinds.values():
-        yield from found[: _LOGGED - 1]
-        if len(found) > _LOGGED:
-            message = f"{found[_LOGGED - 1].message} (and {len(found) - _LOGGED} more, see /findings)"
-            yield replace(found[_LOGGED - 1], message=message)
-        else:
-            yield from found[_LOGGED - 1 :]
-
-
-def _fields(finding: Finding) -> dict[str, str]:
-    named: Iterable[tuple[str, str]] = (
-        ("kind", finding.kind), ("window", finding.window), ("node", finding.node),
-        ("metric", finding.metric), ("action", finding.action),
-    )  # fmt: skip
-    return {key: value for key, value in named if value}

@@ -1,0 +1,72 @@
+"""``trimaran config check``: what becomes of a scheduler's configuration."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trimaran.cli import main
+
+GOOD = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+profiles:
+- schedulerName: trimaran
+  plugins:
+    score:
+      disabled: [{name: "*"}]
+      enabled: [{name: TargetLoadPacking, weight: 3}]
+  pluginConfig:
+  - name: TargetLoadPacking
+    args: {targetUtilization: 60, watcherAddress: "http://trimaran:2020/compat"}
+"""
+
+
+def check(tmp_path: Path, text: str, *options: str) -> Result:
+    """Write a file and check it."""
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(text)
+    return CliRunner().invoke(main, ["config", "check", *options, str(file)])
+
+
+def test_a_good_configuration_says_what_scores_it_makes(tmp_path):
+    """What is ignored is listed with why, then each profile with its weights; status 0."""
+    result = check(tmp_path, GOOD)
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[-1] == "trimaran: 3 x TargetLoadPacking"
+    assert [line for line in lines if line.startswith("ignored") and "leaderElection" in line]
+    assert not [line for line in lines if line.startswith("honored")]
+
+
+def test_what_is_honored_is_shown_on_demand(tmp_path):
+    """--all lists the keys that are honored as they stand, too."""
+    lines = check(tmp_path, GOOD, "--all").output.splitlines()
+    assert [line for line in lines if line.startswith("honored") and "targetUtilization" in line]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GOOD.replace("targetUtilization: 60", "targetUtilization: 400"), "targetUtilization"),
+        (GOOD.replace("kubescheduler.config.k8s.io/v1", "kubescheduler.config.k8s.io/v9"), "apiVersion"),
+        ("a: [", "while parsing"),
+        ("", "KubeSchedulerConfiguration"),
+        ("- 1", "KubeSchedulerConfiguration"),
+    ],
+)
+def test_a_bad_configuration_names_the_key(tmp_path, text, words):
+    """What cannot be used is one message with the key's path and status 2, no traceback."""
+    result = check(tmp_path, text)
+    assert result.exit_code == 2
+    assert words in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_file_that_is_not_there():
+    """A missing file is named."""
+    result = CliRunner().invoke(main, ["config", "check", "/no/such/file"])
+    assert result.exit_code != 0
+    assert "/no/such/file" in result.output
+    assert "Traceback" not in result.output
