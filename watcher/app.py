@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 
 import orjson
 from flask import Flask, Request, Response, request
@@ -90,7 +91,8 @@ def create_app(  # noqa: C901  a route each
 
     @app.get("/findings")
     def findings() -> Response:
-        return _json({"findings": list(watcher.findings())})
+        found = watcher.findings()
+        return _json({"findings": list(found), "counts": Counter(str(finding.kind) for finding in found)})
 
     @app.get("/openapi.json")
     def document() -> Response:

@@ -84,10 +84,11 @@ class Sampled:
                 f"{self._source}: one sample in the last {window.duration}, and metrics need two; the source had no "
                 "newer one since"
             )
-        nodes, findings = aggregate(rounds, window, self._interval, self._operators)
+        nodes = aggregate(rounds, window, self._interval, self._operators)
+        newest = {node: timestamp for taken in rounds for node, timestamp in taken.timestamps.items()}
         if failure is not None:
             noticed = (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}"), *noticed)
-        return Fetched(nodes, (*(replace(each, window=window.duration) for each in noticed), *findings))
+        return Fetched(nodes, tuple(replace(each, window=window.duration) for each in noticed), newest=newest)
 
     def check(self) -> Iterator[Check]:
         """Yield the provider's own steps."""

@@ -181,6 +181,44 @@ class WatchSettings(_Section):
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
 
 
+class Reaction(StrEnum):
+    """What is done about metrics that are beyond doubt suspect."""
+
+    REPORT = "report"
+    MARK = "mark"
+    DROP = "drop"
+
+
+class QualitySettings(_Section):
+    """What is held to be wrong with metrics, and what is done about it."""
+
+    history_fetches: int = Field(60, ge=20, le=1440, description="how many fetches a value is held against")
+    missing_seconds: float = Field(
+        3600, ge=0, le=86400, description="a node or metric that is gone is reported for so long, then forgotten"
+    )
+    min_coverage: float = Field(0.5, ge=0, le=1, description="less of a window with samples is reported, 0 to 1")
+    stale_seconds: float = Field(300, gt=0, le=86400, description="a source whose newest sample is older is stale")
+    clock_skew_seconds: float = Field(
+        60, gt=0, le=86400, description="a source whose newest sample is so far in the future has another clock"
+    )
+    frozen_seconds: float = Field(
+        1200, gt=0, le=604800, description="CPU that stands still for longer, and for 20 fetches, is frozen"
+    )
+    frozen_resting_seconds: float = Field(
+        21600, gt=0, le=604800, description="the same for what may rest: other metrics, and whole numbers"
+    )
+    spike_factor: float = Field(
+        1.5, ge=1, le=100, description="an average that moves so many times faster than its window can is a spike"
+    )
+    smoothing_ratio: float = Field(
+        4.0, ge=1, le=1000, description="square of averages' moves over deviations; a random walk has 4"
+    )
+    stale_action: Reaction = Field(Reaction.MARK, description="about nodes whose newest sample is stale")
+    frozen_action: Reaction = Field(Reaction.MARK, description="about metrics frozen for three times as long")
+    spike_action: Reaction = Field(Reaction.REPORT, description="about metrics in a spike")
+    wrong_scale_action: Reaction = Field(Reaction.MARK, description="about metrics of which a whole fetch is wrong")
+
+
 class ServerSettings(_Section):
     """The REST API."""
 
@@ -387,6 +425,7 @@ class Settings(_Section):
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
     fallback: FallbackSettings = Field(default_factory=FallbackSettings)
     watch: WatchSettings = Field(default_factory=WatchSettings)
+    quality: QualitySettings = Field(default_factory=QualitySettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     log: LogSettings = Field(default_factory=LogSettings)

@@ -1,5 +1,6 @@
 """The service's own Prometheus metrics, in a registry of their own."""
 
+import collections
 import platform
 import time
 from collections.abc import Iterable, Mapping
@@ -7,7 +8,9 @@ from importlib import metadata
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from watcher.findings import Kind
 from watcher.model import Grade, WatcherMetrics
+from watcher.open_findings import Changes
 
 _FETCH_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 _ANSWER_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -55,6 +58,16 @@ class Telemetry:
         self._set_aside = Counter(
             "trimaran_store_set_aside", "corrupt files that were set aside", registry=self._registry
         )
+        self._findings = Gauge(
+            "trimaran_findings", "what is wrong with metrics at present", ["kind"], registry=self._registry
+        )
+        self._opened = Counter(
+            "trimaran_findings_opened", "findings that were not there in the fetch before", ["kind"],
+            registry=self._registry,
+        )  # fmt: skip
+        for kind in Kind:  # each has its series from the start, so that rates see the first
+            self._findings.labels(kind)
+            self._opened.labels(kind)
         build = Gauge("trimaran_build_info", "what runs here; always 1", ["version", "python"], registry=self._registry)
         build.labels(metadata.version("trimaran"), platform.python_version()).set(1)
         ProcessCollector(registry=self._registry)
@@ -80,6 +93,14 @@ class Telemetry:
         for window, metrics in snapshots.items():
             self._timestamp.labels(window).set(metrics.timestamp)
             self._nodes.labels(window).set(len(metrics.data))
+
+    def found(self, changes: Changes) -> None:
+        """Count what is wrong, and what of it is new."""
+        now = collections.Counter(finding.kind for finding in changes.current)
+        for kind in Kind:
+            self._findings.labels(kind).set(now[kind])
+        for finding in changes.opened:
+            self._opened.labels(finding.kind).inc()
 
     def served(self, grades: Mapping[str, int]) -> None:
         """Say how many nodes are served with each grade; ``measured`` is that of nodes as they were asked for."""
