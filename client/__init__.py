@@ -23,10 +23,12 @@ from client.errors import (
 from client.service import ServiceClient
 
 if TYPE_CHECKING:
+    from client.assigned_pods import AssignedPods
     from client.library import LibraryClient
 
 __all__ = [
     "AccessDenied",
+    "AssignedPods",
     "BadAnswer",
     "BadSettings",
     "ClientError",
@@ -45,7 +47,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the library client when it is asked for: the whole watcher stands behind it."""
+    """Import what is heavy when it is asked for: behind the one stands the whole watcher, behind the other numpy."""
+    if name == "AssignedPods":
+        from client.assigned_pods import AssignedPods  # noqa: PLC0415
+
+        return AssignedPods
     if name == "LibraryClient":
         from client.library import LibraryClient  # noqa: PLC0415
 

@@ -1,17 +1,18 @@
 """The commands of the client: ``trimaran top`` and ``trimaran score``."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import click
 import orjson
 
 from client.connecting import WatcherClient, connect
-from client.errors import BadSettings, ClientError, UnknownWindow
+from client.errors import BadSettings, ClientError, NoMetrics, UnknownWindow, WatcherUnavailable
 from client.kubernetes_files import read_objects
-from scoring import Explanation, MetricsTable, NodeTable, Pod, plugin_from_config
+from scoring import INFEASIBLE, FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, Profile, Scores, plugin_from_config
 from watcher.model import MetricType, NodeMetrics, Operator, WatcherMetrics
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -96,6 +97,14 @@ def top(
     help="How to score; repeated, the scores are added, as kube-scheduler does with weights of 1.",
 )
 @click.option("--window", help="Exactly this window. [default: the watcher's choice]")
+@click.option(
+    "--fallback",
+    type=click.Choice(["open", "closed", "off"]),
+    default="open",
+    show_default=True,
+    help="For nodes without metrics: open goes by what else is known, closed places on measured nodes only, off scores "
+    "as the Go plugins do.",
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @watcher_options
 def score(
@@ -104,6 +113,7 @@ def score(
     pods_file: Path | None,
     plugin_names: Sequence[str],
     window: str | None,
+    fallback: Literal["open", "closed", "off"],
     output: str,
     address: str | None,
     token_file: Path | None,
@@ -115,52 +125,78 @@ def score(
         pod = Pod.from_k8s(read_objects(pod_file, "Pod")[0])
         running = read_objects(pods_file, "Pod") if pods_file else []
         nodes = NodeTable.from_k8s(read_objects(nodes_file, "Node"), running)
-        plugins = [plugin_from_config(name, {}) for name in plugin_names]
+        profile = Profile.of(*(plugin_from_config(name, {}) for name in plugin_names))
     except ValueError as error:
         _fail(error, status=2)
+    snapshot, missing = None, ""
     with _connected(address, token_file, ca_file, client_certificate) as client:
         try:
             snapshot = client.metrics(window)
+        except (NoMetrics, WatcherUnavailable) as error:
+            if fallback == "off":
+                _fail(error, status=1)
+            missing = str(error)
+            click.echo(f"trimaran: no metrics: {error}", err=True)
         except ClientError as error:
             _fail(error, status=1)
-    metrics = MetricsTable.align(snapshot, nodes)
-    prepared = [plugin.prepare(nodes, metrics) for plugin in plugins]
-    ranking = [(name, [each.explain(pod, name) for each in prepared]) for name in nodes.names]
-    ranking.sort(key=lambda ranked: (-_total(ranked[1]), ranked[0]))
+    if fallback == "off":
+        assert snapshot is not None  # noqa: S101
+        scores = profile.score(pod, nodes, snapshot)
+    else:
+        scores = profile.score(pod, nodes, FallbackPolicy(fallback).judge(nodes, snapshot, time.time()))
+    ranked = [*(name for name, _ in scores.ranking())]
+    ranked += [name for name in nodes.names if name not in set(ranked)]
     if output == "json":
-        click.echo(orjson.dumps(_as_document(pod, snapshot, ranking), option=orjson.OPT_INDENT_2, default=str))
+        click.echo(orjson.dumps(_as_document(scores, ranked, snapshot), option=orjson.OPT_INDENT_2, default=str))
         return
-    click.echo(f"{pod.namespace}/{pod.name}, by the {snapshot.window.duration} window of {snapshot.source}\n")
-    rows = [["RANK", "NODE", "SCORE", "WHY"]]
-    for rank, (name, explanations) in enumerate(ranking, 1):
-        node_cells = [str(rank), name, str(_total(explanations))]
-        for each in explanations:
-            rows.append([*node_cells, f"{each.plugin} {each.score}: {each.line}"])
-            node_cells = ["", "", ""]
-    _print_table(rows)
+    if snapshot is None or NodeGrade.ALLOCATION in scores.grades:
+        by = f"allocation: {missing or (scores.judgment and scores.judgment.reasons[0])}"
+    else:
+        by = f"the {snapshot.window.duration} window of {snapshot.source}"
+    click.echo(f"{pod.namespace}/{pod.name}, by {by}\n")
+    _print_table(_ranking_rows(scores, ranked))
+    if scores.judgment:
+        click.echo(f"\n{_counted(scores.judgment)}")
 
 
-def _total(explanations: Sequence[Explanation]) -> int:
-    return sum(each.score for each in explanations)
+def _ranking_rows(scores: Scores, ranked: Sequence[str]) -> list[list[str]]:
+    """Return the ranking as a table's rows; without fallback there are no grades in it."""
+    graded = scores.judgment is not None
+    rows = [["RANK", "NODE", "SCORE", *(["GRADE"] if graded else []), "WHY"]]
+    for rank, name in enumerate(ranked, 1):
+        explained = scores.explain(name)
+        total = "-" if explained.total == INFEASIBLE else str(explained.total)
+        node_cells = [str(rank), name, total, *([explained.grade] if graded else [])]
+        for part, _, normalized in explained.parts:
+            rows.append([*node_cells, f"{part.plugin} {normalized}: {part.line}"])
+            node_cells = [""] * len(node_cells)
+    return rows
 
 
-def _as_document(
-    pod: Pod, snapshot: WatcherMetrics, ranking: Sequence[tuple[str, Sequence[Explanation]]]
-) -> dict[str, Any]:
+def _counted(judgment: Judgment) -> str:
+    counts = ", ".join(f"{count} {grade}" for grade, count in sorted(judgment.counts().items()))
+    return f"{counts} (fallback {judgment.policy.fail}; --fallback off scores as the Go plugins do)"
+
+
+def _as_document(scores: Scores, ranked: Sequence[str], snapshot: WatcherMetrics | None) -> dict[str, Any]:
+    explained = {name: scores.explain(name) for name in ranked}
     return {
-        "pod": f"{pod.namespace}/{pod.name}",
-        "window": asdict(snapshot.window),
-        "source": snapshot.source,
+        "pod": f"{scores.pod.namespace}/{scores.pod.name}",
+        "window": asdict(snapshot.window) if snapshot else None,
+        "source": snapshot.source if snapshot else None,
+        "fallback": scores.judgment.policy.fail if scores.judgment else "off",
+        "grades": dict(scores.judgment.counts()) if scores.judgment else {},
         "nodes": [
             {
                 "name": name,
-                "score": _total(explanations),
+                "score": None if each.total == INFEASIBLE else each.total,
+                "grade": each.grade,
                 "plugins": [
-                    {"name": each.plugin, "score": each.score, "why": each.line, "terms": dict(each.terms)}
-                    for each in explanations
+                    {"name": part.plugin, "score": normalized, "why": part.line, "terms": dict(part.terms)}
+                    for part, _, normalized in each.parts
                 ],
             }
-            for name, explanations in ranking
+            for name, each in explained.items()
         ],
     }
 

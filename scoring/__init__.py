@@ -5,6 +5,7 @@ Pure functions of their arguments: no input or output, no clock, no logging, no 
 
 from scoring.config import PLUGINS, plugin_from_config
 from scoring.config_fields import ConfigNote
+from scoring.fallback import FallbackPolicy, Judgment, NodeGrade
 from scoring.image_locality import ImageLocality
 from scoring.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.low_risk_over_commitment import LowRiskOverCommitment
@@ -13,7 +14,7 @@ from scoring.metrics_table import MeasuredUse, MetricsTable
 from scoring.node_resources_allocatable import NodeResourcesAllocatable
 from scoring.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.node_resources_fit import NodeResourcesFit, ResourceWeight, ShapePoint, fits
-from scoring.node_table import NodePlan, NodeTable
+from scoring.node_table import NodePlan, NodeTable, PlacedPod
 from scoring.objects import Container, Node, Pod, ResourceList
 from scoring.peaks import Peaks, PowerModel
 from scoring.plugin import Explanation, PreparedPlugin, ScorePlugin
@@ -34,19 +35,23 @@ __all__ = [
     "ConfigNote",
     "Container",
     "Explanation",
+    "FallbackPolicy",
     "ImageLocality",
+    "Judgment",
     "LoadVariationRiskBalancing",
     "LowRiskOverCommitment",
     "MeasuredResource",
     "MeasuredUse",
     "MetricsTable",
     "Node",
+    "NodeGrade",
     "NodePlan",
     "NodeResourcesAllocatable",
     "NodeResourcesBalancedAllocation",
     "NodeResourcesFit",
     "NodeTable",
     "Peaks",
+    "PlacedPod",
     "Pod",
     "PodState",
     "PowerModel",

@@ -29,6 +29,7 @@ _DEFAULT_REQUESTS = {CPU: 1000, MEMORY: 200 * 1024 * 1024}
 _WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
 # Peaks' Go type has malformed tags, so kube-scheduler reads this spelling; its documentation has the other.
 _POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
+_RECENT_PODS_KEY = "countRecentPods"
 _FILTER_KEYS = ("ignoredResources", "ignoredResourceGroups")
 
 # The name that a plugin had before kube-scheduler v1beta2, and what became of it.
@@ -74,6 +75,7 @@ def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
         resource=cast("Any", resource),
         predict_from=cast("Any", reader.choice("predictFrom", ("limits", "requests"))),
         percentile=reader.choice("percentile", _PERCENTILES),
+        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
 
 
@@ -109,6 +111,7 @@ def _load_variation_risk_balancing(reader: FieldReader) -> LoadVariationRiskBala
         formula=cast("Any", reader.choice("formula", ("trimaran", "kep"))),
         balance=cast("Any", reader.choice("balance", ("risk", "load", "variability", "relative-variability"))),
         percentile=cast("Any", reader.choice("percentile", ("", "P90", "P95", "P99"))),
+        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
 
 
@@ -118,6 +121,7 @@ def _low_risk_over_commitment(reader: FieldReader) -> LowRiskOverCommitment:
         risk_limit_weights=_risk_limit_weights(reader),
         resources=_resources(reader),
         distribution=cast("Any", reader.choice("distribution", ("fitted", "measured"))),
+        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
 
 
@@ -159,6 +163,7 @@ def _tail_risk(reader: FieldReader) -> TailRisk:
         distribution=cast("Any", reader.choice("distribution", ("fitted", "measured"))),
         together=cast("Any", reader.choice("together", ("independent", "union"))),
         resources=_resources(reader),
+        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
 
 
@@ -173,7 +178,8 @@ def _peaks(reader: FieldReader) -> Peaks:
                 model.finish()
         if nodes is not None:
             reader.honored(key, None)
-    return Peaks(models, cast("Any", reader.choice("missing", ("best", "worst"))))
+    missing = cast("Any", reader.choice("missing", ("best", "worst")))
+    return Peaks(models, missing, reader.flag(_RECENT_PODS_KEY))
 
 
 def _finite(reader: FieldReader, key: str) -> float:
@@ -217,13 +223,10 @@ def _renamed(strategy: str) -> Callable[[FieldReader], NodeResourcesFit]:
 
 
 def _balanced_allocation(reader: FieldReader) -> NodeResourcesBalancedAllocation:
-    skip = reader.raw("skipBestEffort")
-    if skip is not None and not isinstance(reader.honored("skipBestEffort", skip), bool):
-        raise reader.error("skipBestEffort", f"must be true or false, got {skip!r}")
     return NodeResourcesBalancedAllocation(
         resources=_weights(reader, CPU_AND_MEMORY_ALIKE, at_most=1),
         formula=cast("Any", reader.choice("formula", ("absolute", "difference"))),
-        skip_best_effort=bool(skip),
+        skip_best_effort=reader.flag("skipBestEffort"),
     )
 
 

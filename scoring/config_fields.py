@@ -109,6 +109,19 @@ class FieldReader:
             raise self.error(key, f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
         return str(self.honored(key, value))
 
+    def flag(self, key: str) -> bool:
+        """Take true or false; false is the default.
+
+        Raises:
+            ValueError: it is neither; the message has the field's path.
+        """
+        value = self.raw(key)
+        if value is None:
+            return False
+        if not isinstance(value, bool):
+            raise self.error(key, f"must be true or false, got {value!r}")
+        return self.honored(key, value)
+
     def nested(self, key: str) -> "FieldReader | None":
         """Take a mapping inside; None when absent. Its notes come into this reader's when it is finished.
 

@@ -21,12 +21,13 @@ halved and without a root (``formula="kep"``), and there are four things to bala
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring import pod_demand
+from scoring import pod_demand, recent_pods
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
 from scoring.metrics_table import MeasuredUse, MetricsTable
@@ -53,6 +54,8 @@ class LoadVariationRiskBalancing(ScorePlugin):
         balance: option of ours, for the formula ``trimaran``: what makes the risk, see above.
         percentile: option of ours: where a node has this percentile, the deviation is (percentile - average) / z, z
             being the normal distribution's quantile: a deviation that looks at the upper tail only. "" takes STD.
+        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
+            average use, see :mod:`scoring.recent_pods`.
     """
 
     safe_variance_margin: float = 1.0
@@ -61,8 +64,10 @@ class LoadVariationRiskBalancing(ScorePlugin):
     formula: Literal["trimaran", "kep"] = "trimaran"
     balance: Literal["risk", "load", "variability", "relative-variability"] = "risk"
     percentile: Literal["", "P90", "P95", "P99"] = ""
+    count_recent_pods: bool = False
 
     name: ClassVar[str] = "LoadVariationRiskBalancing"
+    reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return for each resource: valid, allocatable, average use, its deviation and sigma."""
@@ -73,7 +78,13 @@ class LoadVariationRiskBalancing(ScorePlugin):
             deviation = _within(self._deviation_percent(use) * allocatable / 100, allocatable)
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.allocatable"] = allocatable
-            terms[f"{resource.name}.average_use"] = _within(use.average * allocatable / 100, allocatable)
+            average = use.average * allocatable / 100
+            if self.count_recent_pods:
+                request = partial(pod_demand.requests, resource=resource.name)
+                unreported = resource.scaled(recent_pods.unreported(nodes, metrics, request))
+                terms[f"{resource.name}.unreported"] = unreported
+                average = average + unreported
+            terms[f"{resource.name}.average_use"] = _within(average, allocatable)
             terms[f"{resource.name}.deviation_use"] = deviation
             terms[f"{resource.name}.sigma"] = self.sigma(deviation, allocatable)
             if self.formula == "kep":

@@ -16,16 +16,17 @@ riskLoad does not depend on the pending pod: it is the per-snapshot part, renewe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring import measured_distribution, pod_demand
+from scoring import measured_distribution, pod_demand, recent_pods
 from scoring.beta_distribution import distribution, max_variance, probability_at_most
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
-from scoring.metrics_table import MeasuredUse, MetricsTable
+from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, MEMORY, Pod
@@ -49,20 +50,24 @@ class LowRiskOverCommitment(ScorePlugin):
         resources: option of ours: the resources that count.
         distribution: option of ours: ``measured`` takes P from the node's measured percentiles, where it has any,
             instead of from the fitted beta distribution.
+        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
+            average use, see :mod:`scoring.recent_pods`.
     """
 
     smoothing_window_size: int = 5
     risk_limit_weights: Mapping[str, float] = field(default_factory=lambda: {CPU: 0.5, MEMORY: 0.5})
     resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
     distribution: Literal["fitted", "measured"] = "fitted"
+    count_recent_pods: bool = False
 
     name: ClassVar[str] = "LowRiskOverCommitment"
+    reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return for each resource its sums, the fitted load and riskLoad."""
         terms: Terms = {"measured": metrics.present}
         for resource in self.resources:
-            load = self._load_terms(resource, nodes, metrics.of(resource.metric_type))
+            load = self._load_terms(resource, nodes, metrics)
             terms |= {f"{resource.name}.{name}": term for name, term in load.items()}
         return terms
 
@@ -104,11 +109,16 @@ class LowRiskOverCommitment(ScorePlugin):
             for r in self.resources
         )
 
-    def _load_terms(self, resource: MeasuredResource, nodes: NodeTable, use: MeasuredUse) -> Terms:
+    def _load_terms(self, resource: MeasuredResource, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return everything that riskLoad is made of."""
+        use = metrics.of(resource.metric_type)
         allocatable, pod_requests = nodes.allocatable(resource.name), nodes.requests(resource.name)
         request, limit = np.minimum(pod_requests, allocatable), nodes.limits(resource.name)
-        mu, sigma = self._mean_and_deviation(resource.scaled(allocatable), use)
+        rise: Float64s = np.zeros(len(nodes))
+        if self.count_recent_pods:
+            demand = partial(pod_demand.requests, resource=resource.name)
+            rise = recent_pods.unreported(nodes, metrics, demand) / np.where(allocatable > 0, allocatable, np.inf)
+        mu, sigma = self._mean_and_deviation(resource.scaled(allocatable), use.average + 100 * rise, use.deviation)
         with np.errstate(divide="ignore", invalid="ignore"):  # nodes with nothing allocatable
             threshold = np.clip(request / allocatable, 0.0, 1.0)
             limit_threshold = limit / allocatable
@@ -119,7 +129,7 @@ class LowRiskOverCommitment(ScorePlugin):
         at_limit = np.zeros_like(mu)
         at_limit[divided] = distribution(fit.alpha[divided], fit.beta[divided], limit_threshold[divided])
         if self.distribution == "measured":
-            percentiles = measured_distribution.percentiles(use)
+            percentiles = {name: value + rise for name, value in measured_distribution.percentiles(use).items()}
             known = measured_distribution.known(percentiles)
             within = np.where(allocatable > 0, threshold, 0.0), np.where(conditioned, limit_threshold, 0.0)
             measured = [measured_distribution.probability_at_most(mu, percentiles, x) for x in within]
@@ -142,10 +152,12 @@ class LowRiskOverCommitment(ScorePlugin):
             "risk_load": np.where(use.valid, 1 - probability, 0.0),
         }
 
-    def _mean_and_deviation(self, allocatable: Float64s, use: MeasuredUse) -> tuple[Float64s, Float64s]:
+    def _mean_and_deviation(
+        self, allocatable: Float64s, average: Float64s, deviation: Float64s
+    ) -> tuple[Float64s, Float64s]:
         """Return both in parts of allocatable, made fit for a beta distribution."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            mu = np.where(allocatable > 0, np.clip(use.average * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
-            sigma = np.where(allocatable > 0, np.clip(use.deviation * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
+            mu = np.where(allocatable > 0, np.clip(average * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
+            sigma = np.where(allocatable > 0, np.clip(deviation * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
         sigma = sigma * np.sqrt(float(self.smoothing_window_size))
         return mu, np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))

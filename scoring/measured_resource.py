@@ -30,7 +30,7 @@ class MeasuredResource:
     metric_type: str
     scale: float = 1.0
 
-    def scaled(self, amounts: Int64s) -> NDArray[np.float64]:
+    def scaled(self, amounts: Int64s | NDArray[np.float64]) -> NDArray[np.float64]:
         """Return amounts in the formulas' unit."""
         return np.multiply(amounts, self.scale, dtype=np.float64)
 

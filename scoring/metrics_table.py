@@ -5,18 +5,20 @@ frozen, so threads may share it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scoring.node_table import NodeTable
+from scoring.pod_sums import Int64s
 from watcher.model import Operator, WatcherMetrics
 
 Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Number = TypeVar("Number", np.bool_, np.int64, np.float64)
 
 _AVERAGES = frozenset({Operator.AVG.value, Operator.LATEST.value})
 _MOMENTS = frozenset({*_AVERAGES, Operator.STD.value, ""})
@@ -51,6 +53,17 @@ class MeasuredUse:
             self.last[rows], {name: values[rows] for name, values in self.percentiles.items()},
         )  # fmt: skip
 
+    def predicted(self, rows: NDArray[np.int64], percents: Float64s) -> Self:
+        """Return this with averages of some rows where nothing was measured. See :meth:`MetricsTable.predicted`."""
+        unknown = ~self.valid[rows]
+        rows, percents = rows[unknown], percents[unknown]
+        changed: dict[str, Any] = {}
+        for name in ("valid", "averaged", "average", "first", "last"):
+            values = getattr(self, name).copy()
+            values[rows] = True if values.dtype == np.bool_ else percents
+            changed[name] = _frozen(values)
+        return replace(self, **changed)
+
 
 @dataclass(frozen=True, slots=True)
 class MetricsTable:
@@ -58,13 +71,15 @@ class MetricsTable:
 
     Attributes:
         names: the rows' node names, those of the table it was aligned to.
-        window_end: the end of the window, unix seconds; pods placed later are in no measurement.
+        window_start: when the window of each node's values began, unix seconds, shape (nodes,).
+        window_end: when it ended; pods placed later are in no measurement.
         present: the snapshot has an entry for the node, shape (nodes,).
         use: by metric type (``CPU``, ``Memory``, ...).
     """
 
     names: tuple[str, ...]
-    window_end: int
+    window_start: Int64s
+    window_end: Int64s
     present: Bools
     use: Mapping[str, MeasuredUse] = field(repr=False)
 
@@ -85,12 +100,16 @@ class MetricsTable:
         """
         names = nodes.names
         present = np.zeros(len(names), np.bool_)
+        start = np.full(len(names), snapshot.window.start, np.int64)
+        end = np.full(len(names), snapshot.window.end, np.int64)
         columns: dict[str, _Column] = {}
         for row, name in enumerate(names):
             entry = snapshot.data.get(name)
             if entry is None:
                 continue
             present[row] = True
+            if "window_end" in entry.metadata:
+                start[row], end[row] = _own_window(name, entry.metadata)
             for metric in entry.metrics:
                 value = float(metric.value)
                 if not isfinite(value):
@@ -100,12 +119,13 @@ class MetricsTable:
                     column = columns[metric.type] = _Column(len(names))
                 column.put(row, metric.operator, value if as_received else max(value, 0.0))
         use = {metric_type: column.freeze() for metric_type, column in columns.items()}
-        return cls(names, snapshot.window.end, _frozen(present), use)
+        return cls(names, _frozen(start), _frozen(end), _frozen(present), use)
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> Self:
         """Return a table without any metric, for profiles whose scores read none."""
-        return cls(nodes.names, 0, _frozen(np.zeros(len(nodes), np.bool_)), {})
+        never = _frozen(np.zeros(len(nodes), np.int64))
+        return cls(nodes.names, never, never, _frozen(np.zeros(len(nodes), np.bool_)), {})
 
     def of(self, metric_type: str) -> MeasuredUse:
         """Return one resource's values; nothing is valid when the snapshot has no metric of the type."""
@@ -115,7 +135,28 @@ class MetricsTable:
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Return some rows, in that order."""
         use = {metric_type: values.take(rows) for metric_type, values in self.use.items()}
-        return type(self)(tuple(self.names[row] for row in rows), self.window_end, self.present[rows], use)
+        names = tuple(self.names[row] for row in rows)
+        return type(self)(names, self.window_start[rows], self.window_end[rows], self.present[rows], use)
+
+    def predicted(self, rows: NDArray[np.int64], percents: Mapping[str, Float64s], until: int) -> Self:
+        """Return this table with predictions where nothing was measured.
+
+        Args:
+            rows: the rows to predict for; what they have been measured at stays.
+            percents: metric type to percent of capacity, shape (len(rows),), taken as an average without deviation.
+            until: unix seconds; pods placed before then are in the predictions.
+        """
+        start, end, present = self.window_start.copy(), self.window_end.copy(), self.present.copy()
+        start[rows], end[rows], present[rows] = until, until, True
+        use = {**self.use, **{name: self.of(name).predicted(rows, values) for name, values in percents.items()}}
+        return type(self)(self.names, _frozen(start), _frozen(end), _frozen(present), use)
+
+
+def _own_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:
+    try:
+        return int(metadata["window_start"]), int(metadata["window_end"])
+    except (KeyError, ValueError, OverflowError):
+        raise ValueError(f"node {name}: metadata window_start and window_end must be unix seconds") from None
 
 
 class _Column:
@@ -168,6 +209,6 @@ def _frozen_floats(values: Sequence[float]) -> Float64s:
     return array
 
 
-def _frozen(array: Bools) -> Bools:
+def _frozen(array: NDArray[Number]) -> NDArray[Number]:
     array.flags.writeable = False
     return array

@@ -8,7 +8,7 @@ transaction) needs the caller's lock. A transaction's plan is private to its thr
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -160,6 +160,15 @@ class NodeTable:
             KeyError: no such node.
         """
         return tuple(placed.pod for placed in self._pods[self.row(node_name)].values())
+
+    def find(self, pod: Pod) -> tuple[str, PlacedPod] | None:
+        """Return the node that a pod, told by its uid, is counted on, and how; None when it is on none."""
+        row = self._row_by_uid.get(pod.uid)
+        return None if row is None else (self.names[row], self._pods[row][pod.uid])
+
+    def placed_on(self, row: int) -> Collection[PlacedPod]:
+        """Return the pods in a row, with the times they were placed at."""
+        return self._pods[row].values()
 
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
         """Yield every pod with its row."""

@@ -179,12 +179,14 @@ class Node:
         capacity: ``status.capacity``; TargetLoadPacking and Peaks measure against it.
         allocatable: ``status.allocatable``; the other scores measure against it.
         images: name of each container image on the node to its size in bytes.
+        created_at: when it joined the cluster, unix seconds; None if unknown.
     """
 
     name: str
     capacity: ResourceList = field(default_factory=ResourceList)
     allocatable: ResourceList = field(default_factory=ResourceList)
     images: Mapping[str, int] = field(default_factory=dict)
+    created_at: float | None = None
 
     @classmethod
     def from_k8s(cls, node: Any) -> Self:
@@ -209,7 +211,8 @@ class Node:
         if annotated:
             capacity = ResourceList({**annotated, **capacity})
             allocatable = ResourceList({**annotated, **allocatable})
-        return cls(name=name, capacity=capacity, allocatable=allocatable, images=images)
+        created_at = _unix_seconds(_get(metadata, "creationTimestamp"), f"node {name}: metadata")
+        return cls(name=name, capacity=capacity, allocatable=allocatable, images=images, created_at=created_at)
 
 
 def _nano_per_unit(name: str) -> int:
@@ -254,9 +257,13 @@ def _scheduled_at(status: Any, where: str) -> float | None:
     for condition in _get(status, "conditions") or ():
         if _get(condition, "type") == "PodScheduled" and _get(condition, "status") == "True":
             moment = _get(condition, "lastTransitionTime") or moment
+    return _unix_seconds(moment, f"{where}: status")
+
+
+def _unix_seconds(moment: Any, where: str) -> float | None:
     if isinstance(moment, str):
         try:
             moment = datetime.fromisoformat(moment)
         except ValueError:
-            raise ValueError(f"{where}: status has no time in {moment!r}") from None
+            raise ValueError(f"{where} has no time in {moment!r}") from None
     return moment.timestamp() if isinstance(moment, datetime) else None

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scoring import pod_demand
+from scoring import pod_demand, recent_pods
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
@@ -49,12 +49,16 @@ class Peaks(ScorePlugin):
         node_power_model: node name to its power model.
         missing: option of ours: what a node without metrics, without a model or above 100 percent becomes: ``best`` as
             upstream, or ``worst``.
+        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
+            measured utilization, see :mod:`scoring.recent_pods`.
     """
 
     node_power_model: Mapping[str, PowerModel] = field(default_factory=dict)
     missing: Literal["best", "worst"] = "best"
+    count_recent_pods: bool = False
 
     name: ClassVar[str] = "Peaks"
+    reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
@@ -64,14 +68,18 @@ class Peaks(ScorePlugin):
         models = [self.node_power_model.get(name) for name in nodes.names]
         k1 = np.array([model.k1 if model else 0.0 for model in models], np.float64)
         k2 = np.array([model.k2 if model else 0.0 for model in models], np.float64)
+        percent = use.first
+        if self.count_recent_pods:
+            unreported = recent_pods.unreported(nodes, metrics, pod_demand.peaks_cpu)
+            percent = percent + 100 * unreported / np.where(capacity != 0, capacity, np.inf)
         with np.errstate(over="ignore"):
-            power_now = np.exp(k2 * use.first)
+            power_now = np.exp(k2 * percent)
         return {
             "measured": use.averaged,
             "modeled": np.array([model is not None for model in models], np.bool_),
-            "measured_percent": use.first,
+            "measured_percent": percent,
             "capacity": capacity,
-            "measured_use": (use.first / 100) * capacity,
+            "measured_use": (percent / 100) * capacity,
             "k1": k1,
             "k2": k2,
             "power_now": power_now,

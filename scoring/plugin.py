@@ -60,10 +60,12 @@ class ScorePlugin(ABC):
     Attributes:
         name: the plugin's name in a KubeSchedulerConfiguration.
         normalizes: scores are only comparable after :meth:`normalize`; before it they may be any integer.
+        reads_metrics: scores mean nothing for a node without metrics; fallback replaces them there.
     """
 
     name: ClassVar[str]
     normalizes: ClassVar[bool] = False
+    reads_metrics: ClassVar[bool] = False
 
     @abstractmethod
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:

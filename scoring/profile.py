@@ -2,6 +2,9 @@
 
 For each plugin: score every feasible node, normalize over them, check 0..100, multiply by the weight, add. A plugin
 that skips the pod adds nothing. Source: ``RunScorePlugins`` of k8s.io/kubernetes/pkg/scheduler/framework/runtime.
+
+Prepared with a judgment (see :mod:`scoring.fallback`), the plugins that read metrics get other scores where it says so;
+those scores have no part in the normalization.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from scoring.fallback import Judgment
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
@@ -38,7 +42,7 @@ class PluginScores:
     Attributes:
         weighted: the plugin and its weight.
         raw: before normalization.
-        normalized: 0 to 100; 0 where the node was not feasible.
+        normalized: 0 to 100, as it counts; 0 where the node was not feasible.
         terms: what made the raw scores, None when the plugin skipped the pod.
     """
 
@@ -50,15 +54,20 @@ class PluginScores:
 
 @dataclass(frozen=True)
 class ProfileExplanation:
-    """Why a profile gave a node its total: the plugins' explanations beside weight and normalized score."""
+    """Why a profile gave a node its total: the plugins' explanations beside weight and normalized score.
+
+    ``grade`` says how the node's load is known; it is empty without fallback.
+    """
 
     pod: str
     node: str
     total: int
     parts: tuple[tuple[Explanation, int, int], ...]
+    grade: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.pod} on {self.node}: {self.total}"]
+        grade = f" ({self.grade})" if self.grade else ""
+        lines = [f"{self.pod} on {self.node}: {self.total}{grade}"]
         for part, weight, normalized in self.parts:
             was = "" if normalized == part.score else f" (normalized from {part.score})"
             lines.append(f"  {weight} x {normalized}{was} {part.plugin}: {part.line}")
@@ -74,12 +83,19 @@ class Scores:
         names: the nodes' names, in row order.
         total: weighted sum, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
         plugins: each plugin's part, by its name.
+        judgment: how each node's load is known; None without fallback.
     """
 
     pod: Pod
     names: tuple[str, ...]
     total: Int64s
     plugins: Mapping[str, PluginScores]
+    judgment: Judgment | None = None
+
+    @property
+    def grades(self) -> NDArray[np.object_]:
+        """How each node's load is known, as text, shape (nodes,); empty texts without fallback."""
+        return np.full(len(self.names), "", object) if self.judgment is None else self.judgment.grades
 
     def best(self, rng: np.random.Generator | None = None) -> str:
         """Return the name of the node with the highest total.
@@ -116,10 +132,13 @@ class Scores:
             plugin = scores.weighted.plugin
             if scores.terms is None:
                 part = Explanation(name, pod, node_name, 0, {}, "skipped for this pod")
+            elif self.judgment and plugin.reads_metrics and self.judgment.replaced[row]:
+                line = self.judgment.line(row)
+                part = Explanation(name, pod, node_name, int(scores.normalized[row]), {}, line)
             else:
                 part = explanation(plugin, scores.terms, self.pod, node_name, row)
             parts.append((part, scores.weighted.weight, int(scores.normalized[row])))
-        return ProfileExplanation(pod, node_name, int(self.total[row]), tuple(parts))
+        return ProfileExplanation(pod, node_name, int(self.total[row]), tuple(parts), str(self.grades[row]))
 
 
 @dataclass(frozen=True)
@@ -161,7 +180,7 @@ class Profile:
 
         return read_configuration(configuration).profile(scheduler_name)
 
-    def prepare(self, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics) -> "PreparedProfile":
+    def prepare(self, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment) -> "PreparedProfile":
         """Compute once what does not depend on the pod. See :class:`PreparedProfile`."""
         return PreparedProfile(self, nodes, metrics)
 
@@ -169,7 +188,7 @@ class Profile:
         self,
         pod: Pod,
         nodes: NodeTable,
-        metrics: MetricsTable | WatcherMetrics,
+        metrics: MetricsTable | WatcherMetrics | Judgment,
         feasible: NDArray[np.bool_] | None = None,
     ) -> Scores:
         """Return the pod's scores. For many pods, :meth:`prepare` first: this aligns and prepares for each.
@@ -177,7 +196,7 @@ class Profile:
         Args:
             pod: the pending pod.
             nodes: the nodes, or a transaction's plan.
-            metrics: a snapshot, or one aligned to the nodes.
+            metrics: a snapshot, one aligned to the nodes, or what a fallback policy judged of one.
             feasible: nodes that passed the filters, shape (nodes,); all by default.
         """
         return self.prepare(nodes, metrics).score(pod, feasible)
@@ -189,10 +208,12 @@ class PreparedProfile:
     One thread at a time may use it. See :class:`scoring.PreparedPlugin`.
     """
 
-    def __init__(self, profile: Profile, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics) -> None:
+    def __init__(self, profile: Profile, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment) -> None:
         self.profile = profile
         self.nodes = nodes
-        self.metrics = aligned(metrics, nodes)
+        self.judgment = metrics if isinstance(metrics, Judgment) else None
+        self.metrics = aligned(metrics.metrics if isinstance(metrics, Judgment) else metrics, nodes)
+        self._stand_ins = None if self.judgment is None else self.judgment.prepare(nodes)
         self._prepared = [(w, PreparedPlugin(w.plugin, nodes, self.metrics)) for w in profile.plugins]
 
     def score(self, pod: Pod, feasible: NDArray[np.bool_] | None = None) -> Scores:
@@ -208,6 +229,8 @@ class PreparedProfile:
         """
         size = len(self.nodes)
         total = np.zeros(size, np.int64)
+        feasible = self._allowed(feasible)
+        stand_ins = self._scores_that_stand_in(pod)
         plugins: dict[str, PluginScores] = {}
         for weighted, prepared in self._prepared:
             plugin = weighted.plugin
@@ -216,12 +239,12 @@ class PreparedProfile:
                 continue
             terms = prepared.terms(pod)
             raw = np.broadcast_to(terms["score"], (1, size))[0]
-            normalized = self._normalized(plugin, raw, feasible)
+            normalized = self._normalized(plugin, raw, feasible, stand_ins)
             total += weighted.weight * normalized
             plugins[plugin.name] = PluginScores(weighted, raw, normalized, terms)
         if feasible is not None:
             total[~feasible] = INFEASIBLE
-        return Scores(pod, self.nodes.names, total, plugins)
+        return Scores(pod, self.nodes.names, total, plugins, self.judgment)
 
     def score_many(self, pods: Sequence[Pod], feasible: NDArray[np.bool_] | None = None) -> Int64s:
         """Return totals of many pods, each as if it came alone, shape (pods, nodes).
@@ -231,14 +254,17 @@ class PreparedProfile:
             feasible: as in :meth:`score`, shape (pods, nodes) or (nodes,).
         """
         total: Int64s = np.zeros((len(pods), len(self.nodes)), np.int64)
+        feasible = self._allowed(feasible)
         allowed = None if feasible is None else np.broadcast_to(feasible, total.shape)
+        stand_ins = list(map(self._scores_that_stand_in, pods))
         for weighted, prepared in self._prepared:
             raw = prepared.score_many(pods)
             for row, pod in enumerate(pods):
                 if weighted.plugin.skips(pod):
                     raw[row] = 0
-                elif weighted.plugin.normalizes or allowed is not None:
-                    raw[row] = self._normalized(weighted.plugin, raw[row], None if allowed is None else allowed[row])
+                elif weighted.plugin.normalizes or allowed is not None or stand_ins[row] is not None:
+                    among = None if allowed is None else allowed[row]
+                    raw[row] = self._normalized(weighted.plugin, raw[row], among, stand_ins[row])
             if not weighted.plugin.normalizes:
                 self._check(weighted.plugin, raw)
             raw *= weighted.weight  # in place: these arrays are large
@@ -247,12 +273,28 @@ class PreparedProfile:
             total[~allowed] = INFEASIBLE
         return total
 
-    def _normalized(self, plugin: ScorePlugin, raw: Int64s, feasible: NDArray[np.bool_] | None) -> Int64s:
-        if feasible is None:
+    def _scores_that_stand_in(self, pod: Pod) -> Int64s | None:
+        return None if self._stand_ins is None else self._stand_ins.scores(pod)
+
+    def _allowed(self, feasible: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        """Return the feasible nodes without those that fail-closed refuses; None means all."""
+        if self.judgment is None or not self.judgment.refused.any():
+            return feasible
+        return ~self.judgment.refused if feasible is None else feasible & ~self.judgment.refused
+
+    def _normalized(
+        self, plugin: ScorePlugin, raw: Int64s, feasible: NDArray[np.bool_] | None, stand_ins: Int64s | None
+    ) -> Int64s:
+        replaced = self.judgment.replaced if self.judgment and stand_ins is not None and plugin.reads_metrics else None
+        counted = feasible if replaced is None else ~replaced if feasible is None else feasible & ~replaced
+        if counted is None:
             normalized = plugin.normalize(raw)
         else:
             normalized = np.zeros_like(raw)
-            normalized[feasible] = plugin.normalize(raw[feasible])
+            normalized[counted] = plugin.normalize(raw[counted])
+        if replaced is not None and stand_ins is not None:
+            rows = replaced if feasible is None else replaced & feasible
+            normalized[rows] = stand_ins[rows]
         self._check(plugin, normalized)
         return normalized
 

@@ -18,12 +18,13 @@ small: ``smoothing_window_size`` undoes that for independent samples, too much f
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring import measured_distribution, pod_demand
+from scoring import measured_distribution, pod_demand, recent_pods
 from scoring.beta_distribution import max_variance, probability_at_most
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
@@ -32,8 +33,6 @@ from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugin import ScorePlugin, Terms, per_pod
-from scoring.pod_sums import Int64s
-from scoring.target_load_packing import first_unmeasured_second
 from watcher.model import QUANTILES
 
 Float64s = NDArray[np.float64]
@@ -54,6 +53,8 @@ class TailRisk(ScorePlugin):
             fitted.
         together: how the resources' risks become one: ``independent`` or ``union``.
         resources: the resources that count.
+        count_recent_pods: of a pod that was there for a part of the window, count the rest of its request; else all or
+            nothing, as TargetLoadPacking does. See :mod:`scoring.recent_pods`.
     """
 
     target: float = 100.0
@@ -61,13 +62,15 @@ class TailRisk(ScorePlugin):
     distribution: Literal["fitted", "measured"] = "fitted"
     together: Literal["independent", "union"] = "independent"
     resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
+    count_recent_pods: bool = False
 
     name: ClassVar[str] = "TailRisk"
+    reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return for each resource: valid, capacity, mean, deviation, demand not yet measured, and percentiles."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
-        unmeasured = self._unmeasured(nodes, metrics.window_end)
+        missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
         for resource in self.resources:
             use = metrics.of(resource.metric_type)
             mu = np.clip(use.average / 100, 0.0, 1.0)
@@ -77,7 +80,8 @@ class TailRisk(ScorePlugin):
             terms[f"{resource.name}.capacity"] = nodes.capacity(resource.name)
             terms[f"{resource.name}.mu"] = mu
             terms[f"{resource.name}.sigma"] = np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))
-            terms[f"{resource.name}.missing"] = unmeasured[resource.name]
+            request = partial(pod_demand.requests, resource=resource.name)
+            terms[f"{resource.name}.missing"] = missing(nodes, metrics, request)
             if self.distribution == "measured":
                 measured = measured_distribution.percentiles(use)
                 terms |= {f"{resource.name}.{percentile}": values for percentile, values in measured.items()}
@@ -120,12 +124,3 @@ class TailRisk(ScorePlugin):
             measured = measured_distribution.probability_at_most(node[f"{name}.mu"], percentiles, within)
             probability = np.where(measured_distribution.known(percentiles), measured, probability)
         return np.where(threshold < 0, 0.0, np.where(threshold >= 1, 1.0, probability))
-
-    def _unmeasured(self, nodes: NodeTable, window_end: int) -> dict[str, Int64s]:
-        missing = {resource.name: np.zeros(len(nodes), np.int64) for resource in self.resources}
-        oldest = first_unmeasured_second(window_end)
-        for row, placed in nodes.placed_pods():
-            if placed.placed_at >= oldest:
-                for name, amounts in missing.items():
-                    amounts[row] += pod_demand.requests(placed.pod, name)
-        return missing

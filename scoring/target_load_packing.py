@@ -17,15 +17,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from scoring import recent_pods
 from scoring.go_math import round_half_away, rounded_score
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.objects import CPU, MEMORY, Container, Pod
 from scoring.plugin import ScorePlugin, Terms, per_pod
 from watcher.model import MetricType
-
-# Metrics agents report once a minute: a pod placed later than this before the window's end may be in no measurement.
-REPORTING_INTERVAL_SECONDS = 60
 
 _METRIC_TYPES = {CPU: MetricType.CPU, MEMORY: MetricType.MEMORY}
 
@@ -43,6 +41,8 @@ class TargetLoadPacking(ScorePlugin):
             ``requests`` prefers the request times the multiplier, for clusters whose limits are far above use.
         percentile: option of ours: the measured value to take instead of AVG, such as ``P95``; a node that lacks it is
             taken by AVG or Latest. "" is upstream's way.
+        count_recent_pods: option of ours: of a pod that was there for a part of the window, count the rest of its
+            expected use; upstream counts all or nothing. See :mod:`scoring.recent_pods`.
     """
 
     target_utilization: int = 40
@@ -51,8 +51,10 @@ class TargetLoadPacking(ScorePlugin):
     resource: Literal["cpu", "memory"] = "cpu"
     predict_from: Literal["limits", "requests"] = "limits"
     percentile: str = ""
+    count_recent_pods: bool = False
 
     name: ClassVar[str] = "TargetLoadPacking"
+    reads_metrics: ClassVar[bool] = True
 
     def predicted_use(self, pod: Pod) -> int:
         """Return the use to expect of a pod, millicores (or bytes): its containers' and its overhead.
@@ -69,17 +71,13 @@ class TargetLoadPacking(ScorePlugin):
             percentile = use.percentiles[self.percentile]
             measured_percent = np.where(np.isnan(percentile), use.last, percentile)
         capacity = nodes.capacity(self.resource).astype(np.float64)
-        missing = np.zeros(len(nodes), np.int64)
-        oldest = first_unmeasured_second(metrics.window_end)
-        for row, placed in nodes.placed_pods():
-            if placed.placed_at >= oldest:
-                missing[row] += self.predicted_use(placed.pod)
+        missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
         return {
             "measured": use.averaged,
             "measured_percent": measured_percent,
             "capacity": capacity,
             "measured_use": (measured_percent / 100) * capacity,
-            "missing_use": missing.astype(np.float64),
+            "missing_use": missing(nodes, metrics, self.predicted_use),
             "divisor": np.where(capacity != 0, capacity, np.inf),  # no capacity: 0 percent, as upstream
         }
 
@@ -114,11 +112,3 @@ class TargetLoadPacking(ScorePlugin):
         if request is not None:
             return int(round_half_away(request * self.default_requests_multiplier))
         return self.default_requests
-
-
-def first_unmeasured_second(window_end: int) -> int:
-    """Return the unix second from which on a placed pod counts as not measured.
-
-    In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
-    """
-    return window_end - REPORTING_INTERVAL_SECONDS + 1

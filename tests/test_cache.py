@@ -1,9 +1,9 @@
 """The published snapshots, encoded."""
 
 import gzip
-import json
 import math
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +15,9 @@ from watcher.wire import Dialect
 
 def snapshot(value: float = 20.5, timestamp: int = 1000) -> WatcherMetrics:
     """Return a snapshot of two nodes."""
-    node = NodeMetrics((Metric("cpu", "CPU", "AVG", "15m", value),), {}, {"pool": "a"})
+    node = NodeMetrics(
+        (Metric("cpu", "CPU", "AVG", "15m", value), Metric("mem", "Memory", "AVG", "15m", 1.0)), {}, {"pool": "a"}
+    )
     return WatcherMetrics(timestamp, Window("15m", timestamp - 900, timestamp), "x", {"a": node, "b": node})
 
 
@@ -68,30 +70,58 @@ def test_a_body_is_built_once() -> None:
     assert {id(body) for body in bodies} == {id(published.body(Dialect.GO))}
 
 
-def test_a_grade_is_added_to_every_node() -> None:
-    """graded() gives the same snapshot with the grade beside what the metadata had, and leaves the original alone."""
-    published = Published(snapshot())
-    graded = published.graded("last_good")
-    assert graded is published.graded("last_good")
-    data = json.loads(graded.body(Dialect.DOCUMENTED).identity)["data"]
-    assert [node["metadata"] for node in data.values()] == [{"pool": "a", "grade": "last_good"}] * 2
-    assert b"grade" not in published.body(Dialect.DOCUMENTED).identity
+def test_nodes_that_are_the_same_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot like another encodes only the nodes that differ, and has the bodies it would have without."""
+    first = Published(snapshot())
+    other = replace(snapshot(7).data["a"])
+    second = replace(first.metrics, data={**first.metrics.data, "b": other, "c": other})
+    encoded: list[str] = []
+    encode = wire.encode_node
+    monkeypatch.setattr(wire, "encode_node", lambda name, node: encoded.append(name) or encode(name, node))
+    body = Published(second, like=first).body(Dialect.GO)
+    assert encoded == ["b", "c"]
+    assert body.identity == wire.encode(second, Dialect.GO)
 
 
 def test_publishing_replaces_only_what_is_given() -> None:
     """A window that is not published again keeps its snapshot."""
-    cache = Cache()
+    cache = Cache(["15m", "5m"], 300)
     assert cache.get("15m") is None
-    assert cache.publish({"15m": snapshot(1), "5m": snapshot(2)}) == {}
-    cache.publish({"15m": snapshot(3)})
-    assert [cache.get(name).metrics for name in ("15m", "5m")] == [snapshot(3), snapshot(2)]  # type: ignore[union-attr]
+    assert cache.publish({"15m": snapshot(1), "5m": snapshot(2)}, 1000) == {}
+    cache.publish({"15m": snapshot(3)}, 1000)
+    assert cache.get("15m").metrics == snapshot(3)  # type: ignore[union-attr]
+    assert cache.get("5m").metrics.data["a"].metrics == snapshot(2).data["a"].metrics  # type: ignore[union-attr]
 
 
 def test_what_cannot_be_encoded_costs_only_its_window() -> None:
     """A snapshot with NaN is not published and reported; the other windows are published all the same."""
-    cache = Cache()
-    cache.publish({"15m": snapshot(1)})
-    failures = cache.publish({"15m": snapshot(math.nan), "5m": snapshot(2)})
+    cache = Cache(["15m", "5m"], 300)
+    cache.publish({"15m": snapshot(1)}, 1000)
+    failures = cache.publish({"15m": snapshot(math.nan), "5m": snapshot(2)}, 1000)
     assert list(failures) == ["15m"]
-    assert cache.get("15m").metrics == snapshot(1)  # type: ignore[union-attr]
+    kept = cache.get("15m").metrics.data["a"]  # type: ignore[union-attr]
+    assert (kept.metrics, kept.metadata["grade"]) == (snapshot(1).data["a"].metrics, "last_good")
     assert cache.get("5m") is not None
+
+
+def test_nothing_is_built_twice_while_nothing_changes() -> None:
+    """Rounds that fail one after the other, and windows that have no gap, cost no encoding."""
+    cache = Cache(["15m", "5m"], 300)
+    cache.publish({"15m": snapshot(1)}, 1000)
+    assert cache.served(None, 1000) is cache.get("15m")
+    cache.publish({}, 1060)
+    once = cache.get("15m")
+    cache.publish({}, 1120)
+    assert cache.get("15m") is once is cache.served(None, 1120)
+
+
+def test_what_expired_since_is_served_no_more() -> None:
+    """A read decides anew when something has expired, whether or not a fetch came: at 300 s it is there, later not."""
+    cache = Cache(["15m"], 300)
+    cache.publish({"15m": snapshot(1)}, 1000)
+    alone = replace(snapshot(2, 1200), data={"a": snapshot(2).data["a"]})
+    cache.publish({"15m": alone}, 1200)
+    assert list(cache.served(None, 1300).metrics.data) == ["a", "b"]  # type: ignore[union-attr]
+    assert list(cache.served("15m", 1301).metrics.data) == ["a"]  # type: ignore[union-attr]
+    assert list(cache.served(None, 1500).metrics.data) == ["a"]  # type: ignore[union-attr]
+    assert cache.served(None, 1501) is None

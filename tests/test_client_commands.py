@@ -121,11 +121,45 @@ def test_score_ranks_with_reasons(address, files):
     """The least loaded node comes first, an unmeasured one last, each with a reason."""
     result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
     assert result.exit_code == 0
-    rows = [line.split(maxsplit=3) for line in result.output.splitlines()[3:]]
+    rows = [line.split(maxsplit=4) for line in result.output.splitlines()[3:7]]
     assert [row[1] for row in rows] == ["node-3", "node-2", "node-1", "node-9"]
     assert [row[0] for row in rows] == ["1", "2", "3", "4"]
-    assert "no metrics" in rows[-1][3]
-    assert "LoadVariationRiskBalancing" in rows[0][3]
+    assert [row[3] for row in rows] == ["last_good"] * 3 + ["avoided"]
+    assert "its agent may have failed, so the minimum" in rows[-1][4]
+    assert "LoadVariationRiskBalancing" in rows[0][4]
+    assert result.output.splitlines()[-1].startswith("1 avoided, 3 last_good (fallback open; ")
+
+
+def test_score_without_fallback_is_upstreams(address, files):
+    """--fallback off has no grades, and a node without metrics scores 0 because it has none."""
+    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], "--fallback", "off")
+    lines = result.output.splitlines()
+    assert lines[2].split() == ["RANK", "NODE", "SCORE", "WHY"]
+    assert lines[-1].split(maxsplit=3)[1:3] == ["node-9", "0"]
+    assert "no metrics, so the minimum" in lines[-1]
+
+
+def test_score_with_fail_closed_places_on_measured_nodes_only(address, files):
+    """--fallback closed ranks nodes without metrics last, without a score."""
+    arguments = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
+    result = run(*arguments, "--fallback", "closed")
+    assert result.output.splitlines()[6].split()[1:4] == ["node-9", "-", "avoided"]
+    document = json.loads(run(*arguments, "--fallback", "closed", "--output", "json").output)
+    assert document["nodes"][-1]["score"] is None
+    assert document["grades"] == {"last_good": 3, "avoided": 1}
+
+
+def test_score_without_a_watcher_goes_by_allocation(files):
+    """When nobody listens the fullest node that fits is best, and the reason is on standard error; off: status 1."""
+    arguments = ("score", "--watcher", "http://127.0.0.1:1", "--pod", files["pod"], "--nodes", files["nodes"])
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert "no metrics: the watcher at http://127.0.0.1:1 cannot be reached" in result.stderr
+    assert "shop/web, by allocation: " in result.stdout
+    assert {line.split()[3] for line in result.stdout.splitlines()[3:7]} == {"allocation"}
+    document = json.loads(run(*arguments, "--output", "json").stdout)
+    assert (document["window"], document["grades"]) == (None, {"allocation": 4})
+    assert run(*arguments, "--fallback", "off").exit_code == 1
 
 
 def test_score_adds_the_scores_of_several_plugins(address, files):

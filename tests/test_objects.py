@@ -158,6 +158,8 @@ def test_other_bad_fields_are_refused():
     image = {"names": ["a"], "sizeBytes": "7"}
     with pytest.raises(ValueError, match=r"node n1: status.images\[0\].sizeBytes: must be bytes, got '7'"):
         Node.from_k8s({"metadata": {"name": "n1"}, "status": {"images": [image]}})
+    with pytest.raises(ValueError, match="node n1: metadata has no time in 'noon'"):
+        Node.from_k8s({"metadata": {"name": "n1", "creationTimestamp": "noon"}})
     with pytest.raises(ValueError, match="pod default/p: status has no time in 'noon'"):
         Pod.from_k8s({"metadata": {"name": "p"}, "status": {"startTime": "noon"}})
 
@@ -199,3 +201,10 @@ def test_containers_without_requests_count_for_spreading():
     assert pod_demand.in_tree_requests(silent, "cpu", non_zero=True) == 100
     assert pod_demand.in_tree_requests(silent, "memory", non_zero=True) == 2 * 200 * 2**20
     assert pod_demand.in_tree_requests(silent, "cpu") == 0
+
+
+@pytest.mark.parametrize("moment", ["2023-11-14T22:13:20Z", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)])
+def test_a_node_knows_when_it_joined(moment):
+    """creationTimestamp, as the API server sends it or as the kubernetes client holds it; None where there is none."""
+    assert Node.from_k8s({"metadata": {"name": "n1", "creationTimestamp": moment}}).created_at == 1_700_000_000
+    assert Node.from_k8s({"metadata": {"name": "n1"}}).created_at is None

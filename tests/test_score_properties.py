@@ -123,6 +123,7 @@ ARGUMENTS = {
             "resource": st.sampled_from(["cpu", "memory"]),
             "predictFrom": st.sampled_from(["limits", "requests"]),
             "percentile": st.sampled_from(["", "P90", "MAX"]),
+            "countRecentPods": st.booleans(),
         },
     ),
     "LoadVariationRiskBalancing": st.fixed_dictionaries(
@@ -133,6 +134,7 @@ ARGUMENTS = {
             "formula": st.sampled_from(["trimaran", "kep"]),
             "balance": st.sampled_from(["risk", "load", "variability", "relative-variability"]),
             "percentile": st.sampled_from(["", "P90", "P99"]),
+            "countRecentPods": st.booleans(),
             "resources": measured,
         },
     ),
@@ -141,13 +143,14 @@ ARGUMENTS = {
         optional={
             "smoothingWindowSize": st.integers(-1, 100),
             "riskLimitWeights": weights,
+            "countRecentPods": st.booleans(),
             "resources": measured,
             "distribution": st.sampled_from(["fitted", "measured"]),
         },
     ),
     "Peaks": st.fixed_dictionaries(
         {"nodePowerModel": st.dictionaries(st.sampled_from([f"n{i}" for i in range(5)]), power)},
-        optional={"missing": st.sampled_from(["best", "worst"])},
+        optional={"missing": st.sampled_from(["best", "worst"]), "countRecentPods": st.booleans()},
     ),
     "TailRisk": st.fixed_dictionaries(
         {},

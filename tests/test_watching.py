@@ -4,6 +4,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,51 @@ def test_asking_for_a_window_never_falls_back(bench: Bench) -> None:
     bench.now += 1
     with pytest.raises(StaleMetrics):
         bench.watcher.published("10m")
+
+
+def two_nodes(window: Window) -> Fetched:
+    """Return two nodes."""
+    return Fetched({name: NodeMetrics((Metric("cpu", "CPU", "AVG", window.duration, 50),)) for name in "ab"})
+
+
+def test_a_node_that_one_window_lacks_is_served_from_another(bench: Bench) -> None:
+    """A node missing in 15m is served from 10m of the same fetch, then as its last good one, and gone when expired.
+
+    Each with its own rollup and grade; what is asked for exactly takes no other window; the counters tell the grades.
+    """
+    bench.source.answers = {"10m": two_nodes}
+    bench.watcher.fetch_once()
+    both = bench.watcher.published().metrics.data
+    assert {name: node.metadata.get("grade") for name, node in both.items()} == {"a": None, "b": "shorter_window"}
+    assert {metric.rollup for metric in both["b"].metrics} == {"10m"}
+    assert set(bench.watcher.published("15m").metrics.data) == {"a"}
+    assert 'trimaran_served_nodes{grade="shorter_window"} 1.0' in bench.telemetry.exposition().decode()
+    bench.source.answers = {}
+    bench.now += 60
+    bench.watcher.fetch_once()
+    assert bench.watcher.published().metrics.data["b"].metadata["grade"] == "last_good"
+    assert bench.watcher.published("10m").metrics.data["b"].metadata["window_end"] == START
+    assert 'trimaran_served_nodes{grade="last_good"} 1.0' in bench.telemetry.exposition().decode()
+    bench.now = START + 301
+    assert set(bench.watcher.published().metrics.data) == {"a"}
+    bench.watcher.fetch_once()
+    assert 'trimaran_served_nodes{grade="last_good"} 0.0' in bench.telemetry.exposition().decode()
+
+
+def test_what_is_kept_on_disk_is_what_was_measured(tmp_path: Path) -> None:
+    """Stand-ins are served but never stored: after a restart nothing passes for a measurement that was none."""
+    bench = Bench(tmp_path / "store.sqlite")
+    bench.source.answers = {"15m": two_nodes}
+    bench.watcher.fetch_once()
+    bench.now += 60
+    bench.source.answers = {}
+    bench.watcher.fetch_once()
+    assert set(bench.watcher.published("15m").metrics.data) == {"a", "b"}
+    bench.watcher.stop()
+    again = Bench(tmp_path / "store.sqlite")
+    again.now += 60
+    assert set(again.watcher.published("15m").metrics.data) == {"a"}
+    again.watcher.stop()
 
 
 @pytest.mark.parametrize("window", ["6h", "", "900s", "x" * 10_000])

@@ -1,17 +1,20 @@
 """The published snapshots, encoded. A request is a look-up here and a write.
 
-Each node is encoded once; the fragments are shared by both dialects and by replies about one host. The default body is
-built when a snapshot is published, other variants at their first request; all go when the snapshot goes.
+Each node is encoded once; the fragments are shared by both dialects, by replies about one host, and by snapshots that
+have the same node. The default body is built when a snapshot is published, other variants at their first request; all
+go when the snapshot goes.
 """
 
 import gzip
 import hashlib
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from watcher import wire
-from watcher.model import WatcherMetrics
+from watcher import substitution, wire
+from watcher.model import NodeMetrics, WatcherMetrics
+from watcher.substitution import Freshness
 from watcher.wire import Dialect
 
 _GZIP_LEVEL = 1
@@ -29,12 +32,25 @@ class Body:
 class Published:
     """One snapshot and its encoded forms. Safe to read from several threads."""
 
-    def __init__(self, metrics: WatcherMetrics, dialect: Dialect = Dialect.DOCUMENTED) -> None:
+    def __init__(
+        self, metrics: WatcherMetrics, dialect: Dialect = Dialect.DOCUMENTED, like: "Published | None" = None
+    ) -> None:
+        """Encode a snapshot.
+
+        Args:
+            metrics: the snapshot.
+            dialect: whose body is built at once.
+            like: another snapshot; nodes that are the very same objects there are not encoded again.
+
+        Raises:
+            WireError: a value is not finite, or a text is not valid Unicode.
+        """
         self.metrics = metrics
-        self._fragments = {name: wire.encode_node(name, node) for name, node in metrics.data.items()}
-        self._dialect = dialect
+        self._fragments: dict[str, bytes] = {
+            name: (like and like.fragment_of(name, node)) or wire.encode_node(name, node)
+            for name, node in metrics.data.items()
+        }
         self._bodies = {dialect: self._build(dialect)}
-        self._degraded: dict[str, Published] = {}
         self._lock = threading.Lock()
 
     def body(self, dialect: Dialect) -> Body:
@@ -51,16 +67,9 @@ class Published:
         fragment = self._fragments.get(node)
         return None if fragment is None else wire.assemble(self.metrics, [fragment], dialect)
 
-    def graded(self, grade: str) -> "Published":
-        """Return the same snapshot with a grade in every node's metadata."""
-        with self._lock:
-            if grade not in self._degraded:
-                data = {
-                    name: replace(node, metadata={**node.metadata, "grade": grade})
-                    for name, node in self.metrics.data.items()
-                }
-                self._degraded[grade] = Published(replace(self.metrics, data=data), self._dialect)
-            return self._degraded[grade]
+    def fragment_of(self, name: str, node: NodeMetrics) -> bytes | None:
+        """Return what this very object is encoded as under this name, or None when it is not among the nodes."""
+        return self._fragments[name] if self.metrics.data.get(name) is node else None
 
     def _build(self, dialect: Dialect) -> Body:
         identity = wire.assemble(self.metrics, self._fragments.values(), dialect)
@@ -68,25 +77,107 @@ class Published:
         return Body(identity, gzip.compress(identity, _GZIP_LEVEL, mtime=0), f'W/"{digest}"')
 
 
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What is served until something in it expires.
+
+    Attributes:
+        fetched: what the last fetch brought, by window.
+        exact: what is served for a window that is asked for.
+        default: what is served when none is asked for; None when nothing is fresh.
+        until: unix seconds after which some of it is no longer fresh.
+    """
+
+    fetched: Mapping[str, WatcherMetrics] = field(default_factory=dict)
+    exact: Mapping[str, Published] = field(default_factory=dict)
+    default: Published | None = None
+    until: float = float("inf")
+
+
 class Cache:
-    """The newest snapshot of each window. Reading takes no lock: publishing replaces the whole mapping."""
+    """The newest snapshot of each window, and what stands in where it has gaps: see :mod:`watcher.substitution`.
 
-    def __init__(self, dialect: Dialect = Dialect.DOCUMENTED) -> None:
+    It is decided when a fetch is published, and again when some of it has expired; every other read is a look-up that
+    takes no lock.
+    """
+
+    def __init__(self, order: Sequence[str], expiry_seconds: float, dialect: Dialect = Dialect.DOCUMENTED) -> None:
+        """Make an empty cache.
+
+        Args:
+            order: the default window, then those that may stand in for it, best first.
+            expiry_seconds: older measurements do not stand in for others.
+            dialect: whose bodies are built when a snapshot is published.
+        """
+        self._order = order
+        self._expiry_seconds = expiry_seconds
         self._dialect = dialect
-        self._published: Mapping[str, Published] = {}
+        self._decided = _Decided()
+        self._lock = threading.Lock()
 
-    def publish(self, snapshots: Mapping[str, WatcherMetrics]) -> dict[str, wire.WireError]:
-        """Make snapshots, by window, the ones that are served; return why, for those that cannot be encoded."""
-        fresh: dict[str, Published] = {}
-        failures: dict[str, wire.WireError] = {}
-        for window, metrics in snapshots.items():
-            try:
-                fresh[window] = Published(metrics, self._dialect)
-            except wire.WireError as error:
-                failures[window] = error
-        self._published = {**self._published, **fresh}
-        return failures
+    def publish(self, fetched: Mapping[str, WatcherMetrics], now: float) -> dict[str, wire.WireError]:
+        """Serve what a fetch brought, by window; return why, for windows that cannot be encoded and count as failed."""
+        with self._lock:
+            return self._decide(fetched, now)
 
     def get(self, window: str) -> Published | None:
-        """Return the newest snapshot of a window."""
-        return self._published.get(window)
+        """Return the newest snapshot of exactly this window, however old; its nodes may have expired since."""
+        return self._decided.exact.get(window)
+
+    def served(self, window: str | None, now: float) -> Published | None:
+        """Return what is served for exactly this window, or by default; None when nothing is fresh.
+
+        Args:
+            window: one of the windows, or None.
+            now: unix seconds.
+        """
+        decided = self._decided
+        if now > decided.until:
+            with self._lock:
+                if now > self._decided.until:
+                    self._decide(self._decided.fetched, now)
+                decided = self._decided
+        found = decided.default if window is None else decided.exact.get(window)
+        fresh = Freshness(now, self._expiry_seconds)
+        return found if found is not None and fresh.holds(found.metrics.window.end) else None
+
+    def grades(self) -> Counter[str]:
+        """Count the nodes that are served by default by their grade; ``measured`` where they have none."""
+        default = self._decided.default
+        nodes = default.metrics.data.values() if default else ()
+        return Counter(str(node.metadata.get("grade", "measured")) for node in nodes)
+
+    def _decide(self, fetched: Mapping[str, WatcherMetrics], now: float) -> dict[str, wire.WireError]:
+        fresh, before = Freshness(now, self._expiry_seconds), self._decided.exact
+        came, exact = dict(fetched), dict(before)
+        failures: dict[str, wire.WireError] = {}
+        for window in {**before, **fetched}:
+            old = before.get(window)
+            last = old.metrics if old else None
+            try:
+                found = self._encoded(substitution.of_window(came.get(window), last, fresh), [old])
+            except wire.WireError as error:
+                failures[window] = error
+                del came[window]
+                found = self._encoded(substitution.of_window(None, last, fresh), [old])
+            if found is not None:
+                exact[window] = found
+        default = substitution.of_default(
+            self._order, came, {window: found.metrics for window, found in exact.items()}, fresh
+        )
+        served = self._encoded(default, [*exact.values(), self._decided.default])
+        shown = [found.metrics for found in (*exact.values(), served) if found is not None]
+        self._decided = _Decided(came, exact, served, substitution.fresh_until(shown, fresh))
+        return failures
+
+    def _encoded(self, metrics: WatcherMetrics | None, known: Iterable[Published | None]) -> Published | None:
+        """Encode a snapshot, with what a known one with the same window has in common."""
+        if metrics is None:
+            return None
+        alike = None
+        for each in known:
+            if each is not None and each.metrics is metrics:
+                return each
+            if each is not None and each.metrics.window.duration == metrics.window.duration:
+                alike = each
+        return Published(metrics, self._dialect, alike)

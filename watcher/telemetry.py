@@ -7,7 +7,7 @@ from importlib import metadata
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from watcher.model import WatcherMetrics
+from watcher.model import Grade, WatcherMetrics
 
 _FETCH_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 _ANSWER_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -37,6 +37,10 @@ class Telemetry:
         self._nodes = Gauge(
             "trimaran_snapshot_nodes", "nodes in the newest snapshot", ["window"], registry=self._registry
         )
+        self._served = Gauge(
+            "trimaran_served_nodes", "nodes served by default, by how their values were obtained", ["grade"],
+            registry=self._registry,
+        )  # fmt: skip
         self._requests = Counter(
             "trimaran_http_requests", "requests answered", ["route", "status"], registry=self._registry
         )
@@ -76,6 +80,11 @@ class Telemetry:
         for window, metrics in snapshots.items():
             self._timestamp.labels(window).set(metrics.timestamp)
             self._nodes.labels(window).set(len(metrics.data))
+
+    def served(self, grades: Mapping[str, int]) -> None:
+        """Say how many nodes are served with each grade; ``measured`` is that of nodes as they were asked for."""
+        for grade in ("measured", *Grade):
+            self._served.labels(grade).set(grades.get(grade, 0))
 
     def stored(self, *, works: bool) -> None:
         """Say whether the store can be written."""

@@ -19,7 +19,7 @@ from watcher.errors import (
 )
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
-from watcher.model import Grade, WatcherMetrics, Window
+from watcher.model import WatcherMetrics, Window
 from watcher.providers.base import Fetched, WindowProvider, close_provider
 from watcher.settings import WatchSettings
 from watcher.store import Store
@@ -86,7 +86,7 @@ class Watcher:
         self._store = store
         self._settings = settings
         self._source = source
-        self._cache = Cache(dialect)
+        self._cache = Cache(settings.fallback_order(), settings.expiry_seconds, dialect)
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
         self._last = Round()
@@ -97,7 +97,7 @@ class Watcher:
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
         kept = store.load_snapshots(source, *fallback_sources)
-        self._cache.publish(kept)
+        self._cache.publish(kept, clock())
         self._telemetry.watching(settings.windows, settings.expiry_seconds, kept)
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
@@ -147,7 +147,7 @@ class Watcher:
                 findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
         if self._stop.is_set():
             return False  # what failed, failed because the provider was closed
-        for name, error in self._cache.publish(snapshots).items():
+        for name, error in self._cache.publish(snapshots, self._clock()).items():
             failures[name] = f"{self._source} returned what cannot be published: {error}"
             findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             del snapshots[name]
@@ -155,6 +155,7 @@ class Watcher:
             self._store.save_snapshots(snapshots)
         self._report(Round(now, failures, tuple(findings)), len(answers))
         self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
+        self._telemetry.served(self._cache.grades())
         self._telemetry.stored(works=not self._store.failure)
         return not failures
 
@@ -175,20 +176,15 @@ class Watcher:
         """
         if window is not None and window not in self._settings.windows:
             raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
+        found = self._cache.served(window, self._clock())
+        if found is not None:
+            return found
         order = [window] if window is not None else self._settings.fallback_order()
-        candidates = [(name, found) for name in order if (found := self._cache.get(name)) is not None]
-        if not candidates:
+        ages = [self._age_seconds(kept) for name in order if (kept := self._cache.get(name)) is not None]
+        if not ages:
             raise NoMetrics("no metrics yet", self._why())
-        fresh = [(name, found) for name, found in candidates if self._is_fresh(found)]
-        if not fresh:
-            youngest = min(self._age_seconds(found) for _, found in candidates)
-            limit = self._settings.expiry_seconds
-            raise StaleMetrics(f"the last metrics are {youngest:.0f} s old, the limit is {limit} s", self._why())
-        failures = self._last.failures
-        name, found = next((each for each in fresh if each[0] not in failures), fresh[0])
-        if name in failures:
-            return found.graded(Grade.LAST_GOOD)
-        return found if name == order[0] else found.graded(Grade.SHORTER_WINDOW)
+        limit = self._settings.expiry_seconds
+        raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s", self._why())
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
@@ -221,8 +217,7 @@ class Watcher:
 
     def is_ready(self) -> bool:
         """Return whether there is something fresh to serve."""
-        kept = (self._cache.get(name) for name in self._settings.fallback_order())
-        return any(found is not None and self._is_fresh(found) for found in kept)
+        return self._cache.served(None, self._clock()) is not None
 
     def is_alive(self) -> bool:
         """Return whether the loop still ticks; a provider that is down does not stop it."""
@@ -279,10 +274,6 @@ class Watcher:
 
     def _age_seconds(self, found: Published) -> float:
         return self._clock() - found.metrics.timestamp
-
-    def _is_fresh(self, found: Published) -> bool:
-        # Also not when far in the future: then the clock was set back, and the age says nothing.
-        return abs(self._age_seconds(found)) <= self._settings.expiry_seconds
 
     def _why(self) -> str:
         return "; ".join(dict.fromkeys(self._last.failures.values())) or "the first fetch is not done"

@@ -1,0 +1,219 @@
+"""What to score by when nodes are not measured: prediction, the minimum, allocations, or nothing at all.
+
+A node is measured when the snapshot has what it should have of it (CPU and Memory, as far as any node has them) and
+that is fresh; grades that the watcher gave (a shorter window, a last good value) count as measured. Else:
+
+    the node is new and its pods are   predicted    used as much as they request: 0 without pods
+    one node's agent failed            avoided      the minimum score
+    no fresh snapshot at all           allocation   best fit by allocation, for ALL nodes: the two are never mixed
+    more than half of the nodes bad    neutral      all alike, so that other plugins decide
+
+That is fail-open. Fail-closed means: pods go to measured nodes only, and nowhere in the last two cases. The table in
+docs/fallback.md says each case. Pure: the time is passed in, nothing is remembered from one call to the next.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring import pod_demand
+from scoring.metrics_table import MetricsTable
+from scoring.node_resources_fit import NodeResourcesFit, fits
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import CPU, MEMORY, Pod
+from scoring.plugin import PreparedPlugin
+from scoring.pod_sums import Int64s
+from scoring.recent_pods import REPORTING_INTERVAL_SECONDS
+from watcher.model import MetricType, WatcherMetrics
+
+Bools = NDArray[np.bool_]
+
+_RESOURCES = {MetricType.CPU.value: CPU, MetricType.MEMORY.value: MEMORY}
+NEUTRAL_SCORE = MAX_NODE_SCORE // 2
+
+
+class NodeGrade(StrEnum):
+    """How a node's score was obtained, beside the grades that a watcher gives (:class:`watcher.Grade`)."""
+
+    MEASURED = "measured"
+    PREDICTED = "predicted"
+    AVOIDED = "avoided"
+    ALLOCATION = "allocation"
+    NEUTRAL = "neutral"
+
+
+_BAD = frozenset({NodeGrade.AVOIDED, NodeGrade.ALLOCATION, NodeGrade.NEUTRAL})
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackPolicy:
+    """When to trust what, and what to do where nothing can be trusted.
+
+    Attributes:
+        fail: ``open`` places pods by what else is known; ``closed`` on measured nodes only.
+        max_age_seconds: an older snapshot, or one so far in the future, is none; the same for a single node's values.
+        settling_seconds: time within which a new node, or a pod that was placed, gets measured.
+        bad_ratio: above this share of bad nodes all nodes are treated alike, 0 to 1.
+        best_fit: how nodes are scored by allocation; nodes that the pod does not fit on score 0.
+    """
+
+    fail: Literal["open", "closed"] = "open"
+    max_age_seconds: float = 300
+    settling_seconds: float = 300
+    bad_ratio: float = 0.5
+    best_fit: NodeResourcesFit = field(default_factory=lambda: NodeResourcesFit("MostAllocated"))
+
+    def judge(self, nodes: NodeTable, snapshot: WatcherMetrics | None, now: float) -> "Judgment":
+        """Say what is known of every node. Prepare a profile with the result, in place of the snapshot.
+
+        Args:
+            nodes: the nodes with their pods.
+            snapshot: from a client; None when there is none.
+            now: unix seconds.
+
+        Raises:
+            ValueError: a value in the snapshot is NaN or infinite; the message names node, metric and operator.
+        """
+        outage = self._outage(snapshot, now)
+        if outage or snapshot is None:
+            return self._alike(nodes, MetricsTable.empty(nodes), NodeGrade.ALLOCATION, outage)
+        metrics = MetricsTable.align(snapshot, nodes)
+        measured = self._measured(metrics, now)
+        grades = np.full(len(nodes), NodeGrade.AVOIDED.value, object)
+        reasons = np.full(len(nodes), "", object)
+        for row, name in enumerate(nodes.names):
+            if measured[row]:
+                grades[row] = str(snapshot.data[name].metadata.get("grade", NodeGrade.MEASURED.value))
+                continue
+            settled = self._settled(nodes, row, now)
+            reasons[row] = settled or "new, and so are its pods: they are expected to use what they request"
+            if not settled:
+                grades[row] = NodeGrade.PREDICTED.value
+        bad = np.count_nonzero(grades == NodeGrade.AVOIDED)
+        if bad > self.bad_ratio * len(nodes):
+            reason = f"{bad} of {len(nodes)} nodes are not measured"
+            return self._alike(nodes, metrics, NodeGrade.NEUTRAL, reason)
+        if self.fail == "open":
+            metrics = _predict(nodes, metrics, np.flatnonzero(grades == NodeGrade.PREDICTED), int(now))
+        return Judgment(self, metrics, grades, reasons)
+
+    def _outage(self, snapshot: WatcherMetrics | None, now: float) -> str:
+        if snapshot is None:
+            return "there are no metrics"
+        age = now - snapshot.timestamp
+        if abs(age) > self.max_age_seconds:
+            return f"the metrics are {age:.0f} s old, the limit is {self.max_age_seconds:.0f} s"
+        return "" if snapshot.data else "there are no fresh metrics"
+
+    def _alike(self, nodes: NodeTable, metrics: MetricsTable, grade: NodeGrade, reason: str) -> "Judgment":
+        grades, reasons = np.full(len(nodes), grade.value, object), np.full(len(nodes), reason, object)
+        return Judgment(self, metrics, grades, reasons)
+
+    def _measured(self, metrics: MetricsTable, now: float) -> Bools:
+        measured: Bools = metrics.present & (np.abs(now - metrics.window_end) <= self.max_age_seconds)
+        for metric_type in _RESOURCES:
+            averaged = metrics.of(metric_type).averaged
+            if averaged.any():  # else the provider does not have it, which is no fault of a node
+                measured = measured & averaged
+        return measured
+
+    def _settled(self, nodes: NodeTable, row: int, now: float) -> str:
+        """Return why a node should be measured by now; empty when it and all its pods are too new for that."""
+        since = now - self.settling_seconds
+        created_at = nodes.nodes[row].created_at
+        if created_at is None or created_at < since:
+            return "not measured though long in the cluster: its agent may have failed"
+        old = sum(placed.placed_at < since for placed in nodes.placed_on(row))
+        return f"new and not measured yet, with {old} long-running pods" if old else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Judgment:
+    """What is known of every node of a table at a moment. Frozen: threads may share it.
+
+    Attributes:
+        policy: what made it.
+        metrics: the snapshot aligned to the nodes, with predictions for new ones.
+        grades: by row the :class:`NodeGrade`, or the watcher's grade, as text; shape (nodes,).
+        reasons: by row why it is not measured, else ""; shape (nodes,).
+    """
+
+    policy: FallbackPolicy
+    metrics: MetricsTable
+    grades: NDArray[np.object_]
+    reasons: NDArray[np.object_]
+
+    @cached_property
+    def replaced(self) -> Bools:
+        """The nodes whose scores by load are replaced, shape (nodes,)."""
+        return _among(self.grades, _BAD)
+
+    @cached_property
+    def refused(self) -> Bools:
+        """The nodes that fail-closed keeps pods away from, shape (nodes,)."""
+        return _among(self.grades, {*_BAD, NodeGrade.PREDICTED} if self.policy.fail == "closed" else ())
+
+    def counts(self) -> Counter[str]:
+        """Count the nodes by grade."""
+        return Counter(self.grades.tolist())
+
+    def line(self, row: int) -> str:
+        """Say why a node's score is what it is, where it is replaced."""
+        how = {
+            NodeGrade.AVOIDED: "so the minimum",
+            NodeGrade.ALLOCATION: "so every node by allocation",
+            NodeGrade.NEUTRAL: "so all nodes alike",
+        }
+        return f"{self.reasons[row]}, {how[NodeGrade(self.grades[row])]}"
+
+    def prepare(self, nodes: NodeTable) -> "StandIns":
+        """Prepare the scores that stand in for those by load."""
+        return StandIns(self, nodes)
+
+
+class StandIns:
+    """The scores that stand in for those by load; they follow their table, one thread at a time."""
+
+    def __init__(self, judgment: Judgment, nodes: NodeTable) -> None:
+        by_allocation = (judgment.grades == NodeGrade.ALLOCATION).any()
+        self._fit = PreparedPlugin(judgment.policy.best_fit, nodes, judgment.metrics) if by_allocation else None
+        self._alike = np.where(judgment.grades == NodeGrade.NEUTRAL, NEUTRAL_SCORE, 0)
+        self._needed = judgment.replaced.any()
+
+    def scores(self, pod: Pod) -> Int64s | None:
+        """Return the scores, 0 to 100, shape (nodes,), valid where the judgment replaces; None where it does not."""
+        if self._fit is not None:
+            return np.where(fits(pod, self._fit.nodes), self._fit.score(pod), 0)
+        return self._alike if self._needed else None
+
+
+def _predict(nodes: NodeTable, metrics: MetricsTable, rows: Int64s, now: int) -> MetricsTable:
+    """Return metrics in which the pods of these nodes use what they request."""
+    if not rows.size:
+        return metrics
+    percents = {}
+    for metric_type, resource in _RESOURCES.items():
+        # A pod that is only assumed is placed at infinity: the plugins that count such pods do so themselves.
+        use = [
+            sum(
+                pod_demand.in_tree_requests(placed.pod, resource, non_zero=True)
+                for placed in nodes.placed_on(row)
+                if placed.placed_at < np.inf
+            )
+            for row in rows.tolist()
+        ]
+        capacity = np.maximum(nodes.capacity(resource)[rows], 1)
+        percents[metric_type] = np.minimum(100 * np.array(use, np.float64) / capacity, 100.0)
+    # Plugins count pods placed less than a reporting interval before a window's end; these are counted here.
+    return metrics.predicted(rows, percents, now + REPORTING_INTERVAL_SECONDS)
+
+
+def _among(grades: NDArray[np.object_], some: Collection[str]) -> Bools:
+    return np.array([grade in some for grade in grades], np.bool_)

@@ -1,0 +1,71 @@
+"""What recently placed pods use beyond what the metrics show: one home for the idea.
+
+A node's average covers a window of time; a pod that came late is in it in part or not at all. Two rules:
+
+- ``unmeasured``, upstream's, in TargetLoadPacking: a pod placed after the window's end, or less than the minute before
+  it in which agents report, counts whole; any other not at all.
+- ``unreported``, for every plugin by option: a pod that ran for a part of the window, and used what is expected of it
+  since it was placed, has raised the average by that part of its expected use:
+
+      reported   = expected use * (end - placed) / (end - start)     within 0 and the expected use
+      unreported = max(0, expected use - reported)
+
+  It is exact for AVG of a pod that uses what is expected. Of a value that is no average over the window (Latest) it
+  counts too much, for at most the window's length.
+
+A pod whose time of placement is unknown is an old one: it counts as reported.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.objects import Pod
+
+Float64s = NDArray[np.float64]
+
+# Metrics agents report once a minute: a pod placed later than this before the window's end may be in no measurement.
+REPORTING_INTERVAL_SECONDS = 60
+
+
+def unmeasured(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], int]) -> Float64s:
+    """Return the expected use of pods that no measurement shows, by upstream's rule, shape (nodes,).
+
+    Args:
+        nodes: the nodes with their pods.
+        metrics: aligned to them; each row has its own window.
+        expected_use: of a pod, in the unit wanted.
+    """
+    # In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
+    oldest = (metrics.window_end - REPORTING_INTERVAL_SECONDS + 1).tolist()
+    use = [0.0] * len(nodes)
+    for row, placed in nodes.placed_pods():
+        if placed.placed_at >= oldest[row]:
+            use[row] += expected_use(placed.pod)
+    return np.array(use, np.float64)
+
+
+def unreported(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], int]) -> Float64s:
+    """Return the expected use of recently placed pods that averages do not show yet, shape (nodes,).
+
+    Arguments as for :func:`unmeasured`.
+    """
+    start, end = metrics.window_start.tolist(), metrics.window_end.tolist()
+    use = [0.0] * len(nodes)
+    for row, placed in nodes.placed_pods():
+        if placed.placed_at > start[row]:
+            reported = reported_share(placed.placed_at, start[row], end[row])
+            use[row] += max(0.0, expected_use(placed.pod) * (1 - reported))
+    return np.array(use, np.float64)
+
+
+def reported_share(placed_at: float, window_start: float, window_end: float) -> float:
+    """Return for which part of a window a pod was there, 0 to 1; all times in unix seconds."""
+    if placed_at >= window_end:
+        return 0.0
+    if placed_at <= window_start:
+        return 1.0
+    return (window_end - placed_at) / (window_end - window_start)
