@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 2.0
 _STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
 _MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
+_LOGGED_OF_A_KIND = 10  # findings in a round; thousands of nodes may have the same fault
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
 
 
@@ -262,13 +263,25 @@ class Watcher:
                 _log.warning("a window cannot be fetched", extra={"window": name, "error": why})
         for name in before.failures.keys() - now.failures.keys():
             _log.info("a window is fetched again", extra={"window": name})
-        for finding in set(now.findings) - set(before.findings):
-            if finding.kind is not Kind.FETCH_FAILED:
-                # A window that is still filling is no cause for alarm.
-                level = logging.INFO if finding.kind is Kind.LOW_COVERAGE else logging.WARNING
-                _log.log(level, "%s", finding.message, extra=_fields(finding))
+        self._log_new(now.findings, {_subject(finding) for finding in before.findings})
         if not before.timestamp:
             _log.info("first fetch", extra={"windows": windows - len(now.failures), "failed": len(now.failures)})
+
+    @staticmethod
+    def _log_new(findings: Iterable[Finding], known: set[tuple[str, ...]]) -> None:
+        """Log what is wrong with something that nothing of the kind was wrong with before; a few of each kind."""
+        new = {_subject(finding): finding for finding in findings if finding.kind is not Kind.FETCH_FAILED}
+        counts: Counter[Kind] = Counter()
+        for subject, finding in new.items():
+            if subject in known:
+                continue  # also with other words: they quote values, which change
+            counts[finding.kind] += 1
+            if counts[finding.kind] <= _LOGGED_OF_A_KIND:
+                _log.log(_level(finding.kind), "%s", finding.message, extra=_fields(finding))
+        for kind, count in counts.items():
+            if count > _LOGGED_OF_A_KIND:
+                more = {"kind": kind, "count": count - _LOGGED_OF_A_KIND}
+                _log.log(_level(kind), "there are more findings of this kind, see /findings", extra=more)
 
     def _age_seconds(self, found: Published) -> float:
         return self._clock() - found.metrics.timestamp
@@ -284,6 +297,17 @@ def _reason(error: Exception) -> str:
         return "the provider did not answer in time (watch.fetch_timeout_seconds)"
     _log.error("the provider failed unexpectedly", exc_info=error)
     return f"the provider failed unexpectedly: {type(error).__name__}: {error}"
+
+
+def _subject(finding: Finding) -> tuple[str, ...]:
+    """Return what a finding is about: its message only where it is about the whole fetch."""
+    about = (finding.kind, finding.window, finding.node, finding.metric)
+    return about if finding.node else (*about, finding.message)
+
+
+def _level(kind: Kind) -> int:
+    # A window that is still filling is no cause for alarm.
+    return logging.INFO if kind is Kind.LOW_COVERAGE else logging.WARNING
 
 
 def _fields(finding: Finding) -> dict[str, str]:
