@@ -30,17 +30,22 @@ _ALWAYS = {
     "431": _reply("the header fields are too large", "Error"),
     "500": _reply("a defect of the watcher; its log has it", "Error"),
 }
+_REFUSALS = {
+    "401": _reply("a token is asked for, and this is none that is known and has not expired", "Error"),
+    "403": _reply("a client certificate is asked for", "Error"),
+    "404": _reply("the port that answers /compat alone was asked", "Error"),
+}
 
 
 def _operations(
-    summary: str, answers: dict[str, Any], parameters: tuple[str, ...] = (), description: str = ""
+    summary: str, answers: dict[str, Any], parameters: tuple[str, ...] = (), *, is_open: bool = False
 ) -> dict[str, Any]:
     """Return what a path has: GET, and HEAD, which answers the same without a body."""
     shared = {
-        **({"description": description} if description else {}),
         "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in parameters],
+        "security": [] if is_open else [{}, {"token": []}],
     }
-    answers = {**answers, **_ALWAYS}
+    answers = {**({} if is_open else _REFUSALS), **answers, **_ALWAYS}
     bodiless = {
         status: {key: value for key, value in answer.items() if key != "content"} for status, answer in answers.items()
     }
@@ -81,7 +86,10 @@ _HEALTH = _object(
     }
 )
 _FINDING = _object({field.name: {"type": "string"} for field in fields(Finding)})
-_FINDING["properties"]["kind"] = {"enum": [kind.value for kind in Kind]}
+_FINDING["properties"] |= {
+    "kind": {"enum": [kind.value for kind in Kind]},
+    "since": {"type": "integer", "description": "unix seconds; 0 when nobody knows"},
+}
 
 
 def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
@@ -138,12 +146,17 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 ("window", "host"),
             ),
             "/livez": _operations(
-                "Whether the fetch loop ticks", {"200": _reply("it does", "Alive"), "503": _UNAVAILABLE}
+                "Whether the fetch loop ticks", {"200": _reply("it does", "Alive"), "503": _UNAVAILABLE}, is_open=True
             ),
             "/readyz": _operations(
-                "Whether there is something fresh to serve", {"200": _reply("there is", "Ready"), "503": _UNAVAILABLE}
+                "Whether there is something fresh to serve",
+                {"200": _reply("there is", "Ready"), "503": _UNAVAILABLE},
+                is_open=True,
             ),
-            "/findings": _operations("What was wrong with the last fetch", {"200": _reply("a list", "Findings")}),
+            "/findings": _operations(
+                "What is wrong with metrics, since when, and how much of each kind",
+                {"200": _reply("a list", "Findings")},
+            ),
             "/metrics": _operations(
                 "The service's own Prometheus metrics",
                 {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},
@@ -151,6 +164,9 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
             "/openapi.json": _operations("This document", {"200": _reply("OpenAPI 3.1", "OpenApi")}),
         },
         "components": {
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "where the service asks for one"}
+            },
             "parameters": {
                 "window": {
                     "name": "window",
@@ -184,7 +200,12 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "Ready": _object({"ready": {"const": True}}),
                 "Health": _HEALTH,
                 "Unhealthy": {"allOf": [_HEALTH, _ERROR]},
-                "Findings": _object({"findings": {"type": "array", "items": {"$ref": "#/components/schemas/Finding"}}}),
+                "Findings": _object(
+                    {
+                        "findings": {"type": "array", "items": {"$ref": "#/components/schemas/Finding"}},
+                        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+                    }
+                ),
                 "Finding": _FINDING,
                 "OpenApi": _object({"openapi": {"type": "string"}, "info": {"type": "object"}}),
                 "Error": _ERROR,
