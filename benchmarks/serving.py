@@ -1,6 +1,6 @@
 """How fast 5,000 nodes are served, against handlers that do less or more for a request.
 
-    python benchmarks/serving.py [--nodes 5000] [--seconds 5]
+    python benchmarks/serving.py [--nodes 5000] [--seconds 3]
 
 Everything runs in one gunicorn, set up as ``trimaran watch`` sets it up: the API, and beside it a bare Flask
 application with the baselines. ``/naive`` encodes all nodes for every request, as ``jsonify`` does; ``/constant``
@@ -188,17 +188,17 @@ class Load:
     p99: float
 
 
-def load(url: str, connections: int, seconds: float, *headers: str) -> Load:
+def load(url: str, connections: int, seconds: int, *headers: str) -> Load:
     """Ask as fast as answers come, over so many connections."""
     if shutil.which("wrk"):
         return with_wrk(url, connections, seconds, *headers)
     return with_threads(url, connections, seconds, *headers)
 
 
-def with_wrk(url: str, connections: int, seconds: float, *headers: str) -> Load:
+def with_wrk(url: str, connections: int, seconds: int, *headers: str) -> Load:
     """Ask with wrk, in one thread."""
     options = [option for header in headers for option in ("-H", header)]
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--latency", *options, url]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", *options, url]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if "Non-2xx" in text or "Socket errors" in text:
         sys.exit(f"{url} did not answer well:\n{text}")
@@ -211,7 +211,7 @@ def with_wrk(url: str, connections: int, seconds: float, *headers: str) -> Load:
     return Load(float(rate[1]), shares["50"], shares["99"])
 
 
-def with_threads(url: str, connections: int, seconds: float, *headers: str) -> Load:
+def with_threads(url: str, connections: int, seconds: int, *headers: str) -> Load:
     """Ask with a thread for each connection."""
     host, _, path = url.removeprefix("http://").partition("/")
     sent = dict(header.split(": ", 1) for header in headers)
@@ -240,7 +240,7 @@ def with_threads(url: str, connections: int, seconds: float, *headers: str) -> L
 # -- what is measured ---------------------------------------------------------------------------------------------
 
 
-def in_turn(url: str, paths: Mapping[str, tuple[str, ...]], seconds: float, rounds: int) -> dict[str, list[Load]]:
+def in_turn(url: str, paths: Mapping[str, tuple[str, ...]], seconds: int, rounds: int) -> dict[str, list[Load]]:
     """Load each path in turn, several times, as the machine may have other work too; return the runs of each."""
     runs: dict[str, list[Load]] = {path: [] for path in paths}
     for _ in range(rounds):
@@ -254,7 +254,7 @@ def ratio(runs: list[Load], baseline: list[Load]) -> float:
     return statistics.median(run.rate / base.rate for run, base in zip(runs, baseline, strict=True))
 
 
-def throughput(nodes: int, seconds: float) -> bool:
+def throughput(nodes: int, seconds: int) -> bool:
     """Print how many requests a second are answered, against the baselines; return whether the aims are met."""
     one = f"/watcher/{HOST}"
     with serving(nodes) as (url, process):
@@ -273,7 +273,7 @@ def throughput(nodes: int, seconds: float) -> bool:
     return times >= 20 and share >= 0.9
 
 
-def latency(nodes: int, seconds: float, rounds: int = 7) -> bool:
+def latency(nodes: int, seconds: int, rounds: int = 7) -> bool:
     """Print the latency while nothing and while a snapshot a second is published; return whether the aim is met."""
     paths = ("/watcher", f"/watcher/{HOST}")
     found: dict[tuple[str, str], list[Load]] = {(path, switch): [] for path in paths for switch in ("off", "on")}
@@ -350,7 +350,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--seconds", type=float, default=5, help="of each load")
+    parser.add_argument("--seconds", type=int, default=3, help="of each load")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:

@@ -8,6 +8,8 @@ import pytest
 from bench import START, Api, down
 from werkzeug.test import TestResponse
 
+from watcher import wire
+from watcher.model import NodeMetrics
 from watcher.openapi import schema
 from watcher.providers.base import Fetched
 from watcher.wire import Dialect
@@ -257,6 +259,27 @@ def test_compression(full: Api, path: str, accepted: str, compressed: bool) -> N
     assert (response.headers.get("Content-Encoding") == "gzip") is compressed
     assert response.headers["Vary"] == "Accept-Encoding"
     assert (gzip.decompress(response.data) if compressed else response.data) == plain.data
+
+
+def test_requests_encode_nothing(full: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch encodes each node once a window, for all that is served and stored; requests hand the same bytes out."""
+    encoded: list[str] = []
+    encode = wire.encode_node
+
+    def counted(name: str, node: NodeMetrics) -> bytes:
+        encoded.append(name)
+        return encode(name, node)
+
+    monkeypatch.setattr(wire, "encode_node", counted)
+    full.now += 60
+    full.watcher.fetch_once()
+    assert encoded == ["a"] * 3
+    for _ in range(3):
+        for path in ("/watcher", "/watcher/a", "/compat/watcher", "/compat/watcher/a", "/watcher?window=5m"):
+            assert full.get(path).status_code == 200
+    assert encoded == ["a"] * 3
+    published = full.watcher.published()
+    assert published.body(Dialect.DOCUMENTED).identity is full.watcher.published().body(Dialect.DOCUMENTED).identity
 
 
 # -- the rest -----------------------------------------------------------------------------------------------------
