@@ -98,6 +98,8 @@ class Collector:
         # Replicas behind one address may differ by a fetch: do not go back in time, unless what is held is too old.
         if held is None or metrics.timestamp >= held.metrics.timestamp or self._age_seconds(held) > self._max_age:
             age = max(0.0, self._clock() - metrics.timestamp)
+            if held is not None and metrics.timestamp == held.metrics.timestamp:
+                age = max(age, self._age_seconds(held))  # what is read again is no younger, whatever the clock says now
             self._held = _Held(metrics, _worst_grade(metrics), age, time.monotonic())
         self._failure = ""
         return True

@@ -213,17 +213,19 @@ def _connected(
 
 
 def _read_windows(client: WatcherClient, windows: Sequence[str]) -> dict[str, WatcherMetrics]:
-    """Return the windows that the watcher keeps; it is an error when that is none of them."""
+    """Return the windows that the watcher keeps and has; it is an error when that is none of them."""
     found: dict[str, WatcherMetrics] = {}
-    unknown: Exception = ValueError("--windows names no window")
+    missing: Exception = ValueError("--windows names no window")
     for window in windows:
         try:
             found[window] = client.metrics(window)
         except UnknownWindow as error:
-            unknown = error
+            missing = missing if isinstance(missing, NoMetrics) else error
+        except NoMetrics as error:
+            missing = error
         except ClientError as error:
             _fail(error, status=1)
-    return found or _fail(unknown, status=2)
+    return found or _fail(missing, status=1 if isinstance(missing, NoMetrics) else 2)
 
 
 def _average(node: NodeMetrics | None, type_: str) -> float:

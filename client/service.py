@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import orjson
 import requests
@@ -61,11 +61,12 @@ class ServiceClient:
             headers: sent with every request.
 
         Raises:
-            ValueError: the address is no HTTP address.
+            ValueError: the address is no HTTP address, or the token cannot be sent in a header.
         """
         parts = urlsplit(address)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"a watcher's address looks like http://trimaran:2020, not {address[:80]!r}")
+        if not _is_address(parts):
+            shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+            raise ValueError(f"a watcher's address looks like http://trimaran:2020, not {shown[:80]!r}")
         self._base = address.rstrip("/").removesuffix("/watcher")
         self._shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         self._timeout = timeout_seconds
@@ -146,6 +147,10 @@ class ServiceClient:
             response = self._session.get(
                 self._base + path, params=params, headers=headers, timeout=self._timeout, verify=self._verify
             )
+        except _UnusableToken as error:
+            raise AccessDenied(f"{where} was not asked: {error}") from error
+        except requests.exceptions.ContentDecodingError as error:
+            raise BadAnswer(f"{where} answered something else than metrics: it is not compressed as it says") from error
         except requests.exceptions.SSLError as error:
             raise WatcherUnavailable(f"{where}: TLS failed: {error}; is ca_file right?") from error
         except (requests.RequestException, OSError) as error:
@@ -189,18 +194,47 @@ class ServiceClient:
         return (WatcherUnavailable if response.status_code >= 500 else BadAnswer)(f"{where}: {message}")
 
 
+class _UnusableToken(ValueError):
+    """The token cannot be read, or cannot be sent; the message does not quote it."""
+
+
 class _Bearer(requests.auth.AuthBase):
-    """Sets the token. Always there, even to do nothing: requests would otherwise look into .netrc."""
+    """Sets the token, or else the user and password of the address.
+
+    Always there, even to do nothing: requests would otherwise look into .netrc.
+    """
 
     def __init__(self, token: str | None, file: Path | None) -> None:
-        self._token = token
+        self._token = _sendable(token or "", "the token")
         self._file = file
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        try:
-            token = self._file.read_text(encoding="utf-8").strip() if self._file else self._token
-        except OSError as error:
-            raise AccessDenied(f"the token file {self._file} cannot be read: {error.strerror}") from error
+        token = self._read() if self._file else self._token
         if token:
             request.headers["Authorization"] = f"Bearer {token}"
-        return request
+            return request
+        user, password = requests.utils.get_auth_from_url(request.url or "")
+        return requests.auth.HTTPBasicAuth(user, password)(request) if user else request
+
+    def _read(self) -> str:
+        assert self._file is not None  # noqa: S101
+        try:
+            return _sendable(self._file.read_text(encoding="utf-8"), f"the token in {self._file}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _UnusableToken(f"the token file {self._file} cannot be read: {error}") from error
+
+
+def _sendable(token: str, what: str) -> str:
+    token = token.strip()  # files end with a newline
+    if not (token.isascii() and token.isprintable()):
+        raise _UnusableToken(f"{what} must be printable ASCII, as it is sent in a header")
+    return token
+
+
+def _is_address(parts: SplitResult) -> bool:
+    try:
+        usable = parts.port != 0
+    except ValueError:
+        return False
+    whole = not (parts.query or parts.fragment) and " " not in parts.netloc
+    return usable and whole and parts.scheme in {"http", "https"} and bool(parts.hostname)

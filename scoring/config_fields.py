@@ -44,7 +44,7 @@ class FieldReader:
 
     def __post_init__(self) -> None:
         if not isinstance(self.fields, Mapping):
-            raise ValueError(f"{self.path}: must be a mapping, got {self.fields!r}")  # noqa: TRY004  a user's mistake
+            raise ValueError(f"{self.path}: must be a mapping, got {str(self.fields)[:80]!r}")  # noqa: TRY004  a user's mistake
 
     def raw(self, key: str) -> Any:
         """Take a field as it is; None when absent or null. The caller notes what becomes of it."""

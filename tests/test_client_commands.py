@@ -109,6 +109,25 @@ def test_top_says_when_no_window_is_kept(address):
     assert "not kept" in result.output
 
 
+def test_top_shows_the_windows_that_are_there():
+    """A window without metrics yet does not hide the others; when none has any, that is one line and status 1."""
+    window = Window("5m", 1_700_000_000, 1_700_000_300)
+    load = NodeMetrics((Metric("cpu", "CPU", "AVG", "5m", 20.0),))
+    body = wire.encode(WatcherMetrics(window.end, window, "Prometheus", {"node-1": load}))
+    nothing = wire.encode_error("no_metrics", "no metrics yet")
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        there = handler.path.endswith("window=5m")
+        reply(handler, body if there else nothing, 200 if there else 404)
+
+    with serving(answer) as fake:
+        shown = run("top", "--watcher", fake.url)
+        empty = run("top", "--watcher", fake.url, "--windows", "15m")
+    assert shown.exit_code == 0
+    assert shown.output.splitlines()[0].split() == ["NODE", "CPU", "5m"]
+    assert (empty.exit_code, "no metrics yet" in empty.output) == (1, True)
+
+
 def test_top_says_that_nobody_listens():
     """A watcher that is not there is one line and status 1, no traceback."""
     result = run("top", "--watcher", "http://127.0.0.1:1")

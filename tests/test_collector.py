@@ -74,6 +74,17 @@ def test_the_age_grows_whatever_the_clock_does(clock, monkeypatch):
     assert 49 <= subject.snapshot().age_seconds <= 51
 
 
+def test_reading_the_same_again_makes_it_no_younger(clock, monkeypatch):
+    """Nor does a clock that was set back, or runs behind the watcher's, when the same snapshot is read once more."""
+    subject = collector(ScriptedClient(metrics(), metrics()), clock)
+    subject.refresh()
+    clock.now -= 3600
+    later = time.monotonic() + 50
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    subject.refresh()
+    assert 49 <= subject.snapshot().age_seconds <= 51
+
+
 def test_a_failed_refresh_keeps_the_data(clock):
     """Good data survive a failed refresh, which the snapshot mentions."""
     subject = collector(ScriptedClient(metrics(), WatcherUnavailable("it is down")), clock)

@@ -65,8 +65,8 @@ def test_a_bad_configuration_names_the_key(tmp_path, text, words):
 
 
 def test_a_file_that_is_not_there():
-    """A missing file is named."""
+    """A missing file is named; status 2, as for all that cannot be used."""
     result = CliRunner().invoke(main, ["config", "check", "/no/such/file"])
-    assert result.exit_code != 0
+    assert result.exit_code == 2
     assert "/no/such/file" in result.output
     assert "Traceback" not in result.output

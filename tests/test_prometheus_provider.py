@@ -4,19 +4,22 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
 import pytest
+import requests
 from conftest import AHEAD_SECONDS, NODES, History
 from servers import reply, serving, wait_until
+from urllib3.connection import HTTPConnection
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
-from watcher.gather import Deadline
-from watcher.model import Window
+from watcher.gather import Deadline, gather
+from watcher.model import Operator, Window
 from watcher.providers.base import open_provider
 from watcher.providers.prometheus import PrometheusProvider
 from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings, WatchSettings
@@ -244,6 +247,36 @@ def test_closing_ends_a_fetch_that_is_under_way() -> None:
     assert failures
 
 
+def test_many_queries_leave_no_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """All windows and operators at once keep their connections: none is discarded, which urllib3 would log."""
+    with serving(only_rules(lambda handler: reply(handler, vector(("a:9100", "0.5"))))) as fake:
+        settings = Settings(
+            provider=ProviderSettings(name="Prometheus", address=fake.url),
+            watch=WatchSettings(operators=[each for each in Operator if each is not Operator.LATEST]),
+        )
+        provider = PrometheusProvider(settings)
+        windows = [window("15m", 900), window("10m", 600), window("5m", 300)]
+        gather({each: partial(provider.fetch, each, Deadline.after(20)) for each in windows}, Deadline.after(20))
+        provider.close()
+    assert not caplog.records
+
+
+def test_a_call_that_is_connecting_is_aborted_too() -> None:
+    """abort() also ends a call whose connection was not there yet."""
+    with serving(trickle) as fake:
+        session = provider_at(fake.url)._session
+        connect = HTTPConnection.connect
+
+        def connect_late(connection: HTTPConnection) -> None:
+            connect(connection)
+            session.abort()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HTTPConnection, "connect", connect_late)
+            with pytest.raises(requests.ConnectionError):
+                session.get(fake.url, timeout=10)
+
+
 def test_a_hanging_query_is_given_up_and_its_threads_end() -> None:
     """Queries that trickle are given up at the deadline; the connections are closed, so no thread stays."""
     with serving(trickle) as fake:
@@ -274,6 +307,24 @@ def test_addresses_become_node_names() -> None:
         fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
     assert set(fetched.nodes) == {"node-1", "node-2"}
     assert fetched.findings == ()
+
+
+def test_names_that_come_late_are_taken_at_the_next_fetch() -> None:
+    """A new node whose load comes before its name is not kept under its address until the names expire."""
+    late = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        knows_names = "kube_node_info" not in handler.path or late.is_set()
+        _cluster(handler) if knows_names else reply(handler, vector())
+
+    with serving(answer) as fake:
+        provider = provider_at(fake.url)
+        assert set(provider.fetch(window("5m", 300), Deadline.after(5)).nodes) == {"10.0.0.1", "10.0.0.2"}
+        late.set()
+        assert set(provider.fetch(window("5m", 300), Deadline.after(5)).nodes) == {"node-1", "node-2"}
+        asked = sum("kube_node_info" in path for path, _ in fake.requests)
+        provider.fetch(window("5m", 300), Deadline.after(5))
+        assert sum("kube_node_info" in path for path, _ in fake.requests) == asked
 
 
 def test_an_address_of_no_node_is_reported() -> None:

@@ -202,6 +202,34 @@ def test_a_failure_is_told_while_old_samples_last(bench: Bench) -> None:
         bench.fetch()
 
 
+def test_a_long_window_does_not_outlive_its_samples(bench: Bench) -> None:
+    """What was last sampled longer ago than the expiry is not served as of now, though the window has it."""
+    for number in range(3):
+        bench.take(START + 15 * number, 10)
+    bench.now += 300
+    assert "a" in bench.fetch("15m", 900).nodes
+    bench.now += 1
+    with pytest.raises(ProviderUnavailable, match="no new sample for 301 s"):
+        bench.fetch("15m", 900)
+    bench.source.answer = lambda: 1 / 0
+    bench.sampled.sample_once()
+    with pytest.raises(ProviderAnswerError, match="ZeroDivisionError"):
+        bench.fetch("15m", 900)
+
+
+def test_a_node_that_is_gone_leaves_long_windows_too(bench: Bench) -> None:
+    """A node without a sample since the expiry is left out, with a finding; the others are served."""
+    for number in range(2):
+        bench.take(START + 15 * number, 10, node="gone")
+    for number in range(2, 24):
+        bench.take(START + 15 * number, 20, node="stays")
+    fetched = bench.fetch("15m", 900)
+    assert [*fetched.nodes] == ["stays"]
+    assert [(f.kind, f.node, f.action) for f in fetched.findings if f.node == "gone"] == [
+        (Kind.NO_METRICS, "gone", "dropped")
+    ]
+
+
 def test_a_clock_set_back_leaves_no_samples_of_the_future(bench: Bench) -> None:
     """Samples from before the clock was set back count in no window, and are forgotten."""
     for number in range(5):

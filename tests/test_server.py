@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -189,4 +190,14 @@ def test_port_zero_takes_a_free_one(watch: Start) -> None:
     pattern = re.compile(r"url=(http://127\.0\.0\.1:[0-9]+)/watcher")
     service.url = wait_until(lambda: pattern.search(service.log.read_text()), "the log names the address")[1]
     assert not service.url.endswith(":0")
+    service.wait_for("/livez")
+
+
+def test_all_addresses_of_both_families(watch: Start) -> None:
+    """Listening on ``::``, it answers over IPv4 too, as the settings promise."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    service = watch("--host", "::")
+    service.wait_for("/livez")
+    service.url = service.url.replace("127.0.0.1", "[::1]")
     service.wait_for("/livez")

@@ -51,6 +51,18 @@ def test_an_unknown_provider(watch: Start) -> None:
     assert "Traceback" not in log
 
 
+def test_an_unknown_fallback(watch: Start, tmp_path: Path) -> None:
+    """A fallback that does not exist ends it like the provider itself, and is not taken for it."""
+    file = tmp_path / "trimaran.toml"
+    file.write_text('[[fallback.providers]]\nname = "Host"\n[[fallback.providers]]\nname = "Prometeus"\n')
+    service = watch("--settings", str(file), "--provider", "Nothing")
+    assert service.process.wait(30) == 2
+    log = service.log.read_text()
+    assert "fallback.providers[1].name = 'Prometeus': there is no such provider; did you mean Prometheus?" in log
+    assert "provider.name (METRICS_PROVIDER_NAME) = 'Nothing'" in log
+    assert "Traceback" not in log
+
+
 def _status(status: int) -> Callable[[BaseHTTPRequestHandler], None]:
     return lambda handler: reply(handler, {"status": "error", "error": "because"}, status)
 

@@ -119,6 +119,7 @@ def test_does_not_read_what_did_not_change():
         ((200, {}, GO_BODY.replace(b"20.5", b"NaN")), BadAnswer),
         ((200, {}, GO_BODY.replace(b"20.5", b"1e999")), BadAnswer),
         ((204, {}, b""), BadAnswer),
+        ((200, {"Content-Encoding": "gzip"}, GO_BODY), BadAnswer),
     ],
 )
 def test_names_what_went_wrong(answer: Answer, expected: type[Exception]):
@@ -187,6 +188,43 @@ def test_sends_the_token_that_is_in_the_file_now(tmp_path):
     assert seen == [("Bearer first", "blue"), ("Bearer second", "blue")]
 
 
+def test_sends_user_and_password_of_the_address_where_there_is_no_token():
+    """As for providers: ``http://me:secret@host`` is basic authentication, and a token wins over it."""
+    seen = []
+
+    def answer(request: BaseHTTPRequestHandler) -> Answer:
+        seen.append(request.headers["Authorization"])
+        return 200, {}, GO_BODY
+
+    with serving(answer) as address:
+        for token in (None, "key"):
+            with ServiceClient(address.replace("//", "//me:secret@"), token=token) as client:
+                client.metrics()
+    assert seen == ["Basic bWU6c2VjcmV0", "Bearer key"]
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"hush\nhush", "hüsh".encode()])
+def test_a_token_file_that_cannot_be_used_is_named(tmp_path, content: bytes | None):
+    """A token that cannot be read or sent is AccessDenied with the file's name, never with what is in it."""
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    with ServiceClient("http://127.0.0.1:9", token_file=file, retries=0) as client:
+        with pytest.raises(AccessDenied, match="token") as caught:
+            client.metrics()
+    assert str(file) in str(caught.value)
+    assert "sh" not in str(caught.value).replace(str(file), "")
+
+
+def test_a_token_that_cannot_be_sent_is_refused_at_once():
+    """A token with a line break or beyond ASCII is a ValueError that does not quote it; a newline at its end goes."""
+    for token in ("one\ntwo", "hüsh"):
+        with pytest.raises(ValueError, match="printable ASCII") as caught:
+            ServiceClient("http://127.0.0.1:9", token=token)
+        assert token not in str(caught.value)
+    ServiceClient("http://127.0.0.1:9", token="key\n").close()
+
+
 def test_health_is_what_the_watcher_says():
     """health() returns the reasons of a 503, nothing for a 200, and why when nobody can be asked."""
     answers = [
@@ -201,7 +239,20 @@ def test_health_is_what_the_watcher_says():
     assert "cannot be reached" in client.health()[0]
 
 
-@pytest.mark.parametrize("address", ["trimaran:2020", "ftp://trimaran", "http://", "/watcher", ""])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "trimaran:2020",
+        "ftp://trimaran",
+        "http://",
+        "/watcher",
+        "",
+        "http://a:99999",
+        "http://a:x",
+        "http://a b",
+        "http://a?x",
+    ],
+)
 def test_refuses_what_is_no_address(address: str):
     """An address without http and a host is refused at once."""
     with pytest.raises(ValueError, match="looks like"):

@@ -415,6 +415,19 @@ def test_settings_are_frozen() -> None:
         load().settings.server.port = 1  # type: ignore[misc]
 
 
+def test_problems_of_tables_in_lists_name_their_place(file: Path) -> None:
+    """A mistake in one of several tables says which one, and which key of it."""
+    file.write_text(
+        '[[fallback.providers]]\nname = "Host"\n[[fallback.providers]]\naddres = "http://p"\n'
+        '[[prometheus.queries]]\nname = "x"\nquery = "up"\nscale = -1\n'
+    )
+    assert sorted(problems(file=file)) == [
+        f"fallback.providers[1].addres ({file}): there is no such key",
+        f"prometheus.queries[0].scale ({file}) = '-1': Input should be greater than 0",
+        f"prometheus.queries[0].type ({file}): Field required",
+    ]
+
+
 def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
     """A fallback's token stands neither in ``trimaran config`` nor in what is said of a mistake beside it."""
     file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "http://me:hush@p"\n')

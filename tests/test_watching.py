@@ -279,6 +279,28 @@ def test_findings_are_those_of_the_last_fetch(bench: Bench) -> None:
     assert bench.watcher.health().warnings == ()
 
 
+def test_a_finding_that_only_quotes_another_value_is_not_logged_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What stays wrong with a node is one line, though its words change with the value from fetch to fetch."""
+    for value in (5000, 6000, 7000):
+        bad = NodeMetrics((Metric("c", "CPU", "AVG", "15m", value),))
+        bench.source.answers = {"15m": lambda window, bad=bad: Fetched({**fetched(window).nodes, "bad": bad})}
+        bench.watcher.fetch_once()
+    assert caplog.text.count("percent of capacity") == 1
+    assert "is 7000 percent" in bench.watcher.findings()[0].message
+
+
+def test_thousands_of_findings_are_a_few_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of all nodes does not fill the log: some are named, the others counted."""
+    bad = dict.fromkeys((f"node-{number}" for number in range(1000)), metrics_of(5000))
+    bench.source.answers = {"15m": lambda window: Fetched({**fetched(window).nodes, **bad})}
+    bench.watcher.fetch_once()
+    assert len(caplog.records) == 11
+    assert vars(caplog.records[-1])["count"] == 990
+    assert len(bench.watcher.findings()) == 1000
+
+
 def test_only_changes_are_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """A provider that stays down is logged once a window, and once more when it is back."""
     caplog.set_level(logging.INFO)

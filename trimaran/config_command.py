@@ -30,7 +30,8 @@ def check(file: Path, show_all: bool) -> None:
         with click.open_file(str(file), "rb") as opened:
             configuration = read_configuration(yaml.safe_load(opened.read()))
     except OSError as error:
-        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from None
+        click.echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
+        raise SystemExit(2) from None
     except (yaml.YAMLError, ValueError) as error:
         click.echo(f"trimaran: {file}: {error}", err=True)
         raise SystemExit(2) from None

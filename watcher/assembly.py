@@ -1,10 +1,11 @@
 """A whole watcher from settings: store, providers, loop. Used by the service and by the library client alike."""
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from watcher.providers.base import SampleProvider, WindowProvider, open_provider
+from watcher.providers.base import SampleProvider, WindowProvider, close_provider, open_provider
 from watcher.providers.several import SeveralProviders
 from watcher.sampling import Sampled
 from watcher.settings import Settings
@@ -33,7 +34,7 @@ def open_watcher(
         SettingsError: the settings name no usable provider.
     """
     views = [settings] if provider is not None else settings.for_each_provider()
-    opened = [provider] if provider is not None else [open_provider(view) for view in views]
+    opened = [provider] if provider is not None else _open_all(views)
     store = Store(store_path, keep_hours=settings.store.keep_hours, max_megabytes=settings.store.max_megabytes)
     names = [view.provider.name for view in views]
     windows = [
@@ -52,3 +53,14 @@ def open_watcher(
         telemetry=telemetry,
         clock=clock,
     )
+
+
+def _open_all(views: Sequence[Settings]) -> list[WindowProvider | SampleProvider]:
+    """Open every provider, or none: those before one that cannot be opened are closed again."""
+    with contextlib.ExitStack() as undo:
+        opened = []
+        for view in views:
+            opened.append(open_provider(view))
+            undo.callback(close_provider, opened[-1])
+        undo.pop_all()
+    return opened

@@ -10,7 +10,7 @@ import orjson
 
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
-from watcher.providers.base import close_provider, known_providers, open_provider
+from watcher.providers.base import check_providers, known_providers
 from watcher.settings_sources import Loaded, display, every_setting, load, variable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -88,9 +88,7 @@ def watch(
     from watcher import server  # noqa: PLC0415  Flask and gunicorn are only needed here
 
     try:
-        close_provider(
-            open_provider(settings)
-        )  # a provider that cannot be built is told here, not by a worker that dies
+        check_providers(settings)  # told here, not by a worker that dies
         server.serve(settings)
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)

@@ -22,6 +22,7 @@ from watcher.settings import ProviderSettings, without_credentials
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_BODY_BYTES = 256 * 1024 * 1024
+_MAX_IDLE_CONNECTIONS = 256  # all of a fetch's: what does not fit is closed after each query, with a line in the log
 _CHUNK_BYTES = 64 * 1024
 _HARMLESS_HEADERS = {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent"}
 
@@ -56,7 +57,7 @@ class ProviderSession(requests.Session):
             self.cert = certificate if key is None else (certificate, str(key))
         self.headers["Accept-Encoding"] = "gzip"
         self.headers.update({name: value.get_secret_value() for name, value in settings.headers.items()})
-        self._adapter = _AbortableAdapter(pool_maxsize=32)
+        self._adapter = _AbortableAdapter(pool_maxsize=_MAX_IDLE_CONNECTIONS)
         self.use_for("http://")
         self.use_for("https://")
 
@@ -192,6 +193,8 @@ class _AbortableAdapter(HTTPAdapter):
     def __init__(self, **options: Any) -> None:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._lock = threading.Lock()
+        self._aborts = 0
+        self._call = threading.local()
         super().__init__(**options)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
@@ -209,6 +212,7 @@ class _AbortableAdapter(HTTPAdapter):
         return response
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        self._call.aborts = self._aborts
         response = super().send(request, *args, **options)
         try:
             # As if requests had read it; it would read without bounds, a redirect's body too.
@@ -221,6 +225,7 @@ class _AbortableAdapter(HTTPAdapter):
 
     def abort(self) -> None:
         with self._lock:
+            self._aborts += 1
             sockets = list(self._sockets)
         for each in sockets:
             with contextlib.suppress(OSError):  # closed already
@@ -245,9 +250,14 @@ class _AbortableAdapter(HTTPAdapter):
         }
 
     def _remember(self, sock: socket.socket | None) -> None:
-        if sock is not None:
-            with self._lock:
-                self._sockets.add(sock)
+        if sock is None:
+            return
+        with self._lock:
+            self._sockets.add(sock)
+            aborted = self._call.aborts != self._aborts
+        if aborted:  # while it connected
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
 
 def _verification(settings: ProviderSettings) -> bool | str:

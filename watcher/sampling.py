@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 _WARM_UP_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0
+_GONE = "there was no new sample for longer than watch.expiry_seconds"
 _REMEMBERED = 8  # timestamps of a node; replicas of a source take turns in answering, each with samples of its own
 
 
@@ -47,6 +48,7 @@ class Sampled:
         self._interval = settings.sample_interval_seconds
         self._operators = settings.operators
         self._timeout = settings.fetch_timeout_seconds
+        self._expiry = max(settings.expiry_seconds, 2 * settings.sample_interval_seconds)
         self._span = max(map(duration.seconds, settings.windows))
         self._shortest = min(map(duration.seconds, settings.windows))
         self._store = store
@@ -62,20 +64,24 @@ class Sampled:
         self._thread: threading.Thread | None = None
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return the window's statistics of every node that has at least two samples in it."""
+        """Return the window's statistics of every node that has at least two samples in it, and a recent one.
+
+        However long the window: what was last sampled before the expiry would be served as if it were of now.
+        """
         with self._changed:
             self._load()
             if self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
                 self._thread.start()
             self._changed.wait_for(
-                lambda: self._count(window.start) >= MIN_SAMPLES or self._failure or self._stop.is_set(),
+                lambda: self._can_serve(window) or self._failure or self._stop.is_set(),
                 deadline.remaining_seconds(),
             )
             # No upper bound: what came while the first fetch waited is newer than its window's end, and welcome.
             rounds = [taken for taken in self._rounds if taken.taken_at > window.start]
             failure, noticed = self._failure, self._findings
-        if len(rounds) < MIN_SAMPLES and failure is not None:
+        recent = {node for taken in rounds if self._is_recent(taken) for node in taken.timestamps}
+        if (len(rounds) < MIN_SAMPLES or not recent) and failure is not None:
             raise failure
         if not rounds:
             raise ProviderUnavailable(f"{self._source}: no sample was taken in the last {window.duration}")
@@ -84,8 +90,18 @@ class Sampled:
                 f"{self._source}: one sample in the last {window.duration}, and metrics need two; the source had no "
                 "newer one since"
             )
+        if not recent:
+            age = self._clock() - rounds[-1].taken_at
+            raise ProviderUnavailable(f"{self._source}: the source had no new sample for {age:.0f} s")
         nodes = aggregate(rounds, window, self._interval, self._operators)
         newest = {node: timestamp for taken in rounds for node, timestamp in taken.timestamps.items()}
+        gone = nodes.keys() - recent
+        if gone:
+            nodes = {node: metrics for node, metrics in nodes.items() if node in recent}
+            noticed = (
+                *noticed,
+                *(Finding(Kind.NO_METRICS, _GONE, node=node, action="dropped") for node in sorted(gone)),
+            )
         if failure is not None:
             noticed = (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}"), *noticed)
         return Fetched(nodes, tuple(replace(each, window=window.duration) for each in noticed), newest=newest)
@@ -139,6 +155,12 @@ class Sampled:
             pause = self._interval if warm else min(2 * pause, self._interval)
             due = max(due + pause, time.monotonic())  # a pace that drifts would leave gaps
             self._stop.wait(max(0.0, due - time.monotonic()))
+
+    def _can_serve(self, window: Window) -> bool:
+        return self._count(window.start) >= MIN_SAMPLES and self._is_recent(self._rounds[-1])
+
+    def _is_recent(self, taken: SampleRound) -> bool:
+        return self._clock() - taken.taken_at <= self._expiry
 
     def _count(self, since: float) -> int:
         return sum(taken.taken_at > since for taken in self._rounds)

@@ -114,7 +114,7 @@ class _Logger(Logger):  # type: ignore[misc]
 
 
 def _worker_exit(_arbiter: Any, worker: Any) -> None:
-    app = worker.wsgi
+    app = getattr(worker, "wsgi", None)  # one that failed to start has none
     if app is not None:
         app.extensions["trimaran.doctor"].stop()
         app.extensions["trimaran.watcher"].stop()
@@ -123,10 +123,11 @@ def _worker_exit(_arbiter: Any, worker: Any) -> None:
 def _listen(host_key: str, host: str, port_key: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
+        both = host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
     except (OSError, OverflowError) as error:
         number = getattr(error, "errno", None)
-        why = "is in use; is another watcher running?" if number == errno.EADDRINUSE else f"cannot be used: {error}"
+        why = "is in use; is another watcher running?" if number == errno.EADDRINUSE else f"cannot be used: {error}."
         flags = " with --host and --port" if port_key == "port" else ""
         names = f"server.{host_key}, server.{port_key}"
         raise ServerError(f"{host} port {port} {why} Choose another{flags} ({names})") from error

@@ -7,7 +7,7 @@ and that over the defaults.
 import difflib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,9 @@ def _describe(
     if error["type"] == "extra_forbidden":
         for each in [key] if len(error["loc"]) > 1 else merged[section]:  # an unknown section has only unknown settings
             name = f"{section}.{each}" if each else section
+            if len(error["loc"]) > 2:
+                yield f"{_place(error['loc'])} ({origins[name]}): there is no such key"
+                continue
             close = difflib.get_close_matches(name, every_setting(), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             yield f"{name}{f' ({origins[name]})' if name in origins else ''}: there is no such setting{hint}"
@@ -157,5 +160,11 @@ def _describe(
     origin = f" ({origins[name]})" if name in origins else ""
     given = str(error["input"])
     shown = without_credentials(given) if name == "provider.address" else given
-    value = "" if name in _SECRETS else f" = {shown[:80]!r}"
-    yield f"{name}{origin}{value}: {message}"
+    value = "" if name in _SECRETS or error["type"] == "missing" else f" = {shown[:80]!r}"
+    place = _place(error["loc"]) if len(error["loc"]) > 3 else name  # a bad item of a list shows itself
+    yield f"{place}{origin}{value}: {message}"
+
+
+def _place(path: Sequence[str | int]) -> str:
+    """Return where a problem is, such as ``fallback.providers[0].address``; items are counted from 0."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")

@@ -129,6 +129,22 @@ def known_providers() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
 
 
+def check_providers(settings: Settings) -> None:
+    """Build every provider that the settings name, fallbacks too, and close it again.
+
+    Raises:
+        SettingsError: with the problems of all that cannot be built.
+    """
+    problems: list[str] = []
+    for view in settings.for_each_provider():
+        try:
+            close_provider(open_provider(view))
+        except SettingsError as error:
+            problems += error.problems
+    if problems:
+        raise SettingsError(problems)
+
+
 def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
     """Build the provider that the settings name. Nothing is contacted yet.
 
@@ -138,8 +154,11 @@ def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
     name, known = settings.provider.name, known_providers()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]}" if close else ""
-        problem = f"provider.name (METRICS_PROVIDER_NAME) = {name[:80]!r}: there is no such provider{hint}."
+        hint = f"; did you mean {close[0]}?" if close else "."
+        fallbacks = (f"fallback.providers[{number}].name" for number, each in enumerate(settings.fallback.providers)
+                     if each is settings.provider)  # fmt: skip
+        where = next(fallbacks, "provider.name (METRICS_PROVIDER_NAME)")
+        problem = f"{where} = {name[:80]!r}: there is no such provider{hint}"
         raise SettingsError([f"{problem} Known: {', '.join(sorted(known))}"])
     try:
         factory: ProviderFactory = known[name].load()

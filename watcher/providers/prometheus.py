@@ -21,7 +21,7 @@ from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
 from watcher.http import ProviderSession, bearer, provider_error
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
-from watcher.node_names import NodeNames, Resolved, without_port
+from watcher.node_names import NodeNames, Resolved, is_address, without_port
 from watcher.providers.base import Check, Fetched
 from watcher.providers.prometheus_queries import STEP, Expression, Query, queries
 from watcher.settings import Settings, without_credentials
@@ -60,6 +60,7 @@ class PrometheusProvider:
         self._absent_until: dict[Query, float] = {}
         self._names = NodeNames.unknown()
         self._names_until = 0.0
+        self._doubtful: dict[str, frozenset[tuple[str, ...]]] = {}  # by window: series without a node when seen last
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window.
@@ -168,6 +169,10 @@ class PrometheusProvider:
         self, found: dict[tuple[Query, Operator], _Answer], window: str, findings: list[Finding]
     ) -> dict[str, NodeMetrics]:
         resolved = self._names.resolve_all(words for answer in found.values() for words, _ in answer.values)
+        doubtful = frozenset(words for words, each in resolved.items() if each.problem or is_address(each.name))
+        if not doubtful <= self._doubtful.get(window, frozenset()):
+            self._names_until = 0.0  # a new node, say, whose name came after its load: the next fetch asks anew
+        self._doubtful[window] = doubtful
         findings += [_unmatched(words, each, window) for words, each in resolved.items() if each.problem]
         names = {words: each.name for words, each in resolved.items()}
         nodes: dict[str, dict[tuple[str, str], Metric]] = {}
@@ -202,7 +207,9 @@ class PrometheusProvider:
         return {node: NodeMetrics(tuple(metrics.values()), tags) for node, metrics in nodes.items()}
 
     def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
-        seconds = max(0.1, deadline.remaining_seconds())
+        seconds = deadline.remaining_seconds()
+        if not seconds:
+            raise TimeoutError("no time is left")  # the expressions before this one took it
         params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
         answer = self._connect.custom_query(promql, params=params, timeout=seconds)
         if not isinstance(answer, list) or not all(isinstance(item, dict) and "metric" in item for item in answer):
