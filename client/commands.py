@@ -24,6 +24,9 @@ PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommit
 def watcher_options(command: Command) -> Command:
     """Give a command what :func:`client.connect` needs."""
     for option in (
+        click.option(
+            "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with a certificate and its key."
+        ),
         click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust."),
         click.option("--token-file", type=click.Path(path_type=Path), help="A file with the watcher's bearer token."),
         click.option(
@@ -44,10 +47,16 @@ def watcher_options(command: Command) -> Command:
 @click.option("--sort", type=click.Choice(["name", "cpu", "memory"]), default="name", show_default=True)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def top(
-    address: str | None, token_file: Path | None, ca_file: Path | None, windows: str, sort: str, output: str
+    address: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    client_certificate: Path | None,
+    windows: str,
+    sort: str,
+    output: str,
 ) -> None:
     """Show what every node uses: average and deviation, in percent of its capacity, for each window."""
-    with _connected(address, token_file, ca_file) as client:
+    with _connected(address, token_file, ca_file, client_certificate) as client:
         snapshots = _read_windows(client, [name.strip() for name in windows.split(",") if name.strip()])
     if output == "json":
         click.echo(orjson.dumps(list(snapshots.values()), option=orjson.OPT_INDENT_2))
@@ -109,6 +118,7 @@ def score(
     address: str | None,
     token_file: Path | None,
     ca_file: Path | None,
+    client_certificate: Path | None,
 ) -> None:
     """Rank nodes for a pod by what they really use, and say why."""
     try:
@@ -119,7 +129,7 @@ def score(
     except ValueError as error:
         _fail(error, status=2)
     snapshot, missing = None, ""
-    with _connected(address, token_file, ca_file) as client:
+    with _connected(address, token_file, ca_file, client_certificate) as client:
         try:
             snapshot = client.metrics(window)
         except (NoMetrics, WatcherUnavailable) as error:
@@ -191,9 +201,13 @@ def _as_document(scores: Scores, ranked: Sequence[str], snapshot: WatcherMetrics
     }
 
 
-def _connected(address: str | None, token_file: Path | None, ca_file: Path | None) -> WatcherClient:
+def _connected(
+    address: str | None, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None
+) -> WatcherClient:
     try:
-        return connect(address, token_file=token_file, ca_file=ca_file) if address else connect()
+        if not address:
+            return connect()
+        return connect(address, token_file=token_file, ca_file=ca_file, client_certificate=client_certificate)
     except (BadSettings, ValueError) as error:
         _fail(error, status=2)
 

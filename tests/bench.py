@@ -12,7 +12,7 @@ from watcher.findings import Finding
 from watcher.gather import Deadline
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
-from watcher.settings import ServerSettings, WatchSettings
+from watcher.settings import QualitySettings, ServerSettings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import Telemetry
 from watcher.watching import Watcher
@@ -55,12 +55,12 @@ def down(window: Window) -> Fetched:
 class Bench:
     """A watcher over a Source, with a clock that stands until it is set."""
 
-    def __init__(self, path: Path | None = None, **settings: Any) -> None:
+    def __init__(self, path: Path | None = None, quality: QualitySettings | None = None, **settings: Any) -> None:
         self.now = START
         self.source = Source()
         self.telemetry = Telemetry()
         self.watcher = Watcher(
-            self.source, Store(path), WatchSettings(**settings), source="Test", telemetry=self.telemetry,
+            self.source, Store(path), WatchSettings(**settings), quality, source="Test", telemetry=self.telemetry,
             clock=lambda: self.now,
         )  # fmt: skip
 

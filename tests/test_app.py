@@ -255,14 +255,15 @@ def test_compression(full: Api, path: str, accepted: str, compressed: bool) -> N
 
 def test_findings(full: Api) -> None:
     """/findings lists what was wrong with the last fetch, each with all its fields."""
-    assert full.get("/findings").json == {"findings": []}
+    assert full.get("/findings").json == {"findings": [], "counts": {}}
     full.fail("15m")
     full.watcher.fetch_once()
     assert full.get("/findings").json == {
         "findings": [
             {"kind": "fetch_failed", "message": "no route (15m)", "window": "15m", "node": "", "metric": "",
-             "action": "reported"}
-        ]
+             "action": "reported", "since": START}
+        ],
+        "counts": {"fetch_failed": 1},
     }  # fmt: skip
 
 

@@ -138,17 +138,23 @@ def test_a_repeat_counts_once_also_after_a_round_without_the_node(bench: Bench) 
 
 
 def test_a_partial_window_tells_its_coverage(bench: Bench) -> None:
-    """The share of sampling intervals with a sample is in the metadata, and below a half it is a finding."""
+    """The share of sampling intervals with a sample is in the metadata."""
     for number in range(5):
         bench.take(START + 15 * number, 10)
     fetched = bench.fetch()
     assert fetched.nodes["a"].metadata == {"coverage": 0.25}
-    assert [(f.kind, f.node, f.window) for f in fetched.findings] == [(Kind.LOW_COVERAGE, "a", "5m")]
     for number in range(5, 12):
         bench.take(START + 15 * number, 10)
     fetched = bench.fetch()
     assert fetched.nodes["a"].metadata == {"coverage": 0.6}
-    assert fetched.findings == ()
+
+
+def test_the_newest_samples_have_the_sources_own_time(bench: Bench) -> None:
+    """A fetch tells, for each node, the time that the source gave its newest sample."""
+    bench.take(START, 10, stamp=START - 40)
+    bench.take(START + 15, 20, stamp=START - 20)
+    bench.take(START + 15, 20, stamp=START - 90, node="b")
+    assert bench.fetch().newest == {"a": START - 20, "b": START - 90}
 
 
 def test_a_reading_that_is_missing_at_times(bench: Bench) -> None:
@@ -174,7 +180,7 @@ def test_a_failing_source_fails_the_fetch_until_it_works() -> None:
         bench.fetch()
     bench.take(START + 15, 10)
     bench.take(START + 30, 20)
-    assert bench.fetch().findings[0].kind is Kind.LOW_COVERAGE
+    assert bench.fetch().findings == ()
     bench.store.close()
 
 
@@ -209,19 +215,6 @@ def test_a_long_window_does_not_outlive_its_samples(bench: Bench) -> None:
     bench.sampled.sample_once()
     with pytest.raises(ProviderAnswerError, match="ZeroDivisionError"):
         bench.fetch("15m", 900)
-
-
-def test_a_node_that_is_gone_leaves_long_windows_too(bench: Bench) -> None:
-    """A node without a sample since the expiry is left out, with a finding; the others are served."""
-    for number in range(2):
-        bench.take(START + 15 * number, 10, node="gone")
-    for number in range(2, 24):
-        bench.take(START + 15 * number, 20, node="stays")
-    fetched = bench.fetch("15m", 900)
-    assert [*fetched.nodes] == ["stays"]
-    assert [(f.kind, f.node, f.action) for f in fetched.findings if f.node == "gone"] == [
-        (Kind.NO_METRICS, "gone", "dropped")
-    ]
 
 
 def test_a_clock_set_back_leaves_no_samples_of_the_future(bench: Bench) -> None:

@@ -52,7 +52,7 @@ def test_a_real_prometheus_end_to_end(watch: Start, prometheus_with_rules: Histo
     assert all(len(node["metrics"]) == 4 for node in response.json()["data"].values())
     assert service.get("/watcher", headers={"If-None-Match": response.headers["ETag"]}).status_code == 304
     wait_until(lambda: service.get("/watcher/health").ok, "health is good")
-    assert service.get("/findings").json() == {"findings": []}
+    assert service.get("/findings").json() == {"findings": [], "counts": {}}
 
 
 # -- crashes and restarts -----------------------------------------------------------------------------------------

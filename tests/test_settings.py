@@ -17,6 +17,9 @@ DEFAULTS = {
     "watch.windows": ["15m", "10m", "5m"], "watch.default_window": "", "watch.interval_seconds": 60,
     "watch.fetch_timeout_seconds": 30, "watch.sample_interval_seconds": 15, "watch.expiry_seconds": 300,
     "server.host": "127.0.0.1", "server.port": 2020, "server.threads": 8, "server.dialect": "documented",
+    "server.token": None, "server.tokens_file": None, "server.certificate": None, "server.key": None,
+    "server.client_ca_file": None, "server.metrics_open": False, "server.compat_open": False,
+    "server.compat_host": "127.0.0.1", "server.compat_port": None,
     "store.keep_hours": 24, "store.max_megabytes": 256,
     "log.level": "info", "log.format": "text",
     "host.node_name": socket.gethostname(), "prometheus.node_label": "",
@@ -29,6 +32,11 @@ DEFAULTS = {
     "fallback.providers": [],
     "fallback.disagreement_percent": 0,
     "watch.operators": ["AVG", "STD"],
+    "quality.history_fetches": 60, "quality.missing_seconds": 3600, "quality.min_coverage": 0.5,
+    "quality.stale_seconds": 300, "quality.clock_skew_seconds": 60, "quality.frozen_seconds": 1200,
+    "quality.frozen_resting_seconds": 21600, "quality.spike_factor": 1.5, "quality.smoothing_ratio": 4,
+    "quality.stale_action": "mark", "quality.frozen_action": "mark", "quality.spike_action": "report",
+    "quality.wrong_scale_action": "mark",
     "prometheus.matchers": "",
     "prometheus.query_set": "auto",
     "prometheus.queries": [],
@@ -205,10 +213,16 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "provider.headers": '{"X-A": "b"}', "fallback.providers": '[{"name": "Host"}]', "watch.operators": "AVG,P95",
         "prometheus.query_set": "openshift", "prometheus.queries": "[]", "influxdb.version": "1",
         "influxdb.queries": "[]", "fake.failure": "slow", "signalfx.node_dimension": "node",
+        "quality.history_fetches": "100", "quality.min_coverage": "0.3", "quality.stale_action": "drop",
+        "quality.frozen_action": "drop", "quality.spike_action": "mark", "quality.wrong_scale_action": "report",
         "signalfx.cluster_dimension": "kube", "datadog.node_tag": "node", "datadog.cluster_tag": "kube",
+        "server.token": "0123456789abcdef", "server.metrics_open": "true", "server.compat_open": "true",
     }  # fmt: skip
+    if name in {"server.key", "server.client_ca_file"}:  # of no use alone
+        monkeypatch.setenv("TRIMARAN_SERVER__CERTIFICATE", "certificate.pem")
     monkeypatch.setenv(variable(name), texts.get(name, "7"))
-    assert load().origins == {name: variable(name)}
+    assert load().origins[name] == variable(name)
+    assert load().origins.keys() <= {name, "server.certificate"}
 
 
 def test_windows_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
@@ -291,7 +305,8 @@ def test_settings_that_do_not_go_together() -> None:
         ("watch.interval_seconds", "0"), ("watch.interval_seconds", "nan"), ("watch.interval_seconds", "1e9"),
         ("watch.fetch_timeout_seconds", "-1"), ("watch.expiry_seconds", "0"), ("watch.windows", ","),
         ("watch.windows", "0m"), ("server.port", "-1"), ("server.port", "65536"), ("server.host", ""),
-        ("server.threads", "1000"), ("server.dialect", "perl"), ("store.keep_hours", "0"), ("store.keep_hours", "inf"),
+        ("server.threads", "1000"), ("server.dialect", "perl"), ("server.compat_port", "0"), ("server.compat_host", ""),
+        ("server.metrics_open", "perhaps"), ("store.keep_hours", "0"), ("store.keep_hours", "inf"),
         ("store.max_megabytes", "inf"), ("store.max_megabytes", "nan"), ("log.format", "xml"),
         ("prometheus.node_label", "in-stance"), ("prometheus.node_label", 'a"}'), ("host.node_name", ""),
         ("provider.address", "http://"), ("provider.address", "http:///"), ("provider.address", "http://h:port"),
@@ -331,7 +346,7 @@ def test_a_file_that_cannot_be_used(file: Path, kind: str) -> None:
 # -- secrets ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["provider.token", "provider.app_key"])
+@pytest.mark.parametrize("name", ["provider.token", "provider.app_key", "server.token"])
 @pytest.mark.parametrize("value", ["hush\nhush", "hush\x00", "hüsh-hush", 17, ["hush"], {"hush": "hush"}])
 def test_secrets_are_not_shown_in_errors(name: str, value: Any) -> None:
     """A secret that cannot be used is named and never quoted, whatever is wrong with it."""
@@ -357,6 +372,29 @@ def test_secrets_are_not_shown_by_the_models() -> None:
     with pytest.raises(ValueError, match="printable ASCII") as caught:
         ProviderSettings(name="x", token="hu\x00sh-hush")  # type: ignore[arg-type]
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["hush", "hush-hush-hush-", "hush hush hush hush hush"])
+def test_a_token_that_can_be_guessed(token: str) -> None:
+    """The API's own token has 16 characters at least and no space; what was given is not quoted."""
+    (problem,) = problems({"server.token": token})
+    assert problem.startswith("server.token (command line): must have 16 characters")
+    assert "hush" not in problem
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"server.key": "key.pem"}, "without certificate"),
+        ({"server.client_ca_file": "ca.pem"}, "without certificate"),
+        ({"server.compat_port": "2021", "server.port": "2021"}, "compat_port 2021 is the same as port"),
+    ],
+)
+def test_server_settings_go_together(flags: dict[str, Any], words: str) -> None:
+    """A key or an authority without certificate, and one port for both listeners, are refused by name."""
+    (problem,) = problems(flags)
+    assert problem.startswith("server: ")
+    assert words in problem
 
 
 def test_the_newline_of_a_token_file_goes() -> None:

@@ -105,6 +105,16 @@ def test_sources_are_kept_apart(store: Store) -> None:
     assert store.load_samples("y", since=0) == []
 
 
+def test_the_recent_snapshots_come_newest_first(store: Store, path: Path) -> None:
+    """Those of one window and source, as many as asked for; one that cannot be read is passed over."""
+    for timestamp in (1000, 1060, 1120, 1180):
+        store.save_snapshots({"5m": snapshot(timestamp), "15m": snapshot(timestamp)})
+    store.save_snapshots({"5m": snapshot(1240, source="y")})
+    assert [each.timestamp for each in store.load_recent("5m", 3, "x")] == [1180, 1120, 1060]
+    execute(path, "update snapshots set body = 'garbage' where timestamp = 1120")
+    assert [each.timestamp for each in store.load_recent("5m", 3, "x", "y")] == [1240, 1180]
+
+
 def test_all_windows_of_a_fetch_are_one_transaction(store: Store, path: Path) -> None:
     """When one window's row is refused by the database, none of the fetch is written, and failure says why."""
     execute(

@@ -1,4 +1,7 @@
-"""What is wrong with metrics, and what is done about it. Pure: a snapshot in, a clean snapshot and findings out."""
+"""What is wrong with values by themselves, and what is done about it: a fetch in, clean metrics and findings out. Pure.
+
+What only shows against other fetches is found in ``suspicion``.
+"""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 
 import orjson
 from flask import Flask, Request, Response, request
@@ -9,6 +10,7 @@ from werkzeug.exceptions import HTTPException
 
 from watcher import telemetry as own_metrics
 from watcher import wire
+from watcher.access import Access, Verdict
 from watcher.doctor import Doctor
 from watcher.errors import NoMetrics, NotServed, StaleMetrics, UnknownNode
 from watcher.model import WatcherMetrics, Window
@@ -23,11 +25,30 @@ _JSON = "application/json"
 
 
 def create_app(  # noqa: C901  a route each
-    watcher: Watcher, settings: ServerSettings, telemetry: Telemetry, doctor: Doctor | None = None
+    watcher: Watcher,
+    settings: ServerSettings,
+    telemetry: Telemetry,
+    doctor: Doctor | None = None,
+    access: Access | None = None,
 ) -> Flask:
-    """Return the WSGI application over a watcher, whose health includes what the doctor found, if there is one."""
+    """Return the WSGI application over a watcher.
+
+    Args:
+        watcher: what is served.
+        settings: how.
+        telemetry: where requests are counted, and what is at /metrics.
+        doctor: what it found is part of the health, if there is one.
+        access: judges requests; made from the settings when None.
+    """
     app = Flask("watcher", static_folder=None)
+    access = access or Access(settings)
     openapi = orjson.dumps(DOCUMENT)
+
+    @app.before_request
+    def admit() -> Response | None:
+        request.environ["trimaran.began"] = time.perf_counter()
+        verdict = request.environ["trimaran.verdict"] = access.judge(_route(), request.environ)
+        return None if verdict in {Verdict.ADMITTED, Verdict.OPEN} else _refused(verdict)
 
     @app.get("/")
     def index() -> Response:
@@ -70,7 +91,8 @@ def create_app(  # noqa: C901  a route each
 
     @app.get("/findings")
     def findings() -> Response:
-        return _json({"findings": list(watcher.findings())})
+        found = watcher.findings()
+        return _json({"findings": list(found), "counts": Counter(str(finding.kind) for finding in found)})
 
     @app.get("/openapi.json")
     def document() -> Response:
@@ -78,7 +100,8 @@ def create_app(  # noqa: C901  a route each
 
     @app.errorhandler(NotServed)
     def not_served(error: NotServed) -> Response:
-        return _error(404, error.code, str(error))
+        admitted = request.environ["trimaran.verdict"] is Verdict.ADMITTED
+        return _error(404, error.code, str(error) if admitted else error.what)
 
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> Response:
@@ -96,8 +119,14 @@ def create_app(  # noqa: C901  a route each
         return _error(500, ErrorCode.INTERNAL, "the watcher failed to answer; its log says why")
 
     @app.after_request
-    def count(response: Response) -> Response:
-        telemetry.answered(request.url_rule.rule if request.url_rule else "none", response.status_code)
+    def finish(response: Response) -> Response:
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        if "Cache-Control" not in response.headers:
+            response.headers["Cache-Control"] = "no-store"
+        elif access.is_locked:
+            response.headers["Cache-Control"] = "private, no-cache"
+        seconds = time.perf_counter() - request.environ["trimaran.began"]
+        telemetry.answered(_route() or "none", response.status_code, seconds)
         return response
 
     return app
@@ -146,6 +175,21 @@ def _health(watcher: Watcher, failed_checks: tuple[str, ...]) -> Response:
     if not health.reasons:
         return _json(report)
     return _json({**report, "error": {"code": "unhealthy", "message": "; ".join(health.reasons)}}, 503)
+
+
+def _route() -> str:
+    return request.url_rule.rule if request.url_rule else ""
+
+
+def _refused(verdict: Verdict) -> Response:
+    if verdict is Verdict.NOT_HERE:
+        return _error(404, ErrorCode.NOT_FOUND, verdict.value)
+    if verdict is Verdict.NO_CERTIFICATE:
+        return _error(403, ErrorCode.FORBIDDEN, verdict.value)
+    refused = _error(401, ErrorCode.UNAUTHORIZED, verdict.value)
+    because = ', error="invalid_token"' if verdict is Verdict.BAD_TOKEN else ""
+    refused.headers["WWW-Authenticate"] = f'Bearer realm="trimaran"{because}'
+    return refused
 
 
 def _accepts_gzip(incoming: Request) -> bool:

@@ -46,6 +46,7 @@ def open_watcher(
         windows[0] if len(windows) == 1 else several,
         store,
         settings.watch,
+        settings.quality,
         source=names[0],
         fallback_sources=names[1:],
         dialect=settings.server.dialect,

@@ -51,9 +51,13 @@ class ProviderAnswerError(ProviderError):
 
 
 class NotServed(WatcherError):
-    """There is nothing to answer with."""
+    """There is nothing to answer with: ``what``, which anyone may know, and why, which may name a provider."""
 
     code: ClassVar[ErrorCode]
+
+    def __init__(self, what: str, why: str = "") -> None:
+        self.what = what
+        super().__init__(f"{what}: {why}" if why else what)
 
 
 class NoMetrics(NotServed):

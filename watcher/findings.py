@@ -22,6 +22,13 @@ class Kind(StrEnum):
     OUT_OF_RANGE = "out_of_range"
     NO_AVERAGE = "no_average"
     LOW_COVERAGE = "low_coverage"
+    MISSING = "missing"
+    STALE = "stale"
+    CLOCK_SKEW = "clock_skew"
+    FROZEN = "frozen"
+    SPIKE = "spike"
+    WRONG_SCALE = "wrong_scale"
+    DOUBLE_SMOOTHING = "double_smoothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,9 @@ class Finding:
         node: the node it is about; empty when it is about the whole fetch.
         metric: the metric's name at the provider; empty when it is about all of them.
         message: what happened, and the way out where we know one.
-        action: what we did about it: ``dropped``, ``clamped``, ``merged``, or ``reported`` where nothing was changed.
+        action: what we did about it: ``dropped``, ``merged``, ``marked`` where the node's metadata says so, or
+            ``reported`` where nothing was changed.
+        since: when it began, unix seconds; 0 where whoever found it does not know more than that it is so now.
     """
 
     kind: Kind
@@ -43,3 +52,4 @@ class Finding:
     node: str = ""
     metric: str = ""
     action: str = "reported"
+    since: int = 0

@@ -78,7 +78,8 @@ class NodeMetrics:
         metrics: in the order they were received.
         tags: how the series were made, where known: ``step``, ``smoothing``.
         metadata: where the node is (``dataCenter``, ``pool``), and, only when not normal, ``grade`` (how the
-            values were obtained) and ``coverage`` (share of the window that has samples, 0 to 1).
+            values were obtained), ``coverage`` (share of the window that has samples, 0 to 1) and ``suspect`` (the
+            kinds of findings that make the values suspect, comma-separated).
     """
 
     metrics: tuple[Metric, ...]

@@ -87,7 +87,9 @@ def _document() -> dict[str, Any]:
             ),
             "/livez": _operation("Whether the fetch loop ticks", {"200": _OBJECT, "503": _UNAVAILABLE}),
             "/readyz": _operation("Whether there is something fresh to serve", {"200": _OBJECT, "503": _UNAVAILABLE}),
-            "/findings": _operation("What was wrong with the last fetch", {"200": _OBJECT}),
+            "/findings": _operation(
+                "What is wrong with metrics, since when, and how much of each kind", {"200": _OBJECT}
+            ),
             "/metrics": _operation(
                 "The service's own Prometheus metrics",
                 {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},

@@ -15,7 +15,6 @@ from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.statistics import Floats, statistics
 
 _MAX_POINTS = 288  # of one series: 4.8 hours of minutes, a day of five minutes
-_LOW_COVERAGE = 0.5
 _STEP_NAMES = {3600: "h", 60: "m", 1: "s"}
 
 
@@ -59,6 +58,9 @@ class PointTable:
         type_: the resource.
         window: the span of time; points outside it, and outside the step that its start cuts, are left out.
         step_seconds: how far apart points are; those in the same step are averaged.
+
+    Attributes:
+        newest: node to when the step of its newest point ends, unix seconds.
     """
 
     def __init__(self, name: str, type_: str, window: Window, step_seconds: int) -> None:
@@ -72,6 +74,7 @@ class PointTable:
         self._rows: dict[str, int] = {}
         self._parts: list[tuple[int, npt.NDArray[np.intp], Floats]] = []
         self._series: dict[str, int] = {}
+        self.newest: dict[str, float] = {}
 
     def add(self, node: str, times: Floats, values: Floats) -> bool:
         """Add a series and return whether it has points in the window; ``times`` are unix seconds, NaN are no points.
@@ -85,6 +88,8 @@ class PointTable:
         slots = np.floor_divide(times[keep] - (self._window.start - self._step), self._step)
         self._parts.append((row, slots.astype(np.intp), values[keep]))
         self._series[node] = self._series.get(node, 0) + 1
+        end = min(float(times[keep].max()) + self._step, float(self._window.end))
+        self.newest[node] = max(end, self.newest.get(node, end))
         return True
 
     def values(self) -> Floats:
@@ -149,16 +154,20 @@ def combine(
         for node, count in table.duplicates().items():
             message = f"{count} series are about this node: they are averaged step by step ({hint})"
             findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, table.name, "merged"))
-    findings += [
-        Finding(Kind.LOW_COVERAGE, f"only {coverage:.0%} of the window has points", window.duration, node)
-        for node, coverage in coverages.items()
-        if coverage < _LOW_COVERAGE
-    ]
     nodes = {
         node: NodeMetrics(tuple(found), tags, {} if coverages[node] >= 1 else {"coverage": round(coverages[node], 4)})
         for node, found in metrics.items()
     }
     return nodes, findings
+
+
+def newest(tables: Iterable[PointTable]) -> dict[str, float]:
+    """Return each node's newest time in any of the tables."""
+    found: dict[str, float] = {}
+    for table in tables:
+        for node, time in table.newest.items():
+            found[node] = max(time, found.get(node, time))
+    return found
 
 
 def _number(value: Any) -> float:

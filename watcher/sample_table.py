@@ -5,20 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from watcher import duration
-from watcher.findings import Finding, Kind
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.statistics import Floats, statistics
 from watcher.store import SampleRound
 
 MIN_SAMPLES = 2
-_LOW_COVERAGE = 0.5
 _GAP_FACTOR = 1.5  # a distance of more than so many of a node's usual steps is a gap
 
 
 def aggregate(
     rounds: Sequence[SampleRound], window: Window, interval_seconds: float, operators: Sequence[Operator]
-) -> tuple[dict[str, NodeMetrics], tuple[Finding, ...]]:
-    """Return every operator over the samples of every node that has at least two, and findings for thin coverage.
+) -> dict[str, NodeMetrics]:
+    """Return every operator over the samples of every node that has at least two, and their coverage.
 
     Args:
         rounds: the samples in the window, oldest first.
@@ -45,7 +43,7 @@ def aggregate(
             timestamps[row_of[node], column] = timestamp
     taken_at = np.array([taken.taken_at for taken in rounds])
     coverage = dict(zip(nodes, _coverage(taken_at, timestamps, window, interval_seconds).tolist(), strict=True))
-    measured = {
+    return {
         node: NodeMetrics(
             tuple(metrics[node]),
             metadata={} if coverage[node] >= 1 else {"coverage": round(coverage[node], 4)},
@@ -53,17 +51,6 @@ def aggregate(
         for node in nodes
         if metrics[node]
     }
-    findings = tuple(
-        Finding(
-            Kind.LOW_COVERAGE,
-            f"only {coverage[node]:.0%} of the window has samples",
-            window=window.duration,
-            node=node,
-        )
-        for node in measured
-        if coverage[node] < _LOW_COVERAGE
-    )
-    return measured, findings
 
 
 def _coverage(taken_at: Floats, timestamps: Floats, window: Window, interval_seconds: float) -> Floats:

@@ -1,6 +1,5 @@
 """The service: gunicorn in this process, one worker that watches and answers, respawned when it dies."""
 
-import contextlib
 import errno
 import gc
 import logging
@@ -10,12 +9,12 @@ from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
-from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine
-from gunicorn.workers.gthread import ThreadWorker
 
-from watcher import wire
+from watcher import connections
+from watcher.access import Access
 from watcher.app import create_app
 from watcher.assembly import open_watcher
+from watcher.connections import TlsContext
 from watcher.doctor import Doctor
 from watcher.errors import WatcherError
 from watcher.settings import Settings
@@ -34,12 +33,22 @@ def serve(settings: Settings) -> None:
 
     Raises:
         ServerError: the address is in use, or not ours.
+        SettingsError: the tokens or certificates cannot be used.
     """
-    listener = _listen(settings.server.host, settings.server.port)
-    host, port = listener.getsockname()[:2]
+    server = settings.server
+    access = Access(server)
+    tls = TlsContext(server) if server.certificate is not None else None
+    listeners = []
+    if server.compat_port is not None:
+        listeners.append(_listen("compat_host", server.compat_host, "compat_port", server.compat_port))
+    listeners.append(_listen("host", server.host, "port", server.port))
+    host, port = listeners[-1].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    _log.info("serving", extra={"url": f"http://{shown}:{port}/watcher", "provider": settings.provider.name})
-    _Application(settings, listener).run()
+    url = f"{'https' if tls else 'http'}://{shown}:{port}/watcher"
+    _log.info("serving", extra={"url": url, "provider": settings.provider.name})
+    if access.is_locked and not server.compat_open and server.compat_port is None:
+        _log.info("a stock kube-scheduler is refused: it has no token (server.compat_port, server.compat_open)")
+    _Application(settings, listeners, access, {port: tls} if tls else {}).run()
 
 
 def collect_garbage_less_often() -> None:
@@ -53,19 +62,23 @@ def collect_garbage_less_often() -> None:
 
 
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+    def __init__(
+        self, settings: Settings, listeners: list[socket.socket], access: Access, tls_by_port: dict[int, TlsContext]
+    ) -> None:
         self._settings = settings
-        self._listener = listener
+        self._listeners = listeners
+        self._access = access
+        self.tls_by_port = tls_by_port  # for the worker
         super().__init__()
 
     def load_config(self) -> None:
         options: dict[str, Any] = {
-            "bind": [f"fd://{self._listener.fileno()}"],
+            **connections.OPTIONS,
+            "bind": [f"fd://{listener.fileno()}" for listener in self._listeners],
             "workers": 1,
-            "worker_class": _Worker,
+            "worker_class": connections.Worker,
             "threads": self._settings.server.threads,
             "graceful_timeout": _GRACE_SECONDS,
-            "keepalive": 30,
             "logger_class": _Logger,
             "loglevel": "warning",
             "proc_name": "trimaran",
@@ -85,25 +98,10 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
         watcher.start()
         doctor = Doctor(self._settings)
         doctor.start()
-        app = create_app(watcher, self._settings.server, telemetry, doctor)
+        app = create_app(watcher, self._settings.server, telemetry, doctor, self._access)
         app.extensions["trimaran.watcher"] = watcher
         app.extensions["trimaran.doctor"] = doctor
         return app
-
-
-class _Worker(ThreadWorker):  # type: ignore[misc]
-    """gunicorn's threaded worker, with our error body for requests that it refuses itself."""
-
-    def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: BaseException) -> None:
-        status = {LimitRequestLine: "414 URI Too Long", LimitRequestHeaders: "431 Request Header Fields Too Large"}
-        if isinstance(exc, OSError):
-            super().handle_error(req, client, addr, exc)
-            return
-        line = status.get(type(exc), "400 Bad Request")
-        body = wire.encode_error(wire.ErrorCode.BAD_REQUEST, f"the request cannot be read: {line.partition(' ')[2]}")
-        head = f"HTTP/1.1 {line}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        with contextlib.suppress(OSError):
-            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
 class _Logger(Logger):  # type: ignore[misc]
@@ -122,7 +120,7 @@ def _worker_exit(_arbiter: Any, worker: Any) -> None:
         app.extensions["trimaran.watcher"].stop()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host_key: str, host: str, port_key: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         both = host == "::" and socket.has_dualstack_ipv6()
@@ -130,6 +128,6 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         number = getattr(error, "errno", None)
         why = "is in use; is another watcher running?" if number == errno.EADDRINUSE else f"cannot be used: {error}."
-        raise ServerError(
-            f"{host} port {port} {why} Choose with --host and --port (TRIMARAN_SERVER__HOST, TRIMARAN_SERVER__PORT)"
-        ) from error
+        flags = " with --host and --port" if port_key == "port" else ""
+        names = f"server.{host_key}, server.{port_key}"
+        raise ServerError(f"{host} port {port} {why} Choose another{flags} ({names})") from error

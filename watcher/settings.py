@@ -76,6 +76,15 @@ def _header_value(value: SecretStr) -> SecretStr:
     return SecretStr(text)
 
 
+def _hard_to_guess(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if len(text) < MIN_TOKEN_LENGTH or any(character.isspace() for character in text):
+        raise ValueError(f"must have {MIN_TOKEN_LENGTH} characters and no space, as what openssl rand -hex 32 prints")
+    return value
+
+
+MIN_TOKEN_LENGTH = 16
+
 _Secret = Annotated[SecretStr, AfterValidator(_header_value)]
 
 # What becomes part of a query: no quotes, brackets, separators or wildcards.
@@ -172,6 +181,44 @@ class WatchSettings(_Section):
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
 
 
+class Reaction(StrEnum):
+    """What is done about metrics that are beyond doubt suspect."""
+
+    REPORT = "report"
+    MARK = "mark"
+    DROP = "drop"
+
+
+class QualitySettings(_Section):
+    """What is held to be wrong with metrics, and what is done about it."""
+
+    history_fetches: int = Field(60, ge=20, le=1440, description="how many fetches a value is held against")
+    missing_seconds: float = Field(
+        3600, ge=0, le=86400, description="a node or metric that is gone is reported for so long, then forgotten"
+    )
+    min_coverage: float = Field(0.5, ge=0, le=1, description="less of a window with samples is reported, 0 to 1")
+    stale_seconds: float = Field(300, gt=0, le=86400, description="a source whose newest sample is older is stale")
+    clock_skew_seconds: float = Field(
+        60, gt=0, le=86400, description="a source whose newest sample is so far in the future has another clock"
+    )
+    frozen_seconds: float = Field(
+        1200, gt=0, le=604800, description="CPU that stands still for longer, and for 20 fetches, is frozen"
+    )
+    frozen_resting_seconds: float = Field(
+        21600, gt=0, le=604800, description="the same for what may rest: other metrics, and whole numbers"
+    )
+    spike_factor: float = Field(
+        1.5, ge=1, le=100, description="an average that moves so many times faster than its window can is a spike"
+    )
+    smoothing_ratio: float = Field(
+        4.0, ge=1, le=1000, description="square of averages' moves over deviations; a random walk has 4"
+    )
+    stale_action: Reaction = Field(Reaction.MARK, description="about nodes whose newest sample is stale")
+    frozen_action: Reaction = Field(Reaction.MARK, description="about metrics frozen for three times as long")
+    spike_action: Reaction = Field(Reaction.REPORT, description="about metrics in a spike")
+    wrong_scale_action: Reaction = Field(Reaction.MARK, description="about metrics of which a whole fetch is wrong")
+
+
 class ServerSettings(_Section):
     """The REST API."""
 
@@ -179,6 +226,29 @@ class ServerSettings(_Section):
     port: int = Field(2020, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
     threads: int = Field(8, ge=1, le=256, description="requests served at the same time")
     dialect: Dialect = Field(Dialect.DOCUMENTED, description="the dialect of /watcher; /compat is always Go's")
+    token: Annotated[_Secret, AfterValidator(_hard_to_guess)] | None = Field(
+        None, description="the bearer token that readers must send"
+    )
+    tokens_file: Path | None = Field(
+        None, description="a file with such tokens, one a line, each with the day it expires if it does"
+    )
+    certificate: Path | None = Field(None, description="a PEM file with the server's certificate, to serve HTTPS")
+    key: Path | None = Field(None, description="its key, where that is not in the same file")
+    client_ca_file: Path | None = Field(None, description="authorities of certificates that readers must have")
+    metrics_open: bool = Field(False, description="answer /metrics also without token and certificate")
+    compat_open: bool = Field(False, description="answer /compat also without token and certificate")
+    compat_host: str = Field("127.0.0.1", min_length=1, description="the address of compat_port")
+    compat_port: int | None = Field(
+        None, ge=1, le=65535, description="a port that answers /compat alone: plain HTTP, without token and certificate"
+    )
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> Self:
+        if self.certificate is None and (self.key or self.client_ca_file):
+            raise ValueError("key and client_ca_file are of no use without certificate")
+        if self.compat_port == self.port:
+            raise ValueError(f"compat_port {self.compat_port} is the same as port: a port tells what is open")
+        return self
 
 
 class StoreSettings(_Section):
@@ -355,6 +425,7 @@ class Settings(_Section):
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
     fallback: FallbackSettings = Field(default_factory=FallbackSettings)
     watch: WatchSettings = Field(default_factory=WatchSettings)
+    quality: QualitySettings = Field(default_factory=QualitySettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     log: LogSettings = Field(default_factory=LogSettings)

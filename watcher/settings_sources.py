@@ -19,7 +19,14 @@ from watcher.settings import Settings, without_credentials
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
-_SECRETS = {"provider.token", "provider.app_key", "provider.headers", "fallback.providers", "influxdb.password"}
+_SECRETS = {
+    "provider.token",
+    "provider.app_key",
+    "provider.headers",
+    "fallback.providers",
+    "influxdb.password",
+    "server.token",
+}
 
 #: load-watcher's environment names, and the settings they stand for.
 UPSTREAM_VARIABLES = {

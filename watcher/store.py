@@ -134,6 +134,19 @@ class Store:
                         _log.warning("a kept snapshot is unreadable", extra={"window": window, "error": str(error)})
         return found
 
+    def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
+        """Yield the newest readable snapshots of a window that one of these sources wrote, the newest first."""
+        bodies: list[bytes] = []
+        with self._reading() as db:
+            where = f"source in ({', '.join('?' * len(sources))}) and window = ?"
+            rows = db["snapshots"].rows_where(
+                where, [*sources, window], select="body", order_by="timestamp desc", limit=limit
+            )
+            bodies += (row["body"] for row in rows)
+        for body in bodies:
+            with contextlib.suppress(zlib.error, TypeError, wire.WireError):  # one unreadable snapshot is a gap
+                yield wire.decode(zlib.decompress(body))
+
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
         """Write one round of samples and delete those before ``keep_since``, unix seconds."""
         values = [[name, type_, nodes] for (name, type_), nodes in taken.values.items()]

@@ -126,8 +126,8 @@ def _filled(
 
 
 def _graded(node: NodeMetrics, grade: Grade) -> NodeMetrics:
-    """Return the node with a grade, unless it has that or a worse one."""
-    if node.metadata.get("grade") in {grade, Grade.LAST_GOOD}:
+    """Return the node with a grade; the same object if it has that already."""
+    if node.metadata.get("grade") == grade:
         return node
     return replace(node, metadata={**node.metadata, "grade": grade.value})
 

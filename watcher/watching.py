@@ -20,9 +20,11 @@ from watcher.errors import (
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
 from watcher.model import WatcherMetrics, Window
+from watcher.open_findings import Changes, OpenFindings, log_changes
 from watcher.providers.base import Fetched, WindowProvider, close_provider
-from watcher.settings import WatchSettings
+from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
+from watcher.suspicion import Suspicion
 from watcher.telemetry import Telemetry
 from watcher.wire import Dialect
 
@@ -31,7 +33,7 @@ _log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 2.0
 _STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
 _MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
-_LOGGED_OF_A_KIND = 10  # findings in a round; thousands of nodes may have the same fault
+_RECALL_SECONDS = 2.0  # a big cluster's past must not hold up the first fetch
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
 
 
@@ -76,6 +78,7 @@ class Watcher:
         provider: WindowProvider,
         store: Store,
         settings: WatchSettings,
+        quality: QualitySettings | None = None,
         *,
         source: str,
         fallback_sources: Sequence[str] = (),
@@ -90,6 +93,10 @@ class Watcher:
         self._cache = Cache(settings.fallback_order(), settings.expiry_seconds, dialect)
         self._telemetry = telemetry or Telemetry()
         self._clock = clock
+        self._sources = (source, *fallback_sources)
+        self._suspicion = Suspicion(quality or QualitySettings(), settings.windows, settings.interval_seconds)
+        self._open_findings = OpenFindings()
+        self._recalled = False
         self._last = Round()
         self._ticked_at = time.monotonic()
         self._first = threading.Event()
@@ -97,7 +104,9 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
-        self._cache.publish(store.load_snapshots(source, *fallback_sources), clock())
+        kept = store.load_snapshots(source, *fallback_sources)
+        self._cache.publish(kept, clock())
+        self._telemetry.watching(settings.windows, settings.expiry_seconds, kept)
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
             self._telemetry.set_aside()
@@ -130,13 +139,15 @@ class Watcher:
         snapshots: dict[str, WatcherMetrics] = {}
         failures: dict[str, str] = {}
         findings: list[Finding] = []
+        newest: list[Mapping[str, float]] = []
         for name, answer in answers.items():
             if isinstance(answer, Exception):
                 failures[name] = _reason(answer)
                 findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             else:
-                metrics, found = answer
+                metrics, found, times = answer
                 findings += found
+                newest.append(times)
                 if metrics is not None:
                     snapshots[name] = metrics
                     continue
@@ -146,13 +157,22 @@ class Watcher:
                 findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
         if self._stop.is_set():
             return False  # what failed, failed because the provider was closed
+        self._recall()
+        snapshots, suspicions = self._judge(now, snapshots, newest, findings)
+        for finding in suspicions:
+            if finding.kind is Kind.FETCH_FAILED:
+                failures[finding.window] = finding.message
+        findings += suspicions
         for name, error in self._cache.publish(snapshots, self._clock()).items():
             failures[name] = f"{self._source} returned what cannot be published: {error}"
             findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             del snapshots[name]
         if snapshots:
             self._store.save_snapshots(snapshots)
-        self._report(Round(now, failures, tuple(findings)), len(answers))
+        unseen = {*failures, ""} if len(failures) == len(answers) else failures
+        changes = self._open_findings.update(now, findings, unseen)
+        self._report(Round(now, failures, changes.current), changes, len(answers))
+        self._telemetry.found(changes)
         self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
         self._telemetry.served(self._cache.grades())
         self._telemetry.stored(works=not self._store.failure)
@@ -181,9 +201,9 @@ class Watcher:
         order = [window] if window is not None else self._settings.fallback_order()
         ages = [self._age_seconds(kept) for name in order if (kept := self._cache.get(name)) is not None]
         if not ages:
-            raise NoMetrics(f"no metrics yet: {self._why()}")
+            raise NoMetrics("no metrics yet", self._why())
         limit = self._settings.expiry_seconds
-        raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s: {self._why()}")
+        raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s", self._why())
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
@@ -239,8 +259,45 @@ class Watcher:
             retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             self._stop.wait(max(0.0, began + pause - time.monotonic()))
 
-    def _fetch(self, name: str, now: int, deadline: Deadline) -> tuple[WatcherMetrics | None, list[Finding]]:
-        """Return one window's metrics, None when none can be published, and what was found wrong with them."""
+    def _recall(self) -> None:
+        """Make the kept snapshots part of the past that metrics are held against, once, the newest if not all."""
+        if self._recalled:
+            return
+        self._recalled = True
+        began, kept = time.monotonic(), []
+        for metrics in self._store.load_recent(self._suspicion.window, self._suspicion.depth, *self._sources):
+            kept.append(metrics)
+            if time.monotonic() - began > _RECALL_SECONDS:
+                break
+        for metrics in reversed(kept):
+            self._suspicion.remember(metrics)
+
+    def _judge(
+        self,
+        now: int,
+        snapshots: dict[str, WatcherMetrics],
+        newest: Iterable[Mapping[str, float]],
+        known: Sequence[Finding],
+    ) -> tuple[dict[str, WatcherMetrics], list[Finding]]:
+        """Hold the fetch against the ones before; a window that nothing is left of has failed."""
+        times: dict[str, float] = {}
+        for window in newest:
+            for node, time_ in window.items():
+                times[node] = max(time_, times.get(node, time_))
+        try:
+            judged, found = self._suspicion.judge(now, snapshots, times, known)
+        except Exception:  # noqa: BLE001
+            # A shape that no provider of ours gives metrics; whether they can be published, publishing tells.
+            _log.exception("the metrics cannot be judged and are served as they are")
+            return snapshots, []
+        reason = f"{self._source} returned no node whose metrics are beyond suspicion (quality.*_action)"
+        found += [Finding(Kind.FETCH_FAILED, reason, name) for name in snapshots if name not in judged]
+        return judged, found
+
+    def _fetch(
+        self, name: str, now: int, deadline: Deadline
+    ) -> tuple[WatcherMetrics | None, list[Finding], Mapping[str, float]]:
+        """Return one window's metrics, None when none can be published, what is wrong, and nodes' newest samples."""
         window = Window(name, now - duration.seconds(name), now)
         with self._under_way_lock:
             if self._under_way[name] >= _MAX_LATE_CALLS:
@@ -253,9 +310,9 @@ class Watcher:
                 self._under_way[name] -= 1
         nodes, findings = analyzer.clean(fetched.nodes, name)
         metrics = WatcherMetrics(now, window, fetched.source or self._source, nodes) if nodes else None
-        return metrics, [*fetched.findings, *findings]
+        return metrics, [*fetched.findings, *findings], fetched.newest
 
-    def _report(self, now: Round, windows: int) -> None:
+    def _report(self, now: Round, changes: Changes, windows: int) -> None:
         """Remember the round, and log what changed against the one before."""
         before, self._last = self._last, now
         for name, why in now.failures.items():
@@ -263,25 +320,9 @@ class Watcher:
                 _log.warning("a window cannot be fetched", extra={"window": name, "error": why})
         for name in before.failures.keys() - now.failures.keys():
             _log.info("a window is fetched again", extra={"window": name})
-        self._log_new(now.findings, {_subject(finding) for finding in before.findings})
+        log_changes(changes)
         if not before.timestamp:
             _log.info("first fetch", extra={"windows": windows - len(now.failures), "failed": len(now.failures)})
-
-    @staticmethod
-    def _log_new(findings: Iterable[Finding], known: set[tuple[str, ...]]) -> None:
-        """Log what is wrong with something that nothing of the kind was wrong with before; a few of each kind."""
-        new = {_subject(finding): finding for finding in findings if finding.kind is not Kind.FETCH_FAILED}
-        counts: Counter[Kind] = Counter()
-        for subject, finding in new.items():
-            if subject in known:
-                continue  # also with other words: they quote values, which change
-            counts[finding.kind] += 1
-            if counts[finding.kind] <= _LOGGED_OF_A_KIND:
-                _log.log(_level(finding.kind), "%s", finding.message, extra=_fields(finding))
-        for kind, count in counts.items():
-            if count > _LOGGED_OF_A_KIND:
-                more = {"kind": kind, "count": count - _LOGGED_OF_A_KIND}
-                _log.log(_level(kind), "there are more findings of this kind, see /findings", extra=more)
 
     def _age_seconds(self, found: Published) -> float:
         return self._clock() - found.metrics.timestamp
@@ -297,22 +338,3 @@ def _reason(error: Exception) -> str:
         return "the provider did not answer in time (watch.fetch_timeout_seconds)"
     _log.error("the provider failed unexpectedly", exc_info=error)
     return f"the provider failed unexpectedly: {type(error).__name__}: {error}"
-
-
-def _subject(finding: Finding) -> tuple[str, ...]:
-    """Return what a finding is about: its message only where it is about the whole fetch."""
-    about = (finding.kind, finding.window, finding.node, finding.metric)
-    return about if finding.node else (*about, finding.message)
-
-
-def _level(kind: Kind) -> int:
-    # A window that is still filling is no cause for alarm.
-    return logging.INFO if kind is Kind.LOW_COVERAGE else logging.WARNING
-
-
-def _fields(finding: Finding) -> dict[str, str]:
-    named: Iterable[tuple[str, str]] = (
-        ("kind", finding.kind), ("window", finding.window), ("node", finding.node),
-        ("metric", finding.metric), ("action", finding.action),
-    )  # fmt: skip
-    return {key: value for key, value in named if value}

@@ -30,6 +30,8 @@ class ErrorCode(StrEnum):
     """The ``code`` of an error body."""
 
     BAD_REQUEST = "bad_request"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
     NO_METRICS = "no_metrics"
     STALE = "stale"
     UNKNOWN_NODE = "unknown_node"

@@ -9,7 +9,7 @@ that ``trimaran doctor`` shall try to reach before it calls ``check()``.
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
@@ -30,11 +30,13 @@ class Fetched:
         nodes: node name to its metrics; empty means that the provider answered and knows no node.
         findings: what went wrong along the way without making the fetch worthless.
         source: the provider that answered, when that is not the one that was asked.
+        newest: node to the time of its newest sample by the source's own clock, unix seconds, where that is known.
     """
 
     nodes: Mapping[str, NodeMetrics]
     findings: tuple[Finding, ...] = ()
     source: str = ""
+    newest: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from watcher.gather import Deadline, gather, within
 from watcher.http import ProviderSession, provider_error, read_token
 from watcher.model import Window
 from watcher.node_names import without_port
-from watcher.point_table import PointTable, choose_step, combine, step_tags, to_floats
+from watcher.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 from watcher.providers.base import Check, Fetched
 from watcher.providers.datadog_queries import AGENT_QUERIES, Query, read_queries
 from watcher.settings import Settings, without_credentials
@@ -86,7 +86,7 @@ class DatadogProvider:
         nodes, doubts = combine(tables, window, self._operators, tags, "datadog.node_tag, datadog.cluster_name")
         if not nodes:
             raise failures[0] if failures else ProviderAnswerError(self._nothing(findings))
-        return Fetched(nodes, (*findings, *doubts))
+        return Fetched(nodes, (*findings, *doubts), newest=newest(tables))
 
     def check(self) -> Iterator[Check]:
         """Yield the API key, then each query; where one finds nothing, what it finds with other settings."""

@@ -23,7 +23,7 @@ from watcher.gather import Deadline, Value, gather, within
 from watcher.http import ProviderSession, provider_error, read_token
 from watcher.model import MetricType, Window
 from watcher.node_names import without_port
-from watcher.point_table import PointTable, choose_step, combine, step_tags, to_floats
+from watcher.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 from watcher.providers.base import Check, Fetched
 from watcher.providers.signalfx_metadata import MOST_SERIES, Metadata, SeriesNames
 from watcher.settings import Settings, without_credentials
@@ -87,7 +87,7 @@ class SignalFxProvider:
         if not nodes:
             failures = [answer for answer in answers.values() if isinstance(answer, Exception)]
             raise self._translated(failures[0]) if failures else ProviderAnswerError(self._nothing(answers, window))
-        return Fetched(nodes, (*findings, *doubts))
+        return Fetched(nodes, (*findings, *doubts), newest=newest(tables))
 
     def check(self) -> Iterator[Check]:
         """Yield for each metric: that its series are there, name nodes, and have points."""

@@ -1,0 +1,127 @@
+"""What values give away about themselves. Pure functions over arrays: nodes, or nodes by recent fetches.
+
+Each says what it takes for proof, since a real load jumps, rests and falls asleep too. What they miss and what they
+wrongly see on traces of real machines is measured by ``benchmarks/quality.py``.
+"""
+
+import numpy as np
+
+from watcher.history import Flags, Floats
+
+_HABIT_FACTOR = 2.0  # a value that is frozen outlasts by so much the longest rest that the node had before
+_MIN_PAST = 10  # recent fetches without which nothing can be said
+_OUTLIER_DEVIATIONS = 6.0
+_MIN_DEVIATION_PERCENT = 1.0
+_SPAN_OF_HUNDRED = (50.0, 200.0)  # loads change a little while their scale does
+_EMPTY_BAND = (3.0, 30.0)  # times the new value: a load that really falls passes through
+_MIN_VALUE = 1e-3  # zero is not a hundredth of anything
+_IDLE_SPREAD = 0.2  # percent, from the lowest to the highest tenth of idle nodes
+_MIN_NODES = 5  # fewer say nothing about a whole cluster
+
+
+def frozen(values: Floats, rest_seconds: Floats, longest_seconds: Floats, spans: Floats) -> Flags:
+    """Return which nodes' values stand still for longer than a live machine's can.
+
+    A whole number may have been rounded by the source, and then says little: it needs the long span.
+
+    Args:
+        values: (nodes,) percent, as last fetched; NaN where there is none.
+        rest_seconds: (nodes,) since when neither the value nor its deviation changed in any bit.
+        longest_seconds: (nodes,) the longest time that the node's values stood still before.
+        spans: how long a fraction, and how long a whole number may stand still, seconds.
+    """
+    allowed = np.where(values == np.round(values), spans[1], spans[0])
+    with np.errstate(invalid="ignore"):
+        found: Flags = rest_seconds >= np.fmax(allowed, _HABIT_FACTOR * longest_seconds)
+    return found
+
+
+def spikes(values: Floats, past: Floats, ages: Floats, window_seconds: float, factor: float) -> Flags:
+    """Return which nodes' averages moved faster than an average over this window can, away from where they use to be.
+
+    The average over a window of 5 minutes of what is between 0 and 100 moves by at most 20 points in a minute. Where
+    the window is not longer than the time between fetches, anything is possible and nothing is found.
+
+    Args:
+        values: (nodes,) averages, percent.
+        past: (nodes, times) those of earlier fetches.
+        ages: (times,) how long ago those were fetched, seconds.
+        window_seconds: the span that each value averages over.
+        factor: how many times faster than possible; above 1, as windows are not always full of samples.
+    """
+    possible = factor * 100.0 * ages / window_seconds
+    near = possible < 100.0
+    with np.errstate(invalid="ignore"):
+        jumped = np.abs(values[:, None] - past[:, near]) > possible[near]
+        found: Flags = np.logical_or.reduce(jumped, axis=1) & ((~np.isnan(past)).sum(axis=1) >= _MIN_PAST)
+        suspects = np.flatnonzero(found)
+        ordered = np.sort(past[suspects], axis=1)  # NaN come last
+        counts = (~np.isnan(ordered)).sum(axis=1)
+        lower, median, upper = (ordered[np.arange(len(counts)), (counts - 1) * part // 4] for part in (1, 2, 3))
+        deviation = np.fmax((upper - lower) / 1.349, _MIN_DEVIATION_PERCENT)  # the quartiles' distance, as of a normal
+        found[suspects] = np.abs(values[suspects] - median) > _OUTLIER_DEVIATIONS * deviation
+    return found
+
+
+def fell_to_a_hundredth(values: Floats, past: Floats) -> Flags:
+    """Return which nodes' values became a hundredth of what they were, as percents do that turn into ratios.
+
+    A load that really falls leaves values between, as windows overlap; so nothing may lie there.
+
+    Args:
+        values: (nodes,) percent.
+        past: (nodes, times) those of earlier fetches.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Flags = (values >= _MIN_VALUE) & (np.fmax.reduce(past, axis=1, initial=0) > _EMPTY_BAND[1] * values)
+        suspects = np.flatnonzero(found)
+        ratios = past[suspects] / values[suspects, None]
+        before = ratios > _EMPTY_BAND[1]
+        between = (ratios > _EMPTY_BAND[0]) & ~before
+        level = np.where(before, ratios, 0).sum(axis=1) / np.fmax(before.sum(axis=1), 1)
+        like_hundred = (level > _SPAN_OF_HUNDRED[0]) & (level < _SPAN_OF_HUNDRED[1])
+        found[suspects] = (before.sum(axis=1) >= _MIN_PAST) & ~between.any(axis=1) & like_hundred
+    return found
+
+
+def are_ratios(values: Floats, past: Floats, *, may_idle: bool) -> bool:
+    """Return whether the levels of a whole fetch are ratios and not percents: none is above 1.
+
+    Where nodes may idle below 1 percent, none may have been above 1 in the past either, and they must not be as alike
+    as idle nodes are.
+
+    Args:
+        values: (nodes,) levels; NaN where there is none.
+        past: (nodes, times) those of earlier fetches.
+        may_idle: whether a node may be at less than 1 percent, as with CPU; memory never is.
+    """
+    known = values[~np.isnan(values)]
+    if len(known) < _MIN_NODES or known.max() > 1.0 or known.max() <= 0:
+        return False
+    if not may_idle:
+        return True
+    low, high = np.quantile(known, (0.1, 0.9))
+    return bool(past.shape[1] >= _MIN_PAST and np.fmax.reduce(past, axis=None) <= 1.0 and high - low >= _IDLE_SPREAD)
+
+
+def smoothing_ratio(averages: Floats, deviations: Floats, lag: int) -> float:
+    """Return by how much averages of successive windows differ, against what the deviations within them allow.
+
+    It is the mean square of the difference over the mean square of the deviation, of the median node: about 0 for
+    noise, 4 for a random walk, which loads stay below, and more for samples that are averages themselves over a window
+    or longer. NaN when too little is known.
+
+    Args:
+        averages: (nodes, times) averages of one window each, oldest first.
+        deviations: (nodes, times) those within each window.
+        lag: how many times apart windows do not overlap any more.
+    """
+    if lag < 1 or averages.shape[1] < lag + _MIN_PAST:
+        return float("nan")
+    moved = averages[:, lag:] - averages[:, :-lag]
+    known = ~np.isnan(moved) & ~np.isnan(deviations[:, lag:])
+    pairs = known.sum(axis=1)
+    within = np.where(known, deviations[:, lag:], 0) ** 2
+    ratios = (np.where(known, moved, 0) ** 2).sum(axis=1) / np.fmax(within.sum(axis=1), 1e-9)
+    enough = pairs >= _MIN_PAST
+    return float(np.median(ratios[enough])) if enough.sum() >= _MIN_NODES else float("nan")
