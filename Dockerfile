@@ -57,11 +57,13 @@ EXPOSE 2020
 # Numeric, so that Kubernetes can see that it is not root (runAsNonRoot).
 USER 65532:65532
 
-# http.client, because urllib would go through a proxy that the environment names.
+# http.client, because urllib would go through a proxy that the environment names. The certificate is not for 127.0.0.1.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=15s --retries=3 CMD ["python", "-c", "\
-import http.client, os; \
+import http.client, os, ssl; \
 port = int(os.environ.get('TRIMARAN_SERVER__PORT') or 2020); \
-watcher = http.client.HTTPConnection('127.0.0.1', port, timeout=4); \
+secured = os.environ.get('TRIMARAN_SERVER__CERTIFICATE'); \
+watcher = http.client.HTTPSConnection('127.0.0.1', port, timeout=4, context=ssl._create_unverified_context()) \
+    if secured else http.client.HTTPConnection('127.0.0.1', port, timeout=4); \
 watcher.request('GET', '/livez'); \
 raise SystemExit(watcher.getresponse().status != 200)"]
 

@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 UV ?= uv
 DOCKER ?= docker
 
-.PHONY: help run test lint bench image lock clean
+.PHONY: help run test lint bench audit image lock clean
 help:
 	@echo "make run    watch this machine and serve it on http://127.0.0.1:2020/watcher"
 	@echo "make test   run the tests (as root with CI=true it installs the servers they need)"
 	@echo "make lint   formatting, types, and the arrows between the parts"
 	@echo "make bench  measure speeds (see benchmarks/README.md)"
+	@echo "make audit  ask osv.dev for known vulnerabilities of what the service runs with (needs the network)"
 	@echo "make image  build the container image trimaran:VERSION (DOCKER=podman for another builder)"
 	@echo "make lock   renew requirements/*.txt from pyproject.toml (needs uv)"
 
@@ -30,6 +31,13 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	@status=0; for script in benchmarks/*.py; do $(BIN)/python "$$script" || status=1; done; exit $$status
 
+# Fails on a vulnerability that is not among the exceptions, and when the service cannot be asked. OSV_URL: a mirror.
+OSV_URL ?= https://api.osv.dev/v1/query
+EXCEPTIONS = $(shell sed -n 's/^\([A-Z][A-Za-z0-9-]*\).*/--ignore-vuln \1/p' requirements/audit-exceptions.txt)
+audit: $(VENV)/.audit
+	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+	  --vulnerability-service osv --osv-url $(OSV_URL) $(EXCEPTIONS) -r requirements/run.txt
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "trimaran needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
@@ -44,6 +52,12 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
 	touch $@
 
+# An environment of its own: what it brings does not belong among what is tested.
+$(VENV)/.audit: $(VENV)/.run requirements/audit.txt
+	$(BIN)/python -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet --require-hashes -r requirements/audit.txt
+	touch $@
+
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' trimaran/__init__.py)
 image:
 	$(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
@@ -53,6 +67,7 @@ lock:
 	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) --group audit -o requirements/audit.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -121,19 +121,27 @@ def reply(
 @contextmanager
 def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
     """Run a Prometheus over a history in OpenMetrics text; yields its address."""
-    prometheus, promtool = need_server("prometheus", "prometheus"), need_server("promtool", "prometheus")
+    promtool = need_server("promtool", "prometheus")
     text = folder / "history.om"
     text.write_text("".join(lines) + "# EOF\n")
-    config = folder / "prometheus.yml"
-    config.write_text("global: {scrape_interval: 1h}\n")
     data = folder / "data"
     create = [promtool, "tsdb", "create-blocks-from", "openmetrics", "-q", "--max-block-duration=48h"]
     subprocess.run([*create, str(text), str(data)], check=True, capture_output=True)
+    with start_prometheus(folder, "global: {scrape_interval: 1h}\n") as url:
+        yield url
+
+
+@contextmanager
+def start_prometheus(folder: Path, settings: str) -> Iterator[str]:
+    """Run a Prometheus over the blocks that are in the folder's ``data``, if any; yields its address."""
+    prometheus = need_server("prometheus", "prometheus")
+    config = folder / "prometheus.yml"
+    config.write_text(settings)
     port = free_port()
     log = (folder / "prometheus.log").open("wb")
     process = subprocess.Popen(
         [
-            prometheus, f"--config.file={config}", f"--storage.tsdb.path={data}", "--log.level=warn",
+            prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--log.level=warn",
             f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=30d",
         ],
         stdout=log,

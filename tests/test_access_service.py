@@ -185,11 +185,11 @@ def test_old_tls_and_plain_http_are_refused(watch: Start, authority: Authority) 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(authority.certificate)
     context.set_ciphers("ALL:@SECLEVEL=0")
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
         socket.create_connection(("127.0.0.1", port), timeout=10) as old,
-        pytest.raises(OSError, match="protocol|alert"),
+        pytest.raises(OSError, match=r"protocol|alert"),
     ):
         context.wrap_socket(old, server_hostname="127.0.0.1")
     assert service.get("/livez", verify=str(authority.certificate)).status_code == 200
@@ -210,12 +210,15 @@ def test_a_port_for_the_stock_scheduler(watch: Start, authority: Authority) -> N
     assert open_.get("/livez").status_code == 200
     for path in ("/watcher", "/metrics", "/findings", "/", "/openapi.json", "/watcher/health"):
         check_error(open_.get(path, headers={"Authorization": f"Bearer {TOKEN}"}), 404, "not_found")
-    request = (
-        f"GET /compat/watcher HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nX-Forwarded-Port: {port}\r\nConnection: close\r\n"
-    )
-    status, _, body = raw(
-        started(watch, f"server.token={TOKEN}", f"server.compat_port={free_port()}"), f"{request}\r\n".encode()
-    )
+
+
+def test_the_open_port_cannot_be_pretended(watch: Start) -> None:
+    """A request that names the open port in its headers is still one to the locked port."""
+    port = free_port()
+    service = started(watch, f"server.token={TOKEN}", f"server.compat_port={port}")
+    headers = f"Host: 127.0.0.1:{port}\r\nX-Forwarded-Port: {port}\r\nX-Forwarded-Host: 127.0.0.1:{port}\r\n"
+    request = f"GET /compat/watcher HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
+    status, _, body = raw(service, request.encode())
     assert (status, b"NodeMetricsMap" in body) == (401, False)
 
 

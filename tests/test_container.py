@@ -4,6 +4,7 @@ import http.server
 import json
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from certificates import Authority
 from servers import need_server
 
 import trimaran
@@ -105,7 +107,7 @@ def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):
 
 
 @contextmanager
-def _watcher_that_answers(status: int):
+def _watcher_that_answers(status: int, certificate: Path | None = None):
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(status if self.path == "/livez" else 404)
@@ -115,19 +117,27 @@ def _watcher_that_answers(status: int):
             """Say nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()
 
 
+@pytest.mark.parametrize("secured", [False, True])
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
-def test_the_health_check_asks_livez_on_the_port_of_the_settings_without_a_proxy(status, healthy):
-    """The very command of the image, against a server that is alive and one that is not."""
+def test_the_health_check_asks_livez_on_the_port_of_the_settings_without_a_proxy(tmp_path, status, healthy, secured):
+    """The very command of the image, against a server that is alive and one that is not, in HTTP and in HTTPS."""
     _, _, words = dict(_final_stage())["HEALTHCHECK"].partition("CMD ")
     program, *arguments = json.loads(words)
     assert program == "python"
-    with _watcher_that_answers(status) as port:
+    certificate = Authority(tmp_path, "authority").issue("watcher") if secured else None
+    with _watcher_that_answers(status, certificate) as port:
         environment = {"TRIMARAN_SERVER__PORT": str(port), "http_proxy": "http://127.0.0.1:9"}
+        if secured:
+            environment["TRIMARAN_SERVER__CERTIFICATE"] = str(certificate)
         assert (_run(sys.executable, *arguments, env=environment).returncode == 0) is healthy
     assert _run(sys.executable, *arguments, env=environment).returncode != 0  # nobody there
 

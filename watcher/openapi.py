@@ -20,14 +20,18 @@ def _reply(description: str, content: str) -> dict[str, Any]:
 
 
 def _operation(
-    summary: str, answers: dict[str, Any], parameters: tuple[str, ...] = (), description: str = ""
+    summary: str, answers: dict[str, Any], parameters: tuple[str, ...] = (), *, is_open: bool = False
 ) -> dict[str, Any]:
+    refusals = {
+        "401": _reply("a token is asked for, and this is none that is known and has not expired", "schemas/Error"),
+        "403": _reply("a client certificate is asked for", "schemas/Error"),
+    }
     return {
         "get": {
             "summary": summary,
-            **({"description": description} if description else {}),
             "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in parameters],
-            "responses": answers,
+            "responses": answers if is_open else {**answers, **refusals},
+            "security": [] if is_open else [{}, {"token": []}],
         }
     }
 
@@ -85,8 +89,10 @@ def _document() -> dict[str, Any]:
                 {**node, "200": _reply("one node", _GO_METRICS)},
                 ("window", "host"),
             ),
-            "/livez": _operation("Whether the fetch loop ticks", {"200": _OBJECT, "503": _UNAVAILABLE}),
-            "/readyz": _operation("Whether there is something fresh to serve", {"200": _OBJECT, "503": _UNAVAILABLE}),
+            "/livez": _operation("Whether the fetch loop ticks", {"200": _OBJECT, "503": _UNAVAILABLE}, is_open=True),
+            "/readyz": _operation(
+                "Whether there is something fresh to serve", {"200": _OBJECT, "503": _UNAVAILABLE}, is_open=True
+            ),
             "/findings": _operation(
                 "What is wrong with metrics, since when, and how much of each kind", {"200": _OBJECT}
             ),
@@ -97,6 +103,9 @@ def _document() -> dict[str, Any]:
             "/openapi.json": _operation("This document", {"200": _OBJECT}),
         },
         "components": {
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "where the service asks for one"}
+            },
             "parameters": {
                 "window": {
                     "name": "window",

@@ -107,6 +107,7 @@ class Watcher:
         kept = store.load_snapshots(source, *fallback_sources)
         self._cache.publish(kept, clock())
         self._telemetry.watching(settings.windows, settings.expiry_seconds, kept)
+        self._telemetry.served(self._cache.grades())
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
             self._telemetry.set_aside()
