@@ -60,16 +60,6 @@ def test_findings_of_a_window_that_fails_stay(bench: Bench) -> None:
     }
 
 
-def test_thousands_of_findings_are_a_few_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """A fault of all nodes does not fill the log: some are named, the others counted."""
-    notes = [Finding(Kind.UNMATCHED_NODE, "no such node", "5m", f"n{number}") for number in range(1000)]
-    bench.source.answers = {"5m": lambda window: fetched(window, 50, *notes)}
-    bench.watcher.fetch_once()
-    assert len(caplog.records) == 11
-    assert vars(caplog.records[-1])["count"] == 990
-    assert len(bench.watcher.findings()) == 1000
-
-
 def test_samples_that_are_old_are_stale_in_all_windows(bench: Bench) -> None:
     """What the provider says of the newest samples in one window counts for all; the metadata says so."""
     bench.source.answers = {
