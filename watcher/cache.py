@@ -50,6 +50,7 @@ class Published:
             name: (like and like.fragment_of(name, node)) or wire.encode_node(name, node)
             for name, node in metrics.data.items()
         }
+        self._frames = {each: wire.frame(metrics, each) for each in Dialect}
         self._bodies = {dialect: self._build(dialect)}
         self._lock = threading.Lock()
 
@@ -65,14 +66,18 @@ class Published:
     def node_body(self, node: str, dialect: Dialect) -> bytes | None:
         """Return one node in a dialect, or None when it is not among the nodes."""
         fragment = self._fragments.get(node)
-        return None if fragment is None else wire.assemble(self.metrics, [fragment], dialect)
+        if fragment is None:
+            return None
+        before, after = self._frames[dialect]
+        return before + fragment + after
 
     def fragment_of(self, name: str, node: NodeMetrics) -> bytes | None:
         """Return what this very object is encoded as under this name, or None when it is not among the nodes."""
         return self._fragments[name] if self.metrics.data.get(name) is node else None
 
     def _build(self, dialect: Dialect) -> Body:
-        identity = wire.assemble(self.metrics, self._fragments.values(), dialect)
+        before, after = self._frames[dialect]
+        identity = b"".join((before, b",".join(self._fragments.values()), after))
         digest = hashlib.blake2b(identity, digest_size=12).hexdigest()
         return Body(identity, gzip.compress(identity, _GZIP_LEVEL, mtime=0), f'W/"{digest}"')
 

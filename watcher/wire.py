@@ -90,6 +90,12 @@ def _number(value: float) -> float:
 
 def assemble(metrics: WatcherMetrics, fragments: Iterable[bytes], dialect: Dialect) -> bytes:
     """Put a document together from a snapshot's head and encoded nodes (any subset of them)."""
+    before, after = frame(metrics, dialect)
+    return b"".join((before, b",".join(fragments), after))
+
+
+def frame(metrics: WatcherMetrics, dialect: Dialect) -> tuple[bytes, bytes]:
+    """Return what stands before and after the encoded nodes in a document of this snapshot."""
     window = metrics.window
     head = orjson.dumps(
         {
@@ -98,10 +104,9 @@ def assemble(metrics: WatcherMetrics, fragments: Iterable[bytes], dialect: Diale
             "source": metrics.source,
         }
     )
-    nodes = b"{" + b",".join(fragments) + b"}"
     if dialect is Dialect.GO:
-        nodes = b'{"' + _GO_KEY.encode() + b'":' + nodes + b"}"
-    return head[:-1] + b',"data":' + nodes + b"}"
+        return head[:-1] + b',"data":{"' + _GO_KEY.encode() + b'":{', b"}}}"
+    return head[:-1] + b',"data":{', b"}}"
 
 
 def encode_error(code: str, message: str) -> bytes:
