@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 UV ?= uv
 DOCKER ?= docker
 
-.PHONY: help run test lint bench audit image lock clean
+.PHONY: help run test lint bench soak audit image lock clean
 help:
 	@echo "make run    watch this machine and serve it on http://127.0.0.1:2020/watcher"
 	@echo "make test   run the tests (as root with CI=true it installs the servers they need)"
 	@echo "make lint   formatting, types, and the arrows between the parts"
 	@echo "make bench  measure speeds (see benchmarks/README.md)"
+	@echo "make soak   kill a writer 500 times and look at what each restart finds; takes minutes"
 	@echo "make audit  ask osv.dev for known vulnerabilities of what the service runs with (needs the network)"
 	@echo "make image  build the container image trimaran:VERSION (DOCKER=podman for another builder)"
 	@echo "make lock   renew requirements/*.txt from pyproject.toml (needs uv)"
@@ -29,7 +30,11 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	@status=0; for script in benchmarks/*.py; do $(BIN)/python "$$script" || status=1; done; exit $$status
+	@status=0; for script in $(filter-out benchmarks/soak.py,$(wildcard benchmarks/*.py)); do \
+	  $(BIN)/python "$$script" || status=1; done; exit $$status
+
+soak: $(VENV)/.dev
+	$(BIN)/python benchmarks/soak.py
 
 # Fails on a vulnerability that is not among the exceptions, and when the service cannot be asked. OSV_URL: a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query

@@ -25,7 +25,7 @@ from watcher import duration
 from watcher.gather import Deadline, gather
 from watcher.model import Operator, Window
 from watcher.providers.prometheus import PrometheusProvider
-from watcher.server import collect_garbage_less_often
+from watcher.server import tune_interpreter
 from watcher.settings import ProviderSettings, Settings
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     now = int(time.time())
-    collect_garbage_less_often()  # as the service does
+    tune_interpreter()  # as the service does
     with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), history(options.nodes, now)) as url:
         provider = PrometheusProvider(Settings(provider=ProviderSettings(name="Prometheus", address=url)))
         session = requests.Session()

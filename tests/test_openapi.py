@@ -8,7 +8,9 @@ import orjson
 import pytest
 from bench import Api
 
-from watcher.openapi import DOCUMENT
+from watcher.openapi import document
+
+DOCUMENT = document()
 
 
 def references(part: Any) -> Iterator[str]:
@@ -50,6 +52,9 @@ def test_every_route_is_documented(api: Api) -> None:
         for status, answer in item["get"]["responses"].items():
             assert 200 <= int(status) < 600
             assert answer["description"]
+        assert item["head"]["parameters"] == item["get"]["parameters"]
+        assert item["head"]["responses"].keys() == item["get"]["responses"].keys()
+        assert not any("content" in answer for answer in item["head"]["responses"].values())
 
 
 def test_every_reference_and_schema_is_valid() -> None:

@@ -1,10 +1,13 @@
 """Settings: promised defaults, where they come from, and every problem at once."""
 
+import contextlib
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from watcher.errors import SettingsError
 from watcher.settings import ProviderSettings, Settings, WatchSettings
@@ -436,3 +439,62 @@ def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
     (problem,) = problems(file=file)
     assert problem.startswith("fallback.providers")
     assert "hush" not in problem
+
+
+# -- whatever comes -----------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(list(every_setting())) | st.text()
+WORDS = st.sampled_from(
+    ["5m", "15m,5m", "0", "-1", "nan", "1e999", "true", "[]", "{}", '[{"name": "Host"}]', "http://["]
+)
+GIVEN = WORDS | st.text() | st.none() | st.integers() | st.floats() | st.lists(st.text()) | st.binary()
+
+
+@given(st.dictionaries(NAMES, GIVEN))
+def test_any_flags_are_settings_or_problems(flags: dict[str, Any]) -> None:
+    """Whatever the command line gives, the answer is settings or a SettingsError that can be shown."""
+    try:
+        load(flags)
+    except SettingsError as error:
+        str(error).encode("utf-8", "backslashreplace")
+
+
+@given(st.dictionaries(NAMES.map(variable), WORDS | st.text()))
+def test_any_environment_is_settings_or_problems(variables: dict[str, str]) -> None:
+    """The same for whatever the environment holds."""
+    usable = {name: value for name, value in variables.items() if is_for_the_environment(name, value)}
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SettingsError):
+        for name, value in usable.items():
+            patch.setenv(name, value)
+        load()
+
+
+def is_for_the_environment(name: str, value: str) -> bool:
+    """Return whether the operating system takes this."""
+    return "=" not in name and "\0" not in name + value and (name + value).isprintable()
+
+
+@given(
+    content=st.binary()
+    | st.text(st.characters(codec="utf-8")).map(str.encode)
+    | WORDS.map("x = {}".format).map(str.encode)
+)
+def test_any_file_is_settings_or_problems(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same for whatever the file holds."""
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file.write_bytes(content)
+    with contextlib.suppress(SettingsError):
+        load(file=file)
+
+
+@given(
+    st.recursive(
+        GIVEN.filter(lambda value: isinstance(value, str | int)),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    NAMES,
+)
+def test_any_table_is_settings_or_problems(value: Any, name: str) -> None:
+    """The same for any value of any setting, nested too."""
+    with contextlib.suppress(SettingsError):
+        load({name: value})

@@ -1,5 +1,6 @@
 """The file that survives a crash."""
 
+import contextlib
 import random
 import signal
 import sqlite3
@@ -18,6 +19,8 @@ from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.providers.base import Reading, Sample
 from watcher.store import SampleRound, Store
 
+WINDOWS = ("15m", "10m", "5m")
+
 
 def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source: str = "x") -> WatcherMetrics:
     """Return a snapshot whose nodes all have one value."""
@@ -28,6 +31,11 @@ def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source:
         source,
         {f"node-{number}": node for number in range(nodes)},
     )
+
+
+def loaded(store: Store, source: str = "x") -> dict[str, WatcherMetrics]:
+    """Load what a source wrote of the default windows."""
+    return store.load_snapshots([source], WINDOWS)
 
 
 def incompressible(timestamp: int, kilobytes: int) -> WatcherMetrics:
@@ -78,7 +86,7 @@ def test_what_is_saved_is_loaded(path: Path, in_memory: bool) -> None:
     store = Store(None if in_memory else path)
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000, 5)})
     store.save_snapshots({"15m": snapshot(1060, 7, nodes=3)})
-    assert store.load_snapshots("x") == ({"15m": snapshot(1060, 7, nodes=3)} if in_memory else
+    assert loaded(store) == ({"15m": snapshot(1060, 7, nodes=3)} if in_memory else
                                          {"15m": snapshot(1060, 7, nodes=3), "5m": snapshot(1000, 5)})  # fmt: skip
     assert store.failure == ""
     store.close()
@@ -92,7 +100,7 @@ def test_what_is_saved_survives_closing(path: Path) -> None:
     first.save_samples("x", taken, keep_since=0)
     first.close()
     second = Store(path)
-    assert second.load_snapshots("x") == {"15m": snapshot()}
+    assert loaded(second) == {"15m": snapshot()}
     assert second.load_samples("x", since=0) == [taken]
     second.close()
 
@@ -101,7 +109,7 @@ def test_sources_are_kept_apart(store: Store) -> None:
     """What another source wrote is not loaded."""
     store.save_snapshots({"15m": snapshot(source="x")})
     store.save_samples("x", SampleRound.of(1.0, {"a": Sample(1, (Reading("cpu", "CPU", 1),))}), keep_since=0)
-    assert store.load_snapshots("y") == {}
+    assert loaded(store, "y") == {}
     assert store.load_samples("y", since=0) == []
 
 
@@ -184,7 +192,7 @@ def test_a_clock_that_was_set_back_does_not_stick(store: Store, path: Path) -> N
         store.save_samples(
             "x", SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))}), keep_since=now - 900
         )
-    assert store.load_snapshots("x")["15m"].timestamp == 1000
+    assert loaded(store)["15m"].timestamp == 1000
     assert rows(path, "timestamp") == [(1000,)]
     assert rows(path, "taken_at", "samples") == [(1000.0,)]
 
@@ -209,7 +217,7 @@ def test_a_row_of_garbage_is_passed_over(store: Store, path: Path, garbage: obje
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000)})
     execute(path, "insert into snapshots values ('15m', 1060, 'x', 1, ?)", garbage)
     execute(path, "insert into snapshots values ('10m', 1060, 'x', 1, ?)", garbage)
-    assert store.load_snapshots("x") == {"15m": snapshot(1000), "5m": snapshot(1000)}
+    assert loaded(store) == {"15m": snapshot(1000), "5m": snapshot(1000)}
     good = SampleRound.of(1000.0, {"a": Sample(1, (Reading("c", "CPU", 1),))})
     store.save_samples("x", good, keep_since=0)
     execute(path, "insert into samples values ('x', 1060, ?)", garbage)
@@ -235,12 +243,90 @@ def test_loading_does_not_read_a_days_bodies(path: Path) -> None:
         execute(path, "insert into snapshots values ('15m', ?, 'x', 1, randomblob(500000))", timestamp)
     tracemalloc.start()
     try:
-        assert store.load_snapshots("x")["15m"].timestamp == 1060
+        assert loaded(store)["15m"].timestamp == 1060
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
         store.close()
     assert peak < 2 * 1024**2
+
+
+# -- clocks that jump ---------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_of_the_future_is_the_newest(store: Store, path: Path) -> None:
+    """What was written last is loaded, whatever the clock said then, so that its age shows that a clock is wrong."""
+    for now in (1000, 9999):
+        store.save_snapshots({"15m": snapshot(now)})
+    assert loaded(store)["15m"].timestamp == 9999
+
+
+def test_a_clock_that_jumps_ahead_keeps_the_newest(store: Store, path: Path) -> None:
+    """A jump of years deletes what is then old, keeps what was just written, and a jump back keeps what comes then."""
+    for now in (1000, 2_000_000_000, 1060):
+        store.save_snapshots({"15m": snapshot(now)})
+        assert rows(path, "timestamp") == [(now,)]
+
+
+# -- files of other versions --------------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_previous_schema_is_read_and_brought_up_to_date(path: Path) -> None:
+    """A file from before samples were kept serves its snapshots, and takes samples from then on."""
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot()})
+    store.close()
+    execute(path, "drop table samples")
+    execute(path, "delete from _sqlite_migrations where name = 'create_samples'")
+    after = Store(path)
+    assert after.set_aside is None
+    assert loaded(after) == {"15m": snapshot()}
+    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+    after.save_samples("x", taken, keep_since=0)
+    assert after.load_samples("x", since=0) == [taken]
+    assert after.failure == ""
+    after.close()
+
+
+def test_a_file_of_a_newer_version_is_read_and_written(path: Path) -> None:
+    """Tables, columns and migrations we do not know are left alone: after a roll-back the older version goes on."""
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1000)})
+    store.close()
+    execute(path, "alter table snapshots add column quality text default 'fine'")
+    execute(path, "alter table samples add column node_count integer")
+    execute(path, "create table forecasts (window text primary key, body blob)")
+    execute(path, "insert into forecasts values ('15m', x'00')")
+    execute(
+        path,
+        "insert into _sqlite_migrations (migration_set, name, applied_at) "
+        "values ('trimaran.watcher', 'add_quality', '2030-01-01')",
+    )
+    older = Store(path)
+    assert older.set_aside is None
+    assert loaded(older) == {"15m": snapshot(1000)}
+    older.save_snapshots({"15m": snapshot(1060)})
+    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+    older.save_samples("x", taken, keep_since=0)
+    assert loaded(older) == {"15m": snapshot(1060)}
+    assert older.load_samples("x", since=0) == [taken]
+    assert older.failure == ""
+    older.close()
+    assert rows(path, "timestamp, quality") == [(1000, "fine"), (1060, "fine")]
+    assert rows(path, "*", "forecasts") == [("15m", b"\0")]
+    assert ("add_quality",) in rows(path, "name", "_sqlite_migrations")
+
+
+def test_migrations_only_add(path: Path) -> None:
+    """The columns that the first version reads and writes are there, and no other is required of a writer."""
+    Store(path).close()
+    for table, needed in {
+        "snapshots": ("window", "timestamp", "source", "nodes", "body"),
+        "samples": ("source", "taken_at", "body"),
+    }.items():
+        columns = rows(path, "name, [notnull], dflt_value", f"pragma_table_info('{table}')")
+        assert set(needed) <= {name for name, _, _ in columns}
+        assert (1, None) not in [(required, default) for name, required, default in columns if name not in needed]
 
 
 # -- files that cannot be used ------------------------------------------------------------------------------------
@@ -277,13 +363,13 @@ def test_a_corrupt_file_is_set_aside(path: Path, damage: object, caplog: pytest.
             == number
         )
         assert "set aside" in caplog.text
-        assert after.load_snapshots("x") == {}
+        assert loaded(after) == {}
         after.save_snapshots({"15m": snapshot()})
         assert after.failure == ""
         after.close()
         again = Store(path)
         assert again.set_aside is None
-        assert again.load_snapshots("x") == {"15m": snapshot()}
+        assert loaded(again) == {"15m": snapshot()}
         again.close()
 
 
@@ -304,7 +390,7 @@ def test_a_place_that_cannot_be_written_is_no_end(path: Path, kind: str, caplog:
     assert "store.path" in store.failure
     assert "the store cannot be used" in caplog.text
     store.save_snapshots({"15m": snapshot()})
-    assert store.load_snapshots("x") == {"15m": snapshot()}
+    assert loaded(store) == {"15m": snapshot()}
     assert f"{place} cannot be opened" in store.failure
     store.close()
 
@@ -326,6 +412,67 @@ def test_a_full_disk_is_reported_once_and_over_when_it_is(
     assert sorted(rows(path, "timestamp")) == [(1000,), (1180,)]
 
 
+def test_a_disk_that_is_full_at_the_start(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """On a real file system without room memory goes on, said once; with room again the file is used from then on."""
+    caplog.set_level("INFO")
+    path.parent.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(path.parent)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    try:
+        filler = path.parent / "filler"
+        filler.write_bytes(b"")
+        with contextlib.suppress(OSError):
+            filler.write_bytes(bytes(512 * 1024))
+        store = Store(path)
+        for timestamp in (1000, 1060):
+            store.save_snapshots({"15m": snapshot(timestamp)})
+            assert loaded(store) == {"15m": snapshot(timestamp)}
+            assert f"{path} cannot be opened" in store.failure
+        assert caplog.text.count("the store cannot be used") == 1
+        filler.unlink()
+        store.save_snapshots({"15m": snapshot(1120)})
+        assert store.failure == ""
+        assert "the store works again" in caplog.text
+        with contextlib.suppress(OSError):
+            filler.write_bytes(bytes(512 * 1024))
+        store.save_snapshots({"15m": incompressible(1180, 300)})
+        assert "full" in store.failure or "I/O" in store.failure
+        assert loaded(store) == {"15m": snapshot(1120)}
+        filler.unlink()
+        store.save_snapshots({"15m": snapshot(1240)})
+        assert store.failure == ""
+        store.close()
+        assert rows(path, "timestamp") == [(1120,), (1240,)]
+    finally:
+        subprocess.run(["umount", "--lazy", path.parent], check=True)
+
+
+def test_a_file_that_becomes_read_only(store: Store, path: Path) -> None:
+    """A write that is refused does not raise; what is there is still read, and written when that is possible again."""
+    store.save_snapshots({"15m": snapshot(1000)})
+    store._db.execute("pragma query_only = on")
+    store.save_snapshots({"15m": snapshot(1060)})
+    assert "readonly" in store.failure
+    assert loaded(store) == {"15m": snapshot(1000)}
+    store._db.execute("pragma query_only = off")
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert store.failure == ""
+
+
+def test_a_place_that_becomes_usable_is_used(path: Path) -> None:
+    """A file that could not be opened at the start is opened at a later write, without a restart."""
+    path.parent.write_text("in the way")
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1000)})
+    assert "cannot be opened" in store.failure
+    path.parent.unlink()
+    store.save_snapshots({"15m": snapshot(1060)})
+    assert store.failure == ""
+    store.close()
+    assert rows(path, "timestamp") == [(1060,)]
+
+
 def test_a_locked_file_is_reported(store: Store, path: Path) -> None:
     """While another program holds the file the write is given up, said, and works again afterwards."""
     store._db.execute("pragma busy_timeout = 50")
@@ -345,7 +492,7 @@ def test_a_write_after_closing_does_not_raise(path: Path) -> None:
     store.close()
     store.close()
     store.save_snapshots({"15m": snapshot()})
-    assert store.load_snapshots("x") == {}
+    assert loaded(store) == {}
     assert store.failure
 
 
@@ -353,20 +500,20 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from test_store import snapshot
+from test_store import WINDOWS, loaded, snapshot
 from watcher.store import Store
 
 store = Store(Path({path!r}))
-start = max((s.timestamp for s in store.load_snapshots("x").values()), default=0)
+start = max((s.timestamp for s in loaded(store).values()), default=0)
 for number in range(start + 1, 10**6):
-    store.save_snapshots({{w: snapshot(number, number % 100, nodes=300) for w in ("15m", "10m", "5m")}})
+    store.save_snapshots({{w: snapshot(number, number % 100, nodes={nodes}) for w in WINDOWS}})
     print(number, flush=True)
 """
 
 
 def test_killed_in_the_middle_of_writes_twenty_times(path: Path) -> None:
     """Kill -9 leaves whole fetches only, a sound file, and every snapshot whose write had returned."""
-    program = WRITER.format(tests=str(Path(__file__).parent), path=str(path))
+    program = WRITER.format(tests=str(Path(__file__).parent), path=str(path), nodes=300)
     random_ = random.Random(903)
     done = path.parent.parent / "done"
     for _ in range(20):
@@ -386,7 +533,7 @@ def test_killed_in_the_middle_of_writes_twenty_times(path: Path) -> None:
         assert windows == []
         connection.close()
         store = Store(path)
-        found = store.load_snapshots("x")
+        found = loaded(store)
         store.close()
         assert set(found) == {"15m", "10m", "5m"}
         for metrics in found.values():

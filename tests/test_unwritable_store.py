@@ -15,6 +15,6 @@ def test_a_store_that_could_not_be_opened_says_so_for_ever(tmp_path):
         assert "nothing will survive a restart" in store.failure
         store.save_snapshots({"5m": _SNAPSHOT})
         assert "nothing will survive a restart" in store.failure
-        assert store.load_snapshots("test")["5m"].timestamp == 1000
+        assert store.load_snapshots(["test"], ["5m"])["5m"].timestamp == 1000
     finally:
         store.close()

@@ -291,6 +291,16 @@ def test_a_finding_that_only_quotes_another_value_is_not_logged_again(
     assert "is 7000 percent" in bench.watcher.findings()[0].message
 
 
+def test_thousands_of_findings_are_a_few_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of all nodes does not fill the log: some are named, the others counted."""
+    bad = dict.fromkeys((f"node-{number}" for number in range(1000)), metrics_of(5000))
+    bench.source.answers = {"15m": lambda window: Fetched({**fetched(window).nodes, **bad})}
+    bench.watcher.fetch_once()
+    assert len(caplog.records) == 11
+    assert vars(caplog.records[-1])["count"] == 990
+    assert len(bench.watcher.findings()) == 1000
+
+
 def test_only_changes_are_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """A provider that stays down is logged once a window, and once more when it is back."""
     caplog.set_level(logging.INFO)

@@ -8,7 +8,7 @@ import pytest
 from bench import START, Bench
 from servers import wait_until
 
-from watcher.errors import StaleMetrics
+from watcher.errors import NoMetrics, StaleMetrics
 
 
 @pytest.fixture
@@ -51,6 +51,78 @@ def test_a_clock_set_back_does_not_freeze_the_old(bench: Bench) -> None:
     bench.watcher.fetch_once()
     assert bench.watcher.published().metrics.timestamp == START - 3600
     assert bench.watcher.health().reasons == ()
+
+
+@pytest.mark.parametrize("seconds", [10, 200, 3600])
+def test_what_a_clock_stamped_before_it_was_set_back_is_given_up(bench: Bench, seconds: int) -> None:
+    """With the provider down, a clock set back does not make the last good snapshot younger than it is."""
+    bench.watcher.fetch_once()
+    bench.fail("15m", "10m", "5m")
+    bench.now -= seconds
+    bench.watcher.fetch_once()
+    for _ in range(10):
+        with pytest.raises(NoMetrics):
+            bench.watcher.published()
+        bench.now += 60
+        bench.watcher.fetch_once()
+
+
+def test_what_is_given_up_does_not_come_back_with_a_restart(tmp_path: Path) -> None:
+    """What an hour later has the age of a minute, as the clock was set back by the rest, is not in the store either."""
+    bench = Bench(tmp_path / "store.sqlite")
+    bench.watcher.fetch_once()
+    bench.fail("15m", "10m", "5m")
+    bench.now += 3600
+    bench.watcher.fetch_once()
+    bench.now = START + 60
+    bench.watcher.fetch_once()
+    bench.watcher.stop()
+    again = Bench(tmp_path / "store.sqlite")
+    again.now = START + 60
+    with pytest.raises(NoMetrics):
+        again.watcher.published()
+    again.watcher.stop()
+
+
+def test_a_small_correction_of_the_clock_harms_nothing(bench: Bench) -> None:
+    """A few seconds back, as time servers correct, leave the last good snapshot in place."""
+    bench.watcher.fetch_once()
+    bench.fail("15m", "10m", "5m")
+    bench.now -= 4
+    bench.watcher.fetch_once()
+    assert bench.served() == ("15m", "last_good")
+
+
+@pytest.mark.parametrize("window", ["10m", "5m"])
+def test_after_a_restart_windows_come_from_the_store_when_asked_for(tmp_path: Path, window: str) -> None:
+    """The default window is there at once; another is read when it is asked for, and once."""
+    path = tmp_path / "store.sqlite"
+    first = Bench(path)
+    first.watcher.fetch_once()
+    first.watcher.stop()
+    second = Bench(path)
+    assert second.watcher.published().metrics.timestamp == START
+    assert second.watcher._cache.get(window) is None
+    assert second.watcher.published(window).metrics.window.duration == window
+    assert second.served() == ("15m", None)
+    second.watcher.stop()
+
+
+@pytest.mark.parametrize("long_ago", [False, True])
+def test_after_a_restart_a_shorter_window_stands_in(tmp_path: Path, long_ago: bool) -> None:
+    """Where the store has the default window not at all, or only of long ago, a shorter one of it is served."""
+    first = Bench(tmp_path / "store.sqlite")
+    if long_ago:
+        first.now -= 400
+        first.watcher.fetch_once()
+        first.now += 400
+    first.fail("15m", "10m")
+    first.watcher.fetch_once()
+    first.watcher.stop()
+    second = Bench(tmp_path / "store.sqlite")
+    assert second.watcher.is_ready()
+    assert second.served() == ("5m", "shorter_window")
+    second.watcher.stop()
 
 
 def test_a_store_that_fails_is_a_warning_and_not_the_end(tmp_path: Path) -> None:

@@ -232,3 +232,34 @@ def test_reading_raises_nothing_but_wire_errors(document: Any) -> None:
     for body in (document, payload(data=document), payload(data={"a": document}), payload(window=document)):
         with contextlib.suppress(WireError):
             wire.decode(json.dumps(body))
+
+
+@given(st.binary() | st.text())
+def test_reading_bytes_raises_nothing_but_wire_errors(body: bytes | str) -> None:
+    """Whatever bytes or text come, too, JSON or not."""
+    with contextlib.suppress(WireError):
+        wire.decode(body)
+
+
+TEXTS = st.text(st.characters(codec="utf-8"))
+VALUES = st.integers(-(10**6), 10**6).map(lambda number: number / 1024)  # ten decimals hold them exactly
+NODES = st.builds(
+    NodeMetrics,
+    st.lists(st.builds(Metric, TEXTS, TEXTS, TEXTS, TEXTS, VALUES)).map(tuple),
+    st.dictionaries(TEXTS, TEXTS),
+    st.dictionaries(TEXTS, TEXTS | st.floats(allow_nan=False, allow_infinity=False)),
+)
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+SNAPSHOTS = st.builds(
+    WatcherMetrics,
+    WHOLE,
+    st.builds(Window, TEXTS, WHOLE, WHOLE),
+    TEXTS,
+    st.dictionaries(TEXTS.filter(lambda name: name != "NodeMetricsMap"), NODES),
+)
+
+
+@given(SNAPSHOTS, st.sampled_from(Dialect))
+def test_whatever_is_written_is_read_back(metrics: WatcherMetrics, dialect: Dialect) -> None:
+    """Any snapshot, with any texts, comes back equal, in either dialect; ten decimals of a value are kept."""
+    assert wire.decode(wire.encode(metrics, dialect)) == metrics

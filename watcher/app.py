@@ -14,7 +14,7 @@ from watcher.access import Access, Verdict
 from watcher.doctor import Doctor
 from watcher.errors import NoMetrics, NotServed, StaleMetrics, UnknownNode
 from watcher.model import WatcherMetrics, Window
-from watcher.openapi import DOCUMENT
+from watcher.openapi import document as openapi_document
 from watcher.settings import ServerSettings
 from watcher.telemetry import Telemetry
 from watcher.watching import Watcher
@@ -41,8 +41,9 @@ def create_app(  # noqa: C901  a route each
         access: judges requests; made from the settings when None.
     """
     app = Flask("watcher", static_folder=None)
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
     access = access or Access(settings)
-    openapi = orjson.dumps(DOCUMENT)
+    openapi = orjson.dumps(openapi_document(settings.dialect))
 
     @app.before_request
     def admit() -> Response | None:

@@ -120,6 +120,11 @@ class Cache:
         with self._lock:
             return self._decide(fetched, now)
 
+    def clear(self) -> None:
+        """Serve nothing until something is published."""
+        with self._lock:
+            self._decided = _Decided()
+
     def get(self, window: str) -> Published | None:
         """Return the newest snapshot of exactly this window, however old; its nodes may have expired since."""
         return self._decided.exact.get(window)

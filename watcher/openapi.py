@@ -1,9 +1,13 @@
 """The OpenAPI document of the REST API."""
 
+from dataclasses import fields
 from importlib.resources import files
 from typing import Any
 
 import orjson
+
+from watcher.findings import Finding, Kind
+from watcher.wire import Dialect
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -12,40 +16,84 @@ def schema(name: str) -> dict[str, Any]:
     return loaded
 
 
-def _reply(description: str, content: str) -> dict[str, Any]:
+def _reply(description: str, schema_name: str, headers: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "description": description,
-        "content": {"application/json": {"schema": {"$ref": f"#/components/{content}"}}},
+        **({"headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers}} if headers else {}),
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema_name}"}}},
     }
 
 
-def _operation(
+_ALWAYS = {
+    "400": _reply("the request cannot be read", "Error"),
+    "414": _reply("the request line is too long", "Error"),
+    "431": _reply("the header fields are too large", "Error"),
+    "500": _reply("a defect of the watcher; its log has it", "Error"),
+}
+_REFUSALS = {
+    "401": _reply("a token is asked for, and this is none that is known and has not expired", "Error"),
+    "403": _reply("a client certificate is asked for", "Error"),
+    "404": _reply("the port that answers /compat alone was asked", "Error"),
+}
+
+
+def _operations(
     summary: str, answers: dict[str, Any], parameters: tuple[str, ...] = (), *, is_open: bool = False
 ) -> dict[str, Any]:
-    refusals = {
-        "401": _reply("a token is asked for, and this is none that is known and has not expired", "schemas/Error"),
-        "403": _reply("a client certificate is asked for", "schemas/Error"),
+    """Return what a path has: GET, and HEAD, which answers the same without a body."""
+    shared = {
+        "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in parameters],
+        "security": [] if is_open else [{}, {"token": []}],
+    }
+    answers = {**({} if is_open else _REFUSALS), **answers, **_ALWAYS}
+    bodiless = {
+        status: {key: value for key, value in answer.items() if key != "content"} for status, answer in answers.items()
     }
     return {
-        "get": {
-            "summary": summary,
-            "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in parameters],
-            "responses": answers if is_open else {**answers, **refusals},
-            "security": [] if is_open else [{}, {"token": []}],
-        }
+        "get": {"summary": summary, **shared, "responses": answers},
+        "head": {"summary": f"{summary}: status and headers only", **shared, "responses": bodiless},
     }
 
 
-_METRICS = "schemas/WatcherMetrics"
-_GO_METRICS = "schemas/GoWatcherMetrics"
-_NO_METRICS = _reply("no metrics, none fresh enough, an unknown node or an unknown window", "schemas/Error")
-_BAD_REQUEST = _reply("the request cannot be read", "schemas/Error")
-_UNAVAILABLE = _reply("not so", "schemas/Error")
-_OBJECT = _reply("yes", "schemas/Object")
-_NOT_MODIFIED = {"description": "what the ETag in If-None-Match names is current"}
+_NO_METRICS = _reply("no metrics, none fresh enough, an unknown node or an unknown window", "Error")
+_UNAVAILABLE = _reply("not so", "Error")
+_VALIDATORS = ("ETag", "Vary", "Cache-Control")
+_NOT_MODIFIED = {
+    "description": "what the ETag in If-None-Match names is current",
+    "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in _VALIDATORS},
+}
 
 
-def _document() -> dict[str, Any]:
+def _texts(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    return {"type": "object", "required": [*required], "properties": {**required, **optional}}
+
+
+_ERROR = _object({"error": _object({"code": {"type": "string"}, "message": {"type": "string"}})})
+_HEALTH = _object(
+    {
+        "status": {"enum": ["ok", "unhealthy"]},
+        "reasons": _texts("why it is not healthy"),
+        "warnings": _texts("what is wrong without harming what is served now"),
+        "age_seconds": {
+            "type": "object",
+            "additionalProperties": {"type": "number"},
+            "description": "window to the age of its newest snapshot",
+        },
+    }
+)
+_FINDING = _object({field.name: {"type": "string"} for field in fields(Finding)})
+_FINDING["properties"] |= {
+    "kind": {"enum": [kind.value for kind in Kind]},
+    "since": {"type": "integer", "description": "unix seconds; 0 when nobody knows"},
+}
+
+
+def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
+    """Return the document of an API whose ``/watcher`` speaks this dialect."""
     ours = schema("watcher")
     definitions = ours.pop("$defs")
     ours.pop("$schema")
@@ -62,8 +110,9 @@ def _document() -> dict[str, Any]:
             "properties": {"NodeMetricsMap": ours["properties"]["data"]},
         },
     }
-    nodes = {"200": _reply("all nodes", _METRICS), "304": _NOT_MODIFIED, "404": _NO_METRICS, "400": _BAD_REQUEST}
-    node = {"200": _reply("one node", _METRICS), "404": _NO_METRICS, "400": _BAD_REQUEST}
+    read = ("window", "host_query", "if_none_match")
+    default = "GoWatcherMetrics" if dialect is Dialect.GO else "WatcherMetrics"
+    nodes = {"304": _NOT_MODIFIED, "404": _NO_METRICS}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -73,34 +122,46 @@ def _document() -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": {
-            "/": _operation("The routes", {"200": _OBJECT}),
-            "/watcher": _operation("All nodes, or one with ?host=", nodes, ("window", "host_query")),
-            "/watcher/{host}": _operation("One node", node, ("window", "host")),
-            "/watcher/health": _operation(
-                "Whether the last fetch worked and data are fresh", {"200": _OBJECT, "503": _UNAVAILABLE}
+            "/": _operations("The routes", {"200": _reply("an index", "Index")}),
+            "/watcher": _operations(
+                "All nodes, or one with ?host=",
+                {"200": _reply("all nodes", default, _VALIDATORS), **nodes},
+                read,
             ),
-            "/compat/watcher": _operation(
+            "/watcher/{host}": _operations(
+                "One node", {"200": _reply("one node", default), "404": _NO_METRICS}, ("window", "host")
+            ),
+            "/watcher/health": _operations(
+                "Whether the last fetch worked and data are fresh",
+                {"200": _reply("healthy", "Health"), "503": _reply("not healthy", "Unhealthy")},
+            ),
+            "/compat/watcher": _operations(
                 "All nodes as load-watcher's Go clients read them",
-                {**nodes, "200": _reply("all nodes; none when nothing is fresh", _GO_METRICS)},
-                ("window", "host_query"),
+                {"200": _reply("all nodes; none when nothing is fresh", "GoWatcherMetrics", _VALIDATORS), **nodes},
+                read,
             ),
-            "/compat/watcher/{host}": _operation(
+            "/compat/watcher/{host}": _operations(
                 "One node as load-watcher's Go clients read it",
-                {**node, "200": _reply("one node", _GO_METRICS)},
+                {"200": _reply("one node", "GoWatcherMetrics"), "404": _NO_METRICS},
                 ("window", "host"),
             ),
-            "/livez": _operation("Whether the fetch loop ticks", {"200": _OBJECT, "503": _UNAVAILABLE}, is_open=True),
-            "/readyz": _operation(
-                "Whether there is something fresh to serve", {"200": _OBJECT, "503": _UNAVAILABLE}, is_open=True
+            "/livez": _operations(
+                "Whether the fetch loop ticks", {"200": _reply("it does", "Alive"), "503": _UNAVAILABLE}, is_open=True
             ),
-            "/findings": _operation(
-                "What is wrong with metrics, since when, and how much of each kind", {"200": _OBJECT}
+            "/readyz": _operations(
+                "Whether there is something fresh to serve",
+                {"200": _reply("there is", "Ready"), "503": _UNAVAILABLE},
+                is_open=True,
             ),
-            "/metrics": _operation(
+            "/findings": _operations(
+                "What is wrong with metrics, since when, and how much of each kind",
+                {"200": _reply("a list", "Findings")},
+            ),
+            "/metrics": _operations(
                 "The service's own Prometheus metrics",
                 {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},
             ),
-            "/openapi.json": _operation("This document", {"200": _OBJECT}),
+            "/openapi.json": _operations("This document", {"200": _reply("OpenAPI 3.1", "OpenApi")}),
         },
         "components": {
             "securitySchemes": {
@@ -113,7 +174,18 @@ def _document() -> dict[str, Any]:
                     "description": "exactly this window, such as 5m; without it the default or a shorter one",
                     "schema": {"type": "string"},
                 },
-                "host_query": {"name": "host", "in": "query", "schema": {"type": "string"}},
+                "host_query": {
+                    "name": "host",
+                    "in": "query",
+                    "description": "only this node, whatever its name",
+                    "schema": {"type": "string"},
+                },
+                "if_none_match": {
+                    "name": "If-None-Match",
+                    "in": "header",
+                    "description": "the ETag of what is there already",
+                    "schema": {"type": "string"},
+                },
                 "host": {"name": "host", "in": "path", "required": True, "schema": {"type": "string"}},
             },
             "schemas": {
@@ -121,21 +193,27 @@ def _document() -> dict[str, Any]:
                 "GoWatcherMetrics": go,
                 "Node": definitions["node"],
                 "Metric": definitions["metric"],
-                "Object": {"type": "object"},
-                "Error": {
-                    "type": "object",
-                    "required": ["error"],
-                    "properties": {
-                        "error": {
-                            "type": "object",
-                            "required": ["code", "message"],
-                            "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
-                        }
-                    },
-                },
+                "Index": _object(
+                    {"service": {"type": "string"}, "documentation": {"type": "string"}, "routes": _texts("all")}
+                ),
+                "Alive": _object({"alive": {"const": True}}),
+                "Ready": _object({"ready": {"const": True}}),
+                "Health": _HEALTH,
+                "Unhealthy": {"allOf": [_HEALTH, _ERROR]},
+                "Findings": _object(
+                    {
+                        "findings": {"type": "array", "items": {"$ref": "#/components/schemas/Finding"}},
+                        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+                    }
+                ),
+                "Finding": _FINDING,
+                "OpenApi": _object({"openapi": {"type": "string"}, "info": {"type": "object"}}),
+                "Error": _ERROR,
+            },
+            "headers": {
+                "ETag": {"description": "of this snapshot, for If-None-Match", "schema": {"type": "string"}},
+                "Vary": {"description": "what else the body depends on", "schema": {"type": "string"}},
+                "Cache-Control": {"description": "ask again before using it again", "schema": {"type": "string"}},
             },
         },
     }
-
-
-DOCUMENT = _document()

@@ -4,6 +4,7 @@ import errno
 import gc
 import logging
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,17 @@ def serve(settings: Settings) -> None:
     _Application(settings, listeners, access, {port: tls} if tls else {}).run()
 
 
-def collect_garbage_less_often() -> None:
-    """Tune the garbage collector for large fetches: what 5,000 nodes bring is half a million objects without cycles.
+def tune_interpreter() -> None:
+    """Keep large fetches from holding up the requests that are answered meanwhile.
 
-    By default it looks at them all again and again while they are read, for a fifth of the time.
+    What 5,000 nodes bring is half a million objects without cycles; by default the garbage collector looks at them all
+    again and again while they are read, for a fifth of the time. And a request has to wait for the interpreter, several
+    times, while a snapshot is read or encoded: ten times less than by default.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
+    sys.setswitchinterval(0.0005)
 
 
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -92,7 +96,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
 
     def load(self) -> Any:
         """Start watching, in the worker, and return the application over it."""
-        collect_garbage_less_often()
+        tune_interpreter()
         telemetry = Telemetry()
         watcher = open_watcher(self._settings, self._settings.store.path, telemetry)
         watcher.start()

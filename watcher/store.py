@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -89,7 +89,7 @@ class Store:
         self._not_opened = ""
         self._not_written = ""
         self.set_aside: Path | None = None
-        self._db = self._open()
+        self._db = self._open() or self._connect(":memory:")
 
     @property
     def failure(self) -> str:
@@ -116,12 +116,14 @@ class Store:
 
         self._write(write)
 
-    def load_snapshots(self, *sources: str) -> dict[str, WatcherMetrics]:
-        """Return the newest readable snapshot of each window that one of these sources wrote."""
+    def load_snapshots(self, sources: Sequence[str], windows: Iterable[str]) -> dict[str, WatcherMetrics]:
+        """Return the newest readable snapshot of each of these windows that one of these sources wrote.
+
+        Also one of the future: then the clock was wrong or is now, and no age is known until the next fetch.
+        """
         found: dict[str, WatcherMetrics] = {}
         ours = f"source in ({', '.join('?' * len(sources))})"
         with self._reading() as db:
-            windows = [row["window"] for row in db["snapshots"].rows_where(ours, sources, select="distinct window")]
             for window in windows:
                 # One row after the other: a day of them need not fit into memory.
                 for row in db["snapshots"].rows_where(
@@ -133,6 +135,10 @@ class Store:
                     except (zlib.error, TypeError, wire.WireError) as error:
                         _log.warning("a kept snapshot is unreadable", extra={"window": window, "error": str(error)})
         return found
+
+    def forget_snapshots(self, since: float) -> None:
+        """Delete the snapshots from ``since`` on, unix seconds, stamped by a clock that turned out to be ahead."""
+        self._write(lambda db: db["snapshots"].delete_where("timestamp >= ?", [since]))  # type: ignore[union-attr]
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the newest readable snapshots of a window that one of these sources wrote, the newest first."""
@@ -185,11 +191,13 @@ class Store:
         table.delete_where("timestamp < ?", [now - self._keep_seconds])  # type: ignore[union-attr]
         # A clock that was set back leaves snapshots of the future behind, which would be loaded for ever.
         table.delete_where("timestamp > ?", [now])  # type: ignore[union-attr]
+        # History is for restarts; without a file only the newest is kept.
+        allowed = 0 if self._path is None or self._not_opened else self._max_bytes
         size, excess = 0, None
         sizes = "select timestamp, sum(length(body)) from snapshots group by timestamp order by timestamp desc"
         for timestamp, length in db.execute(sizes):
             size += length or 0
-            if size > self._max_bytes and timestamp < now:  # what was just written stays, however large
+            if size > allowed and timestamp < now:  # what was just written stays, however large
                 excess = timestamp
                 break
         if excess is not None:
@@ -203,8 +211,10 @@ class Store:
             except sqlite3.Error as error:
                 _log.error("the store cannot be read", extra={"path": str(self._path), "error": str(error)})
 
-    def _write(self, action: Callable[[Database], None]) -> None:
+    def _write(self, action: Callable[[Database], object]) -> None:
         with self._lock:
+            if self._not_opened:
+                self._open_again()
             try:
                 with self._db.atomic():
                     action(self._db)
@@ -215,26 +225,35 @@ class Store:
             else:
                 self._not_written = ""
 
-    def _open(self) -> Database:
+    def _open_again(self) -> None:
+        """Change from memory to the file when whatever kept it from being opened is over: room, rights, a mount."""
+        db = self._open()
+        if db is not None:
+            self._db.close()
+            self._db = db
+            _log.info("the store works again", extra={"path": str(self._path)})
+
+    def _open(self) -> Database | None:
+        """Open the file; return None when there is none, or when it cannot be used."""
         if self._path is None:
-            return self._open_memory()
+            return None
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                return self._connect(self._path)
+                db = self._connect(self._path)
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise  # cannot be opened or written: nothing says that its content is bad
                 self._set_aside(error)
-                return self._connect(self._path)
+                db = self._connect(self._path)
         except (OSError, sqlite3.Error) as error:
-            self._not_opened = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
-            _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
-            return self._open_memory()
-
-    def _open_memory(self) -> Database:
-        self._max_bytes = 0  # history is for restarts; without a file only the newest is kept
-        return self._connect(":memory:")
+            why = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
+            if why != self._not_opened:
+                _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
+            self._not_opened = why
+            return None
+        self._not_opened = ""
+        return db
 
     def _connect(self, path: Path | str) -> Database:
         db = Database(sqlite3.connect(path, timeout=5, check_same_thread=False))

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from watcher.model import Grade, MetricType, NodeMetrics, WatcherMetrics
 
 REQUIRED = frozenset({MetricType.CPU.value, MetricType.MEMORY.value})
+CLOCK_CORRECTION_SECONDS = 5.0  # as time servers make them; what is more is a clock that was set
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """What is fresh at a moment: what ended no more than ``expiry_seconds`` before it.
 
-    Nor after it: then the clock was set back, and the age says nothing.
+    What ends after it is not, but for small corrections: then the clock was set back, and the age says nothing.
     """
 
     now: float
@@ -25,7 +26,7 @@ class Freshness:
 
     def holds(self, end: float) -> bool:
         """Return whether measurements that end then, unix seconds, are fresh."""
-        return abs(self.now - end) <= self.expiry_seconds
+        return -CLOCK_CORRECTION_SECONDS <= self.now - end <= self.expiry_seconds
 
 
 def of_window(

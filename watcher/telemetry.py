@@ -73,23 +73,23 @@ class Telemetry:
         ProcessCollector(registry=self._registry)
         Gauge("trimaran_start_time_seconds", "when the service started", registry=self._registry).set(time.time())
 
-    def watching(self, windows: Iterable[str], expiry_seconds: float, kept: Mapping[str, WatcherMetrics]) -> None:
-        """Say what is watched, so that each window has its series from the start, and what the last run left of it."""
+    def watching(self, windows: Iterable[str], expiry_seconds: float) -> None:
+        """Say what is watched, so that each window has its series from the start."""
         self._expiry.set(expiry_seconds)
         for window in windows:
             self._failures.labels(window)
             self._timestamp.labels(window)
             self._nodes.labels(window)
-        self._published(kept)
 
     def fetched(self, seconds: float, failures: Mapping[str, str], snapshots: Mapping[str, WatcherMetrics]) -> None:
         """Count one fetch of all windows."""
         self._duration.observe(seconds)
         for window in failures:
             self._failures.labels(window).inc()
-        self._published(snapshots)
+        self.published(snapshots)
 
-    def _published(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
+    def published(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
+        """Say what there is, by window: of a fetch, or of the run before."""
         for window, metrics in snapshots.items():
             self._timestamp.labels(window).set(metrics.timestamp)
             self._nodes.labels(window).set(len(metrics.data))

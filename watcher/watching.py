@@ -19,11 +19,13 @@ from watcher.errors import (
 )
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
+from watcher.last_run import LastRun
 from watcher.model import WatcherMetrics, Window
 from watcher.open_findings import Changes, OpenFindings, log_changes
 from watcher.providers.base import Fetched, WindowProvider, close_provider
 from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
+from watcher.substitution import CLOCK_CORRECTION_SECONDS, Freshness
 from watcher.suspicion import Suspicion
 from watcher.telemetry import Telemetry
 from watcher.wire import Dialect
@@ -98,15 +100,15 @@ class Watcher:
         self._open_findings = OpenFindings()
         self._recalled = False
         self._last = Round()
-        self._ticked_at = time.monotonic()
+        self._ticked_at = self._fetched_at = time.monotonic()
         self._first = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
-        kept = store.load_snapshots(source, *fallback_sources)
-        self._cache.publish(kept, clock())
-        self._telemetry.watching(settings.windows, settings.expiry_seconds, kept)
+        self._order = settings.fallback_order()
+        self._telemetry.watching(settings.windows, settings.expiry_seconds)
+        self._last_run = LastRun(store, self._sources, [*self._order, *settings.windows], self._serve_last_run)
         self._telemetry.served(self._cache.grades())
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
@@ -130,9 +132,10 @@ class Watcher:
 
     def fetch_once(self) -> bool:
         """Fetch all windows side by side now; return whether every one came. The loop calls this; tests may too."""
-        now = int(self._clock())
+        self._last_run.publish_the_rest()  # before there is anything newer
+        now, began = int(self._clock()), time.monotonic()
+        self._notice_a_clock_set_back(now, began)
         deadline = Deadline.after(self._settings.fetch_timeout_seconds)
-        began = time.monotonic()
         answers = gather(
             {name: partial(self._fetch, name, now, deadline) for name in self._settings.windows},
             Deadline(deadline.at + _GRACE_SECONDS),
@@ -196,10 +199,10 @@ class Watcher:
         """
         if window is not None and window not in self._settings.windows:
             raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
-        found = self._cache.served(window, self._clock())
+        found = self._served(window)
         if found is not None:
             return found
-        order = [window] if window is not None else self._settings.fallback_order()
+        order = [window] if window is not None else self._order
         ages = [self._age_seconds(kept) for name in order if (kept := self._cache.get(name)) is not None]
         if not ages:
             raise NoMetrics("no metrics yet", self._why())
@@ -208,14 +211,14 @@ class Watcher:
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
-        found = [
-            kept.metrics for name in self._settings.fallback_order() if (kept := self._cache.get(name)) is not None
-        ]
+        found = [kept.metrics for name in self._order if (kept := self._cache.get(name)) is not None]
         return max(found, key=lambda metrics: metrics.timestamp, default=None)
 
     def health(self) -> Health:
         """Report on the last fetch. Reads what is known; never calls the provider."""
+        self._last_run.publish_the_rest()
         last = self._last
+        fresh = Freshness(self._clock(), self._settings.expiry_seconds)
         ages = {name: self._age_seconds(kept) for name in self._settings.windows if (kept := self._cache.get(name))}
         reasons = [f"window {name}: {why}" for name, why in last.failures.items()]
         if not last.timestamp:
@@ -223,7 +226,7 @@ class Watcher:
         reasons += [
             f"window {name}: " + (f"the last metrics are {ages[name]:.0f} s old" if name in ages else "no metrics yet")
             for name in self._settings.windows
-            if name not in ages or abs(ages[name]) > self._settings.expiry_seconds
+            if name not in ages or not fresh.holds(fresh.now - ages[name])
         ]
         warnings = [f"store: {self._store.failure}"] if self._store.failure else []
         if self._store.set_aside:
@@ -237,7 +240,7 @@ class Watcher:
 
     def is_ready(self) -> bool:
         """Return whether there is something fresh to serve."""
-        return self._cache.served(None, self._clock()) is not None
+        return self._served(None) is not None
 
     def is_alive(self) -> bool:
         """Return whether the loop still ticks; a provider that is down does not stop it."""
@@ -259,6 +262,24 @@ class Watcher:
             pause = interval if worked else min(retry, interval)
             retry = _FIRST_RETRY_SECONDS if worked else min(2 * retry, interval)
             self._stop.wait(max(0.0, began + pause - time.monotonic()))
+
+    def _served(self, window: str | None) -> Published | None:
+        found = self._cache.served(window, self._clock())
+        if found is None and self._last_run.publish_the_rest():
+            found = self._cache.served(window, self._clock())
+        return found
+
+    def _notice_a_clock_set_back(self, now: int, began: float) -> None:
+        """Give up what the clock stamped before it was set back: it would pass for younger than it is."""
+        elapsed, self._fetched_at = began - self._fetched_at, began
+        if self._last.timestamp and now - self._last.timestamp < elapsed - CLOCK_CORRECTION_SECONDS:
+            _log.warning("the clock was set back", extra={"seconds": round(self._last.timestamp + elapsed - now)})
+            self._cache.clear()
+            self._store.forget_snapshots(since=now - self._settings.expiry_seconds)
+
+    def _serve_last_run(self, kept: Mapping[str, WatcherMetrics]) -> None:
+        self._cache.publish(kept, self._clock())
+        self._telemetry.published(kept)
 
     def _recall(self) -> None:
         """Make the kept snapshots part of the past that metrics are held against, once, the newest if not all."""

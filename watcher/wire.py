@@ -153,18 +153,24 @@ def _decode_node(node: Any, place: str) -> NodeMetrics:
 
 
 def _decode_metric(metric: Any, place: str) -> Metric:
-    metric = _object(metric, f"{place}.metrics[]")
-    value = metric.get("value")
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise WireError(f"{place}.metrics[].value must be a finite number")
-    place = f"{place}.metrics[]"
-    return Metric(
-        name=_string(metric, "name", place),
-        type=_string(metric, "type", place),
-        operator=_string(metric, "operator", place, default=""),
-        rollup=_string(metric, "rollup", place, default=""),
-        value=float(value),
-    )
+    if type(metric) is not dict:
+        raise WireError(f"{place}.metrics[] must be an object")
+    name, type_, value = metric.get("name"), metric.get("type"), metric.get("value")
+    operator, rollup = metric.get("operator", ""), metric.get("rollup", "")
+    if type(value) is int:
+        value = float(value)
+    # In line, as a large cluster has hundreds of thousands; and orjson reads no number that is not finite.
+    if (
+        isinstance(name, str)
+        and isinstance(type_, str)
+        and isinstance(operator, str)
+        and isinstance(rollup, str)
+        and isinstance(value, float)
+    ):
+        return Metric(name, type_, operator, rollup, value)
+    for key, text in {"name": name, "type": type_, "operator": operator, "rollup": rollup}.items():
+        _string({key: text}, key, f"{place}.metrics[]")
+    raise WireError(f"{place}.metrics[].value must be a finite number")
 
 
 def _object(value: Any, place: str, *, nullable: bool = False) -> dict[str, Any]:
@@ -182,8 +188,8 @@ def _integer(parent: Mapping[str, Any], key: str, place: str) -> int:
     return value
 
 
-def _string(parent: Mapping[str, Any], key: str, place: str, default: str | None = None) -> str:
-    value = parent.get(key, default)
+def _string(parent: Mapping[str, Any], key: str, place: str) -> str:
+    value = parent.get(key)
     if not isinstance(value, str):
         raise WireError(f"{place}.{key} must be a string")
     return value
