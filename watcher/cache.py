@@ -46,10 +46,7 @@ class Published:
             WireError: a value is not finite, or a text is not valid Unicode.
         """
         self.metrics = metrics
-        self._fragments: dict[str, bytes] = {
-            name: (like and like.fragment_of(name, node)) or wire.encode_node(name, node)
-            for name, node in metrics.data.items()
-        }
+        self._fragments = _encode_nodes(metrics, like)
         self._frames = {each: wire.frame(metrics, each) for each in Dialect}
         self._bodies = {dialect: self._build(dialect)}
         self._lock = threading.Lock()
@@ -80,6 +77,14 @@ class Published:
         identity = b"".join((before, b",".join(self._fragments.values()), after))
         digest = hashlib.blake2b(identity, digest_size=12).hexdigest()
         return Body(identity, gzip.compress(identity, _GZIP_LEVEL, mtime=0), f'W/"{digest}"')
+
+
+def _encode_nodes(metrics: WatcherMetrics, like: Published | None) -> dict[str, bytes]:
+    """Encode a snapshot's nodes; those that are the very same objects in another one have been encoded already."""
+    return {
+        name: (like and like.fragment_of(name, node)) or wire.encode_node(name, node)
+        for name, node in metrics.data.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,11 @@ class Cache:
         """Serve what a fetch brought, by window; return why, for windows that cannot be encoded and count as failed."""
         with self._lock:
             return self._decide(fetched, now)
+
+    def encode(self, metrics: WatcherMetrics) -> bytes:
+        """Return a snapshot in the documented dialect; what was published of it is not encoded again."""
+        fragments = _encode_nodes(metrics, self.get(metrics.window.duration))
+        return wire.assemble(metrics, fragments.values(), Dialect.DOCUMENTED)
 
     def clear(self) -> None:
         """Serve nothing until something is published."""

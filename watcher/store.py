@@ -96,15 +96,22 @@ class Store:
         """Why nothing survives a restart at present, or empty."""
         return self._not_opened or self._not_written
 
-    def save_snapshots(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
-        """Write the snapshots of one fetch, by window, all or none, and delete what is too old or too much."""
+    def save_snapshots(
+        self, snapshots: Mapping[str, WatcherMetrics], encode: Callable[[WatcherMetrics], bytes] = wire.encode
+    ) -> None:
+        """Write the snapshots of one fetch, by window, all or none, and delete what is too old or too much.
+
+        Args:
+            snapshots: what to write.
+            encode: what encodes one, where that is done already.
+        """
         rows = [
             {
                 "window": window,
                 "timestamp": metrics.timestamp,
                 "source": metrics.source,
                 "nodes": len(metrics.data),
-                "body": zlib.compress(wire.encode(metrics), _COMPRESSION),
+                "body": zlib.compress(encode(metrics), _COMPRESSION),
             }
             for window, metrics in snapshots.items()
         ]

@@ -106,6 +106,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._under_way: Counter[str] = Counter()
         self._under_way_lock = threading.Lock()
+        self._cleaning = threading.Lock()
         self._order = settings.fallback_order()
         self._telemetry.watching(settings.windows, settings.expiry_seconds)
         self._last_run = LastRun(store, self._sources, [*self._order, *settings.windows], self._serve_last_run)
@@ -172,7 +173,7 @@ class Watcher:
             findings.append(Finding(Kind.FETCH_FAILED, failures[name], name))
             del snapshots[name]
         if snapshots:
-            self._store.save_snapshots(snapshots)
+            self._store.save_snapshots(snapshots, self._cache.encode)
         unseen = {*failures, ""} if len(failures) == len(answers) else failures
         changes = self._open_findings.update(now, findings, unseen)
         self._report(Round(now, failures, changes.current), changes, len(answers))
@@ -330,7 +331,8 @@ class Watcher:
         finally:
             with self._under_way_lock:
                 self._under_way[name] -= 1
-        nodes, findings = analyzer.clean(fetched.nodes, name)
+        with self._cleaning:  # side by side it would be no faster, and requests would have to wait for them all
+            nodes, findings = analyzer.clean(fetched.nodes, name)
         metrics = WatcherMetrics(now, window, fetched.source or self._source, nodes) if nodes else None
         return metrics, [*fetched.findings, *findings], fetched.newest
 
