@@ -1,5 +1,6 @@
 """The commands of the client: ``trimaran top`` and ``trimaran score``."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -204,6 +205,8 @@ def _as_document(scores: Scores, ranked: Sequence[str], snapshot: WatcherMetrics
 def _connected(
     address: str | None, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None
 ) -> WatcherClient:
+    # What went wrong is said once, at the end; without a handler Python would print the watcher's warnings bare.
+    logging.getLogger("watcher").addHandler(logging.NullHandler())
     try:
         if not address:
             return connect()

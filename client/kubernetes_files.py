@@ -26,7 +26,7 @@ def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
         documents = list(yaml.load_all(content, Loader=yaml.CSafeLoader))
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist, say
         raise FileError(f"{path} is neither YAML nor JSON: {error}") from error
     found: list[dict[str, Any]] = []
     for document in documents:

@@ -220,8 +220,10 @@ class _Bearer(requests.auth.AuthBase):
         assert self._file is not None  # noqa: S101
         try:
             return _sendable(self._file.read_text(encoding="utf-8"), f"the token in {self._file}")
-        except (OSError, UnicodeDecodeError) as error:
-            raise _UnusableToken(f"the token file {self._file} cannot be read: {error}") from error
+        except OSError as error:
+            raise _UnusableToken(f"the token file {self._file} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise _UnusableToken(f"the token file {self._file} is not text") from error
 
 
 def _sendable(token: str, what: str) -> str:

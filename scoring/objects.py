@@ -51,8 +51,10 @@ class ResourceList(Mapping[str, int]):
             where: the field's path, named in errors.
 
         Raises:
-            ValueError: a quantity is unreadable or negative.
+            ValueError: a quantity is unreadable or negative, or there is something else in the field.
         """
+        if quantities is not None and not isinstance(quantities, Mapping):
+            raise ValueError(f"{where}: must be a mapping, got {str(quantities)[:80]!r}")
         resources = cls()
         amounts: dict[str, int] = {}
         nano: dict[str, int] = {}
@@ -229,7 +231,10 @@ def _get(owner: Any, camel_name: str) -> Any:
 
 def _containers(spec: Any, kind: str, where: str) -> tuple[Container, ...]:
     containers = []
-    for index, container in enumerate(_get(spec, kind) or ()):
+    found = _get(spec, kind) or ()
+    if not isinstance(found, list | tuple):
+        raise ValueError(f"{where}.{kind}: must be a list, got {str(found)[:80]!r}")  # noqa: TRY004  a user's mistake
+    for index, container in enumerate(found):
         resources = _get(container, "resources")
         path = f"{where}.{kind}[{index}].resources"
         requests, limits = _get(resources, "requests") or {}, _get(resources, "limits") or {}

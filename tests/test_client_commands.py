@@ -1,7 +1,10 @@
 """``trimaran top`` and ``trimaran score``, as a person calls them, against a watcher over HTTP."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -128,6 +131,20 @@ def test_top_shows_the_windows_that_are_there():
     assert (empty.exit_code, "no metrics yet" in empty.output) == (1, True)
 
 
+def test_top_without_a_watcher_says_once_what_is_wrong():
+    """When this process watches by itself and the provider is down, that is one line, not the watcher's log too."""
+    environment = {
+        **os.environ,
+        "METRICS_PROVIDER_NAME": "Prometheus",
+        "METRICS_PROVIDER_ADDRESS": "http://127.0.0.1:9",
+    }
+    command = [sys.executable, "-m", "trimaran", "top"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "Connection refused" in done.stderr
+
+
 def test_top_says_that_nobody_listens():
     """A watcher that is not there is one line and status 1, no traceback."""
     result = run("top", "--watcher", "http://127.0.0.1:1")
@@ -210,6 +227,9 @@ def test_score_reads_the_pod_from_standard_input(address, files):
         ("- 1", "should hold Pod"),
         ("kind: Node", "should hold Pod"),
         ("kind: Pod\nspec: {containers: [{resources: {requests: {cpu: much}}}]}", "much"),
+        ("kind: Pod\nspec: {overhead: much}", "spec.overhead: must be a mapping"),
+        ("kind: Pod\nspec: {containers: web}", "spec.containers: must be a list"),
+        ("kind: Pod\nmetadata: {creationTimestamp: 2024-13-45}", "bad.yaml is neither"),
     ],
 )
 def test_score_names_a_bad_file(address, files, tmp_path: Path, content: str | None, message: str):

@@ -230,10 +230,10 @@ def test_the_recording_rules_have_the_provider_s_names_and_the_right_values(tmp_
                 "input_series": series,
                 "promql_expr_test": [
                     {
-                        "expr": record,
+                        "expr": f"round({record}, 1e-6)",  # a sum depends on the order of what is added
                         "eval_time": "10m",
                         "exp_samples": [
-                            {"labels": f"{record}{{{_node(node)}}}", "value": value} for node, value in values.items()
+                            {"labels": f"{{{_node(node)}}}", "value": value} for node, value in values.items()
                         ],
                     }
                     for record, values in expected.items()

@@ -3,9 +3,10 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import requests
 from conftest import AHEAD_SECONDS, NODES, History
-from servers import reply, serving, wait_until
+from servers import reply, run_prometheus, serving, wait_until
 from urllib3.connection import HTTPConnection
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
@@ -390,3 +391,25 @@ def test_percentiles_of_a_real_prometheus_are_numpys(prometheus_with_rules: Hist
             "MAX": samples.max(),
         }
     )
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])
+def test_the_newest_samples_of_nodes_are_told(tmp_path: Path, raw: bool) -> None:
+    """A node whose exporter stopped is in the window's averages still, and its newest sample's time says since when."""
+    now = int(time.time()) // 15 * 15
+    names = ("node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes") if raw else (CPU, MEMORY)
+
+    def lines() -> Iterator[str]:
+        for name, value in zip(names, ("0.25", "1") if raw else ("0.5", "0.75"), strict=True):
+            yield f"# TYPE {name} gauge\n"
+            for node, stopped in (("alive", 0), ("stopped", 480)):
+                for at in range(now - 1200, now + 1 - stopped, 15):
+                    yield f'{name}{{instance="{node}:9100"}} {value} {at}\n'
+
+    with run_prometheus(tmp_path, lines()) as url:
+        fetched = provider_at(url).fetch(window("15m", 900, end=now), Deadline.after(20))
+    assert {node: {m.value for m in fetched.nodes[node].metrics if m.operator == "AVG"} for node in fetched.nodes} == {
+        node: {75.0} if raw else {50.0, 75.0} for node in ("alive", "stopped")
+    }
+    assert fetched.newest["alive"] == now
+    assert now - 480 - 150 <= fetched.newest["stopped"] <= now - 480

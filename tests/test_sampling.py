@@ -217,19 +217,6 @@ def test_a_long_window_does_not_outlive_its_samples(bench: Bench) -> None:
         bench.fetch("15m", 900)
 
 
-def test_a_node_that_is_gone_leaves_long_windows_too(bench: Bench) -> None:
-    """A node without a sample since the expiry is left out, with a finding; the others are served."""
-    for number in range(2):
-        bench.take(START + 15 * number, 10, node="gone")
-    for number in range(2, 24):
-        bench.take(START + 15 * number, 20, node="stays")
-    fetched = bench.fetch("15m", 900)
-    assert [*fetched.nodes] == ["stays"]
-    assert [(f.kind, f.node, f.action) for f in fetched.findings if f.node == "gone"] == [
-        (Kind.NO_METRICS, "gone", "dropped")
-    ]
-
-
 def test_a_clock_set_back_leaves_no_samples_of_the_future(bench: Bench) -> None:
     """Samples from before the clock was set back count in no window, and are forgotten."""
     for number in range(5):

@@ -60,15 +60,6 @@ def test_findings_of_a_window_that_fails_stay(bench: Bench) -> None:
     }
 
 
-def test_many_findings_are_a_few_lines(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """Of a hundred findings of a kind five are logged, the last of them with the number of the others."""
-    notes = [Finding(Kind.UNMATCHED_NODE, "no such node", "5m", f"n{number}") for number in range(100)]
-    bench.source.answers = {"5m": lambda window: fetched(window, 50, *notes)}
-    bench.watcher.fetch_once()
-    logged = [record.message for record in caplog.records]
-    assert logged == [*["no such node"] * 4, "no such node (and 95 more, see /findings)"]
-
-
 def test_samples_that_are_old_are_stale_in_all_windows(bench: Bench) -> None:
     """What the provider says of the newest samples in one window counts for all; the metadata says so."""
     bench.source.answers = {

@@ -145,7 +145,8 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             OSError: the client has gone.
             LimitRequestHeaders: it is too long.
         """
-        conn.sock.setblocking(False)
+        if conn.sock.gettimeout() != 0:  # is a system call less for most
+            conn.sock.setblocking(False)
         if "head" not in vars(conn):
             if conn.parser is None and not conn.sock.recv(1, socket.MSG_PEEK):
                 raise ConnectionError

@@ -2,14 +2,14 @@
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from watcher.findings import Finding, Kind
 
 _log = logging.getLogger(__name__)
 
-_LOGGED = 5  # findings of one kind in one fetch; more are counted
+_LOGGED_OF_A_KIND = 10  # findings in one fetch; more are counted
 _Key = tuple[str, str, str, str, str]
 _NUMBERS = re.compile(r"[\d.]+")
 
@@ -69,26 +69,26 @@ def _key(finding: Finding) -> _Key:
 
 
 def log_changes(changes: Changes) -> None:
-    """Log what began and what is gone. Failed fetches are left out: the watcher says more about them."""
-    for finding in _some_of_each_kind(changes.opened):
-        # A window that is still filling is no cause for alarm.
-        level = logging.INFO if finding.kind is Kind.LOW_COVERAGE else logging.WARNING
-        _log.log(level, "%s", finding.message, extra=_fields(finding))
-    for finding in _some_of_each_kind(changes.closed):
-        _log.info("no longer: %s", finding.message, extra=_fields(finding))
+    """Log what began and what is gone: of each kind a few, and how many more, as thousands of nodes may be alike.
 
-
-def _some_of_each_kind(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the first few of each kind, the last of them saying how many more there are."""
-    kinds: dict[Kind, list[Finding]] = {}
-    for finding in findings:
-        if finding.kind is not Kind.FETCH_FAILED:
-            kinds.setdefault(finding.kind, []).append(finding)
-    for found in kinds.values():
-        *shown, last = found[:_LOGGED]
-        yield from shown
-        more = len(found) - _LOGGED
-        yield replace(last, message=f"{last.message} (and {more} more, see /findings)") if more > 0 else last
+    Failed fetches are left out: the watcher says more about them.
+    """
+    for findings, said, level in (
+        (changes.opened, "%s", logging.WARNING),
+        (changes.closed, "no longer: %s", logging.INFO),
+    ):
+        kinds: dict[Kind, list[Finding]] = {}
+        for finding in findings:
+            if finding.kind is not Kind.FETCH_FAILED:
+                kinds.setdefault(finding.kind, []).append(finding)
+        for kind, found in kinds.items():
+            # A window that is still filling is no cause for alarm.
+            at = logging.INFO if kind is Kind.LOW_COVERAGE else level
+            for finding in found[:_LOGGED_OF_A_KIND]:
+                _log.log(at, said, finding.message, extra=_fields(finding))
+            if len(found) > _LOGGED_OF_A_KIND:
+                more = {"kind": kind, "count": len(found) - _LOGGED_OF_A_KIND}
+                _log.log(at, said, "there are more findings of this kind, see /findings", extra=more)
 
 
 def _fields(finding: Finding) -> dict[str, str]:

@@ -25,7 +25,6 @@ _log = logging.getLogger(__name__)
 
 _WARM_UP_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0
-_GONE = "there was no new sample for longer than watch.expiry_seconds"
 _REMEMBERED = 8  # timestamps of a node; replicas of a source take turns in answering, each with samples of its own
 
 
@@ -64,9 +63,11 @@ class Sampled:
         self._thread: threading.Thread | None = None
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return the window's statistics of every node that has at least two samples in it, and a recent one.
+        """Return the window's statistics of every node that has at least two samples in it.
 
-        However long the window: what was last sampled before the expiry would be served as if it were of now.
+        Raises:
+            ProviderError: there are not two samples, or no recent one: however long the window, what was last sampled
+                before the expiry is not the load of now.
         """
         with self._changed:
             self._load()
@@ -80,7 +81,7 @@ class Sampled:
             # No upper bound: what came while the first fetch waited is newer than its window's end, and welcome.
             rounds = [taken for taken in self._rounds if taken.taken_at > window.start]
             failure, noticed = self._failure, self._findings
-        recent = {node for taken in rounds if self._is_recent(taken) for node in taken.timestamps}
+        recent = bool(rounds) and self._is_recent(rounds[-1])
         if (len(rounds) < MIN_SAMPLES or not recent) and failure is not None:
             raise failure
         if not rounds:
@@ -95,13 +96,6 @@ class Sampled:
             raise ProviderUnavailable(f"{self._source}: the source had no new sample for {age:.0f} s")
         nodes = aggregate(rounds, window, self._interval, self._operators)
         newest = {node: timestamp for taken in rounds for node, timestamp in taken.timestamps.items()}
-        gone = nodes.keys() - recent
-        if gone:
-            nodes = {node: metrics for node, metrics in nodes.items() if node in recent}
-            noticed = (
-                *noticed,
-                *(Finding(Kind.NO_METRICS, _GONE, node=node, action="dropped") for node in sorted(gone)),
-            )
         if failure is not None:
             noticed = (Finding(Kind.FETCH_FAILED, f"no new samples: {failure}"), *noticed)
         return Fetched(nodes, tuple(replace(each, window=window.duration) for each in noticed), newest=newest)

@@ -1,27 +1,68 @@
 """Every setting: name, unit, default, effect. ``settings_sources`` reads them from flags, environment and file."""
 
-import json
 import os
-import re
-import socket
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     model_validator,
 )
 
 from watcher import duration
-from watcher.model import MetricType, Operator
+from watcher.model import Operator
+from watcher.provider_settings import (
+    DatadogSettings,
+    FakeSettings,
+    HostSettings,
+    InfluxDbQuery,
+    InfluxDbSettings,
+    MetricsServerSettings,
+    PrometheusQuery,
+    PrometheusSettings,
+    SignalFxSettings,
+)
+from watcher.setting_types import (
+    Secret,
+    Section,
+    comma_separated,
+    duration_text,
+    http_address,
+    parsed_json,
+    without_credentials,
+)
 from watcher.wire import Dialect
+
+__all__ = [
+    "MIN_TOKEN_LENGTH",
+    "DatadogSettings",
+    "FakeSettings",
+    "FallbackSettings",
+    "HostSettings",
+    "InfluxDbQuery",
+    "InfluxDbSettings",
+    "LogLevel",
+    "LogSettings",
+    "MetricsServerSettings",
+    "PrometheusQuery",
+    "PrometheusSettings",
+    "ProviderSettings",
+    "QualitySettings",
+    "Reaction",
+    "ServerSettings",
+    "Settings",
+    "SignalFxSettings",
+    "StoreSettings",
+    "WatchSettings",
+    "default_provider",
+    "without_credentials",
+]
+
+MIN_TOKEN_LENGTH = 16
 
 
 class LogLevel(StrEnum):
@@ -41,62 +82,6 @@ def _level(value: Any) -> Any:
     return "warning" if word == "warn" else word
 
 
-def _comma_separated(value: Any) -> Any:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
-def _duration(value: str) -> str:
-    duration.seconds(value)
-    return value
-
-
-def _http_address(value: str) -> str:
-    if not value.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://, as in https://api.datadoghq.eu")
-    try:
-        parts = urlsplit(value)
-        usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value
-    except ValueError:  # its words quote what may be part of a password
-        usable = False
-    if not usable:
-        raise ValueError("must name a host and, where needed, a port, such as http://prometheus:9090")
-    if parts.query or parts.fragment:
-        raise ValueError("must end where the API begins: without ? and #")
-    return value.rstrip("/")
-
-
-def _header_value(value: SecretStr) -> SecretStr:
-    text = value.get_secret_value().strip()  # files of tokens end with a newline
-    if not (text.isascii() and text.isprintable()):
-        raise ValueError("must be printable ASCII, as it is sent in a header")
-    return SecretStr(text)
-
-
-def _hard_to_guess(value: SecretStr) -> SecretStr:
-    text = value.get_secret_value()
-    if len(text) < MIN_TOKEN_LENGTH or any(character.isspace() for character in text):
-        raise ValueError(f"must have {MIN_TOKEN_LENGTH} characters and no space, as what openssl rand -hex 32 prints")
-    return value
-
-
-MIN_TOKEN_LENGTH = 16
-
-_Secret = Annotated[SecretStr, AfterValidator(_header_value)]
-
-# What becomes part of a query: no quotes, brackets, separators or wildcards.
-_NAME_PART = r"^[\w.:/-]*$"
-_KEY = r"^[A-Za-z_][\w./-]*$"
-
-
-def without_credentials(address: str) -> str:
-    """Return an address that may be shown: user and password, if any, are left out."""
-    return re.sub(r"^([^/@]*://)?.*@", lambda match: match[1] or "", address, flags=re.DOTALL)
-
-
 def default_provider() -> str:
     """The provider when none is named: the metrics server in a cluster, this machine elsewhere."""
     return "KubernetesMetricsServer" if os.environ.get("KUBERNETES_SERVICE_HOST") else "Host"
@@ -107,22 +92,24 @@ def _default_store() -> Path:
     return Path(state_home).expanduser() / "trimaran" / "watcher.sqlite"
 
 
-class _Section(BaseModel):
-    # A message that quotes its input would quote tokens too; settings_sources quotes what may be shown.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+def _hard_to_guess(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if len(text) < MIN_TOKEN_LENGTH or any(character.isspace() for character in text):
+        raise ValueError(f"must have {MIN_TOKEN_LENGTH} characters and no space, as what openssl rand -hex 32 prints")
+    return value
 
 
-class ProviderSettings(_Section):
+class ProviderSettings(Section):
     """Where metrics come from, and how to get in."""
 
     name: str = Field(default_factory=default_provider, description="the metrics provider")
-    address: Annotated[str, AfterValidator(_http_address)] | None = Field(
+    address: Annotated[str, AfterValidator(http_address)] | None = Field(
         None, description="its address; each provider has a default of its own"
     )
-    token: _Secret | None = Field(None, description="bearer token or API key")
+    token: Secret | None = Field(None, description="bearer token or API key")
     token_file: Path | None = Field(None, description="a file with the token, read anew for every request")
-    app_key: _Secret | None = Field(None, description="Datadog's application key")
-    headers: Annotated[dict[str, _Secret], BeforeValidator(_json)] = Field(
+    app_key: Secret | None = Field(None, description="Datadog's application key")
+    headers: Annotated[dict[str, Secret], BeforeValidator(parsed_json)] = Field(
         {}, description="sent with every request, such as X-Scope-OrgID; a JSON object in the environment"
     )
     ca_file: Path | None = Field(None, description="certificate authorities to trust instead of the system's")
@@ -133,10 +120,10 @@ class ProviderSettings(_Section):
     kube_config: Path | None = Field(None, description="a kubeconfig, to reach the Kubernetes API from outside")
 
 
-class FallbackSettings(_Section):
+class FallbackSettings(Section):
     """Other providers, for when the first one fails, and to check it against."""
 
-    providers: Annotated[list[ProviderSettings], BeforeValidator(_json)] = Field(
+    providers: Annotated[list[ProviderSettings], BeforeValidator(parsed_json)] = Field(
         [], description="tables [[fallback.providers]] with the keys of [provider], tried in order"
     )
     disagreement_percent: float = Field(
@@ -144,14 +131,14 @@ class FallbackSettings(_Section):
     )
 
 
-class WatchSettings(_Section):
+class WatchSettings(Section):
     """What to fetch, and how often."""
 
-    windows: Annotated[list[Annotated[str, AfterValidator(_duration)]], BeforeValidator(_comma_separated)] = Field(
+    windows: Annotated[list[Annotated[str, AfterValidator(duration_text)]], BeforeValidator(comma_separated)] = Field(
         ["15m", "10m", "5m"], min_length=1, description="the windows to keep, comma-separated"
     )
     default_window: str = Field("", description="the window served when none is asked for; empty: the longest")
-    operators: Annotated[list[Operator], BeforeValidator(_comma_separated)] = Field(
+    operators: Annotated[list[Operator], BeforeValidator(comma_separated)] = Field(
         [Operator.AVG, Operator.STD], description="what to compute of a window: AVG, STD, and P90, P95, P99, MAX"
     )
     interval_seconds: float = Field(60, gt=0, le=3600, description="time from one fetch to the next")
@@ -189,7 +176,7 @@ class Reaction(StrEnum):
     DROP = "drop"
 
 
-class QualitySettings(_Section):
+class QualitySettings(Section):
     """What is held to be wrong with metrics, and what is done about it."""
 
     history_fetches: int = Field(60, ge=20, le=1440, description="how many fetches a value is held against")
@@ -219,14 +206,14 @@ class QualitySettings(_Section):
     wrong_scale_action: Reaction = Field(Reaction.MARK, description="about metrics of which a whole fetch is wrong")
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """The REST API."""
 
     host: str = Field("127.0.0.1", min_length=1, description="the address to listen on")
     port: int = Field(2020, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
     threads: int = Field(8, ge=1, le=256, description="requests served at the same time")
     dialect: Dialect = Field(Dialect.DOCUMENTED, description="the dialect of /watcher; /compat is always Go's")
-    token: Annotated[_Secret, AfterValidator(_hard_to_guess)] | None = Field(
+    token: Annotated[Secret, AfterValidator(_hard_to_guess)] | None = Field(
         None, description="the bearer token that readers must send"
     )
     tokens_file: Path | None = Field(
@@ -251,7 +238,7 @@ class ServerSettings(_Section):
         return self
 
 
-class StoreSettings(_Section):
+class StoreSettings(Section):
     """The file that survives a crash."""
 
     path: Path = Field(default_factory=_default_store, description="the SQLite file, on a local disk")
@@ -261,165 +248,14 @@ class StoreSettings(_Section):
     )
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """What the service says about itself."""
 
     level: Annotated[LogLevel, BeforeValidator(_level)] = Field(LogLevel.INFO, description="how much to log")
     format: Literal["json", "text"] = Field("text", description="one JSON object a line, or text for people")
 
 
-class HostSettings(_Section):
-    """The provider Host."""
-
-    node_name: str = Field(
-        default_factory=socket.gethostname, min_length=1, description="the node name of this machine"
-    )
-
-
-class PrometheusQuery(_Section):
-    """A query of the user's own, instead of the built-in ones of the same type."""
-
-    name: str = Field(min_length=1, description="the name it is published under")
-    type: MetricType = Field(description="the resource")
-    query: str = Field(min_length=1, description="an instant expression; $matchers and $labels are filled in")
-    scale: float = Field(100.0, gt=0, description="what makes a percent of capacity of it: 100 for ratios")
-    smoothing: str = Field("", description="the span it averages over by itself, such as 5m")
-
-
-class PrometheusSettings(_Section):
-    """The provider Prometheus."""
-
-    node_label: str = Field(
-        "",
-        pattern="^([a-zA-Z_][a-zA-Z0-9_]*)?$",
-        description="the label that holds the node's name; empty: node, Hostname or instance, whichever leads to one",
-    )
-    matchers: str = Field(
-        "", description='label matchers for every query, such as cluster="prod" in a Thanos that many clusters share'
-    )
-    query_set: Literal["auto", "kube-prometheus", "node-exporter", "openshift"] = Field(
-        "auto", description="which built-in queries to try; auto tries all"
-    )
-    queries: Annotated[list[PrometheusQuery], BeforeValidator(_json)] = Field(
-        [], description="queries of your own: tables [[prometheus.queries]], or JSON in the environment"
-    )
-    node_power_watts: float = Field(0, ge=0, description="a node's highest power, to publish Energy as percent of it")
-
-
-class InfluxDbQuery(_Section):
-    """A query of the user's own, instead of the built-in ones of the same type."""
-
-    name: str = Field(min_length=1, description="the name it is published under; of several with one name, the first")
-    type: MetricType = Field(description="the resource")
-    measurement: str = Field(min_length=1, description="the measurement")
-    field: str = Field(min_length=1, description="the field")
-    where: dict[str, str] = Field({}, description="the tags that select the series, such as cpu = cpu-total")
-    rate: bool = Field(False, description="the field is a counter: its rise in a second is meant")
-    scale: float = Field(1.0, allow_inf_nan=False, description="what makes a percent of capacity of it; not 0")
-    offset: float = Field(0.0, allow_inf_nan=False, description="added after that: 100 with scale -1 for idle time")
-    combine: Literal["one", "all", "busiest"] = Field(
-        "one", description="series of a node: one, all samples of several together, or the busiest, such as of disks"
-    )
-
-    @model_validator(mode="after")
-    def _scale_is_not_zero(self) -> Self:
-        if self.scale == 0:
-            raise ValueError(f"scale of {self.name} must not be 0")
-        return self
-
-
-class InfluxDbSettings(_Section):
-    """The provider InfluxDB."""
-
-    version: Annotated[Literal["auto", "1", "2"], BeforeValidator(str)] = Field(
-        "auto", description="1: InfluxQL, 2: Flux, auto: as the server says"
-    )
-    database: str = Field("telegraf", min_length=1, description="the database, of 1.x")
-    retention_policy: str = Field("", description="its retention policy; empty: the default one; of 1.x")
-    username: str = Field("", description="the user; without one provider.token is used")
-    password: SecretStr | None = Field(None, description="the user's password")
-    organization: str = Field("", description="the organization, by name or id; of 2.x")
-    bucket: str = Field("telegraf", min_length=1, description="the bucket, of 2.x")
-    host_tag: str = Field("host", min_length=1, description="the tag that holds the node's name")
-    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
-    queries: Annotated[list[InfluxDbQuery], BeforeValidator(_json)] = Field(
-        [], description="queries of your own: tables [[influxdb.queries]], or JSON in the environment"
-    )
-
-
-class FakeSettings(_Section):
-    """The provider Fake, for tests."""
-
-    nodes: int = Field(3, ge=0, le=100_000, description="how many nodes there are, where no file says")
-    file: Path | None = Field(None, description="JSON or TOML with every node's load, read anew for every fetch")
-    failure: Literal["", "unavailable", "refused", "unusable", "empty", "slow"] = Field(
-        "", description="how fetches fail; empty: they do not"
-    )
-    failing_windows: Annotated[list[str], BeforeValidator(_comma_separated)] = Field(
-        [], description="the windows that fail, comma-separated; empty: all"
-    )
-
-
-class MetricsServerSettings(_Section):
-    """The provider KubernetesMetricsServer."""
-
-    capacity_refresh_seconds: float = Field(
-        300, gt=0, le=86400, description="how often to list what nodes have; a new node is looked up at once"
-    )
-    node_selector: str = Field("", description="only nodes with these labels, such as type!=virtual-kubelet")
-    kube_context: str = Field("", description="the context of provider.kube_config; empty: its current one")
-
-
-class SignalFxSettings(_Section):
-    """The provider SignalFx."""
-
-    cluster_name: str = Field("", pattern=r'^[^"\\]*$', description="only hosts of this cluster")
-    host_name_suffix: str = Field(
-        "", pattern=_NAME_PART, description="what hosts' names end with, beyond the node's name, such as .example.com"
-    )
-    node_dimension: str = Field(
-        "host", pattern=_KEY, description="the dimension that holds the node's name, such as k8s.node.name"
-    )
-    cluster_dimension: str = Field(
-        "cluster", pattern=_KEY, description="the dimension that cluster_name is about, such as k8s.cluster.name"
-    )
-    metadata_seconds: float = Field(
-        600,
-        ge=0,
-        le=86400,
-        description="which node a series is about is read anew after this time, or when one is new",
-    )
-
-
-class DatadogSettings(_Section):
-    """The provider Datadog."""
-
-    cluster_name: str = Field("", pattern=_NAME_PART, description="only hosts of this cluster")
-    host_name_suffix: str = Field(
-        "", pattern=_NAME_PART, description="what hosts' names end with, beyond the node's name, such as -my-cluster"
-    )
-    node_tag: str = Field("host", pattern=_KEY, description="the tag that holds the node's name, such as kube_node")
-    cluster_tag: str = Field(
-        "cluster_name", pattern=_KEY, description="the tag that cluster_name is about, such as kube_cluster_name"
-    )
-    cpu_query: str = Field(
-        "max:cpu.utilization",
-        min_length=1,
-        description="CPU in percent, as metrics and arithmetic; the Agent's own: 100 - avg:system.cpu.idle",
-    )
-    memory_query: str = Field(
-        "max:memory.utilization",
-        min_length=1,
-        description="Memory in percent; the Agent's own: 100 - 100 * avg:system.mem.pct_usable",
-    )
-    storage_query: str = Field("", description="Storage in percent, such as max:system.io.util; empty: not published")
-    bandwidth_query: str = Field(
-        "", description="Bandwidth in percent of a link speed that it has to contain; empty: not published"
-    )
-    gpu_query: str = Field("", description="GPU in percent, such as avg:dcgm.gpu_utilization; empty: not published")
-
-
-class Settings(_Section):
+class Settings(Section):
     """All settings. ``settings_sources.load`` builds it from the outside; programs may build it from sections."""
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)

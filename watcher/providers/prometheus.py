@@ -4,6 +4,7 @@ What is asked stands in ``prometheus_queries``; what its answers are about, in `
 run side by side, and a failed one costs only itself.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
+from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
@@ -50,6 +52,7 @@ class PrometheusProvider:
         self._shown = without_credentials(self.address)
         self._queries = queries(own)
         self._operators = settings.watch.operators
+        self._timed_window = max(settings.watch.windows, key=duration.seconds)  # once a fetch is enough
         self._matchers = own.matchers
         self._words = (own.node_label,) if own.node_label else _NODE_LABELS
         self._seen = threading.local()
@@ -75,11 +78,13 @@ class PrometheusProvider:
             for query in asked
             for operator in self._operators
         }
+        if window.duration == self._timed_window:
+            calls["newest"] = partial(self._ask_newest, window, deadline)
         if self._names_until <= now:
             calls["names"] = partial(self._ask_names, window.end, deadline)
         answers = gather(calls, deadline, give_up=self._session.abort)
         findings: list[Finding] = []
-        names = answers.pop("names", None)
+        names, newest = answers.pop("names", None), answers.pop("newest", None)
         if isinstance(names, NodeNames):
             self._names, self._names_until = names, now + _NAMES_EXPIRY_SECONDS
         elif isinstance(names, Exception):
@@ -92,7 +97,14 @@ class PrometheusProvider:
         nodes = self._by_node(found, window.duration, findings)
         if not nodes:
             raise next(iter(failures.values()), ProviderAnswerError(self._nothing_found()))
-        return Fetched(nodes, tuple(findings))
+        if isinstance(newest, Exception):
+            message = f"the times of the newest samples cannot be read: {self._translated(newest)}"
+            findings.append(Finding(Kind.QUERY_FAILED, message, window.duration))
+        times = self._newest_by_node(newest) if isinstance(newest, list) else {}
+        if times and nodes.keys() - times.keys():
+            with contextlib.suppress(Exception):  # which nodes have stopped is said already, by their not being there
+                times = self._newest_by_node(self._ask_newest(window, deadline, ended=True)) | times
+        return Fetched(nodes, tuple(findings), newest=times)
 
     def check(self) -> Iterator[Check]:
         """Yield the connection, each query, and how series are matched to nodes."""
@@ -164,6 +176,27 @@ class PrometheusProvider:
                 aliases.setdefault(instance, set()).add(resolved.name)
         aliases.pop("", None)
         return NodeNames(names, aliases)
+
+    def _ask_newest(
+        self, window: Window, deadline: Deadline, *, ended: bool = False
+    ) -> list[tuple[tuple[str, ...], float]]:
+        """Ask when each node was last measured: its averages stay for as long as the window, whatever stopped."""
+        for query in (each for each in self._queries if each.required):
+            chosen = self._chosen.get(query)
+            for expression in (chosen,) if chosen else query.expressions:
+                promql = expression.newest_samples(window.duration, self._matchers)[ended]
+                series = self._run(promql, window.end, deadline) if promql else []
+                if series:
+                    return [self._read(item) for item in series]
+        return []
+
+    def _newest_by_node(self, times: list[tuple[tuple[str, ...], float]]) -> dict[str, float]:
+        resolved = self._names.resolve_all(words for words, _ in times)
+        newest: dict[str, float] = {}
+        for words, at in times:
+            node = resolved[words].name
+            newest[node] = max(at, newest.get(node, at))
+        return newest
 
     def _by_node(
         self, found: dict[tuple[Query, Operator], _Answer], window: str, findings: list[Finding]

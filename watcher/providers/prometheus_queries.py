@@ -20,6 +20,7 @@ _FUNCTIONS = {
     Operator.STD: "stddev_over_time(%s)",
     Operator.MAX: "max_over_time(%s)",
 }
+_LOOK_BACK_STEP = "150s"  # half of how far back Prometheus looks for a series' last sample
 _SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?")
 
 
@@ -31,11 +32,13 @@ class Expression:
         name: the name it is published under.
         promql: an instant expression; its value times the query's scale is a percent of capacity.
         smoothing: the span it averages over by itself, where known.
+        source: for an expression that is no plain series, one of those that it is computed from.
     """
 
     name: str
     promql: str
     smoothing: str = ""
+    source: str = ""
 
     def over(self, window: str, operator: Operator, matchers: str, labels: str) -> str:
         """Return the expression that computes an operator over a window."""
@@ -43,6 +46,17 @@ class Expression:
         ranged = f"{inner}[{window}]" if self.is_selector() else f"({inner})[{window}:{STEP}]"
         function = _FUNCTIONS.get(operator) or f"quantile_over_time({QUANTILES[operator]}, %s)"
         return function % ranged
+
+    def newest_samples(self, window: str, matchers: str) -> tuple[str, str]:
+        """Return expressions for the time of each series' newest sample, unix seconds; empty where none can tell.
+
+        The first knows the series that are alive, the second those that ended in the window, too: within a step.
+        """
+        selector = self.promql if self.is_selector() else self.source
+        if not selector:
+            return "", ""
+        alive = f"timestamp({selector.replace('$matchers', matchers)})"
+        return alive, f"max_over_time({alive}[{window}:{_LOOK_BACK_STEP}])"
 
     def now(self, matchers: str, labels: str) -> str:
         """Return the expression for the present."""
@@ -87,6 +101,7 @@ _MEMORY = Expression("instance:node_memory_utilisation:ratio", "instance:node_me
 _RAW_MEMORY = Expression(
     "instance:node_memory_utilisation:ratio",
     "1 - avg by ($labels) (node_memory_MemAvailable_bytes{$matchers} / node_memory_MemTotal_bytes{$matchers})",
+    source="node_memory_MemAvailable_bytes{$matchers}",
 )
 _DISK = Expression(
     "instance_device:node_disk_io_time_seconds:rate5m",
