@@ -110,3 +110,12 @@ def test_checks_and_closing_reach_all():
     assert [(step.step, step.ok) for step in several.check()] == [("A: ask", False), ("B: ask", True)]
     several.close()
     assert all(provider.closed for provider in providers)
+
+
+def test_a_provider_that_hangs_is_not_asked_for_ever():
+    """A provider that ignores its deadline fetch after fetch is left alone after a few, and the next one answers."""
+    hanging = Scripted(seconds=2, a=1)
+    several = SeveralProviders([("A", hanging), ("B", Scripted(a=90))], 0)
+    for _ in range(6):
+        assert several.fetch(WINDOW, Deadline.after(0.2)).source == "B"
+    assert hanging.asked == 3

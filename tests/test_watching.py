@@ -240,7 +240,7 @@ def test_a_window_that_hangs_does_not_hold_up_the_others() -> None:
         assert not bench.watcher.fetch_once()
         assert bench.watcher.published("5m").metrics.timestamp == START + number
     assert len(hanging) == 3
-    assert "has not answered 3 earlier fetches yet" in bench.watcher.health().reasons[0]
+    assert "has not answered 3 earlier calls yet" in bench.watcher.health().reasons[0]
     release.set()
     bench.source.answers = {}
     wait_until(bench.watcher.fetch_once, "the window is fetched again once the calls have ended")

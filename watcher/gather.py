@@ -3,7 +3,8 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -70,3 +71,36 @@ def within(call: Callable[[], Value], deadline: Deadline, give_up: Callable[[], 
     if isinstance(result, Exception):
         raise result
     return result
+
+
+class TooManyLate(TimeoutError):
+    """Earlier calls have no answer yet, so that this one was not made."""
+
+
+class LateCalls:
+    """Keeps a call that hangs from being made again and again: each would leave a thread behind.
+
+    Args:
+        allowed: how many calls of one kind may be without an answer.
+    """
+
+    def __init__(self, allowed: int = 3) -> None:
+        self._allowed = allowed
+        self._under_way: Counter[Hashable] = Counter()
+        self._lock = threading.Lock()
+
+    def run(self, kind: Hashable, call: Callable[[], Value]) -> Value:
+        """Run a call; return what it returns, and raise what it raises.
+
+        Raises:
+            TooManyLate: too many earlier calls of its kind have no answer yet.
+        """
+        with self._lock:
+            if self._under_way[kind] >= self._allowed:
+                raise TooManyLate(f"has not answered {self._allowed} earlier calls yet")
+            self._under_way[kind] += 1
+        try:
+            return call()
+        finally:
+            with self._lock:
+                self._under_way[kind] -= 1

@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,12 +12,11 @@ from watcher.cache import Cache, Published
 from watcher.errors import (
     NoMetrics,
     ProviderError,
-    ProviderUnavailable,
     StaleMetrics,
     UnknownWindow,
 )
 from watcher.findings import Finding, Kind
-from watcher.gather import Deadline, gather
+from watcher.gather import Deadline, LateCalls, TooManyLate, gather
 from watcher.last_run import LastRun
 from watcher.model import WatcherMetrics, Window
 from watcher.open_findings import Changes, OpenFindings, log_changes
@@ -34,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS = 2.0
 _STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
-_MAX_LATE_CALLS = 3  # of one window, still without an answer; a provider that hangs must not fill the process
 _RECALL_SECONDS = 2.0  # a big cluster's past must not hold up the first fetch
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
 
@@ -104,8 +101,7 @@ class Watcher:
         self._first = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._under_way: Counter[str] = Counter()
-        self._under_way_lock = threading.Lock()
+        self._late = LateCalls()
         self._cleaning = threading.Lock()
         self._order = settings.fallback_order()
         self._telemetry.watching(settings.windows, settings.expiry_seconds)
@@ -322,15 +318,7 @@ class Watcher:
     ) -> tuple[WatcherMetrics | None, list[Finding], Mapping[str, float]]:
         """Return one window's metrics, None when none can be published, what is wrong, and nodes' newest samples."""
         window = Window(name, now - duration.seconds(name), now)
-        with self._under_way_lock:
-            if self._under_way[name] >= _MAX_LATE_CALLS:
-                raise ProviderUnavailable(f"{self._source} has not answered {_MAX_LATE_CALLS} earlier fetches yet")
-            self._under_way[name] += 1
-        try:
-            fetched: Fetched = self._provider.fetch(window, deadline)
-        finally:
-            with self._under_way_lock:
-                self._under_way[name] -= 1
+        fetched: Fetched = self._late.run(name, partial(self._provider.fetch, window, deadline))
         with self._cleaning:  # side by side it would be no faster, and requests would have to wait for them all
             nodes, findings = analyzer.clean(fetched.nodes, name)
         metrics = WatcherMetrics(now, window, fetched.source or self._source, nodes) if nodes else None
@@ -358,6 +346,8 @@ class Watcher:
 def _reason(error: Exception) -> str:
     if isinstance(error, ProviderError):
         return str(error)
+    if isinstance(error, TooManyLate):
+        return f"the provider {error}"
     if isinstance(error, TimeoutError):
         return "the provider did not answer in time (watch.fetch_timeout_seconds)"
     _log.error("the provider failed unexpectedly", exc_info=error)

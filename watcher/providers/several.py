@@ -9,7 +9,7 @@ from functools import partial
 
 from watcher.errors import ProviderError
 from watcher.findings import Finding, Kind
-from watcher.gather import Deadline, gather
+from watcher.gather import Deadline, LateCalls, gather
 from watcher.model import MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched, WindowProvider, close_provider
 
@@ -28,6 +28,7 @@ class SeveralProviders:
     def __init__(self, providers: Sequence[tuple[str, WindowProvider]], disagreement_percent: float) -> None:
         self._providers = tuple(providers)
         self._bound = disagreement_percent
+        self._late = LateCalls()
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return what the first provider that can answers, with a finding for each one before it that failed.
@@ -64,17 +65,21 @@ class SeveralProviders:
         for _, provider in self._providers:
             close_provider(provider)
 
+    def _ask(self, number: int, window: Window, deadline: Deadline) -> Fetched:
+        provider = self._providers[number][1]
+        return self._late.run((number, window.duration), partial(provider.fetch, window, deadline))
+
     def _ask_all(self, window: Window, deadline: Deadline) -> dict[int, Fetched | Exception]:
-        calls = {number: partial(each.fetch, window, deadline) for number, (_, each) in enumerate(self._providers)}
+        calls = {number: partial(self._ask, number, window, deadline) for number in range(len(self._providers))}
         answers = gather(calls, deadline)
         return {number: _usable(answers[number]) for number in calls}
 
     def _ask_in_turn(self, window: Window, deadline: Deadline) -> dict[int, Fetched | Exception]:
         answers: dict[int, Fetched | Exception] = {}
-        for number, (_, provider) in enumerate(self._providers):
+        for number in range(len(self._providers)):
             share = Deadline.after(deadline.remaining_seconds() / (len(self._providers) - number))
             # In a thread of its own, as one that ignores its deadline must not cost the next one's share.
-            answers[number] = _usable(gather({number: partial(provider.fetch, window, share)}, share)[number])
+            answers[number] = _usable(gather({number: partial(self._ask, number, window, share)}, share)[number])
             if isinstance(answers[number], Fetched):
                 break
         return answers
