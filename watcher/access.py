@@ -57,6 +57,11 @@ class Access:
         """Return whether anything is asked of readers."""
         return self._certificates or self._tokens is not None
 
+    @property
+    def refuses_any(self) -> bool:
+        """Return whether any request may be refused."""
+        return self.is_locked or self._compat_port is not None
+
     def judge(self, route: str, environ: Mapping[str, Any]) -> Verdict:
         """Return what becomes of a request.
 

@@ -3,6 +3,8 @@
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from flask import Flask, Request, Response, request
@@ -20,8 +22,12 @@ from watcher.telemetry import Telemetry
 from watcher.watching import Watcher
 from watcher.wire import Dialect, ErrorCode
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
 _log = logging.getLogger(__name__)
 _JSON = "application/json"
+_VERDICT = "trimaran.verdict"
 
 
 def create_app(  # noqa: C901  a route each
@@ -45,12 +51,13 @@ def create_app(  # noqa: C901  a route each
     access = access or Access(settings)
     openapi = orjson.dumps(openapi_document(settings.dialect))
 
-    @app.before_request
     def admit() -> Response | None:
-        environ = request.environ
-        environ["trimaran.began"] = time.perf_counter()
-        verdict = environ["trimaran.verdict"] = access.judge(_route(), environ)
+        rule = request.url_rule
+        verdict = request.environ[_VERDICT] = access.judge(rule.rule if rule else "", request.environ)
         return None if verdict in {Verdict.ADMITTED, Verdict.OPEN} else _refused(verdict)
+
+    if access.refuses_any:
+        app.before_request(admit)
 
     @app.get("/")
     def index() -> Response:
@@ -102,7 +109,7 @@ def create_app(  # noqa: C901  a route each
 
     @app.errorhandler(NotServed)
     def not_served(error: NotServed) -> Response:
-        admitted = request.environ["trimaran.verdict"] is Verdict.ADMITTED
+        admitted = request.environ.get(_VERDICT, Verdict.ADMITTED) is Verdict.ADMITTED
         return _error(404, error.code, str(error) if admitted else error.what)
 
     @app.errorhandler(HTTPException)
@@ -120,19 +127,38 @@ def create_app(  # noqa: C901  a route each
         _log.error("a request failed", exc_info=error, extra={"path": request.path[:200]})
         return _error(500, ErrorCode.INTERNAL, "the watcher failed to answer; its log says why")
 
-    @app.after_request
-    def finish(response: Response) -> Response:
-        headers = response.headers
-        headers["X-Content-Type-Options"] = "nosniff"
-        if "Cache-Control" not in headers:
-            headers["Cache-Control"] = "no-store"
-        elif access.is_locked:
-            headers["Cache-Control"] = "private, no-cache"
-        seconds = time.perf_counter() - request.environ["trimaran.began"]
-        telemetry.answered(_route() or "none", response.status_code, seconds)
-        return response
-
+    # Not Flask's hooks, which take as long as all the rest of an answer about one node.
+    app.wsgi_app = _Finished(app.wsgi_app, telemetry, locked=access.is_locked)  # type: ignore[method-assign]
     return app
+
+
+class _Finished:
+    """WSGI middleware around the application: adds the headers that all answers have, and counts the answers."""
+
+    def __init__(self, application: "WSGIApplication", telemetry: Telemetry, *, locked: bool) -> None:
+        self._application = application
+        self._telemetry = telemetry
+        self._locked = locked
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        began = time.perf_counter()
+
+        def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
+            self._finish(headers)
+            rule = environ["werkzeug.request"].url_rule
+            self._telemetry.answered(rule.rule if rule else "none", int(status[:3]), time.perf_counter() - began)
+            return start_response(status, headers, *failure)
+
+        return self._application(environ, start)
+
+    def _finish(self, headers: list[tuple[str, str]]) -> None:
+        headers.append(("X-Content-Type-Options", "nosniff"))
+        for place, (name, _) in enumerate(headers):
+            if name == "Cache-Control":
+                if self._locked:
+                    headers[place] = name, "private, no-cache"
+                return
+        headers.append(("Cache-Control", "no-store"))
 
 
 def _asked(watcher: Watcher, dialect: Dialect) -> Response:
@@ -183,11 +209,6 @@ def _health(watcher: Watcher, failed_checks: tuple[str, ...]) -> Response:
 def _argument(name: str) -> str | None:
     """Return a query argument; an empty one is none. Most requests have no query, and reading it takes its time."""
     return (request.args.get(name) or None) if request.query_string else None
-
-
-def _route() -> str:
-    rule = request.url_rule
-    return rule.rule if rule else ""
 
 
 def _refused(verdict: Verdict) -> Response:
