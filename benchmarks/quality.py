@@ -350,7 +350,7 @@ class PlainLoop:
     def __init__(self, settings: QualitySettings, span: float) -> None:
         self.settings, self.span = settings, span
         self.past: dict[tuple[str, str, str], deque[tuple[float, float]]] = {}
-        self.rest: dict[tuple[str, str, str], tuple[float, float]] = {}
+        self.rest: dict[tuple[str, str, str], tuple[float, float, float, float]] = {}
 
     def remember(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
         """Make a fetch part of the past."""
@@ -358,10 +358,13 @@ class PlainLoop:
             for metric in metrics.metrics:
                 key = (node, metric.name, metric.operator)
                 past = self.past.setdefault(key, deque(maxlen=self.settings.history_fetches))
-                since, longest = self.rest.get(key, (now, 0.0))
-                if past and abs(past[-1][1] - metric.value) > 1e-9:
-                    since, longest = now, max(longest, past[-1][0] - since)
-                self.rest[key] = since, longest
+                since, longest, moving, moved = self.rest.get(key, (now, 0.0, 0.0, 0.0))
+                changed = bool(past) and abs(past[-1][1] - metric.value) > 1e-9
+                if past:
+                    moving += (changed - moving) / 20
+                if changed:
+                    since, longest, moved = now, max(longest, past[-1][0] - since), moving
+                self.rest[key] = since, longest, moving, moved
                 past.append((now, metric.value))
 
     def judge(self, now: float, nodes: Mapping[str, NodeMetrics]) -> set[tuple[str, str, str]]:
@@ -385,8 +388,10 @@ class PlainLoop:
     def _is_frozen(self, now: float, node: str, metric: Metric) -> bool:
         rests = [self.rest[node, metric.name, operator] for operator in ("AVG", "STD")]
         since, longest = max(rest[0] for rest in rests), min(rest[1] for rest in rests)
-        whole = metric.type != "CPU" or metric.value == round(metric.value)
-        span = self.settings.frozen_resting_seconds if whole else self.settings.frozen_seconds
+        moved = max(rest[3] for rest in rests)
+        whole = all(self.past[node, metric.name, operator][-1][1].is_integer() for operator in ("AVG", "STD"))
+        coarse = metric.type != "CPU" or whole or 0 < moved < 0.5
+        span = self.settings.frozen_resting_seconds if coarse else self.settings.frozen_seconds
         return metric.value < 100 and now - since >= max(span, 2 * longest)
 
     def _is_spike(self, now: float, value: float, past: deque[tuple[float, float]]) -> bool:

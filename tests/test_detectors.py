@@ -19,23 +19,31 @@ def noise(seed: int, level: float, deviation: float, shape: tuple[int, ...] = (1
 # -- frozen -------------------------------------------------------------------------------------------------------
 
 
+SHORT, LONG = 900.0, 21600.0
+
+
 @pytest.mark.parametrize(
-    ("value", "rest", "longest", "expected"),
+    ("average", "deviation", "moved", "longest", "allowed"),
     [
-        (41.37, 900, 0, True),
-        (41.37, 899, 0, False),  # not for long enough
-        (41.37, 900, 600, False),  # it rested nearly as long before
-        (41.37, 1200, 600, True),
-        (41.0, 900, 0, False),  # a whole number may be rounded
-        (41.0, 21600, 0, True),
-        (0.0, 21600, 0, True),  # a live machine is never at 0 for hours
-        (NAN, NAN, 0, False),
+        (41.37, 2.5, 0.9, 0, SHORT),  # it used to move
+        (41.37, 2.5, 0.5, 0, SHORT),
+        (41.37, 2.5, 0.4, 0, LONG),  # it often stood still: it is counted in coarse steps
+        (41.37, 2.5, 0.0, 0, SHORT),  # it was never seen to move
+        (41.37, 2.5, 0.9, 400, SHORT),
+        (41.37, 2.5, 0.9, 600, 1200),  # it stood still nearly as long before
+        (41.37, 2.5, 0.9, 20000, 40000),
+        (41.37, 0.0, 0.9, 0, SHORT),  # the source itself stands still
+        (41.0, 2.5, 0.9, 0, SHORT),  # the deviation says that nothing was rounded
+        (41.0, 0.0, 0.9, 0, LONG),  # whole numbers may be rounded
+        (41.0, NAN, 0.9, 0, LONG),
+        (0.0, 0.0, 0.9, 0, LONG),
     ],
 )
-def test_frozen(value: float, rest: float, longest: float, expected: bool) -> None:
-    """Standing still is frozen after the span, and after twice the longest rest of before."""
-    given = [np.array([each]) for each in (value, rest, longest)]
-    assert detectors.frozen(*given, spans=np.array([900.0, 21600.0])).tolist() == [expected]
+def test_may_rest(average: float, deviation: float, moved: float, longest: float, allowed: float) -> None:
+    """The short span is for what tells something by standing still, and all may rest for twice as long as before."""
+    values = np.array([[average, deviation]])
+    rested = detectors.may_rest(values, np.array([moved]), np.array([longest]), np.array([SHORT, LONG]))
+    assert rested.tolist() == [allowed]
 
 
 # -- spikes -------------------------------------------------------------------------------------------------------

@@ -47,6 +47,26 @@ def test_a_fetch_too_soon_takes_the_place_of_the_last(history: History) -> None:
     assert times.tolist() == [0, 66]
 
 
+def test_how_often_a_value_moved_before_it_stood_still(history: History) -> None:
+    """The share grows with every fetch that changes the value, and what follows a change does not count in it."""
+    for fetch in range(40):
+        history.append(fetch * 60.0, nodes(a=float(fetch), b=5.0, c=float(fetch // 4)))
+    before = [of(history, name, "moved") for name in "abc"]
+    assert before[0] > 0.8
+    assert before[1] == 0
+    assert 0.1 < before[2] < 0.4
+    for fetch in range(40, 80):
+        history.append(fetch * 60.0, nodes(a=39.0, b=5.0, c=9.0))
+    assert [of(history, name, "moved") for name in "abc"] == before
+
+
+def test_a_value_that_comes_back_did_not_move(history: History) -> None:
+    """The first value, and the first one after a gap, follow none that they could differ from."""
+    for now, value in ((0.0, 1.0), (60.0, None), (120.0, 2.0), (180.0, None), (240.0, 3.0)):
+        history.append(now, nodes(a=value))
+    assert of(history, "a", "moved") == 0
+
+
 def test_since_when_a_value_stands(history: History) -> None:
     """A value that comes again keeps its beginning; a change, beyond the decimals that are kept, is a new one."""
     for now, value in ((0.0, 7.0), (60.0, 7.5), (120.0, 7.5 + 1e-11), (180.0, 7.5)):

@@ -9,6 +9,7 @@ import numpy as np
 from watcher.history import Flags, Floats
 
 _HABIT_FACTOR = 2.0  # a value that is frozen outlasts by so much the longest rest that the node had before
+_MOVES = 0.5  # share of fetches that change a live value, in all but coarse steps
 _MIN_PAST = 10  # recent fetches without which nothing can be said
 _OUTLIER_DEVIATIONS = 6.0
 _MIN_DEVIATION_PERCENT = 1.0
@@ -19,21 +20,21 @@ _IDLE_SPREAD = 0.2  # percent, from the lowest to the highest tenth of idle node
 _MIN_NODES = 5  # fewer say nothing about a whole cluster
 
 
-def frozen(values: Floats, rest_seconds: Floats, longest_seconds: Floats, spans: Floats) -> Flags:
-    """Return which nodes' values stand still for longer than a live machine's can.
+def may_rest(values: Floats, moved: Floats, longest_seconds: Floats, spans: Floats) -> Floats:
+    """Return for how many seconds each node's values may stand still before they are frozen.
 
-    A whole number may have been rounded by the source, and then says little: it needs the long span.
+    The short span is for those that used to move from fetch to fetch, and for those that never moved at all. Others are
+    counted in coarse steps, as an idle machine's load may be; so may be whole numbers, and then say little.
 
     Args:
-        values: (nodes,) percent, as last fetched; NaN where there is none.
-        rest_seconds: (nodes,) since when neither the value nor its deviation changed in any bit.
-        longest_seconds: (nodes,) the longest time that the node's values stood still before.
-        spans: how long a fraction, and how long a whole number may stand still, seconds.
+        values: (nodes, operators) average and deviation, percent, as last fetched; NaN where there is none.
+        moved: (nodes,) the share of fetches that changed any of them before they stood still.
+        longest_seconds: (nodes,) the longest time that they stood still before.
+        spans: the short and the long one, seconds.
     """
-    allowed = np.where(values == np.round(values), spans[1], spans[0])
-    with np.errstate(invalid="ignore"):
-        found: Flags = rest_seconds >= np.fmax(allowed, _HABIT_FACTOR * longest_seconds)
-    return found
+    whole = ((values == np.round(values)) | np.isnan(values)).all(axis=1)
+    telling = ~whole & ((moved >= _MOVES) | (moved == 0))
+    return np.fmax(np.where(telling, spans[0], spans[1]), _HABIT_FACTOR * longest_seconds)
 
 
 def spikes(values: Floats, past: Floats, ages: Floats, window_seconds: float, factor: float) -> Flags:

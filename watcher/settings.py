@@ -192,7 +192,7 @@ class QualitySettings(Section):
         1200, gt=0, le=604800, description="CPU that stands still for longer, and for 20 fetches, is frozen"
     )
     frozen_resting_seconds: float = Field(
-        21600, gt=0, le=604800, description="the same for what may rest: other metrics, and whole numbers"
+        21600, gt=0, le=604800, description="the same for what may rest: other metrics, whole numbers, coarse steps"
     )
     spike_factor: float = Field(
         1.5, ge=1, le=100, description="an average that moves so many times faster than its window can is a spike"

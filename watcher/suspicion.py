@@ -185,10 +185,11 @@ class Suspicion:
             spans[0] = spans[1]
         able = values < 100 if type_ in _REQUIRED else (values < 100) & (values > 0)  # at its limits it may stay
         longest = history["longest"][:, columns].min(axis=1)
-        frozen = able & detectors.frozen(values, rest, longest, spans)
-        for node in _names(history, frozen):
+        moved = history["moved"][:, columns].max(axis=1)
+        allowed = detectors.may_rest(history["value"][:, columns], moved, longest, spans)
+        for node in _names(history, able & (rest >= allowed)):
             row = history.nodes[node]
-            long = rest[row] >= _LONG * (spans[1] if values[row].is_integer() else spans[0])
+            long = rest[row] >= _LONG * allowed[row]
             action = _DONE[settings.frozen_action if long else Reaction.REPORT]
             message = f"it has been {values[row]:g} to the last bit for {rest[row] / 60:.0f} min"
             yield Finding(Kind.FROZEN, message, self.window, node, metric, action, int(since[row]))
