@@ -34,7 +34,8 @@ def may_rest(values: Floats, moved: Floats, longest_seconds: Floats, spans: Floa
     """
     whole = ((values == np.round(values)) | np.isnan(values)).all(axis=1)
     telling = ~whole & ((moved >= _MOVES) | (moved == 0))
-    return np.fmax(np.where(telling, spans[0], spans[1]), _HABIT_FACTOR * longest_seconds)
+    allowed: Floats = np.fmax(np.where(telling, spans[0], spans[1]), _HABIT_FACTOR * longest_seconds)
+    return allowed
 
 
 def spikes(values: Floats, past: Floats, ages: Floats, window_seconds: float, factor: float) -> Flags:
