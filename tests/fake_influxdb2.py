@@ -3,10 +3,10 @@
 Written from InfluxData's documentation: the API's pages on query and ping (status 204, ``X-Influxdb-Version``), the
 pages on annotated CSV (annotations, one header a schema, an empty line between results, an error as a table), on
 Flux's lexical elements (escapes, ``${`` in strings), and on ``range``, ``filter``, ``derivative``, ``mean``,
-``stddev``, ``min``, ``max``, ``quantile``, ``count`` and ``drop`` (which must not name a column that is not there).
-Checked against influxdb-client's ``flux_csv_parser``, which reads this shape, and its ``query_api``, which sends this
-request. It understands only scripts of one shape and refuses all others, so that nothing is taken for Flux that is
-not; no real 2.x server was asked.
+``stddev``, ``min``, ``max``, ``quantile``, ``count``, ``last`` (which keeps ``_time``) and ``drop`` (which must not
+name a column that is not there). Checked against influxdb-client's ``flux_csv_parser``, which reads this shape, and
+its ``query_api``, which sends this request. It understands only scripts of one shape and refuses all others, so that
+nothing is taken for Flux that is not; no real 2.x server was asked.
 """
 
 import gzip
@@ -44,6 +44,7 @@ _CALLS: dict[str, Callable[[np.ndarray], float]] = {
     "min()": np.min,
     "max()": np.max,
     "count()": len,
+    "last()": lambda values: values[-1],
 }
 _QUANTILE = re.compile(r'quantile\(q: (?P<q>0?\.\d+), method: "exact_mean"\)')
 
@@ -61,7 +62,10 @@ class Stored:
 
 @dataclass
 class FakeInfluxDb2:
-    """A server with one organization, one bucket and one token. ``scripts`` has what was asked."""
+    """A server with one organization, one bucket and one token. ``scripts`` has what was asked.
+
+    Scripts that have ``failing_for`` in them fail with the message ``failing``.
+    """
 
     url: str
     organization: str = "acme"
@@ -69,6 +73,7 @@ class FakeInfluxDb2:
     token: str = "right-token"
     version: str | None = "v2.7.1"
     failing: str = ""
+    failing_for: str = ""
     series: list[Stored] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
     authorizations: list[str] = field(default_factory=list)
@@ -92,14 +97,14 @@ class FakeInfluxDb2:
         if _unquoted(data["bucket"]) != self.bucket:
             message = f'failed to initialize execute state: could not find bucket "{_unquoted(data["bucket"])}"'
             return _problem(404, "not found", message)
-        if self.failing:
+        if self.failing and self.failing_for in asked["query"]:
             header = "#datatype,string,string\r\n#group,true,true\r\n#default,,\r\n,error,reference\r\n"
             return 200, f"{header},{self.failing},897\r\n".encode()
         found = list(self._selected(data))
         texts = [_table(result, found) for result in results if result is not None]
         return 200, "".join(f"{text}\r\n" for text in texts if text).encode() or b"\r\n"
 
-    def _selected(self, data: re.Match[str]) -> Iterator[tuple[dict[str, str], np.ndarray]]:
+    def _selected(self, data: re.Match[str]) -> Iterator[tuple[dict[str, str], np.ndarray, int]]:
         wanted = {}
         for condition in re.findall(_CONDITION, data["conditions"]):
             left, right = re.findall(_STRING, condition)
@@ -110,31 +115,35 @@ class FakeInfluxDb2:
             if any(row.get(name) != word for name, word in wanted.items()):
                 continue
             inside = (each.times * 10**9 >= start) & (each.times * 10**9 < stop)
-            values = each.values[inside]
+            values, times = each.values[inside], each.times[inside]
             if data["rate"] and len(values):
-                rises, seconds = np.diff(values), np.diff(each.times[inside])
+                rises, seconds = np.diff(values), np.diff(times)
                 values = np.where(rises < 0, values[1:], rises) / seconds
             if len(values):
-                yield each.tags, values
+                yield each.tags, values, int(times[-1])
 
 
-def _table(result: re.Match[str], found: list[tuple[dict[str, str], np.ndarray]]) -> str:
-    assert set(result["dropped"].split("|")) >= {"start", "stop", "time", "field", "measurement"}
+def _table(result: re.Match[str], found: list[tuple[dict[str, str], np.ndarray, int]]) -> str:
+    timed = result["call"] == "last()"
+    dropped = {"start", "stop", "field", "measurement"} | (set() if timed else {"time"})
+    assert set(result["dropped"].split("|")) == dropped
     quantile = _QUANTILE.fullmatch(result["call"])
     lines: list[str] = []
     names: list[str] = []
-    for number, (tags, values) in enumerate(found):
+    for number, (tags, values, newest) in enumerate(found):
         with np.errstate(all="ignore"):
             value = np.quantile(values, float(quantile["q"])) if quantile else _CALLS[result["call"]](values)
         if not lines or names != sorted(tags):
             names = sorted(tags)
-            kind = "long" if isinstance(value, int) else "double"
+            kinds = ["dateTime:RFC3339"] * timed + ["long" if isinstance(value, int) else "double"]
+            own = ["_time"] * timed + ["_value"]
             lines += [""] if lines else []
-            lines.append("#datatype,string,long," + ",".join([*("string" for _ in names), kind]))
-            lines.append("#group,false,false," + ",".join([*("true" for _ in names), "false"]))
-            lines.append(f"#default,{_unquoted(result['name'])},," + "," * len(names))
-            lines.append(",result,table," + ",".join(map(_csv, [*names, "_value"])))
-        lines.append(f",,{number}," + ",".join([*(_csv(tags[name]) for name in names), _number(value)]))
+            lines.append("#datatype,string,long," + ",".join([*("string" for _ in names), *kinds]))
+            lines.append("#group,false,false," + ",".join([*("true" for _ in names), *("false" for _ in own)]))
+            lines.append(f"#default,{_unquoted(result['name'])},," + "," * (len(names) + len(own) - 1))
+            lines.append(",result,table," + ",".join(map(_csv, [*names, *own])))
+        at = [f"{datetime.fromtimestamp(newest, UTC):%Y-%m-%dT%H:%M:%SZ}"] * timed
+        lines.append(f",,{number}," + ",".join([*(_csv(tags[name]) for name in names), *at, _number(value)]))
     return "\r\n".join(lines) + "\r\n" if lines else ""
 
 

@@ -355,6 +355,20 @@ def test_the_page_has_every_setting():
             assert f"| `{name}` | `{variable(name)}` |" in PAGE.with_stem(section).read_text()
 
 
+def test_the_newest_samples_of_nodes_are_told(influxdb, database):
+    """A node whose Telegraf stopped is in the window's averages still; the longest window tells since when."""
+    own = query(type="Storage", measurement="disk", field="reads", rate=True)
+    for host, times in (("alive", TIMES), ("stopped", TIMES[:20]), ("b", TIMES[:10])):
+        influxdb.write(
+            points(f"cpu,cpu=cpu-total,host={host}", "usage_idle", times, np.full(len(times), 60.0)), database
+        )
+    influxdb.write(points("disk,host=b", "reads", TIMES[:30], np.arange(30) * 20.0), database)
+    fetched = fetch(influxdb.url, database=database, queries=[own])
+    assert fetched.newest == {"alive": TIMES[-1], "stopped": TIMES[19], "b": TIMES[29]}
+    assert values(fetched.nodes["b"])["Storage", "AVG"] == 1
+    assert fetch(influxdb.url, "5m", 300, database=database).newest == {}
+
+
 # -- 2.x, by a fake -----------------------------------------------------------------------------------------------
 
 
@@ -388,6 +402,25 @@ def test_flux_has_every_operator(influxdb2):
     assert found["CPU", "P90"] == pytest.approx(np.quantile(used, 0.9), rel=1e-9)
     assert found["CPU", "MAX"] == pytest.approx(used.max(), rel=1e-12)
     assert found["Memory", "MAX"] == 40
+
+
+def test_flux_tells_the_newest_samples(influxdb2):
+    """The times come from last(), also of counters, and only with the longest window."""
+    counter = Stored("diskio", "io_time", {"host": "b"}, TIMES[:9], np.arange(9) * 20)
+    influxdb2.series.append(counter)
+    own = query(type="Storage", measurement="diskio", field="io_time", rate=True)
+    assert fetch2(influxdb2, queries=[own]).newest == {"a": TIMES[-1], "b": TIMES[8]}
+    assert fetch(influxdb2.url, "5m", 300, organization="acme", token="right-token").newest == {}
+    assert "last()" not in influxdb2.scripts[-1]
+
+
+def test_times_that_cannot_be_read_cost_nothing_else(influxdb2):
+    """What was measured is served without the times of the newest samples, and a finding says why they are missing."""
+    influxdb2.failing, influxdb2.failing_for = "out of memory", "last()"
+    fetched = fetch2(influxdb2)
+    assert (set(fetched.nodes), fetched.newest) == ({"a"}, {})
+    messages = [each.message for each in fetched.findings if each.metric == "telegraf:memory:percent"]
+    assert any("newest samples cannot be read" in message and "out of memory" in message for message in messages)
 
 
 def test_flux_words_are_only_words(influxdb2):

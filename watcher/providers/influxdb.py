@@ -4,52 +4,54 @@
 ``telegraf:memory:percent`` what is not available (``mem``, ``available_percent``, else ``used_percent``). What else
 there is can be asked for in the settings. InfluxDB computes the windows from the samples themselves; their mean and
 population deviation are exact. All queries run side by side, and a failed one costs only itself.
-
-Plain HTTP instead of the packages ``influxdb`` and ``influxdb-client``: a query is one POST, and our session has what
-theirs lack, an end to answers that do not end.
 """
 
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-import requests
-
-from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
+from watcher import duration
+from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Finding, Kind
-from watcher.gather import Deadline, gather
-from watcher.http import ProviderSession, provider_error, read_token
+from watcher.gather import Deadline
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.node_names import NodeNames, Resolved
 from watcher.providers.base import Check, Fetched
-from watcher.providers.influxdb_answers import Unwritable, read_flux, read_influxql
-from watcher.providers.influxdb_queries import Statistics, combined, flux, influxql, percent, queries
-from watcher.settings import InfluxDbQuery, Settings, without_credentials
+from watcher.providers.influxdb_answers import Unwritable
+from watcher.providers.influxdb_api import InfluxDbApi, Version
+from watcher.providers.influxdb_queries import (
+    TIME,
+    Statistics,
+    combined,
+    flux,
+    flux_newest,
+    influxql,
+    influxql_newest,
+    percent,
+    queries,
+)
+from watcher.settings import InfluxDbQuery, Settings
 
-DEFAULT_ADDRESS = "http://influxdb:8086"
 _CHECK_SECONDS = 10
 _SLACK_PERCENT = 5.0
-
-#: What InfluxDB says, and the setting that mends it.
-_REMEDIES = {
-    "database not found": "influxdb.database",
-    "retention policy not found": "influxdb.retention_policy",
-    "could not find bucket": "influxdb.bucket",
-    "organization name": "influxdb.organization",
-    "organization not found": "influxdb.organization",
-    "compilation failed": "influxdb.queries",
-}
-_Version = Literal["1", "2"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a query brought: the alternative that had samples, each series' tags and statistics, what was wrong."""
+    """What a query brought.
+
+    Attributes:
+        query: the alternative that had samples.
+        series: each series' tags and statistics.
+        newest: each series' tags and the time of its newest sample, when that was asked.
+        findings: what was wrong.
+    """
 
     query: InfluxDbQuery
     series: list[tuple[Mapping[str, Any], Statistics]]
+    newest: list[tuple[Mapping[str, Any], float]]
     findings: tuple[Finding, ...]
 
 
@@ -63,18 +65,12 @@ class InfluxDbProvider:
             SettingsError: 2.x without an organization or a token.
         """
         own = self._own = settings.influxdb
-        self._settings = settings.provider
-        self._address = settings.provider.address or DEFAULT_ADDRESS
-        self._where = f"InfluxDB at {without_credentials(self._address)}"
+        self._api = InfluxDbApi(settings)
         self._queries = queries(own)
         self._chosen: dict[str, InfluxDbQuery] = {}
         self._operators = settings.watch.operators
+        self._timed_window = max(settings.watch.windows, key=duration.seconds)  # once a fetch is enough
         self._names: tuple[frozenset[tuple[str, ...]], Mapping[tuple[str, ...], Resolved]] = (frozenset(), {})
-        self._version: _Version | None = None if own.version == "auto" else own.version
-        self._doubtful = False
-        if self._version == "2" and (problems := self._missing()):
-            raise SettingsError(problems)
-        self._session = ProviderSession(settings.provider, self._authenticate)
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window.
@@ -82,10 +78,12 @@ class InfluxDbProvider:
         Raises:
             ProviderError: every query failed, or none found any samples.
         """
-        answers = self._ask_all(self._detected(deadline), window, deadline)
+        version = self._api.version(deadline)
+        answers = self._ask_all(version, window, deadline)
         findings: list[Finding] = []
         failures: list[ProviderError] = []
         nodes: dict[str, list[Metric]] = {}
+        newest: dict[str, float] = {}
         for name, answer in answers.items():
             if isinstance(answer, ProviderError):
                 failures.append(answer)
@@ -100,27 +98,31 @@ class InfluxDbProvider:
                     for operator in self._operators
                     if operator in statistics.values
                 )
+            for node, at in self._newest_by_node(answer):
+                newest[node] = max(at, newest.get(node, at))
         if not nodes:
-            self._doubtful = self._own.version == "auto"  # another one may listen there by now
-            raise failures[0] if failures else ProviderAnswerError(self._nothing_found(window, answers))
-        return Fetched({node: NodeMetrics(tuple(metrics)) for node, metrics in nodes.items()}, tuple(findings))
+            self._api.doubt_version()
+            raise failures[0] if failures else ProviderAnswerError(self._nothing_found(version, window, answers))
+        return Fetched(
+            {node: NodeMetrics(tuple(metrics)) for node, metrics in nodes.items()}, tuple(findings), newest=newest
+        )
 
     def check(self) -> Iterator[Check]:
         """Yield the connection and its version, then of each query the nodes, their names, and the values' range."""
         deadline = Deadline.after(_CHECK_SECONDS)
         try:
-            version = self._detected(deadline)
+            version = self._api.version(deadline)
         except ProviderError as error:
-            yield Check("version", ok=False, message=str(error), setting=self._remedy(error))
+            yield Check("version", ok=False, message=str(error), setting=self._api.remedy(error))
             return
         language = "InfluxQL" if version == "1" else "Flux"
-        yield Check("version", ok=True, message=f"{self._where} is asked in {language}", setting="influxdb.version")
+        yield Check("version", ok=True, message=f"{self._api.where} is asked in {language}", setting="influxdb.version")
         now = int(time.time())
         window = Window("5m", now - 300, now)
         for name, answer in self._ask_all(version, window, deadline).items():
             step = f"query {name}"
             if isinstance(answer, ProviderError):
-                yield Check(step, ok=False, message=str(answer), setting=self._remedy(answer))
+                yield Check(step, ok=False, message=str(answer), setting=self._api.remedy(answer))
                 continue
             findings: list[Finding] = []
             nodes = self._by_node(name, answer, window, findings)
@@ -142,20 +144,13 @@ class InfluxDbProvider:
 
     def close(self) -> None:
         """Close the connections."""
-        self._session.close()
+        self._api.close()
 
-    def _ask_all(self, version: _Version, window: Window, deadline: Deadline) -> dict[str, _Asked | ProviderError]:
-        answers = gather(
-            {name: partial(self._ask, name, version, window, deadline) for name in self._queries},
-            deadline,
-            give_up=self._session.abort,
-        )
-        return {
-            name: self._translated(answer) if isinstance(answer, Exception) else answer
-            for name, answer in answers.items()
-        }
+    def _ask_all(self, version: Version, window: Window, deadline: Deadline) -> dict[str, _Asked | ProviderError]:
+        calls = {name: partial(self._ask, name, version, window, deadline) for name in self._queries}
+        return self._api.gather(calls, deadline)
 
-    def _ask(self, name: str, version: _Version, window: Window, deadline: Deadline) -> _Asked:
+    def _ask(self, name: str, version: Version, window: Window, deadline: Deadline) -> _Asked:
         """Ask with the alternative that had samples last time, and with the others in turn if it has none now."""
         alternatives = self._queries[name]
         chosen = self._chosen.get(name, alternatives[0])
@@ -166,36 +161,53 @@ class InfluxDbProvider:
                 return asked
         return asked
 
-    def _ask_one(
-        self, name: str, query: InfluxDbQuery, version: _Version, window: Window, deadline: Deadline
-    ) -> _Asked:
+    def _ask_one(self, name: str, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline) -> _Asked:
         findings = []
         if version == "2":
-            script = flux(query, self._operators, window, self._own.bucket)
-            answer = read_flux(self._post_flux(script, deadline))
+            answer = self._api.flux(flux(query, self._operators, window, self._own.bucket), deadline)
         else:
-            statement = partial(influxql, query, self._operators, window, self._own.retention_policy)
+            ask = partial(influxql, query, self._operators, window, self._own.retention_policy)
             try:
-                answer = read_influxql(self._post_influxql(statement(bounded=False), deadline))
+                answer = self._api.influxql(ask(bounded=False), deadline)
             except Unwritable:
                 # One node's absurd samples void the answer of all others: ask again without such samples.
-                answer = read_influxql(self._post_influxql(statement(bounded=True), deadline))
+                answer = self._api.influxql(ask(bounded=True), deadline)
                 message = f"samples of {query.measurement}.{query.field} too large to add up are left out"
                 findings.append(Finding(Kind.NOT_FINITE, message, window.duration, metric=name, action="dropped"))
         if answer.partial:
             message = "InfluxDB says that its answer is partial (its max-row-limit)"
             findings.append(Finding(Kind.PARTIAL_ANSWER, message, window.duration, metric=name))
         read = [(tags, percent(query, columns, sample_deviation=version == "1")) for tags, columns in answer.series]
-        return _Asked(query, [(tags, known) for tags, known in read if known is not None], tuple(findings))
+        series = [(tags, known) for tags, known in read if known is not None]
+        newest: list[tuple[Mapping[str, Any], float]] = []
+        if series and window.duration == self._timed_window:
+            try:
+                newest = self._ask_newest(query, version, window, deadline)
+            except Exception as error:  # noqa: BLE001  translated
+                message = f"the times of the newest samples cannot be read: {self._api.translated(error)}"
+                findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=name))
+        return _Asked(query, series, newest, tuple(findings))
+
+    def _ask_newest(
+        self, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline
+    ) -> list[tuple[Mapping[str, Any], float]]:
+        """Ask when each series was last written: its averages stay for as long as the window, whatever stopped.
+
+        Not in one request with the statistics: when a statement fails, InfluxDB 1.6 says only that the next one was
+        not executed.
+        """
+        if version == "2":
+            answer = self._api.flux(flux_newest(query, window, self._own.bucket), deadline)
+        else:
+            answer = self._api.influxql(influxql_newest(query, window, self._own.retention_policy), deadline)
+        return [(tags, columns[TIME]) for tags, columns in answer.series if TIME in columns]
 
     def _by_node(self, name: str, asked: _Asked, window: Window, findings: list[Finding]) -> dict[str, Statistics]:
         """Return the statistics of each node; what is doubtful is added to the findings."""
         findings += asked.findings
         read: list[tuple[tuple[str, ...], Statistics]] = []
         for tags, statistics in asked.series:
-            tag = tags.get(self._own.host_tag)
-            host = tag if isinstance(tag, str) else ""
-            read.append(((host.removesuffix(self._own.host_name_suffix) or host,), statistics))
+            read.append((self._host(tags), statistics))
         resolved = self._resolved(frozenset(words for words, _ in read))
         for words, each in resolved.items():
             if each.problem:
@@ -215,6 +227,18 @@ class InfluxDbProvider:
                 findings.append(Finding(Kind.LOW_COVERAGE, message, window.duration, node, name))
         return nodes
 
+    def _newest_by_node(self, asked: _Asked) -> Iterator[tuple[str, float]]:
+        resolved = self._resolved(frozenset(self._host(tags) for tags, _ in asked.series))
+        for tags, at in asked.newest:
+            each = resolved.get(self._host(tags))
+            if each is not None and each.name:
+                yield each.name, at
+
+    def _host(self, tags: Mapping[str, Any]) -> tuple[str, ...]:
+        tag = tags.get(self._own.host_tag)
+        host = tag if isinstance(tag, str) else ""
+        return (host.removesuffix(self._own.host_name_suffix) or host,)
+
     def _resolved(self, hosts: frozenset[tuple[str, ...]]) -> Mapping[tuple[str, ...], Resolved]:
         """Resolve the hosts' names; they are the same for all queries, and from one fetch to the next."""
         known, resolved = self._names
@@ -223,95 +247,20 @@ class InfluxDbProvider:
             self._names = hosts, resolved
         return resolved
 
-    def _detected(self, deadline: Deadline) -> _Version:
-        """Return the version to speak to, asking the server where the settings leave it to us."""
-        if self._version is None or self._doubtful:
-            (answer,) = gather({"ping": partial(self._ping, deadline)}, deadline, give_up=self._session.abort).values()
-            if isinstance(answer, Exception):
-                raise self._translated(answer) from answer
-            self._version, self._doubtful = answer, False
-        return self._version
-
-    def _ping(self, deadline: Deadline) -> _Version:
-        said = self._session.get(f"{self._address}/ping", timeout=_seconds(deadline)).headers.get("X-Influxdb-Version")
-        major = (said or "").removeprefix("v").partition(".")[0]
-        if major == "1":
-            return "1"
-        if major == "2" or (said is None and self._own.organization):  # InfluxDB Cloud does not say
-            if problems := self._missing():
-                raise ProviderRefused(f"{self._where} is of version 2: {'; '.join(problems)}")
-            return "2"
-        what = f"says that its version is {said[:40]}" if said else "does not say its version at /ping"
-        raise ProviderAnswerError(
-            f"{self._where} {what}; is provider.address right? Set influxdb.version to 1 to ask in "
-            "InfluxQL, to 2 to ask in Flux"
-        )
-
-    def _post_influxql(self, statement: str, deadline: Deadline) -> bytes:
-        data = {"db": self._own.database, "epoch": "s", "q": statement}
-        return self._session.post(f"{self._address}/query", data=data, timeout=_seconds(deadline)).content
-
-    def _post_flux(self, script: str, deadline: Deadline) -> bytes:
-        dialect = {"header": True, "annotations": ["datatype", "group", "default"], "delimiter": ","}
-        return self._session.post(
-            f"{self._address}/api/v2/query",
-            params={"org": self._own.organization},
-            json={"type": "flux", "query": script, "dialect": dialect},
-            headers={"Accept": "application/csv"},
-            timeout=_seconds(deadline),
-        ).content
-
-    def _authenticate(self, request: requests.PreparedRequest) -> None:
-        if self._own.username and self._version != "2":
-            password = self._own.password.get_secret_value() if self._own.password else ""
-            requests.auth.HTTPBasicAuth(self._own.username.encode(), password.encode())(request)
-        elif token := read_token(self._settings):
-            request.headers["Authorization"] = f"{'Token' if self._version == '2' else 'Bearer'} {token}"
-
-    def _missing(self) -> list[str]:
-        problems = []
-        if not self._own.organization:
-            problems.append("influxdb.organization (TRIMARAN_INFLUXDB__ORGANIZATION) is missing: InfluxDB 2.x needs it")
-        settings = self._settings
-        if not (settings.token or settings.token_file or settings.openshift_auth or settings.headers):
-            problems.append("provider.token (METRICS_PROVIDER_TOKEN) is missing: InfluxDB 2.x answers nobody without")
-        return problems
-
-    def _translated(self, error: Exception) -> ProviderError:
-        problem = provider_error("InfluxDB", self._address, error)
-        text, setting = str(problem), self._remedy(problem)
-        if isinstance(problem, ProviderAnswerError) and "InfluxDB at" not in text:
-            text = f"{self._where}: {text}"
-        return type(problem)(text if setting in text else f"{text} ({setting})")
-
-    def _remedy(self, error: ProviderError) -> str:
-        """Return the setting that most probably mends an error."""
-        text = str(error)
-        named = (setting for words, setting in _REMEDIES.items() if words in text)
-        if isinstance(error, ProviderRefused):
-            credentials = "influxdb.password" if self._own.username and self._version != "2" else "provider.token"
-            return "influxdb.organization" if "influxdb.organization" in text else credentials
-        fallback = "influxdb.queries" if isinstance(error, ProviderAnswerError) else "provider.address"
-        return next(named, "provider.address" if "provider.address" in text else fallback)
-
-    def _nothing_found(self, window: Window, answers: dict[str, _Asked | ProviderError]) -> str:
+    def _nothing_found(self, version: Version, window: Window, answers: dict[str, _Asked | ProviderError]) -> str:
         own = self._own
         if any(isinstance(answer, _Asked) and answer.series for answer in answers.values()):
-            return f"{self._where} has samples, but none has the tag {own.host_tag!r} (influxdb.host_tag)"
+            return f"{self._api.where} has samples, but none has the tag {own.host_tag!r} (influxdb.host_tag)"
         fields = " nor ".join(_fields(alternatives) for alternatives in self._queries.values())
         where = (
             f"bucket {own.bucket!r} (influxdb.bucket)"
-            if self._version == "2"
+            if version == "2"
             else f"database {own.database!r} (influxdb.database, influxdb.retention_policy)"
         )
         return (
-            f"{self._where} has no samples of {fields} in the last {window.duration} in {where}. Does "
+            f"{self._api.where} has no samples of {fields} in the last {window.duration} in {where}. Does "
             "Telegraf write there? (influxdb.queries)"
         )
-
-
-def _seconds(deadline: Deadline) -> float:
-    return max(0.1, deadline.remaining_seconds())
 
 
 def _fields(alternatives: tuple[InfluxDbQuery, ...]) -> str:

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ import orjson
 from watcher.errors import ProviderAnswerError
 
 _NUMBERS = (int, float)
+_NO_TAGS = frozenset({"", "result", "table", "_value", "_time"})
 
 
 class Unwritable(ProviderAnswerError):
@@ -22,7 +24,7 @@ class Answer:
     """What a query brought.
 
     Attributes:
-        series: the tags of each series, and its columns that are numbers.
+        series: the tags of each series, and its columns that are numbers; ``time`` is in unix seconds.
         partial: whether InfluxDB says that this is not all.
     """
 
@@ -75,12 +77,13 @@ def read_flux(body: bytes) -> Answer:
                 raise ProviderAnswerError(row["error"][:300] or "the query failed")
             if "result" not in row or "_value" not in row:
                 raise ProviderAnswerError("the answer is no annotated CSV; is provider.address right?")
-            tags = tuple(
-                (name, word) for name, word in row.items() if name not in {"", "result", "table", "_value"} and word
-            )
-            value = _number(row["_value"])
+            tags = tuple((name, word) for name, word in row.items() if name not in _NO_TAGS and word)
+            value, at = _number(row["_value"]), _time(row.get("_time", ""))
             if value is not None:
-                found.setdefault(tuple(sorted(tags)), {})[row["result"]] = value
+                columns = found.setdefault(tuple(sorted(tags)), {})
+                columns[row["result"]] = value
+                if at is not None:
+                    columns["time"] = at
     except (UnicodeDecodeError, csv.Error):
         raise ProviderAnswerError("the answer is no annotated CSV; is provider.address right?") from None
     return Answer([(dict(tags), columns) for tags, columns in found.items()])
@@ -127,5 +130,12 @@ def _said(document: Any) -> str:
 def _number(word: str) -> float | None:
     try:
         return float(word)
+    except ValueError:
+        return None
+
+
+def _time(word: str) -> float | None:
+    try:
+        return datetime.fromisoformat(word).timestamp()
     except ValueError:
         return None

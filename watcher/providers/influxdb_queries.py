@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from watcher.model import QUANTILES, MetricType, Operator, Window
 from watcher.settings import InfluxDbQuery, InfluxDbSettings
 
-#: Columns that are no operators of ours: how many samples there are, and the lowest one.
-COUNT, LOWEST = "COUNT", "LOWEST"
+#: Columns that are no operators of ours: how many samples there are, the lowest one, the newest one, and its time.
+COUNT, LOWEST, NEWEST, TIME = "COUNT", "LOWEST", "NEWEST", "time"
 
 _OPERATORS = {str(operator): operator for operator in Operator}
 _LARGEST = 1e15  # beyond this, sums of squares overflow and InfluxDB 1.x can write no answer at all
@@ -55,7 +55,12 @@ def queries(settings: InfluxDbSettings) -> dict[str, tuple[InfluxDbQuery, ...]]:
 
 
 def influxql(
-    query: InfluxDbQuery, operators: Iterable[Operator], window: Window, retention_policy: str = "", *, bounded: bool
+    query: InfluxDbQuery,
+    operators: Iterable[Operator],
+    window: Window,
+    retention_policy: str = "",
+    *,
+    bounded: bool,
 ) -> str:
     """Return the InfluxQL statement, with a column for each statistic and a row for each series.
 
@@ -66,36 +71,36 @@ def influxql(
         retention_policy: where, when not in the database's default one.
         bounded: leave out samples so large that their sum is infinite.
     """
-    source = ".".join(_identifier(each) for each in (retention_policy, query.measurement) if each)
-    value = _identifier(query.field)
-    span = f"time > {window.start}s AND time <= {window.end}s"
-    where = [f"{_identifier(tag)} = {_influxql_string(word)}" for tag, word in query.where.items()]
+    source, value, where = _influxql_source(query, window, retention_policy)
     if query.rate:
-        conditions = " AND ".join([*where, span])
-        rise = f'SELECT NON_NEGATIVE_DERIVATIVE({value}, 1s) AS "rise" FROM {source}'  # noqa: S608  quoted above
-        source, value, where = f"({rise} WHERE {conditions} GROUP BY *)", '"rise"', []
+        rise = f'SELECT NON_NEGATIVE_DERIVATIVE({value}, 1s) AS "rise" FROM {source}'  # noqa: S608  quoted below
+        source, value, where = f"({rise} WHERE {' AND '.join(where)} GROUP BY *)", '"rise"', where[-1:]
     bounds = [f"{value} > -{_LARGEST:.1f}", f"{value} < {_LARGEST:.1f}"] if bounded else []
     columns = ", ".join(f'{call} AS "{column}"' for column, call in _influxql_calls(query, operators, value).items())
-    conditions = " AND ".join([*where, *bounds, span])
-    return f"SELECT {columns} FROM {source} WHERE {conditions} GROUP BY *"  # noqa: S608  quoted above
+    return f"SELECT {columns} FROM {source} WHERE {' AND '.join([*bounds, *where])} GROUP BY *"  # noqa: S608
+
+
+def influxql_newest(query: InfluxDbQuery, window: Window, retention_policy: str = "") -> str:
+    """Return the InfluxQL statement for each series' newest sample and its time; aggregates have no time."""
+    source, value, where = _influxql_source(query, window, retention_policy)
+    return f'SELECT LAST({value}) AS "{NEWEST}" FROM {source} WHERE {" AND ".join(where)} GROUP BY *'  # noqa: S608
 
 
 def flux(query: InfluxDbQuery, operators: Iterable[Operator], window: Window, bucket: str) -> str:
     """Return the Flux script, with a result for each statistic, each with a row for each series."""
-    tags = {"_measurement": query.measurement, "_field": query.field, **query.where}
-    conditions = " and ".join(f"r[{_flux_string(tag)}] == {_flux_string(word)}" for tag, word in tags.items())
-    lines = [
-        f"data = from(bucket: {_flux_string(bucket)})",
-        # Flux takes the start in and leaves the end out; we do the opposite, to the nanosecond.
-        f"|> range(start: {_moment(window.start)}, stop: {_moment(window.end)})",
-        f"|> filter(fn: (r) => {conditions})",
-        *(["|> derivative(unit: 1s, nonNegative: true)"] if query.rate else []),
-    ]
+    rate = ["|> derivative(unit: 1s, nonNegative: true)"] if query.rate else []
     tail = "|> drop(fn: (column) => column =~ /^_(start|stop|time|field|measurement)$/)"
     results = [
         f'data |> {call} {tail} |> yield(name: "{column}")' for column, call in _flux_calls(query, operators).items()
     ]
-    return "\n".join(["\n  ".join(lines), *results])
+    return "\n".join(["\n  ".join([*_flux_source(query, window, bucket), *rate]), *results])
+
+
+def flux_newest(query: InfluxDbQuery, window: Window, bucket: str) -> str:
+    """Return the Flux script for each series' newest sample and its time."""
+    tail = "|> drop(fn: (column) => column =~ /^_(start|stop|field|measurement)$/)"
+    result = f'data |> last() {tail} |> yield(name: "{NEWEST}")'
+    return "\n".join(["\n  ".join(_flux_source(query, window, bucket)), result])
 
 
 def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviation: bool) -> Statistics | None:
@@ -155,6 +160,13 @@ def combined(query: InfluxDbQuery, parts: Sequence[Statistics]) -> Statistics:
     return Statistics(count, values)
 
 
+def _influxql_source(query: InfluxDbQuery, window: Window, retention_policy: str) -> tuple[str, str, list[str]]:
+    """Return measurement, field, and conditions, of which the last one is about the time; all quoted."""
+    where = [f"{_identifier(tag)} = {_influxql_string(word)}" for tag, word in query.where.items()]
+    source = ".".join(_identifier(each) for each in (retention_policy, query.measurement) if each)
+    return source, _identifier(query.field), [*where, f"time > {window.start}s AND time <= {window.end}s"]
+
+
 def _influxql_calls(query: InfluxDbQuery, operators: Iterable[Operator], value: str) -> dict[str, str]:
     calls: dict[str, str] = {}
     for operator in operators:
@@ -170,6 +182,17 @@ def _influxql_calls(query: InfluxDbQuery, operators: Iterable[Operator], value: 
             case Operator.P90 | Operator.P95 | Operator.P99:
                 calls[operator] = f"PERCENTILE({value}, {_rank(query, operator) * 100:g})"
     return {**calls, COUNT: f"COUNT({value})"}
+
+
+def _flux_source(query: InfluxDbQuery, window: Window, bucket: str) -> list[str]:
+    tags = {"_measurement": query.measurement, "_field": query.field, **query.where}
+    conditions = " and ".join(f"r[{_flux_string(tag)}] == {_flux_string(word)}" for tag, word in tags.items())
+    return [
+        f"data = from(bucket: {_flux_string(bucket)})",
+        # Flux takes the start in and leaves the end out; we do the opposite, to the nanosecond.
+        f"|> range(start: {_moment(window.start)}, stop: {_moment(window.end)})",
+        f"|> filter(fn: (r) => {conditions})",
+    ]
 
 
 def _flux_calls(query: InfluxDbQuery, operators: Iterable[Operator]) -> dict[str, str]:
