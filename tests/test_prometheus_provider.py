@@ -106,7 +106,7 @@ def test_what_had_no_series_is_not_asked_for_again() -> None:
         first = provider.fetch(window("5m", 300), Deadline.after(20))
         before = len(fake.requests)
         second = provider.fetch(window("5m", 300), Deadline.after(20))
-        assert len(fake.requests) == before + 4
+        assert len(fake.requests) == before + 5  # each operator of both, and how much of the window has samples
     assert first.nodes == second.nodes
 
 
@@ -310,6 +310,21 @@ def test_addresses_become_node_names() -> None:
     assert fetched.findings == ()
 
 
+def test_names_are_asked_for_again_before_a_new_series_is_served() -> None:
+    """What had no name when the source was empty, or joined since, is served under its name from the first fetch on."""
+    ready = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        _cluster(handler) if ready.is_set() else reply(handler, vector())
+
+    with serving(answer) as fake:
+        provider = provider_at(fake.url)
+        with pytest.raises(ProviderAnswerError):
+            provider.fetch(window("5m", 300), Deadline.after(5))
+        ready.set()
+        assert set(provider.fetch(window("5m", 300), Deadline.after(5)).nodes) == {"node-1", "node-2"}
+
+
 def test_names_that_come_late_are_taken_at_the_next_fetch() -> None:
     """A new node whose load comes before its name is not kept under its address until the names expire."""
     late = threading.Event()
@@ -391,6 +406,37 @@ def test_percentiles_of_a_real_prometheus_are_numpys(prometheus_with_rules: Hist
             "MAX": samples.max(),
         }
     )
+
+
+def test_a_node_that_is_new_is_measured_right_and_has_its_coverage(tmp_path: Path) -> None:
+    """Rates over five minutes of a node that is there for one are not a fifth of the truth; a gap shows, too."""
+    now = int(time.time()) // 30 * 30
+    present = {"old": range(now - 1500, now + 1, 15), "new": range(now - 75, now + 1, 15)}
+    present["back"] = sorted({*range(now - 1500, now - 700, 15), *range(now - 90, now + 1, 15)})
+
+    def lines() -> Iterator[str]:
+        yield "# TYPE node_cpu_seconds counter\n"
+        for node, times in present.items():
+            for cpu, busy in ((0, 0.9), (1, 0.5)):
+                for mode, share in (("user", busy), ("idle", 0.96 - busy), ("iowait", 0.04)):
+                    labels = f'instance="{node}:9100",cpu="{cpu}",mode="{mode}"'
+                    yield from (
+                        f"node_cpu_seconds_total{{{labels}}} {share * (at - now + 2000)} {at}\n" for at in times
+                    )
+        for name in ("node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes"):
+            yield f"# TYPE {name} gauge\n"
+            for node, times in present.items():
+                yield from (f'{name}{{instance="{node}:9100"}} 1 {at}\n' for at in times)
+
+    with run_prometheus(tmp_path, lines()) as url:
+        fetched = provider_at(url).fetch(window("15m", 900, end=now), Deadline.after(20))
+    for node in ("old", "new", "back"):
+        cpu = {each.operator: each.value for each in fetched.nodes[node].metrics if each.type == "CPU"}
+        assert cpu == pytest.approx({"AVG": 70, "STD": 0}, abs=1e-6), node
+    coverage = {node: each.metadata.get("coverage", 1.0) for node, each in fetched.nodes.items()}
+    assert coverage["old"] == 1
+    assert coverage["new"] == pytest.approx(75 / 900, abs=0.05)
+    assert 0.4 < coverage["back"] < 0.8  # Prometheus sees five minutes back, where there is no mark that a series ended
 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])

@@ -7,8 +7,8 @@ run side by side, and a failed one costs only itself.
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,15 +23,22 @@ from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
 from watcher.http import ProviderSession, bearer, provider_error
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
-from watcher.node_names import NodeNames, Resolved, is_address, without_port
+from watcher.node_names import Resolved, without_port
 from watcher.providers.base import Check, Fetched
+from watcher.providers.prometheus_names import SeriesNames, Words
 from watcher.providers.prometheus_queries import STEP, Expression, Query, queries
 from watcher.settings import Settings, without_credentials
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
-_NAMES_EXPIRY_SECONDS = 300
 _ABSENT_EXPIRY_SECONDS = 600  # an optional metric that is not there is looked for again after this
+
+#: What is asked beside the metrics, and how findings call it.
+_BESIDE = {
+    "names": "the nodes' names",
+    "newest": "the times of the newest samples",
+    "coverage": "how much of the window has samples",
+}
 
 
 @dataclass(slots=True)
@@ -39,7 +46,7 @@ class _Answer:
     """What one query brought: the expression that had series, each series' words for its node with its value."""
 
     expression: Expression
-    values: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
+    values: list[tuple[Words, float]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -61,9 +68,7 @@ class PrometheusProvider:
         self._session.use_for(self.address)  # the line above mounted an adapter of its own
         self._chosen: dict[Query, Expression] = {}
         self._absent_until: dict[Query, float] = {}
-        self._names = NodeNames.unknown()
-        self._names_until = 0.0
-        self._doubtful: dict[str, frozenset[tuple[str, ...]]] = {}  # by window: series without a node when seen last
+        self._names = SeriesNames(self._run, self._matchers)
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window.
@@ -73,37 +78,38 @@ class PrometheusProvider:
         """
         now = time.monotonic()
         asked = [query for query in self._queries if self._absent_until.get(query, 0) <= now]
-        calls: dict[Any, Any] = {
+        calls: dict[Any, Any] = {"coverage": partial(self._ask_coverage, window, deadline)} | {
             (query, operator): partial(self._ask, query, operator, window, deadline)
             for query in asked
             for operator in self._operators
         }
         if window.duration == self._timed_window:
             calls["newest"] = partial(self._ask_newest, window, deadline)
-        if self._names_until <= now:
-            calls["names"] = partial(self._ask_names, window.end, deadline)
+        if names_due := self._names.are_due():
+            calls["names"] = partial(self._names.read, window.end, deadline)
         answers = gather(calls, deadline, give_up=self._session.abort)
-        findings: list[Finding] = []
-        names, newest = answers.pop("names", None), answers.pop("newest", None)
-        if isinstance(names, NodeNames):
-            self._names, self._names_until = names, now + _NAMES_EXPIRY_SECONDS
-        elif isinstance(names, Exception):
-            message = f"the nodes' names cannot be read: {self._translated(names)}"
-            findings.append(Finding(Kind.QUERY_FAILED, message, window.duration))
+        beside = {key: answers.pop(key, None) for key in _BESIDE}
+        findings = [
+            Finding(Kind.QUERY_FAILED, f"{_BESIDE[key]} cannot be read: {self._translated(answer)}", window.duration)
+            for key, answer in beside.items()
+            if isinstance(answer, Exception)
+        ]
         failures = {key: self._translated(answer) for key, answer in answers.items() if isinstance(answer, Exception)}
         found = {key: answer for key, answer in answers.items() if isinstance(answer, _Answer)}
         for (query, operator), problem in failures.items():
             findings.append(Finding(Kind.QUERY_FAILED, f"{operator}: {problem}", window.duration, metric=query.name))
-        nodes = self._by_node(found, window.duration, findings)
+        words = frozenset(words for answer in found.values() for words, _ in answer.values)
+        resolved = self._names.resolve_all(words, window, deadline, just_read=names_due)
+        nodes = self._by_node(found, resolved, window.duration, findings)
         if not nodes:
             raise next(iter(failures.values()), ProviderAnswerError(self._nothing_found()))
-        if isinstance(newest, Exception):
-            message = f"the times of the newest samples cannot be read: {self._translated(newest)}"
-            findings.append(Finding(Kind.QUERY_FAILED, message, window.duration))
-        times = self._newest_by_node(newest) if isinstance(newest, list) else {}
+        times = self._most_by_node(beside["newest"])
         if times and nodes.keys() - times.keys():
             with contextlib.suppress(Exception):  # which nodes have stopped is said already, by their not being there
-                times = self._newest_by_node(self._ask_newest(window, deadline, ended=True)) | times
+                times = self._most_by_node(self._ask_newest(window, deadline, ended=True)) | times
+        for node, covered in self._most_by_node(beside["coverage"]).items():
+            if covered < 1 and node in nodes:
+                nodes[node] = replace(nodes[node], metadata={"coverage": round(covered, 4)})
         return Fetched(nodes, tuple(findings), newest=times)
 
     def check(self) -> Iterator[Check]:
@@ -111,20 +117,20 @@ class PrometheusProvider:
         deadline = Deadline.after(10)
         try:
             self._run("vector(1)", None, deadline)
-            names = self._ask_names(None, deadline)
+            self._names.read(None, deadline)
         except Exception as error:  # noqa: BLE001  translated
             yield Check("query API", ok=False, message=str(self._translated(error)), setting="provider.address")
             return
         yield Check("query API", ok=True, message=f"{self._shown} answers queries")
         for query in self._queries:
-            yield from self._check_query(query, names, deadline)
+            yield from self._check_query(query, deadline)
 
     def close(self) -> None:
         """End what is under way and close the connections."""
         self._session.abort()
         self._session.close()
 
-    def _check_query(self, query: Query, names: NodeNames, deadline: Deadline) -> Iterator[Check]:
+    def _check_query(self, query: Query, deadline: Deadline) -> Iterator[Check]:
         step = f"query {query.type}"
         for expression in query.expressions:
             try:
@@ -133,7 +139,7 @@ class PrometheusProvider:
                 yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
                 return
             if series:
-                resolved = names.resolve_all(self._read(item)[0] for item in series)
+                resolved = self._names.resolve(self._read(item)[0] for item in series)
                 yield Check(step, ok=True, message=f"{len(series)} series of {expression.promql}")
                 bad = [each.problem for each in resolved.values() if each.problem]
                 message = bad[0] if bad else f"all {len(resolved)} are matched"
@@ -159,53 +165,50 @@ class PrometheusProvider:
             self._absent_until[query] = time.monotonic() + _ABSENT_EXPIRY_SECONDS
         return _Answer(chosen, [], self._seen.warnings)
 
-    def _ask_names(self, at: int | None, deadline: Deadline) -> NodeNames:
-        """Ask kube-state-metrics for the nodes and their addresses, and node_exporter for its hosts' names."""
-        names: set[str] = set()
-        aliases: dict[str, set[str]] = {}
-        for item in self._run(f"kube_node_info{{{self._matchers}}}", at, deadline):
-            node = item["metric"].get("node", "")
-            if node:
-                names.add(node)
-                aliases.setdefault(item["metric"].get("internal_ip", ""), set()).add(node)
-        known = NodeNames(names)
-        for item in self._run(f"node_uname_info{{{self._matchers}}}", at, deadline):
-            instance, host = item["metric"].get("instance", ""), item["metric"].get("nodename", "")
-            resolved = known.resolve(host)
-            if host and not resolved.problem:
-                aliases.setdefault(instance, set()).add(resolved.name)
-        aliases.pop("", None)
-        return NodeNames(names, aliases)
-
-    def _ask_newest(
-        self, window: Window, deadline: Deadline, *, ended: bool = False
-    ) -> list[tuple[tuple[str, ...], float]]:
+    def _ask_newest(self, window: Window, deadline: Deadline, *, ended: bool = False) -> list[tuple[Words, float]]:
         """Ask when each node was last measured: its averages stay for as long as the window, whatever stopped."""
+        return self._ask_first(
+            lambda expression: expression.newest_samples(window.duration, self._matchers)[ended], window, deadline
+        )
+
+    def _ask_coverage(self, window: Window, deadline: Deadline) -> list[tuple[Words, float]]:
+        """Ask for the share of the window in which each node was measured."""
+        counts = self._ask_first(
+            lambda expression: expression.steps_with_samples(window.duration, self._matchers), window, deadline
+        )
+        steps = max(1, duration.seconds(window.duration) // duration.seconds(STEP))
+        return [(words, min(1.0, count / steps)) for words, count in counts]
+
+    def _ask_first(
+        self, promql_of: Callable[[Expression], str], window: Window, deadline: Deadline
+    ) -> list[tuple[Words, float]]:
+        """Ask about the series of a metric that every node has, the first that can be asked and has any."""
         for query in (each for each in self._queries if each.required):
             chosen = self._chosen.get(query)
             for expression in (chosen,) if chosen else query.expressions:
-                promql = expression.newest_samples(window.duration, self._matchers)[ended]
+                promql = promql_of(expression)
                 series = self._run(promql, window.end, deadline) if promql else []
                 if series:
                     return [self._read(item) for item in series]
         return []
 
-    def _newest_by_node(self, times: list[tuple[tuple[str, ...], float]]) -> dict[str, float]:
-        resolved = self._names.resolve_all(words for words, _ in times)
-        newest: dict[str, float] = {}
-        for words, at in times:
+    def _most_by_node(self, answer: object) -> dict[str, float]:
+        """Return the highest value of each node's series; nothing when there is no answer."""
+        values: list[tuple[Words, float]] = answer if isinstance(answer, list) else []
+        resolved = self._names.resolve(words for words, _ in values)
+        most: dict[str, float] = {}
+        for words, value in values:
             node = resolved[words].name
-            newest[node] = max(at, newest.get(node, at))
-        return newest
+            most[node] = max(value, most.get(node, value))
+        return most
 
     def _by_node(
-        self, found: dict[tuple[Query, Operator], _Answer], window: str, findings: list[Finding]
+        self,
+        found: dict[tuple[Query, Operator], _Answer],
+        resolved: Mapping[Words, Resolved],
+        window: str,
+        findings: list[Finding],
     ) -> dict[str, NodeMetrics]:
-        resolved = self._names.resolve_all(words for answer in found.values() for words, _ in answer.values)
-        doubtful = frozenset(words for words, each in resolved.items() if each.problem or is_address(each.name))
-        if not doubtful <= self._doubtful.get(window, frozenset()):
-            self._names_until = 0.0  # a new node, say, whose name came after its load: the next fetch asks anew
-        self._doubtful[window] = doubtful
         findings += [_unmatched(words, each, window) for words, each in resolved.items() if each.problem]
         names = {words: each.name for words, each in resolved.items()}
         nodes: dict[str, dict[tuple[str, str], Metric]] = {}
@@ -249,7 +252,7 @@ class PrometheusProvider:
             raise ProviderAnswerError(f"Prometheus at {self._shown} answered {promql} with no list of series")
         return answer
 
-    def _read(self, series: dict[str, Any]) -> tuple[tuple[str, ...], float]:
+    def _read(self, series: dict[str, Any]) -> tuple[Words, float]:
         return tuple(map(series["metric"].get, self._words)), float(series["value"][1])
 
     def _note_warnings(self, response: requests.Response) -> None:

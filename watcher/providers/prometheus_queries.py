@@ -2,8 +2,8 @@
 
 ``$matchers`` stands for the label matchers of ``prometheus.matchers``, ``$labels`` for the labels that name a node.
 The expressions over node_exporter's own series have the same definition as the recording rules before them, so that
-average and deviation mean the same; they average over processors and over replicas alike, so that two Prometheus
-that scrape the same node do not count it twice.
+average and deviation mean the same, but are right about new nodes, too; they average over processors and over
+replicas alike, so that two Prometheus that scrape the same node do not count it twice.
 """
 
 import re
@@ -52,11 +52,13 @@ class Expression:
 
         The first knows the series that are alive, the second those that ended in the window, too: within a step.
         """
-        selector = self.promql if self.is_selector() else self.source
-        if not selector:
-            return "", ""
-        alive = f"timestamp({selector.replace('$matchers', matchers)})"
-        return alive, f"max_over_time({alive}[{window}:{_LOOK_BACK_STEP}])"
+        alive = self._times(matchers)
+        return alive, alive and f"max_over_time({alive}[{window}:{_LOOK_BACK_STEP}])"
+
+    def steps_with_samples(self, window: str, matchers: str) -> str:
+        """Return the expression that counts at how many steps each series was there; empty where none can tell."""
+        alive = self._times(matchers)
+        return alive and f"count_over_time({alive}[{window}:{STEP}])"
 
     def now(self, matchers: str, labels: str) -> str:
         """Return the expression for the present."""
@@ -65,6 +67,10 @@ class Expression:
     def is_selector(self) -> bool:
         """Return whether this is a plain series, such as a recording rule's, that needs no subquery."""
         return _SELECTOR.fullmatch(self.promql) is not None
+
+    def _times(self, matchers: str) -> str:
+        selector = self.promql if self.is_selector() else self.source
+        return selector and f"timestamp({selector.replace('$matchers', matchers)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,10 @@ _CPU_5M = Expression("instance:node_cpu_utilisation:rate5m", "instance:node_cpu_
 _CPU_1M = Expression("instance:node_cpu_utilisation:rate1m", "instance:node_cpu_utilisation:rate1m{$matchers}", "1m")
 _RAW_CPU = Expression(
     "instance:node_cpu:ratio",
-    'avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{mode!~"idle|iowait|steal",$matchers}[5m])))',
+    # A rate is over five minutes also when a series is younger, and then too low. All that processor 0 did takes one
+    # second a second: its rate is too low by the same share.
+    'avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{mode!~"idle|iowait|steal",$matchers}[5m])))'
+    ' / avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{cpu="0",$matchers}[5m])))',
     "5m",
 )
 _MEMORY = Expression("instance:node_memory_utilisation:ratio", "instance:node_memory_utilisation:ratio{$matchers}")
