@@ -17,6 +17,7 @@ from conftest import AHEAD_SECONDS, NODES, History
 from servers import reply, run_prometheus, serving, wait_until
 from urllib3.connection import HTTPConnection
 
+from watcher import analyzer
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
 from watcher.gather import Deadline, gather
@@ -406,6 +407,39 @@ def test_percentiles_of_a_real_prometheus_are_numpys(prometheus_with_rules: Hist
             "MAX": samples.max(),
         }
     )
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])
+@pytest.mark.parametrize("alive", [CPU, None], ids=["memory stopped", "all stopped"])
+def test_what_stopped_everywhere_is_told(tmp_path: Path, alive: str | None, raw: bool) -> None:
+    """Also when no node is measured any more, or one of the needed metrics is not, the time of the end is told."""
+    now = int(time.time()) // 15 * 15
+    names = (CPU, "node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes") if raw else (CPU, MEMORY)
+
+    def lines() -> Iterator[str]:
+        for name in names:
+            yield f"# TYPE {name} gauge\n"
+            for node in "ab":
+                for at in range(now - 1200, now + 1 - (0 if name == alive else 480), 15):
+                    yield f'{name}{{instance="{node}:9100"}} 0.5 {at}\n'
+
+    with run_prometheus(tmp_path, lines()) as url:
+        fetched = provider_at(url).fetch(window("15m", 900, end=now), Deadline.after(20))
+    assert set(fetched.nodes) == set(fetched.newest) == {"a", "b"}
+    assert all(now - 480 - 150 <= at <= now - 480 for at in fetched.newest.values())
+
+
+def test_a_value_that_is_no_number_costs_only_itself() -> None:
+    """One unreadable value is published as not a number, which the analyzer drops and reports."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, vector(("a:9100", "abc"), ("b:9100", "0.5")))
+
+    with serving(answer) as fake:
+        nodes = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5)).nodes
+    kept, findings = analyzer.clean(nodes, "5m")
+    assert set(kept) == {"b"}
+    assert {(each.node, each.kind) for each in findings} == {("a", "not_finite")}
 
 
 def test_a_node_that_is_new_is_measured_right_and_has_its_coverage(tmp_path: Path) -> None:

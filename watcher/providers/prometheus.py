@@ -5,6 +5,7 @@ run side by side, and a failed one costs only itself.
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
 _ABSENT_EXPIRY_SECONDS = 600  # an optional metric that is not there is looked for again after this
 
+_Rows = list[tuple[Words, float]]  # a series' words for its node, and its value
+
 #: What is asked beside the metrics, and how findings call it.
 _BESIDE = {
     "names": "the nodes' names",
@@ -46,7 +49,7 @@ class _Answer:
     """What one query brought: the expression that had series, each series' words for its node with its value."""
 
     expression: Expression
-    values: list[tuple[Words, float]] = field(default_factory=list)
+    values: _Rows = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -103,14 +106,10 @@ class PrometheusProvider:
         nodes = self._by_node(found, resolved, window.duration, findings)
         if not nodes:
             raise next(iter(failures.values()), ProviderAnswerError(self._nothing_found()))
-        times = self._most_by_node(beside["newest"])
-        if times and nodes.keys() - times.keys():
-            with contextlib.suppress(Exception):  # which nodes have stopped is said already, by their not being there
-                times = self._most_by_node(self._ask_newest(window, deadline, ended=True)) | times
         for node, covered in self._most_by_node(beside["coverage"]).items():
             if covered < 1 and node in nodes:
                 nodes[node] = replace(nodes[node], metadata={"coverage": round(covered, 4)})
-        return Fetched(nodes, tuple(findings), newest=times)
+        return Fetched(nodes, tuple(findings), newest=self._newest(beside["newest"], nodes, window, deadline))
 
     def check(self) -> Iterator[Check]:
         """Yield the connection, each query, and how series are matched to nodes."""
@@ -165,36 +164,62 @@ class PrometheusProvider:
             self._absent_until[query] = time.monotonic() + _ABSENT_EXPIRY_SECONDS
         return _Answer(chosen, [], self._seen.warnings)
 
-    def _ask_newest(self, window: Window, deadline: Deadline, *, ended: bool = False) -> list[tuple[Words, float]]:
-        """Ask when each node was last measured: its averages stay for as long as the window, whatever stopped."""
-        return self._ask_first(
-            lambda expression: expression.newest_samples(window.duration, self._matchers)[ended], window, deadline
-        )
+    def _ask_newest(self, window: Window, deadline: Deadline, *, ended: bool = False) -> list[_Rows]:
+        """Ask for each needed metric when it was last measured: averages stay for a window, whatever stopped."""
+        return [
+            self._ask_about(
+                query, lambda each: each.newest_samples(window.duration, self._matchers)[ended], window, deadline
+            )
+            for query in self._queries
+            if query.required
+        ]
 
-    def _ask_coverage(self, window: Window, deadline: Deadline) -> list[tuple[Words, float]]:
+    def _newest(
+        self,
+        alive: list[_Rows] | Exception | None,
+        nodes: Mapping[str, NodeMetrics],
+        window: Window,
+        deadline: Deadline,
+    ) -> dict[str, float]:
+        """Return when each node was last measured: of its needed metrics the one that stands for the longest."""
+        if not isinstance(alive, list):
+            return {}
+        times = [self._most_by_node(rows) for rows in alive]
+        if any(set(nodes) - each.keys() for each in times):
+            with contextlib.suppress(Exception):  # which nodes have stopped is said already, by their not being there
+                ended = self._ask_newest(window, deadline, ended=True)
+                times = [self._most_by_node(rows) | each for rows, each in zip(ended, times, strict=True)]
+        newest: dict[str, float] = {}
+        for node, at in (pair for each in times for pair in each.items()):
+            newest[node] = min(at, newest.get(node, at))
+        return newest
+
+    def _ask_coverage(self, window: Window, deadline: Deadline) -> _Rows:
         """Ask for the share of the window in which each node was measured."""
-        counts = self._ask_first(
-            lambda expression: expression.steps_with_samples(window.duration, self._matchers), window, deadline
-        )
         steps = max(1, duration.seconds(window.duration) // duration.seconds(STEP))
-        return [(words, min(1.0, count / steps)) for words, count in counts]
-
-    def _ask_first(
-        self, promql_of: Callable[[Expression], str], window: Window, deadline: Deadline
-    ) -> list[tuple[Words, float]]:
-        """Ask about the series of a metric that every node has, the first that can be asked and has any."""
         for query in (each for each in self._queries if each.required):
-            chosen = self._chosen.get(query)
-            for expression in (chosen,) if chosen else query.expressions:
-                promql = promql_of(expression)
-                series = self._run(promql, window.end, deadline) if promql else []
-                if series:
-                    return [self._read(item) for item in series]
+            counts = self._ask_about(
+                query, lambda each: each.steps_with_samples(window.duration, self._matchers), window, deadline
+            )
+            if counts:
+                return [(words, min(1.0, count / steps)) for words, count in counts]
         return []
 
-    def _most_by_node(self, answer: object) -> dict[str, float]:
+    def _ask_about(
+        self, query: Query, promql_of: Callable[[Expression], str], window: Window, deadline: Deadline
+    ) -> _Rows:
+        """Ask about the series that a metric is computed from; nothing when they are not known, or there are none."""
+        chosen = self._chosen.get(query)
+        for expression in (chosen,) if chosen else query.expressions:
+            promql = promql_of(expression)
+            series = self._run(promql, window.end, deadline) if promql else []
+            if series:
+                return [self._read(item) for item in series]
+        return []
+
+    def _most_by_node(self, answer: _Rows | Exception | None) -> dict[str, float]:
         """Return the highest value of each node's series; nothing when there is no answer."""
-        values: list[tuple[Words, float]] = answer if isinstance(answer, list) else []
+        values: _Rows = answer if isinstance(answer, list) else []
         resolved = self._names.resolve(words for words, _ in values)
         most: dict[str, float] = {}
         for words, value in values:
@@ -253,7 +278,11 @@ class PrometheusProvider:
         return answer
 
     def _read(self, series: dict[str, Any]) -> tuple[Words, float]:
-        return tuple(map(series["metric"].get, self._words)), float(series["value"][1])
+        try:
+            value = float(series["value"][1])
+        except (LookupError, TypeError, ValueError):
+            value = math.nan  # costs one value, and a finding
+        return tuple(map(series["metric"].get, self._words)), value
 
     def _note_warnings(self, response: requests.Response) -> None:
         """Keep what prometheus-api-client drops: warnings of an answer that may be partial."""
@@ -268,7 +297,7 @@ class PrometheusProvider:
         matchers = f" with {self._matchers}" if self._matchers else ""
         return (
             f"Prometheus at {self._shown} has no series of any of: {'; '.join(tried)}{matchers}. "
-            "Is node_exporter scraped? (prometheus.query_set, prometheus.matchers, prometheus.queries)"
+            "Is node_exporter scraped, and for half a minute already? (prometheus.query_set, prometheus.matchers, prometheus.queries)"
         )
 
 
