@@ -64,6 +64,7 @@ def query_all(url: str, end: int, session: requests.Session, pool: ThreadPoolExe
         return len(orjson.loads(answer.content)["data"]["result"])
 
     asked = [f"{function}({rule}[{name}])" for name in WINDOWS for rule in RULES for function in FUNCTIONS.values()]
+    asked += [f"count_over_time({rule}[{name}:30s]) / 30 < 0" for name in WINDOWS for rule in RULES]  # which have gaps
     return sum(pool.map(ask, asked))
 
 

@@ -107,14 +107,14 @@ def test_what_had_no_series_is_not_asked_for_again() -> None:
         first = provider.fetch(window("5m", 300), Deadline.after(20))
         before = len(fake.requests)
         second = provider.fetch(window("5m", 300), Deadline.after(20))
-        assert len(fake.requests) == before + 5  # each operator of both, and how much of the window has samples
+        assert len(fake.requests) == before + 5  # each operator of both, and the gaps of what has a series to tell
     assert first.nodes == second.nodes
 
 
 def test_a_prometheus_without_node_exporter_is_an_answer_error(prometheus_with_rules: History) -> None:
     """A window without any series says which series are missing and asks about node_exporter."""
     long_ago = window("5m", 300, end=1_000_000_000)
-    with pytest.raises(ProviderAnswerError, match=r"instance:node_cpu:ratio.*Is node_exporter scraped\?"):
+    with pytest.raises(ProviderAnswerError, match=r"instance:node_cpu:ratio.*Is node_exporter scraped"):
         provider_at(prometheus_with_rules.url).fetch(long_ago, Deadline.after(20))
 
 

@@ -39,8 +39,7 @@ _Rows = list[tuple[Words, float]]  # a series' words for its node, and its value
 #: What is asked beside the metrics, and how findings call it.
 _BESIDE = {
     "names": "the nodes' names",
-    "newest": "the times of the newest samples",
-    "coverage": "how much of the window has samples",
+    "gaps": "how much of the window has samples",
 }
 
 
@@ -81,17 +80,16 @@ class PrometheusProvider:
         """
         now = time.monotonic()
         asked = [query for query in self._queries if self._absent_until.get(query, 0) <= now]
-        calls: dict[Any, Any] = {"coverage": partial(self._ask_coverage, window, deadline)} | {
+        calls: dict[Any, Any] = {"gaps": partial(self._ask_needed, Expression.gaps, window, deadline)} | {
             (query, operator): partial(self._ask, query, operator, window, deadline)
             for query in asked
             for operator in self._operators
         }
-        if window.duration == self._timed_window:
-            calls["newest"] = partial(self._ask_newest, window, deadline)
         if names_due := self._names.are_due():
             calls["names"] = partial(self._names.read, window.end, deadline)
         answers = gather(calls, deadline, give_up=self._session.abort)
         beside = {key: answers.pop(key, None) for key in _BESIDE}
+        gaps = beside["gaps"]
         findings = [
             Finding(Kind.QUERY_FAILED, f"{_BESIDE[key]} cannot be read: {self._translated(answer)}", window.duration)
             for key, answer in beside.items()
@@ -106,10 +104,14 @@ class PrometheusProvider:
         nodes = self._by_node(found, resolved, window.duration, findings)
         if not nodes:
             raise next(iter(failures.values()), ProviderAnswerError(self._nothing_found()))
-        for node, covered in self._most_by_node(beside["coverage"]).items():
-            if covered < 1 and node in nodes:
-                nodes[node] = replace(nodes[node], metadata={"coverage": round(covered, 4)})
-        return Fetched(nodes, tuple(findings), newest=self._newest(beside["newest"], nodes, window, deadline))
+        coverage = _least([self._most_by_node(rows) for rows in gaps] if isinstance(gaps, list) else [])
+        for node in coverage.keys() & nodes.keys():
+            nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
+        newest = {}
+        if coverage and window.duration == self._timed_window:
+            with contextlib.suppress(Exception):  # that they have gaps is said already
+                newest = self._newest(window, deadline)
+        return Fetched(nodes, tuple(findings), newest=newest)
 
     def check(self) -> Iterator[Check]:
         """Yield the connection, each query, and how series are matched to nodes."""
@@ -164,65 +166,34 @@ class PrometheusProvider:
             self._absent_until[query] = time.monotonic() + _ABSENT_EXPIRY_SECONDS
         return _Answer(chosen, [], self._seen.warnings)
 
-    def _ask_newest(self, window: Window, deadline: Deadline, *, ended: bool = False) -> list[_Rows]:
-        """Ask for each needed metric when it was last measured: averages stay for a window, whatever stopped."""
-        return [
-            self._ask_about(
-                query, lambda each: each.newest_samples(window.duration, self._matchers)[ended], window, deadline
-            )
-            for query in self._queries
-            if query.required
-        ]
+    def _ask_needed(
+        self, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
+    ) -> list[_Rows]:
+        """Ask about the series of each needed metric."""
+        return [self._ask_about(query, promql_of, window, deadline) for query in self._queries if query.required]
 
-    def _newest(
-        self,
-        alive: list[_Rows] | Exception | None,
-        nodes: Mapping[str, NodeMetrics],
-        window: Window,
-        deadline: Deadline,
-    ) -> dict[str, float]:
-        """Return when each node was last measured: of its needed metrics the one that stands for the longest."""
-        if not isinstance(alive, list):
-            return {}
-        times = [self._most_by_node(rows) for rows in alive]
-        if any(set(nodes) - each.keys() for each in times):
-            with contextlib.suppress(Exception):  # which nodes have stopped is said already, by their not being there
-                ended = self._ask_newest(window, deadline, ended=True)
-                times = [self._most_by_node(rows) | each for rows, each in zip(ended, times, strict=True)]
-        newest: dict[str, float] = {}
-        for node, at in (pair for each in times for pair in each.items()):
-            newest[node] = min(at, newest.get(node, at))
-        return newest
-
-    def _ask_coverage(self, window: Window, deadline: Deadline) -> _Rows:
-        """Ask for the share of the window in which each node was measured."""
-        steps = max(1, duration.seconds(window.duration) // duration.seconds(STEP))
-        for query in (each for each in self._queries if each.required):
-            counts = self._ask_about(
-                query, lambda each: each.steps_with_samples(window.duration, self._matchers), window, deadline
-            )
-            if counts:
-                return [(words, min(1.0, count / steps)) for words, count in counts]
-        return []
+    def _newest(self, window: Window, deadline: Deadline) -> dict[str, float]:
+        """Return when each node was measured last: its averages stay for as long as the window, whatever stopped."""
+        ended = self._ask_needed(Expression.newest_ended, window, deadline)
+        alive = self._ask_needed(Expression.newest_alive, window, deadline)
+        return _least([self._most_by_node(a) | self._most_by_node(b) for a, b in zip(ended, alive, strict=True)])
 
     def _ask_about(
-        self, query: Query, promql_of: Callable[[Expression], str], window: Window, deadline: Deadline
+        self, query: Query, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
     ) -> _Rows:
         """Ask about the series that a metric is computed from; nothing when they are not known, or there are none."""
         chosen = self._chosen.get(query)
         for expression in (chosen,) if chosen else query.expressions:
-            promql = promql_of(expression)
+            promql = promql_of(expression, window.duration, self._matchers, ", ".join(self._words))
             series = self._run(promql, window.end, deadline) if promql else []
             if series:
                 return [self._read(item) for item in series]
         return []
 
-    def _most_by_node(self, answer: _Rows | Exception | None) -> dict[str, float]:
-        """Return the highest value of each node's series; nothing when there is no answer."""
-        values: _Rows = answer if isinstance(answer, list) else []
-        resolved = self._names.resolve(words for words, _ in values)
+    def _most_by_node(self, rows: _Rows) -> dict[str, float]:
+        resolved = self._names.resolve(words for words, _ in rows)
         most: dict[str, float] = {}
-        for words, value in values:
+        for words, value in rows:
             node = resolved[words].name
             most[node] = max(value, most.get(node, value))
         return most
@@ -297,8 +268,17 @@ class PrometheusProvider:
         matchers = f" with {self._matchers}" if self._matchers else ""
         return (
             f"Prometheus at {self._shown} has no series of any of: {'; '.join(tried)}{matchers}. "
-            "Is node_exporter scraped, and for half a minute already? (prometheus.query_set, prometheus.matchers, prometheus.queries)"
+            "Is node_exporter scraped, and for half a minute already? "
+            "(prometheus.query_set, prometheus.matchers, prometheus.queries)"
         )
+
+
+def _least(by_metric: list[dict[str, float]]) -> dict[str, float]:
+    """Return the lowest value of each node."""
+    least: dict[str, float] = {}
+    for node, value in (item for each in by_metric for item in each.items()):
+        least[node] = min(value, least.get(node, value))
+    return least
 
 
 def _unmatched(words: tuple[str, ...], resolved: Resolved, window: str) -> Finding:

@@ -9,6 +9,7 @@ replicas alike, so that two Prometheus that scrape the same node do not count it
 import re
 from dataclasses import dataclass
 
+from watcher import duration
 from watcher.model import QUANTILES, MetricType, Operator
 from watcher.settings import PrometheusSettings
 
@@ -47,18 +48,24 @@ class Expression:
         function = _FUNCTIONS.get(operator) or f"quantile_over_time({QUANTILES[operator]}, %s)"
         return function % ranged
 
-    def newest_samples(self, window: str, matchers: str) -> tuple[str, str]:
-        """Return expressions for the time of each series' newest sample, unix seconds; empty where none can tell.
+    def gaps(self, window: str, matchers: str, labels: str) -> str:
+        """Return the expression for the share of a window in which each node was measured, where that is not all of it.
 
-        The first knows the series that are alive, the second those that ended in the window, too: within a step.
+        Empty where no series can tell; so are the next two.
         """
-        alive = self._times(matchers)
-        return alive, alive and f"max_over_time({alive}[{window}:{_LOOK_BACK_STEP}])"
+        selector = self._selector(matchers)
+        steps = max(1, duration.seconds(window) // duration.seconds(STEP))
+        return selector and f"max by ({labels}) (count_over_time({selector}[{window}:{STEP}])) / {steps} < 1"
 
-    def steps_with_samples(self, window: str, matchers: str) -> str:
-        """Return the expression that counts at how many steps each series was there; empty where none can tell."""
-        alive = self._times(matchers)
-        return alive and f"count_over_time({alive}[{window}:{STEP}])"
+    def newest_alive(self, _window: str, matchers: str, _labels: str) -> str:
+        """Return the expression for the time of each living series' newest sample, unix seconds."""
+        selector = self._selector(matchers)
+        return selector and f"timestamp({selector})"
+
+    def newest_ended(self, window: str, matchers: str, labels: str) -> str:
+        """Return the same that knows series which ended in the window, too: within a step."""
+        alive = self.newest_alive(window, matchers, labels)
+        return alive and f"max_over_time({alive}[{window}:{_LOOK_BACK_STEP}])"
 
     def now(self, matchers: str, labels: str) -> str:
         """Return the expression for the present."""
@@ -68,9 +75,8 @@ class Expression:
         """Return whether this is a plain series, such as a recording rule's, that needs no subquery."""
         return _SELECTOR.fullmatch(self.promql) is not None
 
-    def _times(self, matchers: str) -> str:
-        selector = self.promql if self.is_selector() else self.source
-        return selector and f"timestamp({selector.replace('$matchers', matchers)})"
+    def _selector(self, matchers: str) -> str:
+        return (self.promql if self.is_selector() else self.source).replace("$matchers", matchers)
 
 
 @dataclass(frozen=True, slots=True)
