@@ -198,16 +198,20 @@ def test_prometheus_scrapes_node_exporter_under_the_name_of_a_node():
 
 
 def test_the_recording_rules_have_the_provider_s_names_and_the_right_values(tmp_path):
-    """Two processors, busy 18 of 120 seconds together; 4 of 16 bytes in use, with and without MemAvailable."""
+    """Two processors, busy 18 of 120 seconds together; 4 of 16 bytes in use, with and without MemAvailable.
+
+    The second node is two minutes old.
+    """
     rules = yaml.safe_load((ROOT / "deploy/compose/rules.yml").read_text())["groups"][0]["rules"]
     assert [rule["record"] for rule in rules] == [q.name for q in queries(PrometheusSettings()) if q.required]
     promtool = need_server("promtool", "prometheus")
     busy = {"user": 4, "system": 2, "idle": 45, "iowait": 5, "steal": 4}  # seconds a minute
-    shares = [("0", busy), ("1", {**busy, "user": 8, "system": 4})]
+    shares = [("0", busy), ("1", {**busy, "user": 8, "system": 4, "idle": 39})]
     series = [
-        {"series": f'node_cpu_seconds_total{{{_node(1)},cpu="{cpu}",mode="{mode}"}}', "values": f"0+{seconds}x10"}
+        {"series": f'node_cpu_seconds_total{{{_node(node)},cpu="{cpu}",mode="{mode}"}}', "values": values}
         for cpu, share in shares
         for mode, seconds in share.items()
+        for node, values in ((1, f"0+{seconds}x10"), (2, f"_x8 0+{seconds}x2"))
     ]
     for node, memory in (
         (1, {"MemTotal": 16, "MemAvailable": 12}),
@@ -218,7 +222,7 @@ def test_the_recording_rules_have_the_provider_s_names_and_the_right_values(tmp_
             for name, value in memory.items()
         ]
     expected = {
-        "instance:node_cpu:ratio": {1: 18 / 60 / 2},
+        "instance:node_cpu:ratio": {1: 18 / 60 / 2, 2: 18 / 60 / 2},
         "instance:node_memory_utilisation:ratio": {1: 0.25, 2: 0.25},
     }
     test = {

@@ -104,13 +104,13 @@ class PrometheusProvider:
         nodes = self._by_node(found, resolved, window.duration, findings)
         if not nodes:
             raise next(iter(failures.values()), ProviderAnswerError(self._nothing_found()))
-        coverage = _least([self._most_by_node(rows) for rows in gaps] if isinstance(gaps, list) else [])
+        coverage = _least([_most_by_node(rows, resolved) for rows in gaps] if isinstance(gaps, list) else [])
         for node in coverage.keys() & nodes.keys():
             nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
         newest = {}
         if coverage and window.duration == self._timed_window:
             with contextlib.suppress(Exception):  # that they have gaps is said already
-                newest = self._newest(window, deadline)
+                newest = self._newest(resolved, window, deadline)
         return Fetched(nodes, tuple(findings), newest=newest)
 
     def check(self) -> Iterator[Check]:
@@ -140,7 +140,7 @@ class PrometheusProvider:
                 yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
                 return
             if series:
-                resolved = self._names.resolve(self._read(item)[0] for item in series)
+                resolved = self._names.resolve(frozenset(self._read(item)[0] for item in series))
                 yield Check(step, ok=True, message=f"{len(series)} series of {expression.promql}")
                 bad = [each.problem for each in resolved.values() if each.problem]
                 message = bad[0] if bad else f"all {len(resolved)} are matched"
@@ -172,11 +172,12 @@ class PrometheusProvider:
         """Ask about the series of each needed metric."""
         return [self._ask_about(query, promql_of, window, deadline) for query in self._queries if query.required]
 
-    def _newest(self, window: Window, deadline: Deadline) -> dict[str, float]:
+    def _newest(self, resolved: Mapping[Words, Resolved], window: Window, deadline: Deadline) -> dict[str, float]:
         """Return when each node was measured last: its averages stay for as long as the window, whatever stopped."""
         ended = self._ask_needed(Expression.newest_ended, window, deadline)
         alive = self._ask_needed(Expression.newest_alive, window, deadline)
-        return _least([self._most_by_node(a) | self._most_by_node(b) for a, b in zip(ended, alive, strict=True)])
+        by_node = ([_most_by_node(rows, resolved) for rows in answer] for answer in (ended, alive))
+        return _least([ended | alive for ended, alive in zip(*by_node, strict=True)])
 
     def _ask_about(
         self, query: Query, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
@@ -189,14 +190,6 @@ class PrometheusProvider:
             if series:
                 return [self._read(item) for item in series]
         return []
-
-    def _most_by_node(self, rows: _Rows) -> dict[str, float]:
-        resolved = self._names.resolve(words for words, _ in rows)
-        most: dict[str, float] = {}
-        for words, value in rows:
-            node = resolved[words].name
-            most[node] = max(value, most.get(node, value))
-        return most
 
     def _by_node(
         self,
@@ -271,6 +264,16 @@ class PrometheusProvider:
             "Is node_exporter scraped, and for half a minute already? "
             "(prometheus.query_set, prometheus.matchers, prometheus.queries)"
         )
+
+
+def _most_by_node(rows: _Rows, resolved: Mapping[Words, Resolved]) -> dict[str, float]:
+    """Return the highest value of each node's series."""
+    most: dict[str, float] = {}
+    for words, value in rows:
+        if words in resolved:
+            node = resolved[words].name
+            most[node] = max(value, most.get(node, value))
+    return most
 
 
 def _least(by_metric: list[dict[str, float]]) -> dict[str, float]:

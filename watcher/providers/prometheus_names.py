@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from watcher.gather import Deadline
@@ -29,6 +29,7 @@ class SeriesNames:
         self._matchers = matchers
         self._names = NodeNames.unknown()
         self._until = 0.0
+        self._resolved: tuple[NodeNames, frozenset[Words], Mapping[Words, Resolved]] = (self._names, frozenset(), {})
         self._doubtful: dict[str, frozenset[Words]] = {}  # by window: series without a name when seen last
 
     def are_due(self) -> bool:
@@ -40,9 +41,14 @@ class SeriesNames:
         self._names = self._ask(at, deadline)
         self._until = time.monotonic() + _EXPIRY_SECONDS
 
-    def resolve(self, words: Iterable[Words]) -> Mapping[Words, Resolved]:
-        """Return the node of each series, by what its labels say."""
-        return self._names.resolve_all(words)
+    def resolve(self, words: frozenset[Words]) -> Mapping[Words, Resolved]:
+        """Return the node of each series, by what its labels say; they are mostly those of the last time."""
+        names, known, resolved = self._resolved
+        if names is not self._names or words != known:
+            names = self._names
+            resolved = names.resolve_all(words)
+            self._resolved = names, words, resolved
+        return resolved
 
     def resolve_all(
         self, words: frozenset[Words], window: Window, deadline: Deadline, *, just_read: bool
