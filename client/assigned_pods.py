@@ -73,11 +73,13 @@ class AssignedPods:
         if kind not in {"ADDED", "MODIFIED", "DELETED"}:
             return  # a bookmark, or an error of the watch
         pod = Pod.from_k8s(event["object"])
+        nameless = Pod(name=pod.name, namespace=pod.namespace).uid  # of one that was assigned before it had a uid
         with self._lock:
+            node_name, placed = self._by_uid.get(pod.uid) or self._by_uid.get(nameless) or ("", None)
+            self._drop(nameless)
             if kind == "DELETED" or pod.finished:
                 self._drop(pod.uid)
             elif pod.node_name:
-                node_name, placed = self._by_uid.get(pod.uid, ("", None))
                 if placed is not None and node_name == pod.node_name:
                     self._put(pod, node_name, placed.placed_at)  # when we placed it, we know best
                 elif pod.scheduled_at is not None:

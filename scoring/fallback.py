@@ -1,10 +1,12 @@
 """What to score by when nodes are not measured: prediction, the minimum, allocations, or nothing at all.
 
-A node is measured when the snapshot has what it should have of it (CPU and Memory, as far as any node has them) and
-that is fresh; grades that the watcher gave (a shorter window, a last good value) count as measured. Else:
+A node is measured when the snapshot has what it should have of it (CPU and Memory, as far as any node has them), that
+is fresh, and the watcher does not suspect it; grades that the watcher gave (a shorter window, a last good value) count
+as measured. Else:
 
     the node is new and its pods are   predicted    used as much as they request: 0 without pods
     one node's agent failed            avoided      the minimum score
+    its values are suspect             avoided      the minimum score
     no fresh snapshot at all           allocation   best fit by allocation, for ALL nodes: the two are never mixed
     more than half of the nodes bad    neutral      all alike, so that other plugins decide
 
@@ -17,6 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from math import inf
 from typing import Literal
 
 import numpy as np
@@ -49,6 +52,7 @@ class NodeGrade(StrEnum):
     NEUTRAL = "neutral"
 
 
+_OURS = frozenset(NodeGrade)
 _BAD = frozenset({NodeGrade.AVOIDED, NodeGrade.ALLOCATION, NodeGrade.NEUTRAL})
 
 
@@ -61,14 +65,27 @@ class FallbackPolicy:
         max_age_seconds: an older snapshot, or one so far in the future, is none; the same for a single node's values.
         settling_seconds: time within which a new node, or a pod that was placed, gets measured.
         bad_ratio: above this share of bad nodes all nodes are treated alike, 0 to 1.
+        trust_suspect: score by values that the watcher marked as suspect (stale, frozen, ...) as if they were not.
         best_fit: how nodes are scored by allocation; nodes that the pod does not fit on score 0.
+
+    Raises:
+        ValueError: a field is out of its range; the message names it.
     """
 
     fail: Literal["open", "closed"] = "open"
     max_age_seconds: float = 300
     settling_seconds: float = 300
     bad_ratio: float = 0.5
+    trust_suspect: bool = False
     best_fit: NodeResourcesFit = field(default_factory=lambda: NodeResourcesFit("MostAllocated"))
+
+    def __post_init__(self) -> None:
+        if self.fail not in {"open", "closed"}:
+            raise ValueError(f"fail = {self.fail!r}: it is open or closed")
+        for name, highest in (("max_age_seconds", inf), ("settling_seconds", inf), ("bad_ratio", 1.0)):
+            value = getattr(self, name)
+            if not 0 <= value <= highest:  # nor is NaN
+                raise ValueError(f"{name} = {value!r}: it is at least 0" + (" and at most 1" if highest == 1 else ""))
 
     def judge(self, nodes: NodeTable, snapshot: WatcherMetrics | None, now: float) -> "Judgment":
         """Say what is known of every node. Prepare a profile with the result, in place of the snapshot.
@@ -90,7 +107,15 @@ class FallbackPolicy:
         reasons = np.full(len(nodes), "", object)
         for row, name in enumerate(nodes.names):
             if measured[row]:
-                grades[row] = str(snapshot.data[name].metadata.get("grade", NodeGrade.MEASURED.value))
+                metadata = snapshot.data[name].metadata
+                if metadata.get("suspect") and not self.trust_suspect:
+                    reasons[row] = f"the watcher suspects its values: {metadata['suspect']}"
+                else:
+                    grade = metadata.get("grade")
+                    if isinstance(grade, str) and grade not in _OURS:  # a payload does not choose the rule
+                        grades[row] = grade
+                    else:
+                        grades[row] = NodeGrade.MEASURED.value
                 continue
             settled = self._settled(nodes, row, now)
             reasons[row] = settled or "new, and so are its pods: they are expected to use what they request"

@@ -38,6 +38,19 @@ def recorded(pods):
     return [(placed.pod.name, node, placed.placed_at) for node, placed in pods.placed()]
 
 
+def test_a_pod_that_was_assigned_without_a_uid_is_the_one_that_is_observed():
+    """A scheduler may place a pod by its manifest; the watch then tells the uid, and it counts once, as of then."""
+    pods = AssignedPods()
+    pods.assign(pod(), "a", NOW)
+    pods.observe(event("ADDED", seconds_ago=1))
+    assert [(placed.pod.uid, node, placed.placed_at) for node, placed in pods.placed()] == [("web", "a", NOW)]
+    pods.observe(event("DELETED"))
+    assert len(pods) == 0
+    pods.assign(pod(), "a", NOW)
+    pods.observe(event("DELETED"))
+    assert len(pods) == 0
+
+
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
 def test_upstreams_cases(case):
     """Upstream keeps a minute from now and forgets to purge when no entry is young; here the window's end decides.

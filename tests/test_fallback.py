@@ -355,3 +355,35 @@ def test_judging_changes_nothing_and_remembers_nothing(rows):
     first, second = policy.judge(nodes, received, NOW), policy.judge(nodes, received, NOW)
     assert first.grades.tolist() == second.grades.tolist()
     assert nodes.version == version
+
+
+def test_suspect_values_are_not_trusted():
+    """A node that the watcher marked is avoided and says why, unless the policy trusts it; of most, all are alike."""
+    table = NodeTable([node(name) for name in NAMES])
+    data = {name: load(30) for name in NAMES} | {"b": load(5, suspect="frozen,stale")}
+    judgment = FallbackPolicy().judge(table, snapshot(**data), NOW)
+    assert judgment.grades.tolist() == ["measured", "avoided", "measured", "measured"]
+    assert judgment.reasons[1] == "the watcher suspects its values: frozen,stale"
+    trusting = FallbackPolicy(trust_suspect=True).judge(table, snapshot(**data), NOW)
+    assert trusting.grades.tolist() == ["measured"] * 4
+    all_suspect = {name: load(0.5, suspect="wrong_scale") for name in NAMES}
+    assert set(FallbackPolicy().judge(table, snapshot(**all_suspect), NOW).grades) == {"neutral"}
+
+
+@pytest.mark.parametrize("grade", ["neutral", "allocation", "avoided", 7, ["last_good"]])
+def test_a_payload_does_not_choose_the_rule(grade):
+    """A grade that is given here, and not by a watcher, means nothing in a payload; nor does what is no text."""
+    table = NodeTable([node("a")])
+    judgment = FallbackPolicy().judge(table, snapshot(a=load(30, grade=grade)), NOW)
+    assert judgment.grades.tolist() == ["measured"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"fail": "Closed"}, {"fail": None}, {"bad_ratio": 5}, {"bad_ratio": float("nan")}, {"max_age_seconds": -1},
+     {"max_age_seconds": float("nan")}, {"settling_seconds": -0.1}],
+)  # fmt: skip
+def test_a_policy_that_cannot_be_meant_is_refused(wrong):
+    """A misspelt word would else fail open in silence."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        FallbackPolicy(**wrong)
