@@ -49,6 +49,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(BIN)/python requirements/build.txt requirements/run.txt pyproject.toml
+	@echo "installing what trimaran needs into $(VENV), once; this takes half a minute"
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -21,7 +21,7 @@ class LoadAwarePlacement:
 
     def __init__(self, watcher: WatcherClient) -> None:
         self.load = Collector(watcher, interval_seconds=30, max_age_seconds=120)
-        self.plugin = LoadVariationRiskBalancing()
+        self.plugin = LoadVariationRiskBalancing(count_recent_pods=True)
 
     def start(self) -> None:
         """Begin to collect; needed once."""
@@ -55,7 +55,11 @@ def main() -> int:
     parser.add_argument("--watcher", help="the watcher's address; without one, this process watches by itself")
     options = parser.parse_args()
 
-    placement = LoadAwarePlacement(connect(options.watcher))
+    try:
+        watcher = connect(options.watcher)
+    except ValueError as error:
+        parser.error(str(error))
+    placement = LoadAwarePlacement(watcher)
     placement.start()
     try:
         # In a scheduler, nodes come from its own cache: NodeTable.from_k8s takes what the Kubernetes client returns.

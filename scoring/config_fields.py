@@ -1,12 +1,13 @@
 """Reading a mapping field by field, with a note of what became of every key."""
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
-Status = Literal["honored", "changed", "ignored"]
+Status = Literal["honored", "changed", "ignored", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,9 @@ class ConfigNote:
 
     Attributes:
         path: where the key is, such as ``TargetLoadPackingArgs.targetUtilization``.
-        status: ``honored`` as it is; ``changed``, taken but not as written; ``ignored``, without effect on scores.
-        detail: why, for the last two.
+        status: ``honored`` as it is; ``changed``, taken but not as written; ``ignored``, without effect on scores;
+            ``unknown``, ignored too, but nothing has such a key.
+        detail: why, for all but the first.
     """
 
     path: str
@@ -29,7 +31,7 @@ class ConfigNote:
 
 @dataclass
 class FieldReader:
-    """Takes fields out of a mapping. What nobody took is ignored, and said to be.
+    """Takes fields out of a mapping. What nobody took is unknown, and said to be.
 
     Attributes:
         path: the mapping's own path, the start of every message.
@@ -151,7 +153,9 @@ class FieldReader:
         """Note the keys that nobody took."""
         for key in self.fields:
             if key not in self._taken:
-                self.ignored(key, "unknown key")
+                close = difflib.get_close_matches(str(key), self._taken, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                self.notes.append(ConfigNote(f"{self.path}.{key}", "unknown", f"there is no such key{hint}"))
 
     def error(self, key: str, problem: str) -> ValueError:
         """Return the error that says what is wrong with a field."""

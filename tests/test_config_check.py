@@ -46,6 +46,15 @@ def test_what_is_honored_is_shown_on_demand(tmp_path):
     assert [line for line in lines if line.startswith("honored") and "targetUtilization" in line]
 
 
+def test_a_misspelt_key_is_told(tmp_path):
+    """It is listed with what may be meant, and the status is 1: it can be used, but not as it is meant."""
+    result = check(tmp_path, GOOD.replace("targetUtilization", "targetUtilisation"))
+    assert result.exit_code == 1
+    assert "unknown" in result.output
+    assert "did you mean targetUtilization?" in result.output
+    assert result.output.splitlines()[-1] == "trimaran: 3 x TargetLoadPacking"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -1,8 +1,13 @@
 """The examples run as they stand."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+from client import connect
+from scoring import NodeTable, Pod
+from watcher.settings import FakeSettings, ProviderSettings, Settings
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -20,6 +25,34 @@ def test_the_scheduler_plugin_embeds_a_watcher():
     assert result.stdout.count("LoadVariationRiskBalancing: default/web-") == 2
     assert "'web-0':" in result.stdout
     assert "'web-1':" in result.stdout
+
+
+def test_the_scheduler_plugin_spreads_a_gang(monkeypatch, tmp_path):
+    """Pods placed a moment ago count, so that ten of them do not all go to the node that was idle in the metrics."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from scheduler_plugin import LoadAwarePlacement, _node, _pod
+
+    loads = {name: {"cpu": {"average": 20 + place, "deviation": 0}} for place, name in enumerate("abc")}
+    file = tmp_path / "loads.json"
+    file.write_text(json.dumps(loads))
+    placement = LoadAwarePlacement(
+        connect(settings=Settings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(file=file)))
+    )
+    placement.start()
+    try:
+        nodes = NodeTable.from_k8s([_node(name) for name in "abc"], [])
+        placed = placement.place([Pod.from_k8s(_pod(f"web-{number}")) for number in range(9)], nodes)
+    finally:
+        placement.stop()
+    assert sorted(placed.values()) == sorted("abc" * 3)
+
+
+def test_the_scheduler_plugin_says_that_an_address_is_none():
+    """Without http:// it ends with the usage and the reason."""
+    result = run(str(EXAMPLES / "scheduler_plugin.py"), "--watcher", "foo")
+    assert result.returncode == 2
+    assert "foo" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_the_scheduler_plugin_says_that_there_is_no_watcher():

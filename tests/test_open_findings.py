@@ -1,5 +1,8 @@
 """Findings over time."""
 
+import re
+from pathlib import Path
+
 from watcher.findings import Finding, Kind
 from watcher.open_findings import OpenFindings
 
@@ -60,3 +63,11 @@ def test_what_was_not_looked_at_stays_open() -> None:
     changes = findings.update(160, [], unseen={"15m"})
     assert [(each.window, each.since) for each in changes.current] == [("15m", 100)]
     assert [each.window for each in changes.closed] == ["5m"]
+
+
+def test_every_kind_of_finding_is_documented() -> None:
+    """docs/quality.md has each kind in its table, and no other."""
+    page = (Path(__file__).parent.parent / "docs" / "quality.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    named = {kind for row in rows for kind in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
+    assert named == set(Kind)

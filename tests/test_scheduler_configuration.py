@@ -59,7 +59,7 @@ def test_a_profile_is_merged_with_the_defaults():
 
 
 def test_every_key_has_a_fate():
-    """Honored keys, changed ones and ignored ones are told apart, and the last two have a reason."""
+    """Honored, changed, ignored and unknown keys are told apart, and all but the first have a reason."""
     fates = fate(read(TRIMARAN))
     assert fates["profiles[0].plugins.multiPoint.enabled[0].weight"] == ("honored", "")
     assert fates["LoadVariationRiskBalancingArgs.safeVarianceMargin"] == ("honored", "")
@@ -69,11 +69,12 @@ def test_every_key_has_a_fate():
         "profiles[0].plugins.filter": "not about scores",
         "profiles[0].plugins: TaintToleration": "no such score here; its weight is 3",
         "LoadVariationRiskBalancingArgs.watcherAddress": "where metrics come from is a setting of the client",
-        "LoadVariationRiskBalancingArgs.sensitivity": "unknown key",
         "profiles[0].pluginConfig[1].args": "TargetLoadPacking is not enabled for scoring",
         "profiles[0].pluginConfig[2].args": "Coscheduling scores nothing here",
     }.items():
         assert fates[path] == ("ignored", detail)
+    status, detail = fates["LoadVariationRiskBalancingArgs.sensitivity"]
+    assert (status, detail) == ("unknown", "there is no such key; did you mean safeVarianceSensitivity?")
 
 
 def leaves(value, path):

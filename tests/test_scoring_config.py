@@ -70,10 +70,10 @@ def test_every_key_has_a_note():
         "riskLimitWeights": "honored",
         "riskLimitWeights.cpu": "honored",
         "riskLimitWeights.memory": "changed",
-        "colour": "ignored",
+        "colour": "unknown",
     }
     assert all(note.detail for note in notes if note.status != "honored")
-    assert "ignored  LowRiskOverCommitmentArgs.colour: unknown key" in map(str, notes)
+    assert "unknown  LowRiskOverCommitmentArgs.colour: there is no such key" in map(str, notes)
 
 
 def test_unknown_plugins_are_told():

@@ -412,6 +412,24 @@ def test_display() -> None:
     assert shown == ["********", "http://h:9090/x", "a,b", "", "5"]
 
 
+def test_one_underscore_too_few_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that misses an underscore is not left out in silence; those that Kubernetes sets for Services are."""
+    monkeypatch.setenv("TRIMARAN_PORT", "tcp://10.0.0.1:2020")
+    monkeypatch.setenv("TRIMARAN_SERVER_PORT", "tcp://10.0.0.1:2020")
+    monkeypatch.setenv("TRIMARAN_SERVICE_HOST", "10.0.0.1")
+    assert load().settings.server.port == 2020
+    monkeypatch.setenv("TRIMARAN_PROVIDER_NAME", "Fake")
+    with pytest.raises(SettingsError, match=r"TRIMARAN_PROVIDER_NAME: .* did you mean TRIMARAN_PROVIDER__NAME"):
+        load()
+
+
+def test_text_that_should_be_json_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser's own words would say what it expected, but not that it expected JSON."""
+    monkeypatch.setenv("TRIMARAN_PROVIDER__HEADERS", "X-Scope-OrgID=prod")
+    with pytest.raises(SettingsError, match=r"provider\.headers.*must be JSON, such as"):
+        load()
+
+
 def test_settings_are_frozen() -> None:
     """No part changes settings under another one's hands."""
     with pytest.raises(ValueError, match="frozen"):

@@ -24,7 +24,7 @@ def config(context: click.Context, file: Path | None, assignments: tuple[str, ..
 def check(file: Path, show_all: bool) -> None:
     """Check a KubeSchedulerConfiguration: which keys the scores honor, change or ignore.
 
-    Ends with status 0 when it can be used, 2 when it cannot.
+    Ends with status 0 when it can be used, 1 when it has keys that nothing knows, 2 when it cannot be used.
     """
     try:
         with click.open_file(str(file), "rb") as opened:
@@ -43,3 +43,5 @@ def check(file: Path, show_all: bool) -> None:
             ", ".join(f"{each.weight} x {each.plugin.name}" for each in profile.plugins) or "no score that we know"
         )
         click.echo(f"{profile.scheduler_name}: {weights}")
+    if any(note.status == "unknown" for note in configuration.notes):
+        raise SystemExit(1)

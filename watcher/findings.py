@@ -12,7 +12,6 @@ class Kind(StrEnum):
     DISAGREEMENT = "disagreement"
     QUERY_FAILED = "query_failed"
     PARTIAL_ANSWER = "partial_answer"
-    NO_NODES = "no_nodes"
     BAD_NODE_NAME = "bad_node_name"
     UNMATCHED_NODE = "unmatched_node"
     NO_METRICS = "no_metrics"

@@ -17,7 +17,10 @@ def comma_separated(value: Any) -> Any:
 
 def parsed_json(value: Any) -> Any:
     """Read text as JSON; anything else is left as it is."""
-    return json.loads(value) if isinstance(value, str) else value
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f'must be JSON, such as {{"key": "value"}} or [{{"key": "value"}}]: {error}') from None
 
 
 def duration_text(value: str) -> str:
@@ -29,7 +32,7 @@ def duration_text(value: str) -> str:
 def http_address(value: str) -> str:
     """Refuse what is no HTTP address, in words that quote nothing of it."""
     if not value.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://, as in https://api.datadoghq.eu")
+        raise ValueError("must start with http:// or https://, such as http://prometheus:9090")
     try:
         parts = urlsplit(value)
         usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value

@@ -115,10 +115,13 @@ def _values_by_rising_precedence(
     for upstream, name in UPSTREAM_VARIABLES.items():
         if os.environ.get(upstream):
             yield name, os.environ[upstream], upstream
+    meant = {variable(name).replace("__", "_"): variable(name) for name in every_setting()}
     for ours, value in os.environ.items():
         # Only with the double underscore: a Service called trimaran makes Kubernetes set TRIMARAN_PORT and its like.
         if ours.startswith(_PREFIX) and "__" in ours and value:
             yield ours.removeprefix(_PREFIX).lower().replace("__", ".", 1), value, ours
+        elif ours in meant and not value.startswith(("tcp://", "udp://")):
+            problems.append(f"{ours}: there is no such variable; did you mean {meant[ours]}?")
     yield from ((name, value, "command line") for name, value in flags.items())
 
 
