@@ -1,6 +1,7 @@
 """The examples run as they stand."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +62,17 @@ def test_the_scheduler_plugin_says_that_there_is_no_watcher():
     assert result.returncode == 1
     assert "cannot be reached" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_readme_s_python_runs(watch, tmp_path):
+    """With the nodes that kubectl lists and the example's pod it explains the best node, as it stands there."""
+    service = watch("--provider", "Fake")
+    names = list(service.wait_for("/watcher").json()["data"])
+    node = "- {metadata: {name: %s}, status: {capacity: {cpu: 4, memory: 16Gi}, allocatable: {cpu: 4, memory: 16Gi}}}"
+    (tmp_path / "nodes.yaml").write_text("kind: NodeList\nitems:\n" + "\n".join(node % name for name in names))
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    (text,) = re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), flags=re.DOTALL)
+    command = [sys.executable, "-c", text.replace("http://127.0.0.1:2020", service.url)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("LoadVariationRiskBalancing: default/web")
