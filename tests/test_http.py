@@ -15,7 +15,8 @@ from servers import reply, serving
 
 import watcher.http
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
-from watcher.http import ProviderSession, bearer, provider_error
+from watcher.http import ProviderSession, bearer
+from watcher.http_errors import provider_error
 from watcher.settings import ProviderSettings
 
 
@@ -37,6 +38,14 @@ def test_an_answer_can_be_read() -> None:
         response = ask(fake.url)
     assert response.json() == {"a": 1}
     assert response.text == '{"a": 1}'
+
+
+def test_the_message_of_an_error_object_is_told() -> None:
+    """Some APIs put an object where others put a text: its message is told, not its Python form."""
+    said = {"error": {"code": "gone", "message": "because"}}
+    with serving(lambda handler: reply(handler, said, 500)) as fake, pytest.raises(ProviderUnavailable) as caught:
+        ask(fake.url)
+    assert str(caught.value).endswith("500 Internal Server Error: because")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from typing import Any
 
 from watcher.errors import ProviderError
 from watcher.gather import Deadline, gather
-from watcher.http import ProviderSession, bearer, provider_error
+from watcher.http import ProviderSession, bearer
+from watcher.http_errors import provider_error
 from watcher.providers.base import Check, Reading, Sample
 from watcher.settings import Settings
 

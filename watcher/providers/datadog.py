@@ -21,7 +21,8 @@ import requests
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather, within
-from watcher.http import ProviderSession, provider_error, read_token
+from watcher.http import ProviderSession, read_token
+from watcher.http_errors import provider_error
 from watcher.model import Window
 from watcher.node_names import without_port
 from watcher.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats

@@ -12,7 +12,8 @@ import requests
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
 from watcher.gather import Deadline, gather
-from watcher.http import ProviderSession, provider_error, read_token
+from watcher.http import ProviderSession, read_token
+from watcher.http_errors import provider_error
 from watcher.providers.influxdb_answers import Answer, read_flux, read_influxql
 from watcher.settings import Settings, without_credentials
 

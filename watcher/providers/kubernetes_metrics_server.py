@@ -24,7 +24,7 @@ from watcher import quantity
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
-from watcher.http import provider_error
+from watcher.http_errors import provider_error
 from watcher.kubernetes_api import KubernetesApi
 from watcher.model import MetricType
 from watcher.providers.base import Check, Reading, Sample, Samples

@@ -22,7 +22,8 @@ from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, gather
-from watcher.http import ProviderSession, bearer, provider_error
+from watcher.http import ProviderSession, bearer
+from watcher.http_errors import provider_error
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.node_names import Resolved, without_port
 from watcher.providers.base import Check, Fetched
