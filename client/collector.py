@@ -35,7 +35,8 @@ class _Held:
     metrics: WatcherMetrics
     grade: str
     age_when_read: float
-    read_at: float  # on the monotonic clock: the age keeps growing whatever happens to the other one
+    read_at: float  # on the monotonic clock, which does not count while the machine is suspended
+    read_at_time: float  # unix time, which can be set
 
 
 class Collector:
@@ -100,7 +101,7 @@ class Collector:
             age = max(0.0, self._clock() - metrics.timestamp)
             if held is not None and metrics.timestamp == held.metrics.timestamp:
                 age = max(age, self._age_seconds(held))  # what is read again is no younger, whatever the clock says now
-            self._held = _Held(metrics, _worst_grade(metrics), age, time.monotonic())
+            self._held = _Held(metrics, _worst_grade(metrics), age, time.monotonic(), self._clock())
         self._failure = ""
         return True
 
@@ -147,7 +148,9 @@ class Collector:
                 _log.exception("the refresh failed unexpectedly")
 
     def _age_seconds(self, held: _Held) -> float:
-        return held.age_when_read + time.monotonic() - held.read_at
+        # A clock that is set back makes nothing younger; neither does a machine that slept, or was paused, meanwhile.
+        passed = max(time.monotonic() - held.read_at, self._clock() - held.read_at_time)
+        return held.age_when_read + passed
 
 
 def _worst_grade(metrics: WatcherMetrics) -> str:

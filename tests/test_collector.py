@@ -74,6 +74,15 @@ def test_the_age_grows_whatever_the_clock_does(clock, monkeypatch):
     assert 49 <= subject.snapshot().age_seconds <= 51
 
 
+def test_a_machine_that_slept_has_old_data(clock):
+    """Suspended for an hour: the monotonic clock did not count it, and the data are an hour old all the same."""
+    subject = collector(ScriptedClient(metrics()), clock)
+    subject.refresh()
+    clock.now += 3600
+    with pytest.raises(StaleMetrics, match="3600 s old"):
+        subject.snapshot()
+
+
 def test_reading_the_same_again_makes_it_no_younger(clock, monkeypatch):
     """Nor does a clock that was set back, or runs behind the watcher's, when the same snapshot is read once more."""
     subject = collector(ScriptedClient(metrics(), metrics()), clock)
