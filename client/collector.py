@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Self
 
+from client import arguments
 from client.connecting import WatcherClient
 from client.errors import ClientError, NoMetrics, StaleMetrics
 from watcher.model import Grade, WatcherMetrics
@@ -63,26 +64,43 @@ class Collector:
             max_age_seconds: older data are refused by :meth:`snapshot`.
             window: exactly this one, or the watcher's choice when None.
             clock: unix time; tests inject their own.
+
+        Raises:
+            ValueError: a number of seconds is not above 0, or is above a year.
         """
         self._client = client
-        self._interval = interval_seconds
-        self._max_age = max_age_seconds
+        self._interval = arguments.seconds("interval_seconds", interval_seconds)
+        self._max_age = arguments.seconds("max_age_seconds", max_age_seconds)
         self._window = window
         self._clock = clock
         self._held: _Held | None = None
         self._failure = "nothing was read yet"
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
 
     def start(self) -> Self:
-        """Read once, then keep reading in the background. A first read that fails is repeated, not raised."""
-        self.refresh()
-        self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
-        self._thread.start()
+        """Read once, then keep reading in the background. A first read that fails is repeated, not raised.
+
+        Started already, it does nothing.
+
+        Raises:
+            RuntimeError: it is closed, and its client with it: make new ones.
+        """
+        with self._starting:
+            if self._stop.is_set():
+                raise RuntimeError("this collector is closed, and its client with it: make new ones")
+            if self._thread is None:
+                self._refresh_whatever_happens()
+                self._thread = threading.Thread(target=self._run, name="collector", daemon=True)
+                self._thread.start()  # ends at once where it was closed meanwhile
         return self
 
     def refresh(self) -> bool:
-        """Read now; return whether new data, or a word that there are none newer, came."""
+        """Read now; return whether new data, or a word that there are none newer, came.
+
+        What is no :class:`~client.ClientError` is raised; in the background it is logged.
+        """
         try:
             metrics = self._client.metrics(self._window)
             if not metrics.data:
@@ -132,7 +150,11 @@ class Collector:
             self._thread.join(timeout=5)
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:  # an interrupt, say: nobody else would close the client
+            self.close()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -141,11 +163,15 @@ class Collector:
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval):
-            try:
-                self.refresh()
-            except Exception:  # noqa: BLE001
-                # What is held stays good until it is too old, and snapshot() says so then.
-                _log.exception("the refresh failed unexpectedly")
+            self._refresh_whatever_happens()
+
+    def _refresh_whatever_happens(self) -> None:
+        try:
+            self.refresh()
+        except Exception as error:  # noqa: BLE001
+            # What is held stays good until it is too old, and snapshot() says so then.
+            _log.exception("the refresh failed unexpectedly")
+            self._failure = f"unexpected: {type(error).__name__}: {error}"
 
     def _age_seconds(self, held: _Held) -> float:
         # A clock that is set back makes nothing younger; neither does a machine that slept, or was paused, meanwhile.

@@ -175,3 +175,63 @@ def test_survives_what_nobody_expected(clock):
         for _ in range(4):
             assert client.asked.acquire(timeout=5)
         assert subject.snapshot().timestamp == NOW + 1
+
+
+def collectors() -> int:
+    """Return how many threads collect."""
+    return sum(thread.name == "collector" for thread in threading.enumerate())
+
+
+def test_a_defect_at_the_first_read_is_said_not_raised(clock):
+    """An unexpected exception does not escape from the start; the snapshot tells it, and the next read mends it."""
+    client = ScriptedClient(ZeroDivisionError("a defect"), ZeroDivisionError("a defect"), metrics())
+    with collector(client, clock) as subject:
+        with pytest.raises(NoMetrics, match="ZeroDivisionError: a defect"):
+            subject.snapshot()
+        with pytest.raises(ZeroDivisionError):
+            subject.refresh()
+        assert subject.refresh()
+        assert subject.snapshot().failure == ""
+    assert client.closed
+
+
+def test_an_interrupted_start_closes_the_client(clock):
+    """Ctrl-C during the first read leaves no client open: ``with`` has not begun, so nobody else would close it."""
+
+    class Interrupted(ScriptedClient):
+        def metrics(self, window: str | None = None) -> WatcherMetrics:
+            raise KeyboardInterrupt
+
+    client = Interrupted(metrics())
+    with pytest.raises(KeyboardInterrupt), collector(client, clock):
+        pass
+    assert client.closed
+
+
+def test_started_twice_it_is_one(clock):
+    """A second start reads nothing and adds no thread: ``with Collector(...).start()`` is fine."""
+    client = ScriptedClient(metrics())
+    with collector(client, clock).start() as subject:
+        subject.start()
+        assert collectors() == 1
+        assert client.asked.acquire(timeout=5)
+        assert not client.asked.acquire(blocking=False)
+    assert collectors() == 0
+
+
+def test_a_closed_collector_is_not_started_again(clock):
+    """It would look alive and never refresh, as its client is closed."""
+    subject = collector(ScriptedClient(metrics()), clock)
+    subject.start()
+    subject.close()
+    with pytest.raises(RuntimeError, match="is closed"):
+        subject.start()
+    assert collectors() == 0
+
+
+@pytest.mark.parametrize("name", ["interval_seconds", "max_age_seconds"])
+@pytest.mark.parametrize("value", [-1, 0, float("nan"), float("inf"), 1e9, True, "30", None])
+def test_refuses_what_is_no_time(clock, name: str, value: object):
+    """A length of time that cannot be one is refused at once, by its name and with the range."""
+    with pytest.raises(ValueError, match=f"{name} must be a number of seconds above 0 and up to 31536000, not "):
+        collector(ScriptedClient(metrics()), clock, **{name: value})
