@@ -1,5 +1,6 @@
 """The watcher as a library: embedded in this process, no HTTP server. The one module that knows the whole watcher."""
 
+import contextlib
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from client import errors
 from watcher import wire
 from watcher.assembly import open_watcher
-from watcher.errors import NotServed, SettingsError
+from watcher.errors import NoMetrics, NotServed, SettingsError, StaleMetrics
 from watcher.model import WatcherMetrics
 from watcher.settings import Settings
 from watcher.settings_sources import load
@@ -53,7 +54,10 @@ class LibraryClient:
         self._watcher.start()
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return all nodes' metrics; see :class:`~client.WatcherClient`. Waits for the first fetch."""
+        """Return all nodes' metrics; see :class:`~client.WatcherClient`.
+
+        Waits for the first fetch, unless the store has fresh metrics of the run before.
+        """
         published = self._published(window)
         with self._lock:
             seen, metrics = self._seen.get(window, (None, None))
@@ -71,8 +75,9 @@ class LibraryClient:
         return wire.decode(body)
 
     def health(self) -> tuple[str, ...]:
-        """Return why the watcher is not healthy; empty when it is."""
-        self._watcher.wait_for_first_fetch(self._patience)
+        """Return why the watcher is not healthy; empty when it is. Waits as :meth:`metrics` does."""
+        if not self._watcher.is_ready():
+            self._watcher.wait_for_first_fetch(self._patience)
         return self._watcher.health().reasons
 
     def close(self) -> None:
@@ -88,8 +93,11 @@ class LibraryClient:
         self.close()
 
     def _published(self, window: str | None) -> "Published":
-        self._watcher.wait_for_first_fetch(self._patience)
         try:
+            with contextlib.suppress(NoMetrics, StaleMetrics):
+                return self._watcher.published(window)
+            # Only now: a provider that hangs must not hold up what the run before left fresh.
+            self._watcher.wait_for_first_fetch(self._patience)
             return self._watcher.published(window)
         except NotServed as error:
             raise errors.BY_CODE[error.code](f"the embedded watcher: {error}") from error

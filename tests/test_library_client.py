@@ -1,5 +1,7 @@
 """LibraryClient, and that it and ServiceClient are one and the same to a caller."""
 
+import threading
+
 import pytest
 from werkzeug.serving import make_server
 
@@ -60,8 +62,6 @@ def both():
         library._watcher.wait_for_first_fetch(5)
         app = create_app(library._watcher, Settings().server, Telemetry())
         server = make_server("127.0.0.1", 0, app, threaded=True)
-        import threading
-
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         service = ServiceClient(f"http://127.0.0.1:{server.server_port}", retries=0)
@@ -134,6 +134,37 @@ def test_expired_metrics_are_stale(tmp_path):
         client._watcher._clock = lambda: client._watcher.newest().timestamp + 301
         with pytest.raises(StaleMetrics):
             client.metrics()
+
+
+def test_a_provider_that_hangs_does_not_hold_up_what_is_fresh(tmp_path, monkeypatch):
+    """Fresh metrics of an earlier run are returned at once; the first fetch is waited for only without any."""
+    path, release = tmp_path / "kept.sqlite", threading.Event()
+
+    class Hanging(Provider):
+        def fetch(self, window: Window, deadline: object) -> Fetched:
+            release.wait(30)
+            return super().fetch(window, deadline)
+
+    with LibraryClient(Settings(), provider=Provider(), store_path=path) as client:
+        kept = client.metrics()
+    with LibraryClient(Settings(), provider=Hanging(), store_path=path) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(client._watcher, "wait_for_first_fetch", lambda _: pytest.fail("it waits"))
+            assert client.metrics() == kept
+            assert client.node_metrics("node-1").data["node-1"] == kept.data["node-1"]
+            assert client.health() == ("nothing was fetched since the start",)
+        release.set()
+    release.clear()
+    with LibraryClient(Settings(), provider=Hanging()) as client:
+        waited = []
+        patient = client._watcher.wait_for_first_fetch
+        monkeypatch.setattr(
+            client._watcher,
+            "wait_for_first_fetch",
+            lambda seconds: (waited.append(seconds), release.set(), patient(seconds)),
+        )
+        assert client.metrics().data == kept.data
+        assert waited == [Settings().watch.fetch_timeout_seconds]
 
 
 def test_watches_this_machine_without_any_setting():
