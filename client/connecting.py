@@ -53,7 +53,7 @@ def connect(address: str | None = None, *, settings: "Settings | None" = None, *
 
     Raises:
         BadSettings: the embedded watcher's settings cannot be used.
-        ValueError: the address is no HTTP address.
+        ValueError: the address is no HTTP address, or an option is out of its range.
         TypeError: settings were given together with an address: the service has settings of its own.
     """
     if address:

@@ -232,11 +232,14 @@ def test_health_is_what_the_watcher_says():
         (503, {}, b'{"reasons": ["window 5m: no metrics yet"]}'),
         (503, {}, b"<html>"),
     ]
-    with serving(lambda _: answers.pop(0)) as address, ServiceClient(address, retries=0) as client:
+    with serving(lambda _: answers.pop(0)) as address:
+        client = ServiceClient(address, retries=0)
         assert client.health() == ()
         assert client.health() == ("window 5m: no metrics yet",)
         assert "503" in client.health()[0]
     assert "cannot be reached" in client.health()[0]
+    client.close()
+    assert "this client is closed" in client.health()[0]
 
 
 @pytest.mark.parametrize(
@@ -251,6 +254,7 @@ def test_health_is_what_the_watcher_says():
         "http://a:x",
         "http://a b",
         "http://a?x",
+        "http://[::1",
     ],
 )
 def test_refuses_what_is_no_address(address: str):
