@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
@@ -11,7 +11,7 @@ import click
 import orjson
 
 from client.connecting import WatcherClient, connect
-from client.errors import BadSettings, ClientError, NoMetrics, UnknownWindow, WatcherUnavailable
+from client.errors import AccessDenied, BadSettings, ClientError, NoMetrics, UnknownWindow, WatcherUnavailable
 from client.kubernetes_files import read_objects
 from scoring import INFEASIBLE, FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, Profile, Scores, plugin_from_config
 from watcher.model import MetricType, NodeMetrics, Operator, WatcherMetrics
@@ -20,6 +20,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _AVERAGES = {Operator.AVG, Operator.LATEST}
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
+_BY_PODS = {"TargetLoadPacking", "LowRiskOverCommitment", NodeGrade.ALLOCATION, NodeGrade.PREDICTED}
+_NO_FILTER = "Ranked, not filtered: kube-scheduler also looks at taints, cordons, affinity and free resources."
 
 
 def watcher_options(command: Command) -> Command:
@@ -35,7 +37,7 @@ def watcher_options(command: Command) -> Command:
             "address",
             envvar="TRIMARAN_WATCHER_ADDRESS",
             show_envvar=True,
-            help="The watcher's address. [default: none, this process watches by itself]",
+            help="The watcher's address. [default: none, this command watches by itself, which it says]",
         ),
     ):
         command = option(command)
@@ -121,7 +123,11 @@ def score(
     ca_file: Path | None,
     client_certificate: Path | None,
 ) -> None:
-    """Rank nodes for a pod by what they really use, and say why."""
+    """Rank nodes for a pod by what they really use, and say why.
+
+    All nodes are ranked, also those that the pod cannot go to: scores do not look at taints, cordons, affinity or free
+    resources.
+    """
     try:
         pod = Pod.from_k8s(read_objects(pod_file, "Pod")[0])
         running = read_objects(pods_file, "Pod") if pods_file else []
@@ -145,6 +151,8 @@ def score(
         scores = profile.score(pod, nodes, snapshot)
     else:
         scores = profile.score(pod, nodes, FallbackPolicy(fallback).judge(nodes, snapshot, time.time()))
+    for doubt in _doubts(scores, snapshot, pods_known=pods_file is not None):
+        click.echo(f"trimaran: {doubt}", err=True)
     ranked = [*(name for name, _ in scores.ranking())]
     ranked += [name for name in nodes.names if name not in set(ranked)]
     if output == "json":
@@ -158,6 +166,18 @@ def score(
     _print_table(_ranking_rows(scores, ranked))
     if scores.judgment:
         click.echo(f"\n{_counted(scores.judgment)}")
+    click.echo(f"\n{_NO_FILTER}")
+
+
+def _doubts(scores: Scores, snapshot: WatcherMetrics | None, *, pods_known: bool) -> Iterator[str]:
+    """Say what was most likely not meant."""
+    if snapshot is not None and snapshot.data and snapshot.data.keys().isdisjoint(scores.names):
+        known = sorted(snapshot.data)
+        more = ", ..." if len(known) > 5 else ""
+        yield f"the watcher knows none of these nodes; the ones it knows are named {', '.join(known[:5])}{more}"
+    affected = sorted(_BY_PODS.intersection([*scores.plugins, *scores.grades]))
+    if affected and not pods_known:
+        yield f"without --pods all nodes count as empty, which matters to {', '.join(affected)}"
 
 
 def _ranking_rows(scores: Scores, ranked: Sequence[str]) -> list[list[str]]:
@@ -209,7 +229,15 @@ def _connected(
     logging.getLogger("watcher").addHandler(logging.NullHandler())
     try:
         if not address:
-            return connect()
+            from client.library import LibraryClient  # noqa: PLC0415  behind it stands the whole watcher
+
+            client = LibraryClient()
+            machine = ", this machine" if client.source == "Host" else ""
+            click.echo(
+                f"trimaran: no --watcher (TRIMARAN_WATCHER_ADDRESS): embedding one that reads {client.source}{machine}",
+                err=True,
+            )
+            return client
         return connect(address, token_file=token_file, ca_file=ca_file, client_certificate=client_certificate)
     except (BadSettings, ValueError) as error:
         _fail(error, status=2)
@@ -257,5 +285,6 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def _fail(error: Exception, status: int) -> NoReturn:
-    click.echo(f"trimaran: {error}", err=True)
+    hint = "; see --token-file and --client-certificate" if isinstance(error, AccessDenied) else ""
+    click.echo(f"trimaran: {error}{hint}", err=True)
     raise SystemExit(status)

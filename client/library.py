@@ -24,6 +24,9 @@ class LibraryClient:
     """Embeds a watcher and reads it; several in one process do not touch each other.
 
     May be used from several threads.
+
+    Attributes:
+        source: the name of the provider that it reads, and of those that it falls back to.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class LibraryClient:
             self._watcher = open_watcher(settings, Path(store_path) if store_path else None, provider=provider)
         except SettingsError as error:
             raise errors.BadSettings(str(error)) from error
+        self.source = ", else ".join(view.provider.name for view in settings.for_each_provider())
         self._patience = settings.watch.fetch_timeout_seconds
         self._seen: dict[str | None, tuple[Published, WatcherMetrics]] = {}
         self._lock = threading.Lock()

@@ -132,7 +132,7 @@ def test_top_shows_the_windows_that_are_there():
 
 
 def test_top_without_a_watcher_says_once_what_is_wrong():
-    """When this process watches by itself and the provider is down, that is one line, not the watcher's log too."""
+    """This process watches by itself, which it says; the provider is down: one line, not the watcher's log too."""
     environment = {
         **os.environ,
         "METRICS_PROVIDER_NAME": "Prometheus",
@@ -141,8 +141,28 @@ def test_top_without_a_watcher_says_once_what_is_wrong():
     command = [sys.executable, "-m", "trimaran", "top"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert "Connection refused" in done.stderr
+    embedding, failure = done.stderr.splitlines()
+    assert embedding == "trimaran: no --watcher (TRIMARAN_WATCHER_ADDRESS): embedding one that reads Prometheus"
+    assert "Connection refused" in failure
+
+
+def test_top_says_nothing_of_embedding_where_there_is_a_watcher(address, monkeypatch):
+    """An address in the environment is as good as --watcher."""
+    monkeypatch.setenv("TRIMARAN_WATCHER_ADDRESS", address)
+    result = run("top")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("command", ["top", "score"])
+def test_a_refusal_names_the_options(files, command, status):
+    """The service's own words, and the options that give it what it wants."""
+    refusal = wire.encode_error("unauthorized", "a bearer token is needed")
+    arguments = ["--pod", files["pod"], "--nodes", files["nodes"]] if command == "score" else []
+    with serving(lambda handler: reply(handler, refusal, status)) as fake:
+        result = run(command, "--watcher", fake.url, *arguments)
+    assert result.exit_code == 1
+    assert result.stderr.endswith(": a bearer token is needed; see --token-file and --client-certificate\n")
 
 
 def test_top_says_that_nobody_listens():
@@ -163,7 +183,36 @@ def test_score_ranks_with_reasons(address, files):
     assert [row[3] for row in rows] == ["last_good"] * 3 + ["avoided"]
     assert "its agent may have failed, so the minimum" in rows[-1][4]
     assert "LoadVariationRiskBalancing" in rows[0][4]
-    assert result.output.splitlines()[-1].startswith("1 avoided, 3 last_good (fallback open; ")
+    counts, _, note = result.stdout.splitlines()[-3:]
+    assert counts.startswith("1 avoided, 3 last_good (fallback open; ")
+    assert note.startswith("Ranked, not filtered: ")
+    assert result.stderr == ""
+
+
+def test_score_says_that_no_name_matches(address, files, tmp_path):
+    """Nodes of another cluster, or of other names, are most likely a mistake: the watcher's names are told."""
+    (tmp_path / "others.yaml").write_text(yaml.safe_dump({"kind": "List", "items": [node("10.0.0.1")]}))
+    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", str(tmp_path / "others.yaml"))
+    assert result.exit_code == 0
+    assert "knows none of these nodes; the ones it knows are named node-1, node-2, node-3\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "affected"),
+    [
+        (("--plugin", "LowRiskOverCommitment"), "LowRiskOverCommitment"),
+        (("--plugin", "TargetLoadPacking"), "TargetLoadPacking"),
+        (("--watcher", "http://127.0.0.1:1"), "allocation"),
+        ((), ""),
+    ],
+)
+def test_score_says_what_needs_the_pods(address, files, tmp_path, options, affected):
+    """Without --pods a score that goes by the pods on a node takes it for empty, which is said; once."""
+    arguments = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], *options)
+    words = f"without --pods all nodes count as empty, which matters to {affected}\n"
+    assert (words in run(*arguments).stderr) == bool(affected)
+    (tmp_path / "pods.yaml").write_text(yaml.safe_dump({"kind": "List", "items": [POD]}))
+    assert "without --pods" not in run(*arguments, "--pods", str(tmp_path / "pods.yaml")).stderr
 
 
 def test_score_without_fallback_is_upstreams(address, files):
@@ -171,8 +220,8 @@ def test_score_without_fallback_is_upstreams(address, files):
     result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], "--fallback", "off")
     lines = result.output.splitlines()
     assert lines[2].split() == ["RANK", "NODE", "SCORE", "WHY"]
-    assert lines[-1].split(maxsplit=3)[1:3] == ["node-9", "0"]
-    assert "no metrics, so the minimum" in lines[-1]
+    assert lines[6].split(maxsplit=3)[1:3] == ["node-9", "0"]
+    assert "no metrics, so the minimum" in lines[6]
 
 
 def test_score_with_fail_closed_places_on_measured_nodes_only(address, files):
@@ -205,7 +254,7 @@ def test_score_adds_the_scores_of_several_plugins(address, files):
     result = run(
         "score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], "--output", "json", *plugins
     )
-    for ranked in json.loads(result.output)["nodes"]:
+    for ranked in json.loads(result.stdout)["nodes"]:
         assert [part["name"] for part in ranked["plugins"]] == list(names)
         assert ranked["score"] == sum(part["score"] for part in ranked["plugins"])
         assert all(part["why"] for part in ranked["plugins"])
