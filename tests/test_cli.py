@@ -48,6 +48,19 @@ def test_the_commands() -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("arguments", [("--help",), ("config",), ("top",), ("watch", "--help")])
+def test_an_output_that_is_full(arguments: tuple[str, ...]) -> None:
+    """``trimaran top > /dev/full`` is one line and status 1, and Python adds nothing at its end."""
+    command = [sys.executable, "-m", "trimaran", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        *embedding, line = done.stderr.splitlines()
+        assert line == "trimaran: the output cannot be written: No space left on device"
+        assert len(embedding) == (arguments == ("top",))
+        assert subprocess.run(command, stdout=full, stderr=full, timeout=60, check=False).returncode == 1
+
+
 def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each setting has a line with its value, where that came from, and its variable."""
     file = tmp_path / "settings.toml"

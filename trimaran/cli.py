@@ -1,6 +1,10 @@
 """The command line. Commands are imported when they are called, so that ``trimaran --help`` answers at once."""
 
+import contextlib
+import errno
 import importlib
+import os
+import sys
 from typing import Any
 
 import click
@@ -17,8 +21,24 @@ COMMANDS = {
 }
 
 
+#: What writing to a full, failing or closed output ends with. A pipe that nobody reads is click's matter.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
+
 class LazyGroup(click.Group):
     """A group that imports a command when it is asked for."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command; an output that cannot be written is one line and status 1."""
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            with contextlib.suppress(OSError):  # it may be the same file
+                click.echo(f"trimaran: the output cannot be written: {error.strerror}", err=True)
+            _give_up_output()
+            raise SystemExit(1) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of their use."""
@@ -39,6 +59,16 @@ class LazyGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
+
+
+def _give_up_output() -> None:
+    """Drop what is still to be written: Python would try again at its end, and report that."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:  # closed before Python began
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @click.command(cls=LazyGroup)
