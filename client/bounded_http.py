@@ -139,9 +139,14 @@ class _Answer(http.client.HTTPResponse):
     """An answer that is read, head and body, by the deadline."""
 
     def __init__(
-        self, remaining: Callable[[], float], overdue: Callable[[], bool], sock: socket.socket, **options: Any
+        self,
+        remaining: Callable[[], float],
+        overdue: Callable[[], bool],
+        sock: socket.socket,
+        *arguments: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(sock, **options)
+        super().__init__(sock, *arguments, **options)
         self.fp = io.BufferedReader(_TimedReads(self.fp.detach(), sock, remaining, overdue))
 
 
