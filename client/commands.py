@@ -37,7 +37,7 @@ def watcher_options(command: Command) -> Command:
             "address",
             envvar="TRIMARAN_WATCHER_ADDRESS",
             show_envvar=True,
-            help="The watcher's address. [default: none, this command watches by itself, which it says]",
+            help="The watcher's address. [default: none, this command watches by itself and says so]",
         ),
     ):
         command = option(command)

@@ -104,7 +104,7 @@ class ServiceClient:
         """Return why the watcher is not healthy, or cannot be asked; empty when it is."""
         try:
             # Unhealthy is said with 503: an answer, not a failure to try again.
-            response = self._admitted(self._transport.get("/watcher/health", retries=0))
+            response = self._get("/watcher/health", retries=0)
         except ClientError as error:
             return (str(error),)
         if response.status_code == 200:
@@ -128,12 +128,13 @@ class ServiceClient:
         self.close()
 
     def _get(
-        self, path: str, params: Mapping[str, str | None] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        params: Mapping[str, str | None] | None = None,
+        headers: Mapping[str, str] | None = None,
+        retries: int | None = None,
     ) -> requests.Response:
-        response = self._transport.get(path, params, headers)
-        return self._admitted(response)
-
-    def _admitted(self, response: requests.Response) -> requests.Response:
+        response = self._transport.get(path, params, headers, retries=retries)
         if response.status_code in {401, 403}:
             _, message = self._said(response)
             raise AccessDenied(
