@@ -107,7 +107,7 @@ class BoundedAdapter(HTTPAdapter):
         connected, remaining, call = self._connected, self.remaining_seconds, self._call
 
         class Timed:
-            response_class = answer
+            response_class = staticmethod(answer)  # a class calls its functions with itself
 
             def _new_conn(self) -> socket.socket:
                 sock: socket.socket = super()._new_conn()  # type: ignore[misc]
