@@ -49,7 +49,8 @@ ENV PATH=/opt/trimaran/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     TRIMARAN_SERVER__HOST=0.0.0.0 \
     TRIMARAN_STORE__PATH=/var/lib/trimaran/watcher.sqlite \
-    TRIMARAN_LOG__FORMAT=json
+    TRIMARAN_LOG__FORMAT=json \
+    TRIMARAN_WATCHER_ADDRESS=http://127.0.0.1:2020
 WORKDIR /var/lib/trimaran
 VOLUME /var/lib/trimaran
 EXPOSE 2020
