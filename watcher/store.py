@@ -1,4 +1,4 @@
-"""What survives a crash: snapshots and samples in one SQLite file. The only module that knows SQL.
+"""What survives a crash: snapshots and samples in one SQLite file. With ``store_file`` all that knows SQL.
 
 A snapshot is one row: columns to find it by, and its compressed body. It is written in one transaction, so that a
 killed process leaves whole snapshots behind and nothing else. The file must be on a local disk: WAL needs shared
@@ -8,9 +8,7 @@ memory, which network file systems do not give.
 import contextlib
 import logging
 import math
-import sqlite3
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +21,13 @@ from sqlite_utils import Database, Migrations
 from watcher import wire
 from watcher.model import WatcherMetrics
 from watcher.providers.base import Sample
+from watcher.store_file import UNREADABLE, StoreFile, connect, is_corrupt
 
 _log = logging.getLogger(__name__)
 _migrations = Migrations("trimaran.watcher")
 _COMPRESSION = 1
 _MEGABYTE = 1024 * 1024
+_UNREADABLE_BODY = (zlib.error, wire.WireError, ValueError, KeyError, TypeError, AttributeError)
 
 
 @_migrations()
@@ -75,9 +75,7 @@ class SampleRound:
 class Store:
     """The database file. Safe to use from several threads; a failed write is reported once and does not raise.
 
-    Attributes:
-        failure: why the file could not be opened or the last write failed, or empty; memory goes on without the file.
-        set_aside: where a corrupt file was moved to, or None.
+    When it cannot be used, memory goes on without it.
     """
 
     def __init__(self, path: Path | None, *, keep_hours: float = 24, max_megabytes: float = 256) -> None:
@@ -86,15 +84,24 @@ class Store:
         self._max_bytes = int(max_megabytes * _MEGABYTE)
         self._path = path
         self._lock = threading.Lock()
-        self._not_opened = ""
+        self._closed = False
         self._not_written = ""
-        self.set_aside: Path | None = None
-        self._db = self._open() or self._connect(":memory:")
+        self._file = None if path is None else StoreFile(path, _prepare)
+        self._db = (self._file and self._file.open()) or connect(":memory:", _prepare)
 
     @property
     def failure(self) -> str:
         """Why nothing survives a restart at present, or empty."""
         return self._not_opened or self._not_written
+
+    @property
+    def set_aside(self) -> Path | None:
+        """Where a corrupt file was moved to last, or None."""
+        return self._file.set_aside if self._file else None
+
+    @property
+    def _not_opened(self) -> str:
+        return self._file.failure if self._file else ""
 
     def save_snapshots(
         self, snapshots: Mapping[str, WatcherMetrics], encode: Callable[[WatcherMetrics], bytes] = wire.encode
@@ -130,8 +137,8 @@ class Store:
         """
         found: dict[str, WatcherMetrics] = {}
         ours = f"source in ({', '.join('?' * len(sources))})"
-        with self._reading() as db:
-            for window in windows:
+        for window in windows:
+            with self._reading() as db:
                 # One row after the other: a day of them need not fit into memory.
                 for row in db["snapshots"].rows_where(
                     f"{ours} and window = ?", [*sources, window], select="body", order_by="timestamp desc"
@@ -139,7 +146,7 @@ class Store:
                     try:
                         found[window] = wire.decode(zlib.decompress(row["body"]))
                         break
-                    except (zlib.error, TypeError, wire.WireError) as error:
+                    except _UNREADABLE_BODY as error:
                         _log.warning("a kept snapshot is unreadable", extra={"window": window, "error": str(error)})
         return found
 
@@ -157,7 +164,7 @@ class Store:
             )
             bodies += (row["body"] for row in rows)
         for body in bodies:
-            with contextlib.suppress(zlib.error, TypeError, wire.WireError):  # one unreadable snapshot is a gap
+            with contextlib.suppress(*_UNREADABLE_BODY):  # one unreadable snapshot is a gap
                 yield wire.decode(zlib.decompress(body))
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
@@ -178,10 +185,11 @@ class Store:
         """Return this source's rounds of samples from ``since`` on, unix seconds, oldest first."""
         rows: list[dict[str, Any]] = []
         with self._reading() as db:
-            rows += db["samples"].rows_where("source = ? and taken_at >= ?", [source, since], order_by="taken_at")
+            where = "source = ? and taken_at >= ?"
+            rows += db["samples"].rows_where(where, [source, since], select="taken_at, body", order_by="taken_at")
         rounds = []
         for row in rows:
-            with contextlib.suppress(zlib.error, TypeError, ValueError, KeyError, AttributeError):
+            with contextlib.suppress(*_UNREADABLE_BODY):
                 # One unreadable sample is a gap, which coverage shows.
                 body = orjson.loads(zlib.decompress(row["body"]))
                 values = {(name, type_): dict(nodes) for name, type_, nodes in body["values"]}
@@ -191,6 +199,7 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
+            self._closed = True
             self._db.close()
 
     def _prune(self, db: Database, now: float) -> None:
@@ -215,80 +224,52 @@ class Store:
         with self._lock:
             try:
                 yield self._db
-            except sqlite3.Error as error:
+            except UNREADABLE as error:
                 _log.error("the store cannot be read", extra={"path": str(self._path), "error": str(error)})
 
     def _write(self, action: Callable[[Database], object]) -> None:
         with self._lock:
             if self._not_opened:
                 self._open_again()
-            try:
-                with self._db.atomic():
-                    action(self._db)
-            except sqlite3.Error as error:
-                if str(error) != self._not_written:
-                    _log.error("the store cannot be written", extra={"path": str(self._path), "error": str(error)})
-                self._not_written = str(error)
-            else:
-                self._not_written = ""
+            error = self._try(action)
+            if error is not None and is_corrupt(error) and self._file is not None and not self._not_opened:
+                self._begin_anew(error)
+                error = self._try(action)
+            failure = "" if error is None else str(error) or repr(error)
+            if failure and failure != self._not_written:
+                _log.error("the store cannot be written", extra={"path": str(self._path), "error": failure})
+            self._not_written = failure
+
+    def _try(self, action: Callable[[Database], object]) -> Exception | None:
+        try:
+            with self._db.atomic():
+                action(self._db)
+        except UNREADABLE as error:
+            return error
+        return None
 
     def _open_again(self) -> None:
         """Change from memory to the file when whatever kept it from being opened is over: room, rights, a mount."""
-        db = self._open()
+        if self._file is None or self._closed:
+            return
+        db = self._file.open()
         if db is not None:
             self._db.close()
             self._db = db
             _log.info("the store works again", extra={"path": str(self._path)})
 
-    def _open(self) -> Database | None:
-        """Open the file; return None when there is none, or when it cannot be used."""
-        if self._path is None:
-            return None
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                db = self._connect(self._path)
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
-                    raise  # cannot be opened or written: nothing says that its content is bad
-                self._set_aside(error)
-                db = self._connect(self._path)
-        except (OSError, sqlite3.Error) as error:
-            why = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
-            if why != self._not_opened:
-                _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
-            self._not_opened = why
-            return None
-        self._not_opened = ""
-        return db
-
-    def _connect(self, path: Path | str) -> Database:
-        db = Database(sqlite3.connect(path, timeout=5, check_same_thread=False))
-        try:
-            _check(db)
-            db.enable_wal()
-            # WAL with synchronous=normal cannot corrupt; a power cut may lose the last snapshot, a crash none.
-            db.execute("pragma synchronous = normal")
-            _migrations.apply(db)
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
-        assert self._path is not None  # noqa: S101
-        name = f"{self._path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"
-        self.set_aside = self._path.with_name(name)
-        while self.set_aside.exists():  # none is ever overwritten
-            self.set_aside = self.set_aside.with_name(f"{self.set_aside.name}x")
-        for suffix in ("", "-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                Path(f"{self._path}{suffix}").replace(f"{self.set_aside}{suffix}")
-        _log.error("the store was corrupt and is set aside", extra={"path": str(self.set_aside), "error": str(error)})
+    def _begin_anew(self, error: Exception) -> None:
+        """Set the file aside that turned out to be corrupt while it was in use, and go on with a new one."""
+        assert self._file is not None  # noqa: S101
+        with contextlib.suppress(*UNREADABLE):
+            self._db.close()
+        with contextlib.suppress(OSError):  # else it is tried again when it is opened
+            self._file.move_aside(error)
+        self._db = self._file.open() or connect(":memory:", _prepare)
 
 
-def _check(db: Database) -> None:
-    """Read every page: a torn or overwritten file shows here and not in the middle of the night."""
-    problem = db.execute("pragma quick_check(1)").fetchone()[0]
-    if problem != "ok":
-        raise sqlite3.DatabaseError(problem)
+def _prepare(db: Database) -> None:
+    """Bring the tables up to date; those that are not as they were made cannot be used."""
+    _migrations.apply(db)
+    db.execute("select window, timestamp, source, nodes, body from snapshots limit 1").fetchall()
+    db.execute("select source, taken_at, body from samples limit 1").fetchall()

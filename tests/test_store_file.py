@@ -1,0 +1,139 @@
+"""The store's file: damaged, locked, shared, removed. What it holds is tested in test_store.py."""
+
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+from test_store import loaded, rows, snapshot
+
+from watcher import store_file
+from watcher.providers.base import Reading, Sample
+from watcher.store import SampleRound, Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file is."""
+    return tmp_path / "watcher.sqlite"
+
+
+def filled(path: Path) -> bytes:
+    """Write a file of a few fetches and samples, and return its content."""
+    store = Store(path)
+    for timestamp in (1000, 1060):
+        store.save_snapshots({"15m": snapshot(timestamp, nodes=50), "5m": snapshot(timestamp)})
+        taken = SampleRound.of(timestamp, {"a": Sample(timestamp, (Reading("cpu", "CPU", 1),))})
+        store.save_samples("x", taken, keep_since=0)
+    store.close()
+    return path.read_bytes()
+
+
+def check_it_works(path: Path) -> Store:
+    """Check that whatever the file holds, a store over it opens, reads, writes, and is good afterwards."""
+    store = Store(path)
+    loaded(store)
+    list(store.load_recent("15m", 10, "x"))
+    store.load_samples("x", since=0)
+    store.save_snapshots({"15m": snapshot(2000)})
+    assert store.failure == ""
+    assert loaded(store)["15m"] == snapshot(2000)
+    store.close()
+    again = Store(path)
+    assert (again.failure, again.set_aside) == ("", None)
+    assert loaded(again)["15m"] == snapshot(2000)
+    again.close()
+    return store
+
+
+# -- damage -------------------------------------------------------------------------------------------------------
+
+
+def test_whatever_byte_is_damaged_the_store_works(path: Path) -> None:
+    """One damaged byte anywhere never raises: the file is set aside with its content, or can be used."""
+    good = filled(path)
+    random_ = random.Random(903)
+    set_aside = 0
+    for _ in range(60):
+        position = random_.choice([random_.randrange(200), random_.randrange(len(good))])
+        damaged = bytearray(good)
+        damaged[position] = random_.choice([0xFF, damaged[position] ^ (1 << random_.randrange(8))])
+        path.write_bytes(damaged)
+        moved = check_it_works(path).set_aside
+        if moved is not None:
+            set_aside += 1
+            assert moved.read_bytes() == damaged
+            moved.unlink()
+    assert 0 < set_aside < 60
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        (b"tablesamples", 6),  # a table's name
+        (b'"name" TEXT', 1),  # a column's
+        (b'"body" BLOB', 1),
+        (b"create_samples", 0),  # a migration's
+        (b"SQLite format 3\0", 18),  # the version that may write, which makes the file read-only
+        (b"SQLite format 3\0", 47),  # the schema's
+    ],
+)
+def test_damage_that_is_no_broken_page_is_seen(path: Path, text: bytes, offset: int) -> None:
+    """What makes names, texts or versions unusable raises all kinds of errors, and is corruption as well."""
+    damaged = bytearray(filled(path))
+    damaged[damaged.index(text) + offset] = 0xFF
+    path.write_bytes(damaged)
+    moved = check_it_works(path).set_aside
+    assert moved is not None
+    assert moved.read_bytes() == damaged
+
+
+def test_a_damaged_text_costs_its_row_alone(path: Path) -> None:
+    """A sample whose body became a text that is no UTF-8 is a gap; the others are loaded."""
+    filled(path)
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("update samples set body = cast(x'ff' as text) where taken_at = 1000")
+    connection.close()
+    store = Store(path)
+    assert [taken.taken_at for taken in store.load_samples("x", since=0)] == [1060]
+    store.close()
+
+
+def test_a_file_that_becomes_corrupt_in_use_is_set_aside(path: Path) -> None:
+    """What a write finds corrupt is set aside then, and the write goes to a new file."""
+    filled(path)
+    store = Store(path)
+    store._db.execute("pragma wal_checkpoint(truncate)")
+    store._db.execute("pragma shrink_memory")
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    store.save_snapshots({"15m": snapshot(2000)})
+    assert store.failure == ""
+    assert store.set_aside is not None
+    assert loaded(store) == {"15m": snapshot(2000)}
+    store.close()
+    assert rows(path, "timestamp") == [(2000,)]
+
+
+# -- a place that cannot be used ----------------------------------------------------------------------------------
+
+
+def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program's lock says nothing about the content: memory goes on, then the file is used as it is."""
+    filled(path)
+    monkeypatch.setattr(store_file, "_BUSY_SECONDS", 0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("pragma locking_mode = exclusive")
+    other.execute("begin exclusive")
+    store = Store(path)
+    assert "locked" in store.failure
+    store.save_snapshots({"15m": snapshot(1120)})
+    other.execute("commit")
+    other.close()
+    store.save_snapshots({"15m": snapshot(1180)})
+    assert (store.failure, store.set_aside) == ("", None)
+    store.close()
+    assert set(rows(path, "timestamp")) == {(1000,), (1060,), (1180,)}

@@ -1,0 +1,143 @@
+"""The database file: checked when it is opened, and set aside when it is corrupt.
+
+What is wrong with the place (no room, no rights, another program's lock) says nothing about the content: the file stays
+where it is and is tried again. Anything else means that its content is bad.
+"""
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlite_utils import Database
+
+_log = logging.getLogger(__name__)
+
+# What damaged content makes SQLite and what is built on it raise, beside what is wrong with the place.
+UNREADABLE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError)
+_OF_THE_PLACE = {
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BUSY_SECONDS = 5.0  # to wait for another program that holds the file
+_FORMAT_AT, _FORMATS = 18, {1, 2}  # the versions that reading and writing ask for; another makes the file read-only
+
+
+class StoreFile:
+    """Opens one file, again and again until it works.
+
+    Attributes:
+        failure: why the file is not open, or empty.
+        set_aside: where a corrupt file was moved to last, or None.
+    """
+
+    def __init__(self, path: Path, prepare: Callable[[Database], object]) -> None:
+        """Open nothing yet.
+
+        Args:
+            path: where it is, or will be.
+            prepare: brings the tables up to date, and raises what it likes when they cannot be used.
+        """
+        self._path = path
+        self._prepare = prepare
+        self.failure = ""
+        self.set_aside: Path | None = None
+
+    def open(self) -> Database | None:
+        """Open the file; return None when it cannot be used, which :attr:`failure` then tells."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                db = self._connect()
+            except UNREADABLE as error:
+                if _is_of_the_place(error):
+                    raise
+                self.move_aside(error)
+                db = self._connect()
+        except (OSError, *UNREADABLE) as error:
+            why = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
+            if why != self.failure:
+                _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
+            self.failure = why
+            return None
+        self.failure = ""
+        return db
+
+    def move_aside(self, error: Exception) -> None:
+        """Rename the file, which is closed, and what belongs to it."""
+        name = f"{self._path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"
+        target = self._path.with_name(name)
+        while target.exists():  # none is ever overwritten
+            target = target.with_name(f"{target.name}x")
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{self._path}{suffix}").replace(f"{target}{suffix}")
+        self.set_aside = target
+        _log.error("the store was corrupt and is set aside", extra={"path": str(target), "error": str(error)})
+
+    def _connect(self) -> Database:
+        _check_format(self._path)
+        return connect(self._path, self._prepare)
+
+
+def connect(path: Path | str, prepare: Callable[[Database], object]) -> Database:
+    """Open a sound database, or ``:memory:``."""
+    db = Database(sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False))
+    try:
+        db.conn.text_factory = _text
+        _check_pages(db)
+        db.enable_wal()
+        # WAL with synchronous=normal cannot corrupt; a power cut may lose the last snapshot, a crash none.
+        db.execute("pragma synchronous = normal")
+        prepare(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def is_corrupt(error: Exception) -> bool:
+    """Return whether an error of a read or a write says that the content of the file is bad."""
+    return isinstance(error, UnicodeDecodeError) or _code(error) in _CORRUPT
+
+
+def _is_of_the_place(error: Exception) -> bool:
+    return _code(error) in _OF_THE_PLACE
+
+
+def _code(error: Exception) -> int | None:
+    code: int | None = getattr(error, "sqlite_errorcode", None)  # errors of the module itself have none
+    return None if code is None else code & 0xFF  # without what an extended code adds
+
+
+def _text(raw: bytes) -> str:
+    """Read text; one damaged byte costs the row that it is in, not all that are read with it."""
+    return raw.decode(errors="replace")
+
+
+def _check_format(path: Path) -> None:
+    """Tell a damaged header from a file that may not be written, as SQLite calls both read-only."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        head = file.read(_FORMAT_AT + 2)
+        if len(head) == _FORMAT_AT + 2 and not _FORMATS.issuperset(head[_FORMAT_AT:]):
+            raise sqlite3.DatabaseError("file is not a database of this format")
+
+
+def _check_pages(db: Database) -> None:
+    """Read every page: a torn or overwritten file shows here and not in the middle of the night."""
+    problem = db.execute("pragma integrity_check(1)").fetchone()[0]
+    if problem != "ok":
+        raise sqlite3.DatabaseError(problem)
