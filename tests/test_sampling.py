@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from servers import wait_until
 
-from watcher.errors import ProviderAnswerError, ProviderUnavailable
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.findings import Kind
 from watcher.gather import Deadline
 from watcher.model import NodeMetrics, Window
@@ -225,6 +225,56 @@ def test_a_clock_set_back_leaves_no_samples_of_the_future(bench: Bench) -> None:
     bench.take(START + 15, 20)
     assert values(bench.fetch().nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
     assert len(bench.sampled._rounds) == 2
+
+
+@pytest.mark.parametrize("how", ["fails", "repeats"])
+@pytest.mark.parametrize("seconds", [10, 200, 600, 3600])
+def test_a_clock_set_back_makes_no_sample_younger(tmp_path: Path, how: str, seconds: int) -> None:
+    """With no new sample since, the old ones are not served as of now: not then, not later, not after a restart."""
+    bench = Bench(tmp_path / "store.sqlite").without_thread()
+    for number in range(61):
+        bench.take(START + 15 * number, 90)
+    assert "a" in bench.fetch("15m", 900).nodes
+    if how == "fails":
+        bench.source.answer = lambda: 1 / 0
+    bench.now -= seconds
+    for _ in range(seconds // 60 + 10):
+        bench.sampled.sample_once()
+        for duration, length in (("5m", 300), ("15m", 900)):
+            with pytest.raises(ProviderError):
+                bench.fetch(duration, length)
+        bench.now += 60
+    bench.store.close()
+    again = Bench(tmp_path / "store.sqlite").without_thread()
+    again.now = START + 900 + 60  # an hour later, where the clock was set back by one
+    with pytest.raises(ProviderUnavailable):
+        again.fetch("15m", 900)
+    again.store.close()
+
+
+def test_samples_of_the_future_are_not_kept_for_when_it_comes(tmp_path: Path) -> None:
+    """What a run with a clock ahead left behind is given up at the start: the next restart does not find it either."""
+    path = tmp_path / "store.sqlite"
+    for now, taking in ((START + 3600, True), (START, False), (START + 3660, False)):
+        bench = Bench(path).without_thread()
+        bench.now = now
+        for number in range(10) if taking else ():
+            bench.take(now + 15 * number, 90)
+        if not taking:
+            with pytest.raises(ProviderUnavailable, match="no sample was taken"):
+                bench.fetch("15m", 900)
+        bench.store.close()
+
+
+def test_the_age_of_samples_is_told_by_the_clock_that_is_never_set(bench: Bench) -> None:
+    """A clock set back by less than the source was silent for leaves nothing in the future, and hides no silence."""
+    for number in range(3):
+        bench.take(START + 15 * number, 90)
+    bench.sampled._sampled_at -= 301
+    with pytest.raises(ProviderUnavailable, match="no new sample for 301 s"):
+        bench.fetch()
+    bench.take(START + 45, 90)
+    assert "a" in bench.fetch().nodes
 
 
 def test_a_restart_loses_no_sample(tmp_path: Path) -> None:

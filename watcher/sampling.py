@@ -20,6 +20,7 @@ from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Sampl
 from watcher.sample_table import MIN_SAMPLES, aggregate
 from watcher.settings import WatchSettings
 from watcher.store import SampleRound, Store
+from watcher.substitution import CLOCK_CORRECTION_SECONDS
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Sampled:
         self._findings: tuple[Finding, ...] = ()
         self._failure: ProviderError | None = None
         self._loaded = False
+        self._sampled_at = 0.0  # by the clock that is never set
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,7 +72,7 @@ class Sampled:
                 before the expiry is not the load of now.
         """
         with self._changed:
-            self._load()
+            self._prepare()
             if self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
                 self._thread.start()
@@ -78,8 +80,9 @@ class Sampled:
                 lambda: self._can_serve(window) or self._failure or self._stop.is_set(),
                 deadline.remaining_seconds(),
             )
-            # No upper bound: what came while the first fetch waited is newer than its window's end, and welcome.
-            rounds = [taken for taken in self._rounds if taken.taken_at > window.start]
+            # Not up to the window's end: what came while the first fetch waited is newer, and welcome.
+            latest = self._clock() + CLOCK_CORRECTION_SECONDS
+            rounds = [taken for taken in self._rounds if window.start < taken.taken_at <= latest]
             failure, noticed = self._failure, self._findings
         recent = bool(rounds) and self._is_recent(rounds[-1])
         if (len(rounds) < MIN_SAMPLES or not recent) and failure is not None:
@@ -92,7 +95,7 @@ class Sampled:
                 "newer one since"
             )
         if not recent:
-            age = self._clock() - rounds[-1].taken_at
+            age = self._age_seconds(rounds[-1])
             raise ProviderUnavailable(f"{self._source}: the source had no new sample for {age:.0f} s")
         nodes = aggregate(rounds, window, self._interval, self._operators)
         newest = {node: timestamp for taken in rounds for node, timestamp in taken.timestamps.items()}
@@ -107,7 +110,7 @@ class Sampled:
     def sample_once(self) -> None:
         """Take one sample now and keep it. The background thread calls this at its pace; tests may too."""
         with self._changed:
-            self._load()
+            self._prepare()
         try:
             answer = self._provider.sample(Deadline.after(self._timeout))
             taken = self._new_only(answer)
@@ -127,6 +130,7 @@ class Sampled:
             self._findings = answer.findings if isinstance(answer, Samples) else ()
             if taken:
                 self._remember(kept)
+                self._sampled_at = time.monotonic()
             self._changed.notify_all()
         if taken:
             self._store.save_samples(self._source, kept, keep_since=self._clock() - self._span)
@@ -154,7 +158,12 @@ class Sampled:
         return self._count(window.start) >= MIN_SAMPLES and self._is_recent(self._rounds[-1])
 
     def _is_recent(self, taken: SampleRound) -> bool:
-        return self._clock() - taken.taken_at <= self._expiry
+        is_past = taken.taken_at <= self._clock() + CLOCK_CORRECTION_SECONDS
+        return is_past and self._age_seconds(taken) <= self._expiry
+
+    def _age_seconds(self, taken: SampleRound) -> float:
+        """Tell by both clocks: one that was set back while nothing came makes what there is younger than it is."""
+        return max(self._clock() - taken.taken_at, time.monotonic() - self._sampled_at)
 
     def _count(self, since: float) -> int:
         return sum(taken.taken_at > since for taken in self._rounds)
@@ -166,16 +175,29 @@ class Sampled:
             self._failure = error
             self._changed.notify_all()
 
-    def _load(self) -> None:
-        """Take over, once, what was sampled before a restart."""
-        if self._loaded:
-            return
+    def _prepare(self) -> None:
+        """Take over, once, what was sampled before a restart, and give up what cannot be dated."""
+        if not self._loaded:
+            self._load_samples()
+        self._forget_the_future()
+
+    def _load_samples(self) -> None:
         self._loaded = True
+        self._sampled_at = time.monotonic()  # how old they are, only the clock that is set can tell
         kept = self._store.load_samples(self._source, since=self._clock() - self._span)
         for taken in kept:
             for node, timestamp in taken.timestamps.items():
                 self._is_new(node, timestamp)
-        self._remember(*kept)
+        self._rounds = deque(kept)
+
+    def _forget_the_future(self) -> None:
+        """Give up, for good, what the clock stamped before it was set back: in time it would pass for recent."""
+        now = self._clock()
+        if any(taken.taken_at > now + CLOCK_CORRECTION_SECONDS for taken in self._rounds):
+            # Also what passes for recent by now: it is older than that by as much as the clock was set back.
+            since = now - self._expiry
+            self._rounds = deque(taken for taken in self._rounds if taken.taken_at < since)
+            self._store.forget_samples(self._source, since)
 
     def _new_only(self, taken: Mapping[str, Sample]) -> dict[str, Sample]:
         gone = self._seen.keys() - taken.keys()

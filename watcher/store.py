@@ -196,6 +196,11 @@ class Store:
                 rounds.append(SampleRound(float(row["taken_at"]), dict(body["timestamps"]), values))
         return rounds
 
+    def forget_samples(self, source: str, since: float) -> None:
+        """Delete this source's samples from ``since`` on, unix seconds, stamped by a clock that was ahead."""
+        where = "source = ? and taken_at >= ?"
+        self._write(lambda db: db["samples"].delete_where(where, [source, since]))  # type: ignore[union-attr]
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
