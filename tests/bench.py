@@ -55,8 +55,10 @@ def down(window: Window) -> Fetched:
 class Bench:
     """A watcher over a Source, with a clock that stands until it is set."""
 
-    def __init__(self, path: Path | None = None, quality: QualitySettings | None = None, **settings: Any) -> None:
-        self.now = START
+    def __init__(
+        self, path: Path | None = None, quality: QualitySettings | None = None, now: float = START, **settings: Any
+    ) -> None:
+        self.now = now
         self.source = Source()
         self.telemetry = Telemetry()
         self.watcher = Watcher(

@@ -254,11 +254,13 @@ def test_loading_does_not_read_a_days_bodies(path: Path) -> None:
 # -- clocks that jump ---------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_of_the_future_is_the_newest(store: Store, path: Path) -> None:
-    """What was written last is loaded, whatever the clock said then, so that its age shows that a clock is wrong."""
+def test_a_snapshot_of_the_future_is_not_loaded(store: Store) -> None:
+    """The newest that is not of the future is loaded; at the very second it still is."""
     for now in (1000, 9999):
         store.save_snapshots({"15m": snapshot(now)})
-    assert loaded(store)["15m"].timestamp == 9999
+    assert store.load_snapshots(["x"], WINDOWS, until=9999)["15m"].timestamp == 9999
+    assert store.load_snapshots(["x"], WINDOWS, until=9998)["15m"].timestamp == 1000
+    assert store.load_snapshots(["x"], WINDOWS, until=999) == {}
 
 
 def test_a_clock_that_jumps_ahead_keeps_the_newest(store: Store, path: Path) -> None:

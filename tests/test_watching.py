@@ -136,8 +136,7 @@ def test_what_is_kept_on_disk_is_what_was_measured(tmp_path: Path) -> None:
     bench.watcher.fetch_once()
     assert set(bench.watcher.published("15m").metrics.data) == {"a", "b"}
     bench.watcher.stop()
-    again = Bench(tmp_path / "store.sqlite")
-    again.now += 60
+    again = Bench(tmp_path / "store.sqlite", now=bench.now)
     assert set(again.watcher.published("15m").metrics.data) == {"a"}
     again.watcher.stop()
 

@@ -84,6 +84,27 @@ def test_what_is_given_up_does_not_come_back_with_a_restart(tmp_path: Path) -> N
     again.watcher.stop()
 
 
+@pytest.mark.parametrize("restarts_again", [False, True])
+def test_what_is_of_the_future_at_a_restart_never_becomes_fresh(tmp_path: Path, restarts_again: bool) -> None:
+    """What a run with a clock an hour ahead left behind is not served in an hour, nor after one more restart."""
+    path = tmp_path / "store.sqlite"
+    ahead = Bench(path, now=START + 3600)
+    ahead.watcher.fetch_once()
+    ahead.watcher.stop()
+    bench = Bench(path, now=START + 30)
+    if restarts_again:
+        bench.watcher.stop()
+        bench = Bench(path, now=START + 3660)
+    bench.fail("15m", "10m", "5m")
+    bench.now = START + 3660
+    for window in (None, "15m", "5m"):
+        with pytest.raises(NoMetrics):
+            bench.watcher.published(window)
+    bench.watcher.fetch_once()
+    assert not bench.watcher.is_ready()
+    bench.watcher.stop()
+
+
 def test_a_small_correction_of_the_clock_harms_nothing(bench: Bench) -> None:
     """A few seconds back, as time servers correct, leave the last good snapshot in place."""
     bench.watcher.fetch_once()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from watcher.model import WatcherMetrics
 from watcher.store import Store
+from watcher.substitution import CLOCK_CORRECTION_SECONDS
 
 
 class LastRun:
@@ -20,6 +21,7 @@ class LastRun:
         sources: Sequence[str],
         windows: Sequence[str],
         publish: Callable[[Mapping[str, WatcherMetrics]], None],
+        now: float,
     ) -> None:
         """Publish the first window that is there.
 
@@ -28,13 +30,16 @@ class LastRun:
             sources: whose they have to be.
             windows: which there may be, the most wanted first.
             publish: called with all that was read so far, by window.
+            now: unix seconds; what is of the future now is given up, also when that has come.
         """
         self._store = store
         self._sources = sources
         self._unread = list(dict.fromkeys(windows))
         self._read: dict[str, WatcherMetrics] = {}
         self._publish = publish
+        self._until = now + CLOCK_CORRECTION_SECONDS
         self._lock = threading.Lock()
+        store.forget_snapshots(since=self._until)  # else the next restart might find that it has come
         while self._unread and not self._read:
             self._publish_with(self._unread.pop(0))
 
@@ -48,7 +53,7 @@ class LastRun:
         return True
 
     def _publish_with(self, *windows: str) -> None:
-        found = self._store.load_snapshots(self._sources, windows)
+        found = self._store.load_snapshots(self._sources, windows, self._until)
         if found:
             self._read |= found
             self._publish(self._read)

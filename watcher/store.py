@@ -130,10 +130,13 @@ class Store:
 
         self._write(write)
 
-    def load_snapshots(self, sources: Sequence[str], windows: Iterable[str]) -> dict[str, WatcherMetrics]:
+    def load_snapshots(
+        self, sources: Sequence[str], windows: Iterable[str], until: float = math.inf
+    ) -> dict[str, WatcherMetrics]:
         """Return the newest readable snapshot of each of these windows that one of these sources wrote.
 
-        Also one of the future: then the clock was wrong or is now, and no age is known until the next fetch.
+        None after ``until``, unix seconds: one of the future was stamped by a clock that was wrong or is now, so its
+        age is not known, and in time it would pass for fresh.
         """
         found: dict[str, WatcherMetrics] = {}
         ours = f"source in ({', '.join('?' * len(sources))})"
@@ -141,8 +144,9 @@ class Store:
             with self._reading() as db:
                 # One row after the other: a day of them need not fit into memory.
                 for row in db["snapshots"].rows_where(
-                    f"{ours} and window = ?", [*sources, window], select="body", order_by="timestamp desc"
-                ):
+                    f"{ours} and window = ? and timestamp <= ?", [*sources, window, until],
+                    select="body", order_by="timestamp desc",
+                ):  # fmt: skip
                     try:
                         found[window] = wire.decode(zlib.decompress(row["body"]))
                         break

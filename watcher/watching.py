@@ -105,7 +105,8 @@ class Watcher:
         self._cleaning = threading.Lock()
         self._order = settings.fallback_order()
         self._telemetry.watching(settings.windows, settings.expiry_seconds)
-        self._last_run = LastRun(store, self._sources, [*self._order, *settings.windows], self._serve_last_run)
+        windows = [*self._order, *settings.windows]
+        self._last_run = LastRun(store, self._sources, windows, self._serve_last_run, clock())
         self._telemetry.served(self._cache.grades())
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
