@@ -1,6 +1,7 @@
 """What stands in for a node's missing measurements, and for how long."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -44,6 +45,19 @@ def test_a_snapshot_without_gaps_is_served_as_it_is() -> None:
     default, exact = served(fetched, {"15m": snapshot("15m", NOW - 60, a=node("15m"))})
     assert default is fetched["15m"]
     assert exact == fetched
+
+
+def test_another_provider_does_not_stand_in() -> None:
+    """What another source measured fills no gap, neither from before it took over nor from a window it answered."""
+    other = {name: replace(snapshot(name, b=node(name)), source="Other") for name in ORDER}
+    before = {name: replace(each, window=Window(name, NOW - 60, NOW)) for name, each in other.items()}
+    for fetched in (
+        {name: snapshot(name, a=node(name)) for name in ORDER},
+        {**other, "15m": snapshot("15m", a=node("15m", types=("CPU",)))},
+    ):
+        default, exact = served(fetched, before)
+        assert default is fetched["15m"]
+        assert exact == fetched
 
 
 def test_a_missing_node_comes_from_a_shorter_window() -> None:

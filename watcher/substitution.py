@@ -91,10 +91,15 @@ def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> fl
 def _completed(
     base: WatcherMetrics, stand_ins: Sequence[tuple[Grade, WatcherMetrics]], freshness: Freshness
 ) -> WatcherMetrics:
-    """Return the snapshot with what it lacks, from the first stand-in that has it; the same object if nothing does."""
+    """Return the snapshot with what it lacks, from the first stand-in that has it; the same object if nothing does.
+
+    Another provider's measurements do not stand in: they may mean something else under the same name.
+    """
     incomplete = {name for name, node in base.data.items() if _missing(node)}
     changed: dict[str, NodeMetrics] = {}
     for grade, donor in stand_ins:
+        if donor.source != base.source:
+            continue
         for name in sorted((donor.data.keys() - base.data.keys()) | (donor.data.keys() & incomplete)):
             node, stand_in = changed.get(name, base.data.get(name)), donor.data[name]
             if freshness.holds(_span(stand_in, donor)[1]):
