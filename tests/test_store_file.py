@@ -2,6 +2,9 @@
 
 import random
 import sqlite3
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -137,3 +140,100 @@ def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPa
     assert (store.failure, store.set_aside) == ("", None)
     store.close()
     assert set(rows(path, "timestamp")) == {(1000,), (1060,), (1180,)}
+
+
+# -- two watchers -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_watcher_goes_on_in_memory(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It says why and the way out, harms nothing, and takes the file over when the first one ends."""
+    first = Store(path)
+    first.save_snapshots({"15m": snapshot(1001, 1)})
+    second = Store(path)
+    assert "another watcher uses it: give this one another --store" in second.failure
+    assert "store.path" in second.failure
+    assert "another watcher uses it" in str(vars(caplog.records[-1]))
+    second.save_snapshots({"15m": snapshot(1000, 2)})
+    assert loaded(second) == {"15m": snapshot(1000, 2)}
+    assert loaded(first) == {"15m": snapshot(1001, 1)}
+    assert rows(path, "timestamp") == [(1001,)]
+    first.close()
+    second.save_snapshots({"15m": snapshot(1060, 2)})
+    assert second.failure == ""
+    second.close()
+    assert (1060,) in rows(path, "timestamp")
+
+
+def test_a_watcher_waits_for_the_one_before_to_end(path: Path) -> None:
+    """One that is closing the file just now has a moment to do so."""
+    first = Store(path)
+    closing = threading.Timer(0.2, first.close)
+    closing.start()
+    second = Store(path)
+    assert second.failure == ""
+    second.close()
+    closing.join()
+
+
+OPENER = """
+import sys, time
+from pathlib import Path
+from watcher.store import Store
+
+print("ready", flush=True)
+sys.stdin.readline()
+store = Store(Path({path!r}))
+print(store.failure or "open", store.set_aside, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_of_watchers_started_together_one_has_the_file(path: Path) -> None:
+    """They create it together: one uses it, the others say why not; kill -9 of the one frees it at once."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPENER.format(path=str(path))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    try:
+        for process in started:
+            assert process.stdout.readline() == "ready\n"
+        for process in started:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        answers = [process.stdout.readline() for process in started]
+        owner = started[answers.index("open None\n")]
+        assert sum("another watcher uses it" in answer for answer in answers) == 2
+        owner.kill()
+        owner.wait(10)
+        store = Store(path)
+        assert store.failure == ""
+        store.close()
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate(timeout=10)
+
+
+def test_a_closed_store_stays_closed(path: Path) -> None:
+    """A late write to a store that could not be opened does not take the file when it becomes free."""
+    first = Store(path)
+    second = Store(path)
+    second.close()
+    first.close()
+    second.save_snapshots({"15m": snapshot()})
+    third = Store(path)
+    assert third.failure == ""
+    third.close()
+
+
+def test_without_a_lock_file_it_goes_on(path: Path) -> None:
+    """Where no lock file can be made the file is used all the same."""
+    Path(f"{path}.lock").mkdir()
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot()})
+    assert store.failure == ""
+    store.close()
+    assert rows(path, "timestamp") == [(1000,)]

@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 _migrations = Migrations("trimaran.watcher")
 _COMPRESSION = 1
 _MEGABYTE = 1024 * 1024
+_HANDOVER_SECONDS = 1.0  # for the watcher before, which may be closing the file just now
 _UNREADABLE_BODY = (zlib.error, wire.WireError, ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -87,7 +88,7 @@ class Store:
         self._closed = False
         self._not_written = ""
         self._file = None if path is None else StoreFile(path, _prepare)
-        self._db = (self._file and self._file.open()) or connect(":memory:", _prepare)
+        self._db = (self._file and self._file.open(_HANDOVER_SECONDS)) or connect(":memory:", _prepare)
 
     @property
     def failure(self) -> str:
@@ -210,6 +211,8 @@ class Store:
         with self._lock:
             self._closed = True
             self._db.close()
+            if self._file is not None:
+                self._file.release()
 
     def _prune(self, db: Database, now: float) -> None:
         table = db["snapshots"]

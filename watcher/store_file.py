@@ -1,4 +1,7 @@
-"""The database file: checked when it is opened, and set aside when it is corrupt.
+"""The database file: one watcher's alone, checked when it is opened, and set aside when it is corrupt.
+
+Two watchers on one file would delete each other's snapshots, so each locks ``<path>.lock`` for as long as it has the
+file open. The kernel takes the lock back when its holder ends, however that happens.
 
 What is wrong with the place (no room, no rights, another program's lock) says nothing about the content: the file stays
 where it is and is tried again. Anything else means that its content is bad.
@@ -6,12 +9,18 @@ where it is and is tried again. Anything else means that its content is bad.
 
 import contextlib
 import logging
+import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from sqlite_utils import Database
+
+if sys.platform != "win32":
+    import fcntl
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +42,59 @@ _OF_THE_PLACE = {
 }
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BUSY_SECONDS = 5.0  # to wait for another program that holds the file
+_POLL_SECONDS = 0.05
 _FORMAT_AT, _FORMATS = 18, {1, 2}  # the versions that reading and writing ask for; another makes the file read-only
+
+
+class FileLock:
+    """The lock beside a file; where none can be made (a read-only folder, no ``flock``) it keeps nobody out."""
+
+    def __init__(self, path: Path) -> None:
+        """Lock nothing yet."""
+        self._path = Path(f"{path}.lock")
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def take(self, wait_seconds: float = 0, *, create: bool = True) -> bool:
+        """Return whether the file may be used: nobody else has the lock, after so many seconds at the latest.
+
+        Args:
+            wait_seconds: how long whoever has it may take to end.
+            create: make the lock file where there is none.
+        """
+        if self._descriptor is not None or sys.platform == "win32":
+            return True
+        try:
+            flags = os.O_RDWR | (os.O_CREAT if create else 0)
+            descriptor = os.open(self._path, flags | os.O_CLOEXEC, 0o600)  # no child inherits it
+        except OSError:
+            return True
+        until = time.monotonic() + wait_seconds
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    os.close(descriptor)
+                    return False
+                time.sleep(_POLL_SECONDS)
+            except OSError:  # a file system without locks
+                os.close(descriptor)
+                return True
+            else:
+                self._descriptor = descriptor
+                return True
+
+    def release(self) -> None:
+        """Let others use the file. The lock file stays: removing it would let two hold locks of the same name."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 class StoreFile:
@@ -53,13 +114,20 @@ class StoreFile:
         """
         self._path = path
         self._prepare = prepare
+        self._lock = FileLock(path)
         self.failure = ""
         self.set_aside: Path | None = None
 
-    def open(self) -> Database | None:
-        """Open the file; return None when it cannot be used, which :attr:`failure` then tells."""
+    def open(self, wait_seconds: float = 0) -> Database | None:
+        """Open the file; return None when it cannot be used, which :attr:`failure` then tells.
+
+        Args:
+            wait_seconds: how long another watcher that has it may take to end.
+        """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._lock.take(wait_seconds):
+                raise BlockingIOError("another watcher uses it: give this one another --store")
             try:
                 db = self._connect()
             except UNREADABLE as error:
@@ -72,9 +140,14 @@ class StoreFile:
             if why != self.failure:
                 _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
             self.failure = why
+            self._lock.release()
             return None
         self.failure = ""
         return db
+
+    def release(self) -> None:
+        """Let another watcher use the file, which is closed."""
+        self._lock.release()
 
     def move_aside(self, error: Exception) -> None:
         """Rename the file, which is closed, and what belongs to it."""
