@@ -252,6 +252,25 @@ def test_a_clock_set_back_makes_no_sample_younger(tmp_path: Path, how: str, seco
     again.store.close()
 
 
+def test_a_clock_that_is_ahead_for_a_moment_costs_few_samples(tmp_path: Path) -> None:
+    """Set right again the windows are as full as they were, but for what cannot be dated; in the store too."""
+    path = tmp_path / "store.sqlite"
+    bench = Bench(path).without_thread()
+    for number in range(60):
+        bench.take(START + 15 * number, number)
+    bench.take(START + 2 * 86400, 99)
+    bench.take(START + 900, 99)
+    bench.take(START + 915, 99)
+    found = bench.fetch("15m", 900).nodes["a"]
+    assert len(bench.sampled._rounds) > 30
+    assert 0.5 < found.metadata["coverage"] < 0.8
+    bench.store.close()
+    again = Bench(path).without_thread()
+    again.now = bench.now
+    assert again.fetch("15m", 900).nodes["a"] == found
+    again.store.close()
+
+
 def test_samples_of_the_future_are_not_kept_for_when_it_comes(tmp_path: Path) -> None:
     """What a run with a clock ahead left behind is given up at the start: the next restart does not find it either."""
     path = tmp_path / "store.sqlite"

@@ -263,11 +263,31 @@ def test_a_snapshot_of_the_future_is_not_loaded(store: Store) -> None:
     assert store.load_snapshots(["x"], WINDOWS, until=999) == {}
 
 
-def test_a_clock_that_jumps_ahead_keeps_the_newest(store: Store, path: Path) -> None:
-    """A jump of years deletes what is then old, keeps what was just written, and a jump back keeps what comes then."""
-    for now in (1000, 2_000_000_000, 1060):
-        store.save_snapshots({"15m": snapshot(now)})
-        assert rows(path, "timestamp") == [(now,)]
+def test_a_clock_that_jumps_ahead_costs_little(store: Store, path: Path) -> None:
+    """A fetch two days ahead deletes a few of the oldest and not the history; set right again, all others are there."""
+    for now in range(1000, 1100):
+        save_both(store, now)
+    save_both(store, 1100 + 2 * 86400)
+    save_both(store, 1100)
+    for column, table in (("timestamp", "snapshots"), ("taken_at", "samples")):
+        assert sorted(rows(path, column, table)) == [(now,) for now in range(1005, 1101)]
+
+
+def test_pruning_catches_up(store: Store, path: Path) -> None:
+    """After a long silence all that is old goes, though not at once."""
+    for now in range(1000, 1020):
+        save_both(store, now)
+    for now in range(100_000, 100_005):
+        save_both(store, now)
+    for column, table in (("timestamp", "snapshots"), ("taken_at", "samples")):
+        assert sorted(rows(path, column, table)) == [(now,) for now in range(100_000, 100_005)]
+
+
+def save_both(store: Store, now: int) -> None:
+    """Save a snapshot and a round of samples of which an hour is kept."""
+    store.save_snapshots({"15m": snapshot(now)})
+    taken = SampleRound.of(now, {"a": Sample(now, (Reading("c", "CPU", 1),))})
+    store.save_samples("x", taken, keep_since=now - 3600)
 
 
 # -- files of other versions --------------------------------------------------------------------------------------

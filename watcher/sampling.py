@@ -19,7 +19,7 @@ from watcher.model import Window
 from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Samples, close_provider
 from watcher.sample_table import MIN_SAMPLES, aggregate
 from watcher.settings import WatchSettings
-from watcher.store import SampleRound, Store
+from watcher.store import PRUNED_AT_ONCE, SampleRound, Store
 from watcher.substitution import CLOCK_CORRECTION_SECONDS
 
 _log = logging.getLogger(__name__)
@@ -218,4 +218,7 @@ class Sampled:
     def _remember(self, *rounds: SampleRound) -> None:
         now = self._clock()
         # Those of the future are from before the clock was set back: nothing says which window they belong to.
-        self._rounds = deque(taken for taken in (*self._rounds, *rounds) if now - self._span <= taken.taken_at <= now)
+        known = [taken for taken in (*self._rounds, *rounds) if taken.taken_at <= now]
+        # Few at a time, as in the store: to a clock that jumped ahead all are too old, until it is right again.
+        old = sum(taken.taken_at < now - self._span for taken in known)
+        self._rounds = deque(known[min(old, PRUNED_AT_ONCE) :])

@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 _migrations = Migrations("trimaran.watcher")
 _COMPRESSION = 1
 _MEGABYTE = 1024 * 1024
+PRUNED_AT_ONCE = 5  # fetches or rounds of samples; more than one adds, so that it catches up
 _HANDOVER_SECONDS = 1.0  # for the watcher before, which may be closing the file just now
 _UNREADABLE_BODY = (zlib.error, wire.WireError, ValueError, KeyError, TypeError, AttributeError)
 
@@ -107,7 +108,7 @@ class Store:
     def save_snapshots(
         self, snapshots: Mapping[str, WatcherMetrics], encode: Callable[[WatcherMetrics], bytes] = wire.encode
     ) -> None:
-        """Write the snapshots of one fetch, by window, all or none, and delete what is too old or too much.
+        """Write the snapshots of one fetch, by window, all or none, and delete some of what is too old or too much.
 
         Args:
             snapshots: what to write.
@@ -173,16 +174,16 @@ class Store:
                 yield wire.decode(zlib.decompress(body))
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
-        """Write one round of samples and delete those before ``keep_since``, unix seconds."""
+        """Write one round of samples and delete some of those before ``keep_since``, unix seconds."""
         values = [[name, type_, nodes] for (name, type_), nodes in taken.values.items()]
         body = zlib.compress(orjson.dumps({"timestamps": taken.timestamps, "values": values}), _COMPRESSION)
 
         def write(db: Database) -> None:
             row = {"source": source, "taken_at": taken.taken_at, "body": body}
             db["samples"].insert(row, replace=True)  # type: ignore[union-attr]
+            _delete_oldest(db, "samples", "taken_at", keep_since)
             # Also those of the future, which a clock that was set back leaves behind.
-            where = "taken_at < ? or taken_at > ?"
-            db["samples"].delete_where(where, [keep_since, taken.taken_at])  # type: ignore[union-attr]
+            db["samples"].delete_where("taken_at > ?", [taken.taken_at])  # type: ignore[union-attr]
 
         self._write(write)
 
@@ -216,7 +217,7 @@ class Store:
 
     def _prune(self, db: Database, now: float) -> None:
         table = db["snapshots"]
-        table.delete_where("timestamp < ?", [now - self._keep_seconds])  # type: ignore[union-attr]
+        _delete_oldest(db, "snapshots", "timestamp", now - self._keep_seconds)
         # A clock that was set back leaves snapshots of the future behind, which would be loaded for ever.
         table.delete_where("timestamp > ?", [now])  # type: ignore[union-attr]
         # History is for restarts; without a file only the newest is kept.
@@ -278,6 +279,12 @@ class Store:
         with contextlib.suppress(OSError):  # else it is tried again when it is opened
             self._file.move_aside(error)
         self._db = self._file.open() or connect(":memory:", _prepare)
+
+
+def _delete_oldest(db: Database, table: str, column: str, before: float) -> None:
+    """Delete what is older, but little of it at a time: to a clock that jumped ahead all of it is."""
+    oldest = f"select distinct {column} from {table} where {column} < ? order by {column} limit ?"  # noqa: S608
+    db[table].delete_where(f"{column} in ({oldest})", [before, PRUNED_AT_ONCE])  # type: ignore[union-attr]
 
 
 def _prepare(db: Database) -> None:
