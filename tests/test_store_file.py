@@ -1,6 +1,7 @@
 """The store's file: damaged, locked, shared, removed. What it holds is tested in test_store.py."""
 
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -140,6 +141,38 @@ def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPa
     assert (store.failure, store.set_aside) == ("", None)
     store.close()
     assert set(rows(path, "timestamp")) == {(1000,), (1060,), (1180,)}
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "folder removed", "lost for a while"])
+def test_a_file_that_is_removed_or_replaced_is_noticed(path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The next write goes to what is at the path then, a new file if nothing is, and not to one that nobody finds."""
+    other = path.with_name("backup.sqlite")
+    backup = Store(other)
+    backup.save_snapshots({"5m": snapshot(500)})
+    backup.close()
+    path = path.parent / "sub" / path.name
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1000)})
+    if how == "removed":
+        for file in path.parent.iterdir():
+            file.unlink()
+    elif how == "replaced":
+        other.replace(path)
+    else:
+        shutil.rmtree(path.parent)
+    if how == "lost for a while":
+        path.parent.write_text("in the way")
+        store.save_snapshots({"15m": snapshot(1060)})
+        assert "cannot be opened" in store.failure
+        path.parent.unlink()
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert store.failure == ""
+    assert "removed or replaced" in caplog.text
+    expected = {"15m": snapshot(1120), "5m": snapshot(500)} if how == "replaced" else {"15m": snapshot(1120)}
+    assert loaded(store) == expected
+    assert "another watcher" in Store(path).failure
+    store.close()
+    assert {timestamp for (timestamp,) in rows(path, "timestamp")} == {each.timestamp for each in expected.values()}
 
 
 # -- two watchers -------------------------------------------------------------------------------------------------

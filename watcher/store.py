@@ -242,11 +242,10 @@ class Store:
 
     def _write(self, action: Callable[[Database], object]) -> None:
         with self._lock:
-            if self._not_opened:
-                self._open_again()
+            self._reopen()
             error = self._try(action)
             if error is not None and is_corrupt(error) and self._file is not None and not self._not_opened:
-                self._begin_anew(error)
+                self._change_file(error)
                 error = self._try(action)
             failure = "" if error is None else str(error) or repr(error)
             if failure and failure != self._not_written:
@@ -261,23 +260,29 @@ class Store:
             return error
         return None
 
-    def _open_again(self) -> None:
-        """Change from memory to the file when whatever kept it from being opened is over: room, rights, a mount."""
+    def _reopen(self) -> None:
+        """Open the file if it is not open: it was removed or replaced, or could not be opened and now can."""
         if self._file is None or self._closed:
             return
-        db = self._file.open()
-        if db is not None:
+        if self._file.is_replaced():
+            _log.warning("the store was removed or replaced", extra={"path": str(self._path)})
+            self._change_file()
+        elif self._not_opened and (db := self._file.open()) is not None:
             self._db.close()
             self._db = db
             _log.info("the store works again", extra={"path": str(self._path)})
 
-    def _begin_anew(self, error: Exception) -> None:
-        """Set the file aside that turned out to be corrupt while it was in use, and go on with a new one."""
+    def _change_file(self, corrupt: Exception | None = None) -> None:
+        """Close the file, set it aside where it was corrupt, and open what is there then, which may be nothing."""
         assert self._file is not None  # noqa: S101
         with contextlib.suppress(*UNREADABLE):
             self._db.close()
         with contextlib.suppress(OSError):  # else it is tried again when it is opened
-            self._file.move_aside(error)
+            if corrupt is None:
+                self._file.remove_log()
+            else:
+                self._file.move_aside(corrupt)
+        self._file.release()
         self._db = self._file.open() or connect(":memory:", _prepare)
 
 

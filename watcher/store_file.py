@@ -113,8 +113,10 @@ class StoreFile:
             prepare: brings the tables up to date, and raises what it likes when they cannot be used.
         """
         self._path = path
+        self._paths = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
         self._prepare = prepare
         self._lock = FileLock(path)
+        self._opened: dict[Path, tuple[int, int] | None] = {}  # which files those were
         self.failure = ""
         self.set_aside: Path | None = None
 
@@ -135,18 +137,30 @@ class StoreFile:
                     raise
                 self.move_aside(error)
                 db = self._connect()
+            self._opened = {path: _identity(path) for path in self._paths}
         except (OSError, *UNREADABLE) as error:
             why = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
             if why != self.failure:
                 _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
             self.failure = why
-            self._lock.release()
+            self.release()
             return None
         self.failure = ""
         return db
 
+    def is_replaced(self) -> bool:
+        """Return whether the path no longer leads to the file that is open: it was removed, or another put there."""
+        return bool(self._opened) and self._opened[self._path] != _identity(self._path)
+
+    def remove_log(self) -> None:
+        """Remove what a file that was replaced left behind: it would be taken for the log of the one there now."""
+        for path, opened in self._opened.items():
+            if path != self._path and opened is not None and opened == _identity(path):
+                path.unlink(missing_ok=True)
+
     def release(self) -> None:
         """Let another watcher use the file, which is closed."""
+        self._opened = {}
         self._lock.release()
 
     def move_aside(self, error: Exception) -> None:
@@ -155,9 +169,9 @@ class StoreFile:
         target = self._path.with_name(name)
         while target.exists():  # none is ever overwritten
             target = target.with_name(f"{target.name}x")
-        for suffix in ("", "-wal", "-shm"):
+        for path in self._paths:
             with contextlib.suppress(FileNotFoundError):
-                Path(f"{self._path}{suffix}").replace(f"{target}{suffix}")
+                path.replace(f"{target}{path.name.removeprefix(self._path.name)}")
         self.set_aside = target
         _log.error("the store was corrupt and is set aside", extra={"path": str(target), "error": str(error)})
 
@@ -185,6 +199,14 @@ def connect(path: Path | str, prepare: Callable[[Database], object]) -> Database
 def is_corrupt(error: Exception) -> bool:
     """Return whether an error of a read or a write says that the content of the file is bad."""
     return isinstance(error, UnicodeDecodeError) or _code(error) in _CORRUPT
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_of_the_place(error: Exception) -> bool:
