@@ -315,6 +315,26 @@ def test_a_restart_loses_no_sample(tmp_path: Path) -> None:
     second.store.close()
 
 
+def test_samples_that_cannot_be_read_at_the_start_come_later(tmp_path: Path) -> None:
+    """Where the file is in use for a moment, its samples join those taken since, and those are kept in it."""
+    path = tmp_path / "store.sqlite"
+    first = Bench(path).without_thread()
+    for number in range(10):
+        first.take(START + 15 * number, number)
+    second = Bench(path).without_thread()
+    second.take(START + 150, 10)
+    assert len(second.sampled._rounds) == 1
+    first.store.close()
+    second.take(START + 165, 11)
+    found = values(second.fetch().nodes["a"])
+    assert math.isclose(found["cpu", "AVG"], np.mean(range(12)))
+    second.store.close()
+    third = Bench(path).without_thread()
+    third.now = START + 165
+    assert values(third.fetch().nodes["a"]) == found
+    third.store.close()
+
+
 def test_the_first_fetch_waits_for_the_second_sample() -> None:
     """A watcher that was just started has AVG and STD in its first answer; the thread samples by itself."""
     bench = Bench(interval=600)

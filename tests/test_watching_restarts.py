@@ -146,6 +146,53 @@ def test_after_a_restart_a_shorter_window_stands_in(tmp_path: Path, long_ago: bo
     second.watcher.stop()
 
 
+def test_what_could_not_be_read_at_the_start_is_served_once_it_can(tmp_path: Path) -> None:
+    """With the provider down and the file in use for a moment, the next fetch finds the last run in it."""
+    path = tmp_path / "store.sqlite"
+    first = Bench(path)
+    first.watcher.fetch_once()
+    second = Bench(path, now=START + 30)
+    second.fail("15m", "10m", "5m")
+    second.watcher.fetch_once()
+    assert not second.watcher.is_ready()
+    assert any("another watcher" in warning for warning in second.watcher.health().warnings)
+    first.watcher.stop()
+    second.watcher.fetch_once()
+    assert second.served() == ("15m", "last_good")
+    assert second.served("5m") == ("5m", "last_good")
+    assert second.watcher.published().metrics.timestamp == START
+    assert not any(warning.startswith("store") for warning in second.watcher.health().warnings)
+    second.watcher.stop()
+
+
+@pytest.mark.parametrize("newer", ["fetched", "clock set back"])
+def test_what_is_read_late_replaces_nothing_newer(tmp_path: Path, newer: str) -> None:
+    """What was fetched meanwhile stays; after a clock was set back nobody knows how old the last run is."""
+    path = tmp_path / "store.sqlite"
+    first = Bench(path)
+    first.watcher.fetch_once()
+    second = Bench(path, now=START + 60)
+    if newer == "clock set back":
+        second.fail("15m", "10m", "5m")
+    second.watcher.fetch_once()
+    second.fail("15m", "10m", "5m")
+    first.watcher.stop()
+    if newer == "clock set back":
+        second.now -= 30
+    second.watcher.fetch_once()
+    second.watcher.fetch_once()
+    if newer == "fetched":
+        assert second.watcher.published().metrics.timestamp == START + 60
+        second.watcher.stop()
+        again = Bench(path, now=START + 90)  # also what was fetched while the file was not open is kept
+        assert again.watcher.published().metrics.timestamp == START + 60
+        again.watcher.stop()
+    else:
+        with pytest.raises(NoMetrics):
+            second.watcher.published()
+        second.watcher.stop()
+
+
 def test_a_store_that_fails_is_a_warning_and_not_the_end(tmp_path: Path) -> None:
     """Metrics are served from memory; health stays good, with the reason why nothing is kept, and so says telemetry."""
     bench = Bench(tmp_path)

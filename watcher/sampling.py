@@ -58,7 +58,7 @@ class Sampled:
         self._seen: dict[str, dict[float, bool]] = {}  # node name to its last timestamps, the newest last
         self._findings: tuple[Finding, ...] = ()
         self._failure: ProviderError | None = None
-        self._loaded = False
+        self._loaded_from: int | None = None  # which opening of the store
         self._sampled_at = 0.0  # by the clock that is never set
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -176,19 +176,21 @@ class Sampled:
             self._changed.notify_all()
 
     def _prepare(self) -> None:
-        """Take over, once, what was sampled before a restart, and give up what cannot be dated."""
-        if not self._loaded:
-            self._load_samples()
+        """Take over what was sampled before a restart, once it can be read, and give up what cannot be dated."""
+        if self._loaded_from != self._store.times_opened:
+            self._load()
         self._forget_the_future()
 
-    def _load_samples(self) -> None:
-        self._loaded = True
-        self._sampled_at = time.monotonic()  # how old they are, only the clock that is set can tell
+    def _load(self) -> None:
+        if self._loaded_from is None:
+            self._sampled_at = time.monotonic()  # how old they are, only the clock that is set can tell
+        self._loaded_from = self._store.times_opened
         kept = self._store.load_samples(self._source, since=self._clock() - self._span)
         for taken in kept:
             for node, timestamp in taken.timestamps.items():
                 self._is_new(node, timestamp)
-        self._rounds = deque(kept)
+        known = {taken.taken_at: taken for taken in (*kept, *self._rounds)}
+        self._rounds = deque(known[taken_at] for taken_at in sorted(known))
 
     def _forget_the_future(self) -> None:
         """Give up, for good, what the clock stamped before it was set back: in time it would pass for recent."""

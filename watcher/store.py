@@ -97,6 +97,11 @@ class Store:
         return self._not_opened or self._not_written
 
     @property
+    def times_opened(self) -> int:
+        """How often the file was opened: once, or more when it could not be at first, or was changed."""
+        return self._file.times_opened if self._file else 0
+
+    @property
     def set_aside(self) -> Path | None:
         """Where a corrupt file was moved to last, or None."""
         return self._file.set_aside if self._file else None
@@ -207,6 +212,11 @@ class Store:
         where = "source = ? and taken_at >= ?"
         self._write(lambda db: db["samples"].delete_where(where, [source, since]))  # type: ignore[union-attr]
 
+    def reopen(self) -> None:
+        """Open the file if it is not open: it was removed, replaced, or could not be opened. Each write does so too."""
+        with self._lock:
+            self._reopen()
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -261,15 +271,15 @@ class Store:
         return None
 
     def _reopen(self) -> None:
-        """Open the file if it is not open: it was removed or replaced, or could not be opened and now can."""
         if self._file is None or self._closed:
             return
         if self._file.is_replaced():
             _log.warning("the store was removed or replaced", extra={"path": str(self._path)})
             self._change_file()
         elif self._not_opened and (db := self._file.open()) is not None:
-            self._db.close()
-            self._db = db
+            memory, self._db = self._db, db
+            self._try(lambda db: _copy(memory, db))
+            memory.close()
             _log.info("the store works again", extra={"path": str(self._path)})
 
     def _change_file(self, corrupt: Exception | None = None) -> None:
@@ -284,6 +294,12 @@ class Store:
                 self._file.move_aside(corrupt)
         self._file.release()
         self._db = self._file.open() or connect(":memory:", _prepare)
+
+
+def _copy(memory: Database, db: Database) -> None:
+    """Keep what was taken while there was no file."""
+    for table in ("snapshots", "samples"):
+        db[table].insert_all(memory[table].rows, ignore=True)  # type: ignore[union-attr]
 
 
 def _delete_oldest(db: Database, table: str, column: str, before: float) -> None:

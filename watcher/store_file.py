@@ -102,6 +102,7 @@ class StoreFile:
 
     Attributes:
         failure: why the file is not open, or empty.
+        times_opened: how often it was opened.
         set_aside: where a corrupt file was moved to last, or None.
     """
 
@@ -118,6 +119,7 @@ class StoreFile:
         self._lock = FileLock(path)
         self._opened: dict[Path, tuple[int, int] | None] = {}  # which files those were
         self.failure = ""
+        self.times_opened = 0
         self.set_aside: Path | None = None
 
     def open(self, wait_seconds: float = 0) -> Database | None:
@@ -146,6 +148,7 @@ class StoreFile:
             self.release()
             return None
         self.failure = ""
+        self.times_opened += 1
         return db
 
     def is_replaced(self) -> bool:

@@ -95,7 +95,7 @@ class Watcher:
         self._sources = (source, *fallback_sources)
         self._suspicion = Suspicion(quality or QualitySettings(), settings.windows, settings.interval_seconds)
         self._open_findings = OpenFindings()
-        self._recalled = False
+        self._recalled = self._clock_was_set_back = False
         self._last = Round()
         self._ticked_at = self._fetched_at = time.monotonic()
         self._first = threading.Event()
@@ -105,8 +105,8 @@ class Watcher:
         self._cleaning = threading.Lock()
         self._order = settings.fallback_order()
         self._telemetry.watching(settings.windows, settings.expiry_seconds)
-        windows = [*self._order, *settings.windows]
-        self._last_run = LastRun(store, self._sources, windows, self._serve_last_run, clock())
+        self._looked_in = store.times_opened
+        self._last_run = self._look_for_last_run()
         self._telemetry.served(self._cache.grades())
         self._telemetry.stored(works=not store.failure)
         if store.set_aside is not None:
@@ -130,6 +130,7 @@ class Watcher:
 
     def fetch_once(self) -> bool:
         """Fetch all windows side by side now; return whether every one came. The loop calls this; tests may too."""
+        self._look_again_for_last_run()
         self._last_run.publish_the_rest()  # before there is anything newer
         now, began = int(self._clock()), time.monotonic()
         self._notice_a_clock_set_back(now, began)
@@ -272,8 +273,21 @@ class Watcher:
         elapsed, self._fetched_at = began - self._fetched_at, began
         if self._last.timestamp and now - self._last.timestamp < elapsed - CLOCK_CORRECTION_SECONDS:
             _log.warning("the clock was set back", extra={"seconds": round(self._last.timestamp + elapsed - now)})
+            self._clock_was_set_back = True
             self._cache.clear()
             self._store.forget_snapshots(since=now - self._settings.expiry_seconds)
+
+    def _look_again_for_last_run(self) -> None:
+        """Serve what the run before left where the store could not be opened at the start and there is nothing yet."""
+        self._store.reopen()
+        if self._store.times_opened != self._looked_in:
+            self._looked_in = self._store.times_opened
+            if not self._clock_was_set_back and not any(map(self._cache.get, self._settings.windows)):
+                self._last_run = self._look_for_last_run()
+
+    def _look_for_last_run(self) -> LastRun:
+        windows = [*self._order, *self._settings.windows]
+        return LastRun(self._store, self._sources, windows, self._serve_last_run, self._clock())
 
     def _serve_last_run(self, kept: Mapping[str, WatcherMetrics]) -> None:
         self._cache.publish(kept, self._clock())
