@@ -3,6 +3,7 @@
 import json
 import ssl
 import subprocess
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from trimaran.cli import main
 from watcher.doctor import _file_system, examine
 from watcher.providers.base import Check
 from watcher.settings import FallbackSettings, ProviderSettings, Settings, StoreSettings
+from watcher.store import Store
 
 
 def failures(settings: Settings) -> list[Check]:
@@ -110,6 +112,63 @@ def test_a_store_on_a_network_disk_is_said(monkeypatch, tmp_path):
     (failed,) = failures(settings)
     assert (failed.step, failed.setting) == ("store", "store.path")
     assert "nfs4" in failed.message
+
+
+def examine_store(path):
+    """Return the step about the store."""
+    settings = Settings(provider=ProviderSettings(name="Host"), store=StoreSettings(path=path))
+    (check,) = (check for check in examine(settings) if check.step == "store")
+    return check
+
+
+@pytest.mark.parametrize("kind", ["nowhere", "directory", "below a file", "no database"])
+def test_a_store_that_cannot_be_used_is_said(tmp_path, kind):
+    """Where a watcher could keep nothing, or would set a file aside, the step fails and names store.path."""
+    path = tmp_path / "w.sqlite"
+    match kind:
+        case "nowhere":
+            path = Path("/proc/trimaran/w.sqlite")
+        case "directory":
+            path.mkdir()
+        case "below a file":
+            path.touch()
+            path /= "w.sqlite"
+        case "no database":
+            path.write_text("a diary")
+    before = sorted(tmp_path.rglob("*"))
+    check = examine_store(path)
+    assert (check.ok, check.setting) == (False, "store.path")
+    assert str(path) in check.message
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def looks(folder):
+    """Return what would show that files were changed."""
+    found = {file: file.stat() for file in folder.rglob("*") if file.is_file()}
+    return {file: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in found.items()}
+
+
+@pytest.mark.parametrize("kind", ["new", "new folder", "closed", "in use"])
+def test_looking_at_the_store_changes_nothing(tmp_path, kind):
+    """The store is neither created nor opened where a watcher has it, and the next watcher gets it."""
+    path = tmp_path / "sub" / "w.sqlite"
+    store = None
+    if kind == "new":
+        path.parent.mkdir()
+    elif kind != "new folder":
+        store = Store(path)
+        if kind == "closed":
+            store.close()
+    before = looks(tmp_path)
+    check = examine_store(path)
+    assert check.ok, check.message
+    assert ("a watcher uses it" in check.message) == (kind == "in use")
+    assert looks(tmp_path) == before
+    if store is not None:
+        store.close()
+    after = Store(path)
+    assert after.failure == ""
+    after.close()
 
 
 def test_the_file_system_is_the_one_mounted_deepest(tmp_path):

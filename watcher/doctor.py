@@ -3,6 +3,7 @@
 import logging
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,9 +19,12 @@ from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Check, SampleProvider, Samples, WindowProvider, close_provider, open_provider
 from watcher.settings import ProviderSettings, Settings, without_credentials
+from watcher.store_file import FileLock
 
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"}
 _CONNECT_SECONDS = 5.0
+_MAGIC = b"SQLite format 3\0"  # what such a file begins with
+_PAGE_BYTES = 4096
 _SHOWN = 5  # findings of one kind
 _AGAIN_SECONDS = 300.0
 _log = logging.getLogger(__name__)
@@ -189,7 +193,31 @@ def _examine_store(path: Path) -> Check:
     if kind in _NETWORK_FILE_SYSTEMS:
         message = f"{path} is on {kind}: SQLite needs a local disk"
         return Check("store", ok=False, message=message, setting="store.path")
-    return Check("store", ok=True, message=f"{path} is on a local disk ({kind or 'unknown'})")
+    try:
+        state = _try_store(path, folder)
+    except OSError as error:
+        message = f"{path} cannot be used: {error.strerror or error}; nothing would survive a restart"
+        return Check("store", ok=False, message=message, setting="store.path")
+    return Check("store", ok=True, message=f"{path} is on a local disk ({kind or 'unknown'}){state}")
+
+
+def _try_store(path: Path, folder: Path) -> str:
+    """Try what a watcher needs, and leave nothing behind; return what else there is to say.
+
+    A file that a watcher has open is not opened: where that is in this process, closing it again would end the locks
+    that SQLite has on it.
+    """
+    with tempfile.TemporaryFile(dir=folder) as file:  # rights alone do not tell: root has them where nobody can write
+        file.write(bytes(_PAGE_BYTES))
+    with FileLock(path) as lock:
+        if not lock.take(create=False):
+            return "; a watcher uses it"
+        if path.exists():
+            with path.open("r+b") as file:
+                head = file.read(len(_MAGIC))
+            if head and head != _MAGIC:
+                raise OSError("it is no SQLite database, and would be set aside")
+    return ""
 
 
 def _file_system(folder: Path) -> str:
