@@ -218,6 +218,28 @@ def test_a_file_set_aside_is_a_warning_and_counted(tmp_path: Path) -> None:
     bench.watcher.stop()
 
 
+def test_a_file_set_aside_later_is_counted_too(tmp_path: Path) -> None:
+    """A corrupt file that is put there while the watcher runs is counted as well, and once."""
+    path = tmp_path / "sub" / "store.sqlite"
+    path.parent.write_text("in the way")
+    bench = Bench(path)
+    bench.watcher.fetch_once()
+    assert b"trimaran_store_set_aside_total 0.0" in bench.telemetry.exposition()
+    for count in (b"1.0", b"2.0"):
+        if path.parent.is_file():
+            path.parent.unlink()
+            path.parent.mkdir()
+        other = tmp_path / "other"
+        other.write_bytes(b"no database" * 500)
+        other.replace(path)
+        for _ in range(2):
+            bench.now += 60
+            bench.watcher.fetch_once()
+            assert b"trimaran_store_set_aside_total " + count in bench.telemetry.exposition()
+    assert "set aside as store.sqlite.corrupt-" in str(bench.watcher.health().warnings)
+    bench.watcher.stop()
+
+
 def test_telemetry_counts_fetches(bench: Bench) -> None:
     """Failures, nodes and times are counted by window."""
     bench.fail("15m")

@@ -107,6 +107,11 @@ class Store:
         return self._file.set_aside if self._file else None
 
     @property
+    def times_set_aside(self) -> int:
+        """How many corrupt files were set aside."""
+        return self._file.times_set_aside if self._file else 0
+
+    @property
     def _not_opened(self) -> str:
         return self._file.failure if self._file else ""
 

@@ -104,6 +104,7 @@ class StoreFile:
         failure: why the file is not open, or empty.
         times_opened: how often it was opened.
         set_aside: where a corrupt file was moved to last, or None.
+        times_set_aside: how often one was.
     """
 
     def __init__(self, path: Path, prepare: Callable[[Database], object]) -> None:
@@ -121,6 +122,7 @@ class StoreFile:
         self.failure = ""
         self.times_opened = 0
         self.set_aside: Path | None = None
+        self.times_set_aside = 0
 
     def open(self, wait_seconds: float = 0) -> Database | None:
         """Open the file; return None when it cannot be used, which :attr:`failure` then tells.
@@ -176,6 +178,7 @@ class StoreFile:
             with contextlib.suppress(FileNotFoundError):
                 path.replace(f"{target}{path.name.removeprefix(self._path.name)}")
         self.set_aside = target
+        self.times_set_aside += 1
         _log.error("the store was corrupt and is set aside", extra={"path": str(target), "error": str(error)})
 
     def _connect(self) -> Database:

@@ -58,6 +58,7 @@ class Telemetry:
         self._set_aside = Counter(
             "trimaran_store_set_aside", "corrupt files that were set aside", registry=self._registry
         )
+        self._known_set_aside = 0
         self._findings = Gauge(
             "trimaran_findings", "what is wrong with metrics at present", ["kind"], registry=self._registry
         )
@@ -107,13 +108,11 @@ class Telemetry:
         for grade in ("measured", *Grade):
             self._served.labels(grade).set(grades.get(grade, 0))
 
-    def stored(self, *, works: bool) -> None:
-        """Say whether the store can be written."""
+    def stored(self, *, works: bool, set_aside: int) -> None:
+        """Say whether the store can be written, and how many corrupt files were set aside so far."""
         self._store_works.set(int(works))
-
-    def set_aside(self) -> None:
-        """Count one corrupt file that was set aside."""
-        self._set_aside.inc()
+        self._set_aside.inc(set_aside - self._known_set_aside)
+        self._known_set_aside = set_aside
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count one request; ``route`` is the rule that matched, not the path."""

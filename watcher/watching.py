@@ -108,9 +108,7 @@ class Watcher:
         self._looked_in = store.times_opened
         self._last_run = self._look_for_last_run()
         self._telemetry.served(self._cache.grades())
-        self._telemetry.stored(works=not store.failure)
-        if store.set_aside is not None:
-            self._telemetry.set_aside()
+        self._telemetry.stored(works=not store.failure, set_aside=store.times_set_aside)
 
     def start(self) -> None:
         """Begin to fetch in the background; what the store had is served already."""
@@ -178,7 +176,7 @@ class Watcher:
         self._telemetry.found(changes)
         self._telemetry.fetched(time.monotonic() - began, failures, snapshots)
         self._telemetry.served(self._cache.grades())
-        self._telemetry.stored(works=not self._store.failure)
+        self._telemetry.stored(works=not self._store.failure, set_aside=self._store.times_set_aside)
         return not failures
 
     def wait_for_first_fetch(self, timeout_seconds: float) -> None:
