@@ -1,5 +1,6 @@
 """The store's file: damaged, locked, shared, removed. What it holds is tested in test_store.py."""
 
+import os
 import random
 import shutil
 import sqlite3
@@ -174,6 +175,23 @@ def test_a_file_that_is_removed_or_replaced_is_noticed(path: Path, how: str, cap
     store.close()
     kept = {"replaced": [500, 1120], "lost for a while": [1060, 1120]}.get(how, [1120])
     assert sorted(timestamp for (timestamp,) in rows(path, "timestamp")) == kept
+
+
+def test_the_file_is_its_users_alone(path: Path) -> None:
+    """File, log and lock can be read by nobody else; a file that is there keeps the rights that it was given."""
+    umask = os.umask(0o022)
+    try:
+        store = Store(path)
+        store.save_snapshots({"15m": snapshot()})
+        assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {
+            path.name + suffix: 0o600 for suffix in ("", "-wal", "-shm", ".lock")
+        }
+        store.close()
+        path.chmod(0o640)
+        Store(path).close()
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(umask)
 
 
 # -- two watchers -------------------------------------------------------------------------------------------------

@@ -183,6 +183,8 @@ class StoreFile:
 
     def _connect(self) -> Database:
         _check_format(self._path)
+        if not self._path.exists():
+            self._path.touch(mode=0o600)  # SQLite would let everyone read it; its log gets the rights of the file
         return connect(self._path, self._prepare)
 
 
