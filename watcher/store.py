@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import orjson
-from sqlite_utils import Database, Migrations
+from sqlite_utils import Database
 
 from watcher import wire
 from watcher.model import WatcherMetrics
@@ -24,28 +24,11 @@ from watcher.providers.base import Sample
 from watcher.store_file import UNREADABLE, StoreFile, connect, is_corrupt
 
 _log = logging.getLogger(__name__)
-_migrations = Migrations("trimaran.watcher")
 _COMPRESSION = 1
 _MEGABYTE = 1024 * 1024
 PRUNED_AT_ONCE = 5  # fetches or rounds of samples; more than one adds, so that it catches up
 _HANDOVER_SECONDS = 1.0  # for the watcher before, which may be closing the file just now
 _UNREADABLE_BODY = (zlib.error, wire.WireError, ValueError, KeyError, TypeError, AttributeError)
-
-
-@_migrations()
-def create_snapshots(db: Database) -> None:
-    """Create the table of snapshots."""
-    db["snapshots"].create(  # type: ignore[union-attr]
-        {"window": str, "timestamp": int, "source": str, "nodes": int, "body": bytes}, pk=("window", "timestamp")
-    )
-
-
-@_migrations()
-def create_samples(db: Database) -> None:
-    """Create the table of samples."""
-    db["samples"].create(  # type: ignore[union-attr]
-        {"source": str, "taken_at": float, "body": bytes}, pk=("source", "taken_at")
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +71,8 @@ class Store:
         self._lock = threading.Lock()
         self._closed = False
         self._not_written = ""
-        self._file = None if path is None else StoreFile(path, _prepare)
-        self._db = (self._file and self._file.open(_HANDOVER_SECONDS)) or connect(":memory:", _prepare)
+        self._file = None if path is None else StoreFile(path)
+        self._db = (self._file and self._file.open(_HANDOVER_SECONDS)) or connect(":memory:")
 
     @property
     def failure(self) -> str:
@@ -298,7 +281,7 @@ class Store:
             else:
                 self._file.move_aside(corrupt)
         self._file.release()
-        self._db = self._file.open() or connect(":memory:", _prepare)
+        self._db = self._file.open() or connect(":memory:")
 
 
 def _copy(memory: Database, db: Database) -> None:
@@ -311,10 +294,3 @@ def _delete_oldest(db: Database, table: str, column: str, before: float) -> None
     """Delete what is older, but little of it at a time: to a clock that jumped ahead all of it is."""
     oldest = f"select distinct {column} from {table} where {column} < ? order by {column} limit ?"  # noqa: S608
     db[table].delete_where(f"{column} in ({oldest})", [before, PRUNED_AT_ONCE])  # type: ignore[union-attr]
-
-
-def _prepare(db: Database) -> None:
-    """Bring the tables up to date; those that are not as they were made cannot be used."""
-    _migrations.apply(db)
-    db.execute("select window, timestamp, source, nodes, body from snapshots limit 1").fetchall()
-    db.execute("select source, taken_at, body from samples limit 1").fetchall()

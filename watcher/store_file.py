@@ -1,4 +1,4 @@
-"""The database file: one watcher's alone, checked when it is opened, and set aside when it is corrupt.
+"""The database file and its tables: one watcher's alone, checked when opened, and set aside when corrupt.
 
 Two watchers on one file would delete each other's snapshots, so each locks ``<path>.lock`` for as long as it has the
 file open. The kernel takes the lock back when its holder ends, however that happens.
@@ -13,16 +13,16 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from sqlite_utils import Database
+from sqlite_utils import Database, Migrations
 
 if sys.platform != "win32":
     import fcntl
 
 _log = logging.getLogger(__name__)
+_migrations = Migrations("trimaran.watcher")
 
 # What damaged content makes SQLite and what is built on it raise, beside what is wrong with the place.
 UNREADABLE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError)
@@ -44,6 +44,22 @@ _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BUSY_SECONDS = 5.0  # to wait for another program that holds the file
 _POLL_SECONDS = 0.05
 _FORMAT_AT, _FORMATS = 18, {1, 2}  # the versions that reading and writing ask for; another makes the file read-only
+
+
+@_migrations()
+def create_snapshots(db: Database) -> None:
+    """Create the table of snapshots."""
+    db["snapshots"].create(  # type: ignore[union-attr]
+        {"window": str, "timestamp": int, "source": str, "nodes": int, "body": bytes}, pk=("window", "timestamp")
+    )
+
+
+@_migrations()
+def create_samples(db: Database) -> None:
+    """Create the table of samples."""
+    db["samples"].create(  # type: ignore[union-attr]
+        {"source": str, "taken_at": float, "body": bytes}, pk=("source", "taken_at")
+    )
 
 
 class FileLock:
@@ -107,16 +123,10 @@ class StoreFile:
         times_set_aside: how often one was.
     """
 
-    def __init__(self, path: Path, prepare: Callable[[Database], object]) -> None:
-        """Open nothing yet.
-
-        Args:
-            path: where it is, or will be.
-            prepare: brings the tables up to date, and raises what it likes when they cannot be used.
-        """
+    def __init__(self, path: Path) -> None:
+        """Open nothing yet; ``path`` is where the file is, or will be."""
         self._path = path
         self._paths = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
-        self._prepare = prepare
         self._lock = FileLock(path)
         self._opened: dict[Path, tuple[int, int] | None] = {}  # which files those were
         self.failure = ""
@@ -185,10 +195,10 @@ class StoreFile:
         _check_format(self._path)
         if not self._path.exists():
             self._path.touch(mode=0o600)  # SQLite would let everyone read it; its log gets the rights of the file
-        return connect(self._path, self._prepare)
+        return connect(self._path)
 
 
-def connect(path: Path | str, prepare: Callable[[Database], object]) -> Database:
+def connect(path: Path | str) -> Database:
     """Open a sound database, or ``:memory:``."""
     db = Database(sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False))
     try:
@@ -197,7 +207,8 @@ def connect(path: Path | str, prepare: Callable[[Database], object]) -> Database
         db.enable_wal()
         # WAL with synchronous=normal cannot corrupt; a power cut may lose the last snapshot, a crash none.
         db.execute("pragma synchronous = normal")
-        prepare(db)
+        _migrations.apply(db)
+        _check_tables(db)
     except BaseException:
         db.close()
         raise
@@ -244,3 +255,9 @@ def _check_pages(db: Database) -> None:
     problem = db.execute("pragma integrity_check(1)").fetchone()[0]
     if problem != "ok":
         raise sqlite3.DatabaseError(problem)
+
+
+def _check_tables(db: Database) -> None:
+    """Ask for what is read and written: tables that are not as they were made cannot be used."""
+    db.execute("select window, timestamp, source, nodes, body from snapshots limit 1").fetchall()
+    db.execute("select source, taken_at, body from samples limit 1").fetchall()
