@@ -9,6 +9,7 @@ from bench import START, Bench
 from servers import wait_until
 
 from watcher.errors import NoMetrics, StaleMetrics
+from watcher.store import Store
 
 
 @pytest.fixture
@@ -84,15 +85,19 @@ def test_what_is_given_up_does_not_come_back_with_a_restart(tmp_path: Path) -> N
     again.watcher.stop()
 
 
-@pytest.mark.parametrize("restarts_again", [False, True])
-def test_what_is_of_the_future_at_a_restart_never_becomes_fresh(tmp_path: Path, restarts_again: bool) -> None:
+@pytest.mark.parametrize("how", ["runs on", "restarts again", "cannot write"])
+def test_what_is_of_the_future_at_a_restart_never_becomes_fresh(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a run with a clock an hour ahead left behind is not served in an hour, nor after one more restart."""
     path = tmp_path / "store.sqlite"
     ahead = Bench(path, now=START + 3600)
     ahead.watcher.fetch_once()
     ahead.watcher.stop()
+    if how == "cannot write":
+        monkeypatch.setattr(Store, "forget_snapshots", lambda store, since: None)
     bench = Bench(path, now=START + 30)
-    if restarts_again:
+    if how == "restarts again":
         bench.watcher.stop()
         bench = Bench(path, now=START + 3660)
     bench.fail("15m", "10m", "5m")
@@ -176,10 +181,10 @@ def test_what_is_read_late_replaces_nothing_newer(tmp_path: Path, newer: str) ->
         second.fail("15m", "10m", "5m")
     second.watcher.fetch_once()
     second.fail("15m", "10m", "5m")
-    first.watcher.stop()
     if newer == "clock set back":
         second.now -= 30
-    second.watcher.fetch_once()
+        second.watcher.fetch_once()
+    first.watcher.stop()
     second.watcher.fetch_once()
     if newer == "fetched":
         assert second.watcher.published().metrics.timestamp == START + 60
