@@ -256,7 +256,7 @@ def test_health_tells_the_truth(bench: Bench) -> None:
     bench.watcher.fetch_once()
     assert bench.watcher.health().reasons == ("window 10m: no route (10m)",)
     bench.now += 301
-    assert "window 15m: the last metrics are 301 s old" in bench.watcher.health().reasons
+    assert "windows 15m, 5m: the last metrics are 301 s old" in bench.watcher.health().reasons
     bench.source.answers = {}
     bench.watcher.fetch_once()
     assert bench.watcher.health().reasons == ()
@@ -270,7 +270,7 @@ def test_findings_are_those_of_the_last_fetch(bench: Bench) -> None:
     assert {finding.kind for finding in bench.watcher.findings()} == {
         Kind.QUERY_FAILED, Kind.OUT_OF_RANGE, Kind.FETCH_FAILED,
     }  # fmt: skip
-    assert "query_failed: one query failed" in bench.watcher.health().warnings
+    assert "query_failed: one query failed (15m)" in bench.watcher.health().warnings
     assert "is the query's scale right?" in bench.watcher.health().reasons[0]
     bench.source.answers = {}
     bench.watcher.fetch_once()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from watcher import analyzer, duration
+from watcher import analyzer, duration, health
 from watcher.cache import Cache, Published
 from watcher.errors import (
     NoMetrics,
@@ -17,6 +17,7 @@ from watcher.errors import (
 )
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline, LateCalls, TooManyLate, gather
+from watcher.health import Health
 from watcher.last_run import LastRun
 from watcher.model import WatcherMetrics, Window
 from watcher.open_findings import Changes, OpenFindings, log_changes
@@ -49,21 +50,6 @@ class Round:
     timestamp: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether the last fetch worked and data are fresh, and if not, why.
-
-    Attributes:
-        reasons: why not; empty means healthy.
-        warnings: what is wrong without harming what is served now.
-        ages_seconds: window to the age of its newest snapshot.
-    """
-
-    reasons: tuple[str, ...]
-    warnings: tuple[str, ...]
-    ages_seconds: Mapping[str, float]
 
 
 class Watcher:
@@ -217,19 +203,11 @@ class Watcher:
         last = self._last
         fresh = Freshness(self._clock(), self._settings.expiry_seconds)
         ages = {name: self._age_seconds(kept) for name in self._settings.windows if (kept := self._cache.get(name))}
-        reasons = [f"window {name}: {why}" for name, why in last.failures.items()]
+        stale = [name for name in self._settings.windows if name not in ages or not fresh.holds(fresh.now - ages[name])]
+        reasons = health.reasons(last.failures, ages, stale)
         if not last.timestamp:
-            reasons.append("nothing was fetched since the start")
-        reasons += [
-            f"window {name}: " + (f"the last metrics are {ages[name]:.0f} s old" if name in ages else "no metrics yet")
-            for name in self._settings.windows
-            if name not in ages or not fresh.holds(fresh.now - ages[name])
-        ]
-        warnings = [f"store: {self._store.failure}"] if self._store.failure else []
-        if self._store.set_aside:
-            warnings.append(f"store: the file was corrupt and is set aside as {self._store.set_aside.name}")
-        warnings += sorted({f"{finding.kind}: {finding.message}" for finding in last.findings})[:10]
-        return Health(tuple(reasons), tuple(warnings), ages)
+            reasons = ("nothing was fetched since the start", *reasons)
+        return Health(reasons, health.warnings(self._store, last.findings), ages)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return what was wrong with the last fetch."""

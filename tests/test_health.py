@@ -1,0 +1,40 @@
+"""Health in few words."""
+
+import pytest
+
+from watcher import health
+from watcher.findings import Finding, Kind
+from watcher.store import Store
+
+
+def test_what_is_true_of_several_windows_is_said_once() -> None:
+    """Windows that fail alike share a reason; the others have their own."""
+    found = health.reasons(
+        {"15m": "no route", "10m": "no route", "5m": "refused"}, {"15m": 400.4}, ["15m", "10m", "5m"]
+    )
+    assert found == (
+        "windows 15m, 10m: no route",
+        "window 5m: refused",
+        "window 15m: the last metrics are 400 s old",
+        "windows 10m, 5m: no metrics yet",
+    )
+    assert health.reasons({}, {"15m": 3.0}, []) == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(2, "(n0, 5m; n1, 5m)"), (7, "(n0, 5m; n1, 5m; n2, 5m; n3, 5m; n4, 5m; ...)")]
+)
+def test_warnings_say_what_they_are_about(count: int, shown: str) -> None:
+    """Equal findings are one warning with a few of their nodes and windows; failed fetches are reasons already."""
+    findings = [Finding(Kind.LOW_COVERAGE, "only 22% has samples", "5m", f"n{number}") for number in range(count)]
+    findings += [Finding(Kind.FETCH_FAILED, "no route", "15m"), Finding(Kind.FELL_BACK, "the second answered")]
+    assert health.warnings(Store(None), findings) == (
+        "fell_back: the second answered",
+        f"low_coverage: only 22% has samples {shown}",
+    )
+
+
+def test_warnings_are_bounded() -> None:
+    """Ten different ones at most."""
+    findings = [Finding(Kind.SPIKE, f"{number} points", "5m", "a") for number in range(100)]
+    assert len(health.warnings(Store(None), findings)) == 10
