@@ -1,9 +1,20 @@
 """Authorities and certificates for tests, made by openssl."""
 
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 _EC = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+_CA = """[ca]
+default_ca = ours
+[ours]
+database = issued
+new_certs_dir = .
+rand_serial = yes
+policy = any
+[any]
+commonName = supplied
+"""
 
 
 class Authority:
@@ -15,17 +26,32 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         self._openssl("req", "-x509", *_EC, "-keyout", f"{name}-key.pem", "-out", f"{name}.pem", "-subj", f"/CN={name}")
 
-    def issue(self, name: str) -> Path:
-        """Return a certificate for this name and 127.0.0.1, with its key in the same file."""
+    def issue(self, name: str, seconds: float | None = None) -> Path:
+        """Return a certificate for this name and 127.0.0.1, with its key in the same file.
+
+        Args:
+            name: also that of the file.
+            seconds: for how long from now it is valid; two days when None.
+        """
         file, key, request = self._folder / f"{name}.pem", self._folder / f"{name}-key.pem", f"{name}.csr"
         self._openssl("req", *_EC, "-keyout", key.name, "-out", request, "-subj", f"/CN={name}")
         (self._folder / "names.cnf").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        now = datetime.now(UTC)
+        until = now + (timedelta(days=2) if seconds is None else timedelta(seconds=seconds))
+        # openssl x509 knows whole days alone.
+        (self._folder / "ca.cnf").write_text(_CA)
+        (self._folder / "issued").write_text("")
         self._openssl(
-            "x509", "-req", "-in", request, "-CA", f"{self._name}.pem", "-CAkey", f"{self._name}-key.pem",
-            "-CAcreateserial", "-out", file.name, "-days", "2", "-extfile", "names.cnf",
+            "ca", "-batch", "-config", "ca.cnf", "-in", request, "-cert", f"{self._name}.pem", "-keyfile",
+            f"{self._name}-key.pem", "-out", file.name, "-notext", "-md", "sha256", "-startdate",
+            _time(now - timedelta(minutes=5)), "-enddate", _time(until), "-extfile", "names.cnf",
         )  # fmt: skip
         file.write_text(file.read_text() + key.read_text())
         return file
 
     def _openssl(self, *arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=self._folder, check=True, capture_output=True)
+
+
+def _time(when: datetime) -> str:
+    return when.strftime("%Y%m%d%H%M%SZ")

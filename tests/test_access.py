@@ -1,18 +1,24 @@
 """Who may read what: every route, with and without token, and what an outsider is told."""
 
 import math
+import socket
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bench import Api
+from certificates import Authority
 from test_app import ROUTES, check_error
 
-from watcher.access import Access, parse_tokens
+from watcher.access import Access, certified_until, parse_tokens
 from watcher.app import create_app
+from watcher.connections import TlsContext
 from watcher.errors import SettingsError
 from watcher.settings import ServerSettings
 
@@ -305,6 +311,42 @@ def test_without_a_client_certificate(locked: Locked, tmp_path: Path) -> None:
     response = api.get("/watcher", Authorization=f"Bearer {TOKEN}")
     assert check_error(response, 403, "forbidden") == "a client certificate is needed"
     assert api.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_certificate_that_expires(locked: Locked, tmp_path: Path, version: ssl.TLSVersion) -> None:
+    """A connection is trusted no longer than its client's certificate, also one that takes up its session again."""
+    authority = Authority(tmp_path, "authority")
+    settings = {"certificate": authority.issue("server"), "client_ca_file": authority.certificate}
+    api, tls = locked(**settings), TlsContext(ServerSettings(**settings))
+    context = ssl.create_default_context(cafile=authority.certificate)
+    context.load_cert_chain(authority.issue("reader"))
+    context.minimum_version = context.maximum_version = version
+
+    with shaken(tls, context) as (ours, theirs), shaken(tls, context, theirs.session) as (again, _):
+        assert not theirs.session.has_ticket
+        for connection in (ours, again):  # TLS 1.2 can do without a ticket
+            environ = {"gunicorn.socket": connection}
+            until = certified_until(connection)
+            assert until is not None
+            api.now = until - 0.1
+            assert api.client.get("/openapi.json", environ_overrides=environ).status_code == 200
+            api.now = until
+            response = api.client.get("/openapi.json", environ_overrides=environ)
+            assert check_error(response, 403, "forbidden") == "the client certificate has expired"
+
+
+@contextmanager
+def shaken(tls: TlsContext, context: ssl.SSLContext, session: Any = None) -> Iterator[tuple[ssl.SSLSocket, Any]]:
+    """Yield both ends of a connection after the handshake, and a byte, with which tickets come."""
+    ours, theirs = socket.socketpair()
+    with ThreadPoolExecutor() as pool, tls.wrap(ours) as secured:
+        client = pool.submit(context.wrap_socket, theirs, server_hostname="localhost", session=session)
+        secured.do_handshake()
+        secured.sendall(b"x")
+        with client.result() as opposite:
+            assert opposite.recv(1) == b"x"
+            yield secured, opposite
 
 
 def test_nothing_is_asked_for_by_default(full: Api) -> None:

@@ -3,6 +3,7 @@
 import shutil
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,6 +128,24 @@ def test_client_certificates(watch: Start, authority: Authority, stranger: Autho
     done = run("top", "--watcher", service.url, "--ca-file", str(trusted), "--client-certificate", str(mine))
     assert "node-3" in done.output
     assert "Traceback" not in service.log.read_text()
+
+
+def test_a_client_certificate_that_expires_on_a_kept_connection(watch: Start, authority: Authority) -> None:
+    """From its expiry a certificate gets no data, and the connection ends, so that a renewed one is looked at."""
+    server = authority.issue("lasting")
+    service = started(watch, f"server.certificate={server}", f"server.client_ca_file={authority.certificate}")
+    short = authority.issue("short", seconds=6)
+    options = {"timeout": 10, "verify": str(authority.certificate), "cert": str(short)}
+    with requests.Session() as session:
+        first = answer = session.get(f"{service.url}/watcher", **options)
+        for _ in range(300):
+            if not answer.ok:
+                break
+            time.sleep(0.1)
+            answer = session.get(f"{service.url}/watcher", **options)
+    assert (first.status_code, first.headers["Connection"]) == (200, "keep-alive")
+    assert "expired" in check_error(answer, 403, "forbidden")
+    assert answer.headers["Connection"] == "close"
 
 
 def test_both_locks_must_be_opened(watch: Start, authority: Authority) -> None:

@@ -27,6 +27,7 @@ class Verdict(Enum):
     ADMITTED = "it has what is asked for, or nothing is asked for"
     OPEN = "what it asks for is open to everyone, but not the reasons of failures"
     NO_CERTIFICATE = "a client certificate is needed"
+    OLD_CERTIFICATE = "the client certificate has expired"
     NO_TOKEN = "a bearer token is needed"  # noqa: S105  a message
     BAD_TOKEN = "the token is not known, or has expired"  # noqa: S105
     NOT_HERE = "this port answers /compat alone"
@@ -40,7 +41,7 @@ class Access:
 
         Args:
             settings: tokens, certificates and what is open.
-            clock: unix time, for tokens that expire.
+            clock: unix time, for tokens and certificates that expire.
 
         Raises:
             SettingsError: the file of tokens cannot be used.
@@ -77,8 +78,10 @@ class Access:
         return Verdict.OPEN if refused is not Verdict.ADMITTED and self._is_open(route) else refused
 
     def _refused(self, environ: Mapping[str, Any]) -> Verdict:
-        if self._certificates and not _has_certificate(environ.get("gunicorn.socket")):
-            return Verdict.NO_CERTIFICATE
+        if self._certificates:
+            until = certified_until(environ.get("gunicorn.socket"))
+            if until is None or self._clock() >= until:
+                return Verdict.NO_CERTIFICATE if until is None else Verdict.OLD_CERTIFICATE
         if self._tokens is None:
             return Verdict.ADMITTED
         scheme, _, token = str(environ.get("HTTP_AUTHORIZATION", "")).partition(" ")
@@ -101,6 +104,16 @@ class Access:
             or (self._metrics_open and route == "/metrics")
             or (self._compat_open and route.startswith("/compat/"))
         )
+
+
+def certified_until(connection: object) -> float | None:
+    """Return the unix time when a client's certificate expires; None when it has none.
+
+    The handshake has verified it, which is looked at again only when there is another one: a connection may be kept
+    for longer than its certificate is valid.
+    """
+    certificate = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
+    return ssl.cert_time_to_seconds(str(certificate["notAfter"])) if certificate else None
 
 
 def parse_tokens(text: str) -> tuple[dict[bytes, float], list[str]]:
@@ -167,8 +180,3 @@ def _expiry(text: str) -> float:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
-
-
-def _has_certificate(socket: object) -> bool:
-    # Not empty only when the handshake has verified it.
-    return isinstance(socket, ssl.SSLSocket) and bool(socket.getpeercert())

@@ -214,7 +214,7 @@ def _argument(name: str) -> str | None:
 def _refused(verdict: Verdict) -> Response:
     if verdict is Verdict.NOT_HERE:
         return _error(404, ErrorCode.NOT_FOUND, verdict.value)
-    if verdict is Verdict.NO_CERTIFICATE:
+    if verdict in {Verdict.NO_CERTIFICATE, Verdict.OLD_CERTIFICATE}:
         return _error(403, ErrorCode.FORBIDDEN, verdict.value)
     refused = _error(401, ErrorCode.UNAUTHORIZED, verdict.value)
     because = ', error="invalid_token"' if verdict is Verdict.BAD_TOKEN else ""

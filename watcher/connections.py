@@ -18,6 +18,7 @@ from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine
 from gunicorn.workers import gthread
 
 from watcher import wire
+from watcher.access import certified_until
 from watcher.errors import SettingsError
 from watcher.rereading import Reread
 from watcher.settings import ServerSettings
@@ -77,6 +78,9 @@ class TlsContext:
                 raise ValueError(f"server.client_ca_file = {str(self._client_ca_file)!r}: {error}") from error
             # Probes have none. Whatever is not open is refused to them with a status.
             context.verify_mode = ssl.CERT_OPTIONAL
+            # A session that is taken up again is not verified again.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
         return context
 
 
@@ -108,10 +112,13 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             del self._answering[conn]
 
     def handle_request(self, req: Any, conn: Any) -> Any:
-        """Answer, and close the connection when there is a body: nothing here reads one."""
+        """Answer, and close the connection after a body, which nothing here reads, and after a certificate's expiry."""
         headers = dict(req.headers)
         if headers.get("CONTENT-LENGTH", "0") != "0" or "TRANSFER-ENCODING" in headers:
             req.force_close()
+        until = certified_until(conn.sock)
+        if until is not None and time.time() >= until:
+            req.force_close()  # a renewed one comes with another handshake
         return super().handle_request(req, conn)
 
     def murder_pending(self) -> None:
