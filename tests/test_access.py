@@ -268,6 +268,21 @@ def test_a_line_that_cannot_be_used(
         assert line.split(maxsplit=1)[0] not in text
 
 
+def test_a_file_without_tokens(locked: Locked, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that holds no token admits nobody, and the log says so, at the start and when it is emptied."""
+    file = tmp_path / "tokens"
+    file.write_text("# none yet\n")
+    api = locked(tokens_file=file)
+    assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == 401
+    file.write_text(TOKEN)
+    assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == 200
+    file.write_text("")
+    assert api.get("/watcher", Authorization=f"Bearer {TOKEN}").status_code == 401
+    told = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert ["holds no token" in record.message for record in told] == [True, True]
+    assert {record.file for record in told} == {str(file)}
+
+
 @pytest.mark.parametrize("kind", ["missing", "directory", "not UTF-8"])
 def test_a_file_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
     """At the start the setting is named, and nothing is served without the tokens that were meant."""

@@ -127,6 +127,7 @@ def test_client_certificates(watch: Start, authority: Authority, stranger: Autho
     assert service.get("/livez", verify=str(trusted)).status_code == 200
     done = run("top", "--watcher", service.url, "--ca-file", str(trusted), "--client-certificate", str(mine))
     assert "node-3" in done.output
+    assert "it can send no token and no client certificate" in service.log.read_text()
     assert "Traceback" not in service.log.read_text()
 
 

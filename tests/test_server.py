@@ -202,3 +202,20 @@ def test_all_addresses_of_both_families(watch: Start) -> None:
     service.wait_for("/livez")
     service.url = service.url.replace("127.0.0.1", "[::1]")
     service.wait_for("/livez")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warned"),
+    [
+        (("--host", "0.0.0.0"), True),
+        (("--host", "localhost"), False),
+        (("--host", "127.0.0.2"), False),
+        (("--host", "0.0.0.0", "--set", "server.token=right-token-right-token"), False),
+    ],
+)
+def test_an_open_port_is_warned_about(watch: Start, arguments: tuple[str, ...], warned: bool) -> None:
+    """Listening beyond this machine without asking readers for anything is one line in the log, with its settings."""
+    service = watch(*arguments)
+    wait_until(lambda: "serving" in service.log.read_text(), "it serves")
+    service.terminate()
+    assert service.log.read_text().count("server.tokens_file") == warned

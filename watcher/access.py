@@ -165,6 +165,8 @@ def _usable(file: Path) -> dict[bytes, float]:
     tokens, problems = parse_tokens(file.read_text(encoding="utf-8"))
     for problem in problems:
         _log.error("a line of the tokens file is left out", extra={"file": str(file), "problem": problem})
+    if not tokens:
+        _log.error("the tokens file holds no token: none of its readers is admitted", extra={"file": str(file)})
     return tokens
 
 

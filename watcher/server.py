@@ -5,6 +5,7 @@ import gc
 import logging
 import socket
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,17 @@ def serve(settings: Settings) -> None:
     host, port = listeners[-1].getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if tls else 'http'}://{shown}:{port}/watcher"
-    _log.info("serving", extra={"url": url, "provider": settings.provider.name})
     if access.is_locked and not server.compat_open and server.compat_port is None:
-        _log.info("a stock kube-scheduler is refused: it has no token (server.compat_port, server.compat_open)")
+        _log.info(
+            "a stock kube-scheduler is refused: it can send no token and no client certificate "
+            "(server.compat_port, server.compat_open)"
+        )
+    if not (access.is_locked or ip_address(host.partition("%")[0]).is_loopback):
+        _log.warning(
+            "whoever reaches the port reads everything: no token is asked for (server.token, server.tokens_file)",
+            extra={"host": host},
+        )
+    _log.info("serving", extra={"url": url, "provider": settings.provider.name})
     _Application(settings, listeners, access, {port: tls} if tls else {}).run()
 
 
