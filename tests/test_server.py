@@ -100,6 +100,24 @@ def test_a_killed_worker_is_respawned(watch: Start, prometheus: Fake) -> None:
     assert service.process.poll() is None
 
 
+def test_a_killed_master_s_port_is_taken_again(watch: Start, prometheus: Fake) -> None:
+    """Started at once after the master alone was killed, it waits for the orphaned worker to leave the port."""
+    first = watch(*pointed_at(prometheus), *QUICK)
+    first.wait_for("/watcher")
+    (orphan,) = first.workers()
+    os.kill(orphan, signal.SIGSTOP)  # it leaves when the test says so
+    try:
+        first.process.kill()
+        first.process.wait(10)
+        second = watch(*pointed_at(prometheus), *QUICK, port=int(first.url.rpartition(":")[2]))
+        wait_until(lambda: "waiting for it" in second.log.read_text(), "the port is in use")
+    finally:
+        os.kill(orphan, signal.SIGCONT)
+    wait_until(second.workers, "the second has a worker")
+    assert second.wait_for("/watcher").status_code == 200
+    assert "Traceback" not in second.log.read_text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(watch: Start, prometheus: Fake, tmp_path: Path, number: int) -> None:
     """SIGTERM and SIGINT end master and worker with status 0, no traceback, and the store closed."""

@@ -5,6 +5,7 @@ import gc
 import logging
 import socket
 import sys
+import time
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from watcher.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 _GRACE_SECONDS = 5
+# For a port to be free: a killed master's worker sees within a second that it is alone, and takes its grace to end.
+_PORT_SECONDS = 2 + _GRACE_SECONDS
 
 
 class ServerError(WatcherError):
@@ -134,13 +137,21 @@ def _worker_exit(_arbiter: Any, worker: Any) -> None:
 
 
 def _listen(host_key: str, host: str, port_key: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        both = host == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
-    except (OSError, OverflowError) as error:
-        number = getattr(error, "errno", None)
-        why = "is in use; is another watcher running?" if number == errno.EADDRINUSE else f"cannot be used: {error}."
-        flags = " with --host and --port" if port_key == "port" else ""
-        names = f"server.{host_key}, server.{port_key}"
-        raise ServerError(f"{host} port {port} {why} Choose another{flags} ({names})") from error
+    until = time.monotonic() + _PORT_SECONDS
+    waiting = False
+    while True:
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            both = host == "::" and socket.has_dualstack_ipv6()
+            return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=both)
+        except (OSError, OverflowError) as error:
+            taken = getattr(error, "errno", None) == errno.EADDRINUSE
+            if not taken or time.monotonic() > until:
+                why = "is in use; is another watcher running?" if taken else f"cannot be used: {error}."
+                flags = " with --host and --port" if port_key == "port" else ""
+                names = f"server.{host_key}, server.{port_key}"
+                raise ServerError(f"{host} port {port} {why} Choose another{flags} ({names})") from error
+        if not waiting:
+            _log.info("the port is in use, waiting for it", extra={"port": port, "seconds": _PORT_SECONDS})
+            waiting = True
+        time.sleep(0.1)
