@@ -1,5 +1,8 @@
 """The service against slow, silent and greedy clients: everyone else is served."""
 
+import json
+import re
+import resource
 import socket
 import ssl
 import threading
@@ -8,14 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 import requests
 from certificates import Authority
 from servers import Service, check_error, free_port, raw, wait_until
 
-from watcher.connections import ANSWER_SECONDS, HEAD_SECONDS
+from watcher.connections import HEAD_SECONDS, OPTIONS
 
 Start = Callable[..., Service]
+Connect = Callable[[], socket.socket]
 HEAD = b"GET /watcher HTTP/1.1\r\nHost: x\r\n"
 THREADS = 2
 FEW = ("--provider", "Fake", "--set", f"server.threads={THREADS}")
@@ -27,6 +32,15 @@ def service(watch: Start) -> Service:
     service = watch(*FEW)
     service.wait_for("/watcher")
     return service
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """More open files for this process than there may be connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 4096 else max(soft, 4096), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def connect(service: Service) -> socket.socket:
@@ -118,15 +132,89 @@ def test_clients_that_do_not_close(service: Service) -> None:
         check_served(service)
 
 
-def test_clients_that_do_not_read(watch: Start) -> None:
-    """A client that does not take its answer keeps a thread for a while and no longer."""
-    service = watch("--provider", "Fake", "--set", "server.threads=1", "--set", "fake.nodes=3000")
-    wait_until(lambda: service.get("/readyz").ok, "it is ready", 60)
-    with connect(service) as greedy:
-        greedy.sendall((HEAD + b"\r\n") * 50)
-        wait_until(lambda: _is_stuck(service), "the only thread waits for the client")
-        assert requests.get(f"{service.url}/livez", timeout=ANSWER_SECONDS + 20).status_code == 200
-        assert b"HTTP/1.1 200 OK" in greedy.recv(65536)
+@pytest.mark.parametrize("first", [b"", b"G", HEAD.replace(b"/watcher", b"/livez") + b"\r\n"])
+def test_more_connections_than_there_may_be(service: Service, many_files: None, first: bytes) -> None:
+    """Clients that send nothing, begin a request, or idle after one, keep nobody out however many they are."""
+    with ExitStack() as stack:
+        connections = []
+        for _ in range(OPTIONS["worker_connections"] + 200):
+            connections.append(stack.enter_context(connect(service)))
+            connections[-1].sendall(first)
+        check_served(service)
+        wait_until(lambda: all(map(_is_closed, connections[:150])), "the oldest have made room")
+        check_served(service)
+
+
+def test_silent_connections_are_closed(service: Service) -> None:
+    """A connection on which no request comes is not kept for as long as one that idles after a request."""
+    with connect(service) as silent, requests.Session() as idle:
+        assert idle.get(f"{service.url}/livez", timeout=10).status_code == 200
+        wait_until(lambda: _is_closed(silent), "the silent one is closed", HEAD_SECONDS + 15)
+        with connect(service) as beginning:
+            beginning.sendall(b"GET /")
+            wait_until(lambda: _is_closed(beginning), "so is the one that stopped in its request", HEAD_SECONDS + 15)
+
+
+@pytest.fixture(params=["http", "https"])
+def large(request: pytest.FixtureRequest, watch: Start, tmp_path: Path) -> tuple[Service, Connect, str]:
+    """A service with one thread and answers of megabytes, how to connect to it, and what to trust."""
+    settings = ["server.threads=1", "fake.nodes=5000"]
+    context, trusted = None, ""
+    if request.param == "https":
+        authority = Authority(tmp_path, "authority")
+        trusted = str(authority.certificate)
+        context = ssl.create_default_context(cafile=trusted)
+        settings.append(f"server.certificate={authority.issue('server')}")
+    service = watch("--provider", "Fake", *(word for setting in settings for word in ("--set", setting)))
+    service.url = service.url.replace("http:", f"{request.param}:")
+    wait_until(lambda: service.get("/readyz", verify=trusted).ok, "it is ready", 60)
+
+    def open_() -> socket.socket:
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that little is on its way
+        plain.settimeout(10)
+        plain.connect(("127.0.0.1", int(service.url.rpartition(":")[2])))
+        return context.wrap_socket(plain, server_hostname="127.0.0.1") if context else plain
+
+    return service, open_, trusted
+
+
+def test_clients_that_do_not_read(large: tuple[Service, Connect, str]) -> None:
+    """Clients that do not take their answers have no thread, and get them whole when they do after all."""
+    service, open_, trusted = large
+    with ExitStack() as stack:
+        takers = [stack.enter_context(open_()) for _ in range(10)]
+        for taker in takers:
+            taker.sendall((HEAD + b"\r\n") * 2 + HEAD + b"Connection: close\r\n\r\n")
+        check_served(service, verify=trusted)
+        answers = b""
+        while chunk := takers[5].recv(1 << 20):
+            answers += chunk
+        lengths = [int(length) for length in re.findall(rb"Content-Length: (\d+)\r\n", answers)]
+        assert len(lengths) == 3
+        assert min(lengths) > 1_000_000
+        head, _, rest = answers.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK")
+        assert len(json.loads(rest[: lengths[0]])["data"]) == 5000
+        assert len(json.loads(rest[-lengths[2] :])["data"]) == 5000
+        check_served(service, verify=trusted)
+
+
+def test_many_clients_that_do_not_read(large: tuple[Service, Connect, str]) -> None:
+    """Only so many answers are kept for clients that do not take them: those that took nothing for longest go."""
+    service, open_, trusted = large
+    with ExitStack() as stack:
+        takers = []
+        for _ in range(80):
+            takers.append(stack.enter_context(open_()))
+            takers[-1].sendall((HEAD + b"\r\n") * 3)  # one answer may be on its way
+        check_served(service, verify=trusted)
+        worker = psutil.Process(service.workers()[0])
+
+        def open_ones() -> int:
+            return [each.status for each in worker.net_connections()].count("ESTABLISHED")
+
+        wait_until(lambda: open_ones() <= 64, "some are closed")
 
 
 @pytest.mark.parametrize(
@@ -193,19 +281,13 @@ def test_slow_clients_and_tls(watch: Start, tmp_path: Path) -> None:
     assert "Traceback" not in service.log.read_text()
 
 
-def _is_stuck(service: Service) -> bool:
-    try:
-        requests.get(f"{service.url}/livez", timeout=1)
-    except requests.ReadTimeout:
-        return True
-    return False
-
-
 def _is_closed(connection: socket.socket) -> bool:
     connection.settimeout(0.01)
     try:
-        return connection.recv(1) == b""
+        while connection.recv(65536):
+            pass
     except TimeoutError:
         return False
     except OSError:
-        return True
+        pass
+    return True

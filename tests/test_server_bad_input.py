@@ -164,5 +164,8 @@ def test_host_names_of_any_kind(watch: Start, prometheus: Fake) -> None:
         assert (status, headers["content-type"]) == (expected, "application/json")
         assert json.loads(body)["error"]["code"] == "bad_request"
         assert len(body) < 500
+        status, headers, nothing = raw(service, request.replace("GET", "HEAD").encode())
+        if "GET" in request:
+            assert (status, headers["content-length"], nothing) == (expected, str(len(body)), b"")
     assert service.get("/watcher").status_code == 200
     assert "Traceback" not in service.log.read_text()

@@ -1,16 +1,18 @@
 """Connections: gunicorn's threaded worker, made safe against clients that are slow, on purpose or not.
 
-gunicorn gives a connection a thread as soon as it is there, and waits in it for the request; as many clients as there
-are threads then keep everyone else out by sending a byte now and then, or by not closing. Here a connection, also while
-TLS is set up, waits in the worker's poller until the head of a request is whole, and has a thread only while it is
-answered.
+gunicorn gives a connection a thread as soon as it is there, and waits in it for the request and until the answer is
+taken; as many clients as there are threads then keep everyone else out by sending a byte now and then, by taking
+nothing, or by not closing. Here a connection waits for its client in the worker's poller, also while TLS is set up, and
+has a thread only while there is something to do. And where there are many connections gunicorn takes no more; here the
+one that has been waited for longest makes room.
 """
 
 import contextlib
-import math
+import selectors
 import socket
 import ssl
 import time
+from functools import partial
 from typing import Any
 
 from gunicorn import http
@@ -23,13 +25,15 @@ from watcher.errors import SettingsError
 from watcher.rereading import Reread
 from watcher.settings import ServerSettings
 
-HEAD_SECONDS = 10.0  # from a request's first byte to the end of its head
-ANSWER_SECONDS = 15.0  # to take an answer
+HEAD_SECONDS = 5.0  # from the beginning of a connection, or of a later request, to the end of the request's head
+ANSWER_SECONDS = 60.0  # to take an answer
+_MAX_SENDING = 64  # answers that wait for their clients: each may be megabytes that nobody else holds
 _LINGER_SECONDS = 2.0  # for a client to close, so that it gets the end of the answer
 _MAX_HEAD_BYTES = 65536
 _END_OF_HEAD = b"\r\n\r\n"
-_WAIT = gthread._DEFER  # noqa: SLF001  what a worker's handle() returns to have the connection watched by the poller
-_NOT_YET = (BlockingIOError, ssl.SSLWantReadError)
+_WAIT = gthread._DEFER  # noqa: SLF001  what a worker's handle() returns to have the poller watch for what comes
+_SENDING = object()  # the same for what goes
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 #: gunicorn's settings that go with this worker.
 OPTIONS: dict[str, Any] = {
@@ -81,35 +85,109 @@ class TlsContext:
             # A session that is taken up again is not verified again.
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
+        context.options |= ssl.OP_NO_RENEGOTIATION  # what is sent would wait for what comes
+        context.sslsocket_class = _UnhurriedTls
         return context
 
 
+class _Unhurried(socket.socket):
+    """A connection that keeps what its client does not take at once: no thread waits for the client."""
+
+    unsent: tuple[memoryview, ...] = ()
+    head_only = False  # the request is a HEAD, which is answered without a body
+
+    def setblocking(self, _flag: bool) -> None:
+        """Never block, whatever gunicorn asks for."""
+        if self.gettimeout() != 0:
+            super().setblocking(False)
+
+    def sendall(self, data: Any, _flags: int = 0) -> None:
+        """Send what is taken now, and keep the rest."""
+        sent = 0
+        if not self.unsent:
+            with contextlib.suppress(*_NOT_YET):
+                sent = self.send(data)
+        if sent < len(data):
+            self.unsent += (memoryview(data)[sent:],)
+
+    def flush(self) -> bool:
+        """Send of what is kept what is taken now; return whether anything was."""
+        before = self.unsent
+        with contextlib.suppress(*_NOT_YET):
+            while self.unsent:
+                first, *rest = self.unsent
+                sent = self.send(first)
+                self.unsent = (first[sent:], *rest) if sent < len(first) else tuple(rest)
+        return self.unsent is not before
+
+
+class _UnhurriedTls(_Unhurried, ssl.SSLSocket):
+    """The same over TLS."""
+
+
 class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's threaded worker, which waits for clients without a thread, and not for ever."""
+    """gunicorn's threaded worker, which waits for clients without a thread, and not for ever.
+
+    Of a connection it keeps ``step``, what to do when its client has done something, ``since``, when waiting for that
+    began, and ``until``, when it ends.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._answering: dict[Any, float] = {}
+        self._next_look = 0.0
+
+    # -- in the main loop ------------------------------------------------------------------------------------------
+
+    def accept(self, listener: Any) -> None:
+        """Take a connection; where there are many, in place of the one that has been waited for longest."""
+        if self.nr_conns >= self.worker_connections - 1:  # at the limit gunicorn takes none
+            self._close_longest([*self.pending_conns, *self.keepalived_conns])
+        super().accept(listener)
+
+    def finish_request(self, conn: Any, fs: Any) -> None:
+        """Have the poller watch a connection for what is waited for."""
+        outcome = False
+        with contextlib.suppress(Exception):  # the client has gone
+            outcome = fs.result()
+        if outcome is _SENDING:
+            sending = [each for each in self.pending_conns if vars(each).get("step") == self._send]
+            if len(sending) >= _MAX_SENDING:
+                self._close_longest(sending)
+            self.poller.register(conn.sock, selectors.EVENT_WRITE, partial(self.on_pending_socket_readable, conn))
+            self.pending_conns.append(conn)
+        elif outcome:
+            super().finish_request(conn, fs)
+        else:
+            self.nr_conns -= 1
+            conn.close()  # at once: gunicorn would wait here for the client to close, and everyone with it
+
+    def murder_pending(self) -> None:
+        """Close connections that have been waited for too long; the worker calls this every second or more often."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + 1
+        for conn in [each for each in self.pending_conns if now > each.until]:
+            self._close(conn)
+
+    def _close_longest(self, waiting: list[Any]) -> None:
+        if waiting:
+            self._close(min(waiting, key=lambda conn: conn.since))
+
+    def _close(self, conn: Any) -> None:
+        (self.pending_conns if conn in self.pending_conns else self.keepalived_conns).remove(conn)
+        self.poller.unregister(conn.sock)
+        self.nr_conns -= 1
+        conn.close()
+
+    # -- in a thread -----------------------------------------------------------------------------------------------
 
     def handle(self, conn: Any) -> Any:
-        """Go on with a connection: answer when the head of a request is there, else let the poller watch it."""
-        if vars(conn).get("closing_at"):
-            return self._linger(conn)
+        """Go on with a connection as far as its client lets us, then let the poller watch it."""
         try:
-            self._receive(conn)
-        except _NOT_YET:
-            late = time.monotonic() > vars(conn).get("head_until", math.inf)
-            return _hang_up(conn) if late else _WAIT
-        except LimitRequestHeaders as error:
-            self.handle_error(None, conn.sock, conn.client, error)
+            return vars(conn).get("step", self._read)(conn)
+        except OSError:  # it closed, or does not speak TLS as we do, which is told to it
             return self._finish(conn)
-        except OSError:  # it closed, or does not speak TLS
-            return _hang_up(conn)
-        self._answering[conn] = time.monotonic() + ANSWER_SECONDS
-        try:
-            return super().handle(conn) or self._finish(conn)
-        finally:
-            del self._answering[conn]
 
     def handle_request(self, req: Any, conn: Any) -> Any:
         """Answer, and close the connection after a body, which nothing here reads, and after a certificate's expiry."""
@@ -121,15 +199,7 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             req.force_close()  # a renewed one comes with another handshake
         return super().handle_request(req, conn)
 
-    def murder_pending(self) -> None:
-        """Close connections that wait for too long; the worker calls this every second."""
-        super().murder_pending()
-        now = time.monotonic()
-        for conn, until in list(self._answering.items()):
-            if now > until:
-                _hang_up(conn)
-
-    def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: BaseException) -> None:
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         """Answer what gunicorn refuses itself in our shape of errors."""
         status = {LimitRequestLine: "414 URI Too Long", LimitRequestHeaders: "431 Request Header Fields Too Large"}
         if isinstance(exc, OSError):
@@ -142,7 +212,22 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             f"X-Content-Type-Options: nosniff\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         with contextlib.suppress(OSError):
-            client.sendall(head.encode() + body)
+            client.sendall(head.encode() + (b"" if client.head_only else body))
+
+    def _read(self, conn: Any) -> Any:
+        """Read a request's head, and answer when it is whole."""
+        keep = False
+        try:
+            self._receive(conn)
+        except _NOT_YET:
+            return _WAIT if time.monotonic() < conn.until else False
+        except LimitRequestHeaders as error:
+            self.handle_error(None, conn.sock, conn.client, error)
+        else:
+            keep = super().handle(conn)
+        conn.keep, conn.step = keep, self._send
+        _wait(conn, ANSWER_SECONDS)
+        return self._send(conn)
 
     def _receive(self, conn: Any) -> None:
         """Read what has come, until the head of a request is whole, and hand that to gunicorn's parser.
@@ -152,17 +237,19 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
             OSError: the client has gone.
             LimitRequestHeaders: it is too long.
         """
-        if conn.sock.gettimeout() != 0:  # is a system call less for most
-            conn.sock.setblocking(False)
         if "head" not in vars(conn):
-            if conn.parser is None and not conn.sock.recv(1, socket.MSG_PEEK):
-                raise ConnectionError
-            conn.head, conn.head_until = b"", time.monotonic() + HEAD_SECONDS
-            if conn.parser is not None:
+            _wait(conn, HEAD_SECONDS)
+            if conn.parser is None:
+                tls = self.app.tls_by_port.get(conn.server[1])
+                conn.sock = tls.wrap(conn.sock) if tls else _Unhurried(fileno=conn.sock.detach())
+                conn.sock.setblocking(False)
+                conn.head = b""
+            else:
                 conn.head = conn.parser.unreader.take_buffered()
-            elif (tls := self._tls(conn)) is not None:
-                conn.sock = tls.wrap(conn.sock)
-        while _END_OF_HEAD not in conn.head:
+        while True:
+            conn.sock.head_only = conn.head.startswith(b"HEAD ")
+            if _END_OF_HEAD in conn.head:
+                break
             if len(conn.head) > _MAX_HEAD_BYTES:
                 raise LimitRequestHeaders("limit request headers total size")
             arrived = conn.sock.recv(16384)
@@ -172,36 +259,34 @@ class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no typ
         if conn.parser is None:
             conn.parser, conn.initialized = http.get_parser(self.cfg, conn.sock, conn.client), True
         conn.parser.unreader.unread(conn.head)
-        del conn.head, conn.head_until
+        del conn.head
 
-    def _tls(self, conn: Any) -> TlsContext | None:
-        tls: TlsContext | None = self.app.tls_by_port.get(conn.server[1])
-        return tls
+    def _send(self, conn: Any) -> Any:
+        """Send what the client takes of the answer; then go on to the next request, or close."""
+        if conn.sock.unsent and conn.sock.flush():
+            conn.since = time.monotonic()
+        if conn.sock.unsent:
+            return _SENDING if time.monotonic() < conn.until else False
+        conn.step = self._read
+        return conn.keep or self._finish(conn)
 
     def _finish(self, conn: Any) -> Any:
-        """Close our side, and wait in the poller for the client to close its own; gunicorn does it in its main loop."""
-        try:
-            conn.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            return _hang_up(conn)
-        conn.closing_at = time.monotonic() + _LINGER_SECONDS
+        """Close our side, and wait in the poller for the client to close its own, so that it gets the answer's end."""
+        conn.sock.shutdown(socket.SHUT_WR)
+        conn.step = self._linger
+        _wait(conn, _LINGER_SECONDS)
         return self._linger(conn)
 
     def _linger(self, conn: Any) -> Any:
         try:
-            conn.sock.setblocking(False)
-            while time.monotonic() < conn.closing_at and conn.sock.recv(65536):
+            while time.monotonic() < conn.until and conn.sock.recv(65536):
                 pass
         except _NOT_YET:
             if self.alive:
                 return _WAIT
-        except OSError:
-            pass
-        return _hang_up(conn)
+        return False
 
 
-def _hang_up(conn: Any) -> bool:
-    """End a connection, so that gunicorn, which closes it, need not wait for the client."""
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(conn.sock, socket.SHUT_RDWR)  # TCP's, not TLS's: also while another thread sends
-    return False
+def _wait(conn: Any, seconds: float) -> None:
+    conn.since = time.monotonic()
+    conn.until = conn.since + seconds
