@@ -22,12 +22,13 @@ from pathlib import Path
 
 import numpy as np
 
-from watcher import analyzer, duration
+from watcher import duration
 from watcher.findings import Finding, Kind
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
-from watcher.open_findings import OpenFindings
+from watcher.quality import analyzer
+from watcher.quality.open_findings import OpenFindings
+from watcher.quality.suspicion import Suspicion
 from watcher.settings import QualitySettings
-from watcher.suspicion import Suspicion
 
 RUNS = 5
 CLUSTERS = 20

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from watcher import analyzer
 from watcher.findings import Finding, Kind
 from watcher.model import Metric, NodeMetrics
+from watcher.quality import analyzer
 
 
 def metric(value: float, operator: str = "AVG", name: str = "cpu", type_: str = "CPU") -> Metric:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from watcher import detectors
+from watcher.quality import detectors
 
 AGES = np.arange(60, 0, -1) * 60.0  # of 60 fetches, a minute apart, oldest first
 NAN = math.nan

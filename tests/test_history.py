@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from watcher.history import History
 from watcher.model import Metric, NodeMetrics
+from watcher.quality.history import History
 
 
 def nodes(**values: float | None) -> dict[str, NodeMetrics]:

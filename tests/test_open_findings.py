@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from watcher.findings import Finding, Kind
-from watcher.open_findings import OpenFindings
+from watcher.quality.open_findings import OpenFindings
 
 
 def test_a_finding_has_its_beginning_until_it_is_gone() -> None:

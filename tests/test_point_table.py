@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from watcher import analyzer
 from watcher.model import Operator, Window
 from watcher.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
+from watcher.quality import analyzer
 
 OPERATORS = [Operator.AVG, Operator.STD, Operator.P90, Operator.MAX]
 QUARTER = Window("15m", 1_700_000_000, 1_700_000_900)

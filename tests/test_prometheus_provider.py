@@ -17,13 +17,13 @@ from conftest import AHEAD_SECONDS, NODES, History
 from servers import reply, run_prometheus, serving, wait_until
 from urllib3.connection import HTTPConnection
 
-from watcher import analyzer
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
 from watcher.gather import Deadline, gather
 from watcher.model import Operator, Window
 from watcher.providers.base import open_provider
 from watcher.providers.prometheus import PrometheusProvider
+from watcher.quality import analyzer
 from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings, WatchSettings
 
 CPU, MEMORY = "instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"

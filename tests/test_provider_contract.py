@@ -14,11 +14,12 @@ import pytest
 from provider_contract import STEP_SECONDS, Harness, Series
 from servers import reply, serving
 
-from watcher import analyzer, duration
+from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Fetched, WindowProvider, open_provider
+from watcher.quality import analyzer
 
 FILES = sorted(Path(__file__).parent.glob("harness_*.py"))
 MINUTES = 20

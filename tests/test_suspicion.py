@@ -8,8 +8,8 @@ import pytest
 
 from watcher.findings import Finding, Kind
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+from watcher.quality.suspicion import Suspicion
 from watcher.settings import QualitySettings
-from watcher.suspicion import Suspicion
 
 START = 1_700_000_000
 NODES = 6

@@ -12,12 +12,13 @@ from urllib.parse import SplitResult, urlsplit
 
 import requests
 
-from watcher import analyzer, duration
+from watcher import duration
 from watcher.errors import ProviderError, SettingsError
 from watcher.findings import Finding
 from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Check, SampleProvider, Samples, WindowProvider, close_provider, open_provider
+from watcher.quality import analyzer
 from watcher.settings import ProviderSettings, Settings, without_credentials
 from watcher.store_file import FileLock
 

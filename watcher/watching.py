@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from watcher import analyzer, duration, health
+from watcher import duration, health
 from watcher.cache import Cache, Published
 from watcher.errors import (
     NoMetrics,
@@ -20,12 +20,13 @@ from watcher.gather import Deadline, LateCalls, TooManyLate, gather
 from watcher.health import Health
 from watcher.last_run import LastRun
 from watcher.model import WatcherMetrics, Window
-from watcher.open_findings import Changes, OpenFindings, log_changes
 from watcher.providers.base import Fetched, WindowProvider, close_provider
+from watcher.quality import analyzer
+from watcher.quality.open_findings import Changes, OpenFindings, log_changes
+from watcher.quality.suspicion import Suspicion
 from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
 from watcher.substitution import CLOCK_CORRECTION_SECONDS, Freshness
-from watcher.suspicion import Suspicion
 from watcher.telemetry import Telemetry
 from watcher.wire import Dialect
 

@@ -6,7 +6,7 @@ wrongly see on traces of real machines is measured by ``benchmarks/quality.py``.
 
 import numpy as np
 
-from watcher.history import Flags, Floats
+from watcher.quality.history import Flags, Floats
 
 _HABIT_FACTOR = 2.0  # a value that is frozen outlasts by so much the longest rest that the node had before
 _MOVES = 0.5  # share of fetches that change a live value, in all but coarse steps

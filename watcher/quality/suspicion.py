@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from watcher import detectors, duration
+from watcher import duration
 from watcher.findings import Finding, Kind
-from watcher.history import Flags, Floats, History
 from watcher.model import MetricType, NodeMetrics, Operator, WatcherMetrics
+from watcher.quality import detectors
+from watcher.quality.history import Flags, Floats, History
 from watcher.settings import QualitySettings, Reaction
 
 _REQUIRED = (MetricType.CPU, MetricType.MEMORY)

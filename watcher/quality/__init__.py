@@ -1,0 +1,1 @@
+"""What is wrong with metrics: each fetch by itself (``analyzer``) and against those before (``suspicion``)."""
