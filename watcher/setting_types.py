@@ -32,14 +32,14 @@ def duration_text(value: str) -> str:
 def http_address(value: str) -> str:
     """Refuse what is no HTTP address, in words that quote nothing of it."""
     if not value.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://, such as http://prometheus:9090 or https://api.datadoghq.eu")
+        raise ValueError("must start with http:// or https://, as in http://prometheus:9090, https://api.datadoghq.eu")
     try:
         parts = urlsplit(value)
         usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value
     except ValueError:  # its words quote what may be part of a password
         usable = False
     if not usable:
-        raise ValueError("must name a host and, where needed, a port, such as http://prometheus:9090 or https://api.datadoghq.eu")
+        raise ValueError("must name a host and, where needed, a port, such as http://prometheus:9090")
     if parts.query or parts.fragment:
         raise ValueError("must end where the API begins: without ? and #")
     return value.rstrip("/")
