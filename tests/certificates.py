@@ -24,7 +24,10 @@ class Authority:
         self._folder = folder
         self._name = name
         self.certificate = folder / f"{name}.pem"
-        self._openssl("req", "-x509", *_EC, "-keyout", f"{name}-key.pem", "-out", f"{name}.pem", "-subj", f"/CN={name}")
+        self._openssl(
+            "req", "-x509", *_EC, "-keyout", f"{name}-key.pem", "-out", f"{name}.pem", "-subj", f"/CN={name}",
+            "-addext", "keyUsage=critical,keyCertSign,cRLSign",  # Python 3.13 asks for it
+        )  # fmt: skip
 
     def issue(self, name: str, seconds: float | None = None) -> Path:
         """Return a certificate for this name and 127.0.0.1, with its key in the same file.
