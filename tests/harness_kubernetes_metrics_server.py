@@ -25,8 +25,9 @@ class Source:
 
     def __init__(self, fake: FakeKubernetes, nodes: Mapping[str, Series], settings: Settings) -> None:
         self._now = 0.0
+        self._store = Store(None)
         self._sampled = Sampled(
-            KubernetesMetricsServerProvider(settings), settings.watch, Store(None), "test", clock=lambda: self._now
+            KubernetesMetricsServerProvider(settings), settings.watch, self._store, "test", clock=lambda: self._now
         )
         for at in sorted({int(time) for series in nodes.values() for time in series.times}):
             self._now = at
@@ -39,6 +40,7 @@ class Source:
             return self._sampled.fetch(window, Deadline.after(0))
         finally:
             self._sampled.close()
+            self._store.close()
 
 
 class Harness:

@@ -1,10 +1,20 @@
 """Health in few words."""
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 
 from watcher import health
 from watcher.findings import Finding, Kind
 from watcher.store import Store
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """A store that works."""
+    with contextlib.closing(Store(None)) as opened:
+        yield opened
 
 
 def test_what_is_true_of_several_windows_is_said_once() -> None:
@@ -24,17 +34,17 @@ def test_what_is_true_of_several_windows_is_said_once() -> None:
 @pytest.mark.parametrize(
     ("count", "shown"), [(2, "(n0, 5m; n1, 5m)"), (7, "(n0, 5m; n1, 5m; n2, 5m; n3, 5m; n4, 5m; ...)")]
 )
-def test_warnings_say_what_they_are_about(count: int, shown: str) -> None:
+def test_warnings_say_what_they_are_about(store: Store, count: int, shown: str) -> None:
     """Equal findings are one warning with a few of their nodes and windows; failed fetches are reasons already."""
     findings = [Finding(Kind.LOW_COVERAGE, "only 22% has samples", "5m", f"n{number}") for number in range(count)]
     findings += [Finding(Kind.FETCH_FAILED, "no route", "15m"), Finding(Kind.FELL_BACK, "the second answered")]
-    assert health.warnings(Store(None), findings) == (
+    assert health.warnings(store, findings) == (
         "fell_back: the second answered",
         f"low_coverage: only 22% has samples {shown}",
     )
 
 
-def test_warnings_are_bounded() -> None:
+def test_warnings_are_bounded(store: Store) -> None:
     """Ten different ones at most."""
     findings = [Finding(Kind.SPIKE, f"{number} points", "5m", "a") for number in range(100)]
-    assert len(health.warnings(Store(None), findings)) == 10
+    assert len(health.warnings(store, findings)) == 10

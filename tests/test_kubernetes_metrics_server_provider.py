@@ -390,8 +390,9 @@ def test_a_repeat_counts_once_also_after_a_restart(fake: FakeKubernetes, tmp_pat
 def test_findings_of_a_sample_reach_the_fetch(fake: FakeKubernetes) -> None:
     """What the last sample found is among the window's findings, under that window's name."""
     now = float(AT)
+    store = Store(None)
     sampled = Sampled(
-        KubernetesMetricsServerProvider(settings(fake)), settings(fake).watch, Store(None), "test", clock=lambda: now
+        KubernetesMetricsServerProvider(settings(fake)), settings(fake).watch, store, "test", clock=lambda: now
     )
     for cores in ("1", "2"):
         fake.metrics = {"a": node_metrics("a", cores, "8Gi", now)}
@@ -401,6 +402,7 @@ def test_findings_of_a_sample_reach_the_fetch(fake: FakeKubernetes) -> None:
         fetched = sampled.fetch(Window("5m", int(now) - 300, int(now)), Deadline.after(0))
     finally:
         sampled.close()
+        store.close()
     assert [(each.window, each.node) for each in fetched.findings if each.kind is Kind.NO_METRICS] == [("5m", "b")]
 
 

@@ -83,9 +83,9 @@ def bench() -> Iterator[Bench]:
     bench.store.close()
 
 
-def test_it_is_a_window_provider() -> None:
+def test_it_is_a_window_provider(bench: Bench) -> None:
     """The loop, which knows only window providers, takes it as one."""
-    assert isinstance(Bench().sampled, WindowProvider)
+    assert isinstance(bench.sampled, WindowProvider)
 
 
 def test_average_and_deviation_are_numpys(bench: Bench) -> None:
@@ -408,8 +408,9 @@ def test_closing_does_not_wait_for_a_source_that_hangs() -> None:
     assert not closing.is_alive()
     release.set()
     fetching.join(10)
+    bench.store.close()
 
 
-def test_check_is_the_sources() -> None:
+def test_check_is_the_sources(bench: Bench) -> None:
     """check() yields the source's own steps."""
-    assert [step.step for step in Bench().sampled.check()] == ["look"]
+    assert [step.step for step in bench.sampled.check()] == ["look"]

@@ -171,7 +171,9 @@ def test_a_file_that_is_removed_or_replaced_is_noticed(path: Path, how: str, cap
     assert "removed or replaced" in caplog.text
     expected = {"15m": snapshot(1120), "5m": snapshot(500)} if how == "replaced" else {"15m": snapshot(1120)}
     assert loaded(store) == expected
-    assert "another watcher" in Store(path).failure
+    second = Store(path)
+    assert "another watcher" in second.failure
+    second.close()
     store.close()
     kept = {"replaced": [500, 1120], "lost for a while": [1060, 1120]}.get(how, [1120])
     assert sorted(timestamp for (timestamp,) in rows(path, "timestamp")) == kept
