@@ -132,6 +132,7 @@ class _Logger(Logger):  # type: ignore[misc]
 def _worker_exit(_arbiter: Any, worker: Any) -> None:
     app = getattr(worker, "wsgi", None)  # one that failed to start has none
     if app is not None:
+        _log.info("stopping")
         app.extensions["trimaran.doctor"].stop()
         app.extensions["trimaran.watcher"].stop()
 
