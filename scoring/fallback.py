@@ -15,7 +15,7 @@ docs/fallback.md says each case. Pure: the time is passed in, nothing is remembe
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -106,21 +106,17 @@ class FallbackPolicy:
         grades = np.full(len(nodes), NodeGrade.AVOIDED.value, object)
         reasons = np.full(len(nodes), "", object)
         for row, name in enumerate(nodes.names):
-            if measured[row]:
-                metadata = snapshot.data[name].metadata
-                if metadata.get("suspect") and not self.trust_suspect:
-                    reasons[row] = f"the watcher suspects its values: {metadata['suspect']}"
-                else:
-                    grade = metadata.get("grade")
-                    if isinstance(grade, str) and grade not in _OURS:  # a payload does not choose the rule
-                        grades[row] = grade
-                    else:
-                        grades[row] = NodeGrade.MEASURED.value
+            if not measured[row]:
+                settled = self._settled(nodes, row, now)
+                reasons[row] = settled or "new, and so are its pods: they are expected to use what they request"
+                if not settled:
+                    grades[row] = NodeGrade.PREDICTED.value
                 continue
-            settled = self._settled(nodes, row, now)
-            reasons[row] = settled or "new, and so are its pods: they are expected to use what they request"
-            if not settled:
-                grades[row] = NodeGrade.PREDICTED.value
+            metadata = snapshot.data[name].metadata
+            if metadata.get("suspect") and not self.trust_suspect:
+                reasons[row] = f"the watcher suspects its values: {metadata['suspect']}"
+            else:
+                grades[row] = _given_grade(metadata)
         bad = np.count_nonzero(grades == NodeGrade.AVOIDED)
         if bad > self.bad_ratio * len(nodes):
             reason = f"{bad} of {len(nodes)} nodes are not measured"
@@ -238,6 +234,12 @@ def _predict(nodes: NodeTable, metrics: MetricsTable, rows: Int64s, now: int) ->
         percents[metric_type] = np.minimum(100 * np.array(use, np.float64) / capacity, 100.0)
     # Plugins count pods placed less than a reporting interval before a window's end; these are counted here.
     return metrics.predicted(rows, percents, now + REPORTING_INTERVAL_SECONDS)
+
+
+def _given_grade(metadata: Mapping[str, object]) -> str:
+    """Return the grade that a watcher gave; one of ours has no meaning there, as a payload does not choose the rule."""
+    grade = metadata.get("grade")
+    return grade if isinstance(grade, str) and grade not in _OURS else NodeGrade.MEASURED.value
 
 
 def _among(grades: NDArray[np.object_], some: Collection[str]) -> Bools:

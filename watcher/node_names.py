@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+#: What a source calls the node that a series is about, the most telling word first.
+Words = tuple[str, ...]
+
 _HOST_AND_PORT = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^:\[\]]+)):[0-9]+")
 
 
@@ -32,7 +35,7 @@ class NodeNames:
     def __init__(self, names: Iterable[str] = (), aliases: Mapping[str, Iterable[str]] | None = None) -> None:
         self._names = frozenset(names)
         self._aliases = {alias: frozenset(found) for alias, found in (aliases or {}).items()}
-        self._last: tuple[frozenset[tuple[str, ...]], dict[tuple[str, ...], Resolved]] = (frozenset(), {})
+        self._last: tuple[frozenset[Words], dict[Words, Resolved]] = (frozenset(), {})
         self._short: dict[str, set[str]] = {}
         for name in self._names:
             self._short.setdefault(name.partition(".")[0], set()).add(name)
@@ -67,7 +70,7 @@ class NodeNames:
             return Resolved(hosts[0], f"{words[0]!r} is none of the {len(self._names)} nodes that the source lists")
         return Resolved(next((host for host in hosts if not is_address(host)), hosts[0]))
 
-    def resolve_all(self, series: Iterable[tuple[str, ...]]) -> Mapping[tuple[str, ...], Resolved]:
+    def resolve_all(self, series: Iterable[Words]) -> Mapping[Words, Resolved]:
         """Resolve what all series are called, and take back what would make two nodes one.
 
         That two hosts have one name is believed of nodes that the source lists, each with its addresses; not where a
@@ -80,7 +83,7 @@ class NodeNames:
             self._last = (asked, found)
         return found
 
-    def _resolve_apart(self, series: frozenset[tuple[str, ...]]) -> dict[tuple[str, ...], Resolved]:
+    def _resolve_apart(self, series: frozenset[Words]) -> dict[Words, Resolved]:
         found = {words: self.resolve(*words) for words in series}
         hosts: dict[str, set[str]] = {}
         for words, resolved in found.items():
@@ -92,7 +95,7 @@ class NodeNames:
                 found[words] = Resolved(host, problem)
         return found
 
-    def _is_listed_alias(self, words: tuple[str, ...]) -> bool:
+    def _is_listed_alias(self, words: Words) -> bool:
         known = (
             self._aliases.get(word, frozenset()) for each in filter(None, words) for word in (each, without_port(each))
         )
@@ -108,7 +111,16 @@ class NodeNames:
         return self._short.get(short, set())
 
 
-def _first_host(words: tuple[str, ...]) -> str:
+def most_by_node(rows: Iterable[tuple[Words, float]], resolved: Mapping[Words, Resolved]) -> dict[str, float]:
+    """Return the highest value of each node's series; those that are no node's are left out."""
+    most: dict[str, float] = {}
+    for words, value in rows:
+        if words in resolved and (node := resolved[words].name):
+            most[node] = max(value, most.get(node, value))
+    return most
+
+
+def _first_host(words: Words) -> str:
     return next((without_port(word) for word in words if word), "")
 
 

@@ -17,7 +17,7 @@ from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Finding, Kind
 from watcher.gather import Deadline
 from watcher.model import Metric, NodeMetrics, Operator, Window
-from watcher.node_names import NodeNames, Resolved
+from watcher.node_names import NodeNames, Resolved, Words, most_by_node
 from watcher.providers.base import Check, Fetched
 from watcher.providers.influxdb_answers import Unwritable
 from watcher.providers.influxdb_api import InfluxDbApi, Version
@@ -44,14 +44,14 @@ class _Asked:
 
     Attributes:
         query: the alternative that had samples.
-        series: each series' tags and statistics.
-        newest: each series' tags and the time of its newest sample, when that was asked.
+        series: what each series calls its node, and its statistics.
+        newest: the same with the time of its newest sample, when that was asked.
         findings: what was wrong.
     """
 
     query: InfluxDbQuery
-    series: list[tuple[Mapping[str, Any], Statistics]]
-    newest: list[tuple[Mapping[str, Any], float]]
+    series: list[tuple[Words, Statistics]]
+    newest: list[tuple[Words, float]]
     findings: tuple[Finding, ...]
 
 
@@ -70,7 +70,7 @@ class InfluxDbProvider:
         self._chosen: dict[str, InfluxDbQuery] = {}
         self._operators = settings.watch.operators
         self._timed_window = max(settings.watch.windows, key=duration.seconds)  # once a fetch is enough
-        self._names: tuple[frozenset[tuple[str, ...]], Mapping[tuple[str, ...], Resolved]] = (frozenset(), {})
+        self._names = NodeNames.unknown()
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window.
@@ -92,13 +92,14 @@ class InfluxDbProvider:
             if not answer.series:
                 message = f"there are no samples of {_fields(self._queries[name])} (influxdb.queries)"
                 findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=name))
-            for node, statistics in self._by_node(name, answer, window, findings).items():
+            resolved = self._names.resolve_all(words for words, _ in answer.series)
+            for node, statistics in self._by_node(name, answer, resolved, window, findings).items():
                 nodes.setdefault(node, []).extend(
                     Metric(name, answer.query.type, operator, window.duration, statistics.values[operator])
                     for operator in self._operators
                     if operator in statistics.values
                 )
-            for node, at in self._newest_by_node(answer):
+            for node, at in most_by_node(answer.newest, resolved).items():
                 newest[node] = max(at, newest.get(node, at))
         if not nodes:
             self._api.doubt_version()
@@ -125,7 +126,8 @@ class InfluxDbProvider:
                 yield Check(step, ok=False, message=str(answer), setting=self._api.remedy(answer))
                 continue
             findings: list[Finding] = []
-            nodes = self._by_node(name, answer, window, findings)
+            resolved = self._names.resolve_all(words for words, _ in answer.series)
+            nodes = self._by_node(name, answer, resolved, window, findings)
             averages = [each.values[Operator.AVG] for each in nodes.values() if Operator.AVG in each.values]
             if not answer.series:
                 message = f"no samples of {_fields(self._queries[name])} in the last 5 minutes"
@@ -178,8 +180,8 @@ class InfluxDbProvider:
             message = "InfluxDB says that its answer is partial (its max-row-limit)"
             findings.append(Finding(Kind.PARTIAL_ANSWER, message, window.duration, metric=name))
         read = [(tags, percent(query, columns, sample_deviation=version == "1")) for tags, columns in answer.series]
-        series = [(tags, known) for tags, known in read if known is not None]
-        newest: list[tuple[Mapping[str, Any], float]] = []
+        series = [(self._host(tags), known) for tags, known in read if known is not None]
+        newest: list[tuple[Words, float]] = []
         if series and window.duration == self._timed_window:
             try:
                 newest = self._ask_newest(query, version, window, deadline)
@@ -190,7 +192,7 @@ class InfluxDbProvider:
 
     def _ask_newest(
         self, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline
-    ) -> list[tuple[Mapping[str, Any], float]]:
+    ) -> list[tuple[Words, float]]:
         """Ask when each series was last written: its averages stay for as long as the window, whatever stopped.
 
         Not in one request with the statistics: when a statement fails, InfluxDB 1.6 says only that the next one was
@@ -200,21 +202,19 @@ class InfluxDbProvider:
             answer = self._api.flux(flux_newest(query, window, self._own.bucket), deadline)
         else:
             answer = self._api.influxql(influxql_newest(query, window, self._own.retention_policy), deadline)
-        return [(tags, columns[TIME]) for tags, columns in answer.series if TIME in columns]
+        return [(self._host(tags), columns[TIME]) for tags, columns in answer.series if TIME in columns]
 
-    def _by_node(self, name: str, asked: _Asked, window: Window, findings: list[Finding]) -> dict[str, Statistics]:
+    def _by_node(
+        self, name: str, asked: _Asked, resolved: Mapping[Words, Resolved], window: Window, findings: list[Finding]
+    ) -> dict[str, Statistics]:
         """Return the statistics of each node; what is doubtful is added to the findings."""
         findings += asked.findings
-        read: list[tuple[tuple[str, ...], Statistics]] = []
-        for tags, statistics in asked.series:
-            read.append((self._host(tags), statistics))
-        resolved = self._resolved(frozenset(words for words, _ in read))
         for words, each in resolved.items():
             if each.problem:
                 message = f"{each.problem} (influxdb.host_tag = {self._own.host_tag!r})"
                 findings.append(Finding(Kind.UNMATCHED_NODE, message, window.duration, words[0], name))
         parts: dict[str, list[Statistics]] = {}
-        for words, statistics in read:
+        for words, statistics in asked.series:
             if resolved[words].name:
                 parts.setdefault(resolved[words].name, []).append(statistics)
         nodes = {node: combined(asked.query, each) for node, each in parts.items()}
@@ -227,25 +227,10 @@ class InfluxDbProvider:
                 findings.append(Finding(Kind.LOW_COVERAGE, message, window.duration, node, name))
         return nodes
 
-    def _newest_by_node(self, asked: _Asked) -> Iterator[tuple[str, float]]:
-        resolved = self._resolved(frozenset(self._host(tags) for tags, _ in asked.series))
-        for tags, at in asked.newest:
-            each = resolved.get(self._host(tags))
-            if each is not None and each.name:
-                yield each.name, at
-
-    def _host(self, tags: Mapping[str, Any]) -> tuple[str, ...]:
+    def _host(self, tags: Mapping[str, Any]) -> Words:
         tag = tags.get(self._own.host_tag)
         host = tag if isinstance(tag, str) else ""
         return (host.removesuffix(self._own.host_name_suffix) or host,)
-
-    def _resolved(self, hosts: frozenset[tuple[str, ...]]) -> Mapping[tuple[str, ...], Resolved]:
-        """Resolve the hosts' names; they are the same for all queries, and from one fetch to the next."""
-        known, resolved = self._names
-        if hosts != known:
-            resolved = NodeNames.unknown().resolve_all(hosts)
-            self._names = hosts, resolved
-        return resolved
 
     def _nothing_found(self, version: Version, window: Window, answers: dict[str, _Asked | ProviderError]) -> str:
         own = self._own

@@ -1,7 +1,7 @@
 """Prometheus, and what speaks its query API: Thanos, Mimir, VictoriaMetrics, OpenShift's monitoring.
 
-What is asked stands in ``prometheus_queries``; what its answers are about, in ``node_names``. All queries of a window
-run side by side, and a failed one costs only itself.
+What is asked stands in ``prometheus_queries``; what its answers are about, in ``prometheus_names``. All queries of a
+window run side by side, and a failed one costs only itself.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from watcher.gather import Deadline, gather
 from watcher.http import ProviderSession, bearer
 from watcher.http_errors import provider_error
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
-from watcher.node_names import Resolved, without_port
+from watcher.node_names import Resolved, Words, most_by_node, without_port
 from watcher.providers.base import Check, Fetched
-from watcher.providers.prometheus_names import SeriesNames, Words
+from watcher.providers.prometheus_names import SeriesNames
 from watcher.providers.prometheus_queries import STEP, Expression, Query, queries
 from watcher.settings import Settings, without_credentials
 
@@ -65,6 +65,7 @@ class PrometheusProvider:
         self._timed_window = max(settings.watch.windows, key=duration.seconds)  # once a fetch is enough
         self._matchers = own.matchers
         self._words = (own.node_label,) if own.node_label else _NODE_LABELS
+        self._labels = ", ".join(self._words)
         self._seen = threading.local()
         self._session = ProviderSession(settings.provider, bearer(settings.provider), self._note_warnings)
         self._connect = PrometheusConnect(self.address, session=self._session, retry=Retry(total=0))
@@ -101,11 +102,11 @@ class PrometheusProvider:
         for (query, operator), problem in failures.items():
             findings.append(Finding(Kind.QUERY_FAILED, f"{operator}: {problem}", window.duration, metric=query.name))
         words = frozenset(words for answer in found.values() for words, _ in answer.values)
-        resolved = self._names.resolve_all(words, window, deadline, just_read=names_due)
+        resolved = self._names.resolve_fetched(words, window, deadline, just_read=names_due)
         nodes = self._by_node(found, resolved, window.duration, findings)
         if not nodes:
             raise next(iter(failures.values()), ProviderAnswerError(self._nothing_found()))
-        coverage = _least([_most_by_node(rows, resolved) for rows in gaps] if isinstance(gaps, list) else [])
+        coverage = _least([most_by_node(rows, resolved) for rows in gaps] if isinstance(gaps, list) else [])
         for node in coverage.keys() & nodes.keys():
             nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
         newest = {}
@@ -136,12 +137,12 @@ class PrometheusProvider:
         step = f"query {query.type}"
         for expression in query.expressions:
             try:
-                series = self._run(expression.now(self._matchers, ", ".join(self._words)), None, deadline)
+                series = self._run(expression.now(self._matchers, self._labels), None, deadline)
             except Exception as error:  # noqa: BLE001  translated
                 yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
                 return
             if series:
-                resolved = self._names.resolve(frozenset(self._read(item)[0] for item in series))
+                resolved = self._names.resolve(self._read(item)[0] for item in series)
                 yield Check(step, ok=True, message=f"{len(series)} series of {expression.promql}")
                 bad = [each.problem for each in resolved.values() if each.problem]
                 message = bad[0] if bad else f"all {len(resolved)} are matched"
@@ -157,9 +158,10 @@ class PrometheusProvider:
         """Ask with the expression that had series last time, and with the others in turn if it has none now."""
         chosen = self._chosen.get(query, query.expressions[0])
         self._seen.warnings = []
-        labels = ", ".join(self._words)
         for expression in (chosen, *(each for each in query.expressions if each != chosen)):
-            series = self._run(expression.over(window.duration, operator, self._matchers, labels), window.end, deadline)
+            series = self._run(
+                expression.over(window.duration, operator, self._matchers, self._labels), window.end, deadline
+            )
             if series:
                 self._chosen[query] = expression
                 return _Answer(expression, [self._read(item) for item in series], self._seen.warnings)
@@ -177,7 +179,7 @@ class PrometheusProvider:
         """Return when each node was measured last: its averages stay for as long as the window, whatever stopped."""
         ended = self._ask_needed(Expression.newest_ended, window, deadline)
         alive = self._ask_needed(Expression.newest_alive, window, deadline)
-        by_node = ([_most_by_node(rows, resolved) for rows in answer] for answer in (ended, alive))
+        by_node = ([most_by_node(rows, resolved) for rows in answer] for answer in (ended, alive))
         return _least([ended | alive for ended, alive in zip(*by_node, strict=True)])
 
     def _ask_about(
@@ -186,7 +188,7 @@ class PrometheusProvider:
         """Ask about the series that a metric is computed from; nothing when they are not known, or there are none."""
         chosen = self._chosen.get(query)
         for expression in (chosen,) if chosen else query.expressions:
-            promql = promql_of(expression, window.duration, self._matchers, ", ".join(self._words))
+            promql = promql_of(expression, window.duration, self._matchers, self._labels)
             series = self._run(promql, window.end, deadline) if promql else []
             if series:
                 return [self._read(item) for item in series]
@@ -267,16 +269,6 @@ class PrometheusProvider:
         )
 
 
-def _most_by_node(rows: _Rows, resolved: Mapping[Words, Resolved]) -> dict[str, float]:
-    """Return the highest value of each node's series."""
-    most: dict[str, float] = {}
-    for words, value in rows:
-        if words in resolved:
-            node = resolved[words].name
-            most[node] = max(value, most.get(node, value))
-    return most
-
-
 def _least(by_metric: list[dict[str, float]]) -> dict[str, float]:
     """Return the lowest value of each node."""
     least: dict[str, float] = {}
@@ -285,6 +277,6 @@ def _least(by_metric: list[dict[str, float]]) -> dict[str, float]:
     return least
 
 
-def _unmatched(words: tuple[str, ...], resolved: Resolved, window: str) -> Finding:
+def _unmatched(words: Words, resolved: Resolved, window: str) -> Finding:
     shown = without_port(next(filter(None, words), ""))
     return Finding(Kind.UNMATCHED_NODE, f"{resolved.problem} (prometheus.node_label)", window, resolved.name or shown)

@@ -2,16 +2,15 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from watcher.gather import Deadline
 from watcher.model import Window
-from watcher.node_names import NodeNames, Resolved, is_address
+from watcher.node_names import NodeNames, Resolved, Words, is_address
 
 _EXPIRY_SECONDS = 300
 
-Words = tuple[str, ...]
 Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
 
 
@@ -29,7 +28,6 @@ class SeriesNames:
         self._matchers = matchers
         self._names = NodeNames.unknown()
         self._until = 0.0
-        self._resolved: tuple[NodeNames, frozenset[Words], Mapping[Words, Resolved]] = (self._names, frozenset(), {})
         self._doubtful: dict[str, frozenset[Words]] = {}  # by window: series without a name when seen last
 
     def are_due(self) -> bool:
@@ -41,16 +39,11 @@ class SeriesNames:
         self._names = self._ask(at, deadline)
         self._until = time.monotonic() + _EXPIRY_SECONDS
 
-    def resolve(self, words: frozenset[Words]) -> Mapping[Words, Resolved]:
-        """Return the node of each series, by what its labels say; they are mostly those of the last time."""
-        names, known, resolved = self._resolved
-        if names is not self._names or words != known:
-            names = self._names
-            resolved = names.resolve_all(words)
-            self._resolved = names, words, resolved
-        return resolved
+    def resolve(self, words: Iterable[Words]) -> Mapping[Words, Resolved]:
+        """Return the node of each series, by what its labels say and what was read."""
+        return self._names.resolve_all(words)
 
-    def resolve_all(
+    def resolve_fetched(
         self, words: frozenset[Words], window: Window, deadline: Deadline, *, just_read: bool
     ) -> Mapping[Words, Resolved]:
         """Return the node of each series of a fetch. Where one is new to the names, they are read again first.
@@ -64,14 +57,16 @@ class SeriesNames:
             just_read: whether this fetch has read the names already; the next one then does.
         """
         resolved = self.resolve(words)
-        if _doubtful(resolved) - self._doubtful.get(window.duration, frozenset()):
+        doubtful = _doubtful(resolved)
+        if doubtful - self._doubtful.get(window.duration, frozenset()):
             if not just_read:
                 with contextlib.suppress(Exception):  # the next fetch tries again, and says why it cannot
                     self.read(window.end, deadline)
                 resolved = self.resolve(words)
-            if _doubtful(resolved):
+                doubtful = _doubtful(resolved)
+            if doubtful:
                 self._until = 0.0
-        self._doubtful[window.duration] = _doubtful(resolved)
+        self._doubtful[window.duration] = doubtful
         return resolved
 
     def _ask(self, at: int | None, deadline: Deadline) -> NodeNames:
