@@ -26,7 +26,7 @@ COPY scoring scoring
 # line shows that nothing was stripped that is needed.
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist . && \
     pip --python /opt/trimaran/bin/python install --no-deps --no-index dist/*.whl && \
-    /opt/trimaran/bin/python -c "import client, scipy.special, scoring, watcher.server"
+    /opt/trimaran/bin/python -c "import client, scipy.special, scoring, watcher.server.service"
 
 
 FROM python:${PYTHON_VERSION}-slim

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from client import AssignedPods
 from scoring import FallbackPolicy, MetricsTable, Node, NodeTable, Pod, ResourceList
-from watcher.cache import Cache
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+from watcher.publishing.cache import Cache
 
 NODES, RUNS, PODS = 5_000, 5, 5_000
 SECONDS = {"15m": 900, "10m": 600, "5m": 300}

@@ -23,15 +23,15 @@ import orjson
 import requests
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from fake_kubernetes import TOKEN, node, node_metrics, run_fake_kubernetes
+from support.fake_kubernetes import TOKEN, node, node_metrics, run_fake_kubernetes
 
-from watcher.gather import Deadline, gather
 from watcher.model import Window
 from watcher.providers.base import Reading, Sample
 from watcher.providers.kubernetes_metrics_server import METRICS, NODES, KubernetesMetricsServerProvider
-from watcher.sampling import Sampled
+from watcher.providers.sampled import Sampled
 from watcher.settings import ProviderSettings, Settings
 from watcher.store import Store
+from watcher.transport.gather import Deadline, gather
 
 ROUNDS = 5
 IMAGES = 50

@@ -22,14 +22,14 @@ import orjson
 import requests
 
 from watcher import duration
-from watcher.gather import Deadline, gather
 from watcher.model import Operator, Window
-from watcher.providers.prometheus import PrometheusProvider
-from watcher.server import tune_interpreter
+from watcher.providers.prometheus.provider import PrometheusProvider
+from watcher.server.service import tune_interpreter
 from watcher.settings import ProviderSettings, Settings
+from watcher.transport.gather import Deadline, gather
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from servers import run_prometheus  # the tests' way to start a real one
+from support.servers import run_prometheus  # the tests' way to start a real one
 
 RULES = ("instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio")
 WINDOWS = ("15m", "10m", "5m")

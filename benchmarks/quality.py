@@ -26,8 +26,8 @@ from watcher import duration
 from watcher.findings import Finding, Kind
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.quality import analyzer
+from watcher.quality.anomalies import AnomalyDetector
 from watcher.quality.open_findings import OpenFindings
-from watcher.quality.suspicion import Suspicion
 from watcher.settings import QualitySettings
 
 RUNS = 5
@@ -145,7 +145,7 @@ def opened(
     trace: Trace, published: Mapping[tuple[str, str], np.ndarray], newest: np.ndarray | None = None
 ) -> Iterator[tuple[int, Finding]]:
     """Run the analyzer over a day and yield each finding when it opens, with the number of the fetch."""
-    suspicion = Suspicion(QualitySettings(), [trace.window], trace.interval)
+    suspicion = AnomalyDetector(QualitySettings(), [trace.window], trace.interval)
     findings = OpenFindings()
     keys = [key for key in published if key[1] != "coverage"]
     values = np.stack([published[key] for key in keys], axis=2).transpose(1, 0, 2)
@@ -419,7 +419,7 @@ def speed() -> None:
     rng = np.random.default_rng(406)
     resources = ("CPU", "Memory", "Storage", "Bandwidth")
     levels = rng.uniform(20, 60, (5000, 8))
-    suspicion, loop = Suspicion(QualitySettings(), ["5m"], 60), PlainLoop(QualitySettings(), 300)
+    suspicion, loop = AnomalyDetector(QualitySettings(), ["5m"], 60), PlainLoop(QualitySettings(), 300)
     times: dict[str, list[float]] = defaultdict(list)
     fetches = 75
     for fetch in range(fetches):

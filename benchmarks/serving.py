@@ -36,18 +36,18 @@ import psutil
 import requests
 from flask import Flask, Response, jsonify
 
-from watcher import server
-from watcher.access import Access
-from watcher.app import create_app
-from watcher.assembly import open_watcher
-from watcher.gather import Deadline
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
+from watcher.pipeline.factory import open_watcher
 from watcher.providers.base import Check, Fetched
+from watcher.server import service
+from watcher.server.access import Access
+from watcher.server.app import create_app
 from watcher.settings import FakeSettings, ServerSettings, Settings, StoreSettings, WatchSettings
 from watcher.telemetry import Telemetry
+from watcher.transport.gather import Deadline
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from servers import Service, free_port, wait_until
+from support.servers import Service, free_port, wait_until
 
 TYPES = (MetricType.CPU, MetricType.MEMORY, MetricType.BANDWIDTH, MetricType.STORAGE)
 HOST = "node-17.eu-west-1.compute.internal"
@@ -88,7 +88,7 @@ class Prepared:
         yield from ()
 
 
-class Benchmarked(server._Application):  # noqa: SLF001  the set-up under test
+class Benchmarked(service._Application):  # noqa: SLF001  the set-up under test
     """The service over a prepared provider, with the baselines beside it."""
 
     def __init__(self, settings: Settings, port: int) -> None:
@@ -98,7 +98,7 @@ class Benchmarked(server._Application):  # noqa: SLF001  the set-up under test
 
     def load(self) -> Any:
         """Build the API over a watcher, and the bare application."""
-        server.tune_interpreter()
+        service.tune_interpreter()
         telemetry = Telemetry()
         provider = Prepared(self._all.fake.nodes, self._all.watch.windows)
         watcher = open_watcher(self._all, self._all.store.path, telemetry, provider)
@@ -144,7 +144,7 @@ def serve(nodes: int, port: int, store: Path) -> None:
         store=StoreSettings(path=store),
         server=ServerSettings(port=port),
     )
-    server._worker_exit = lambda arbiter, worker: None  # noqa: ARG005, SLF001  the process ends anyway
+    service._worker_exit = lambda arbiter, worker: None  # noqa: ARG005, SLF001  the process ends anyway
     Benchmarked(settings, port).run()
 
 

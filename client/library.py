@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Self
 
 from client import errors
 from watcher import wire
-from watcher.assembly import open_watcher
 from watcher.errors import NoMetrics, NotServed, SettingsError, StaleMetrics
 from watcher.model import WatcherMetrics
+from watcher.pipeline.factory import open_watcher
 from watcher.settings import Settings
-from watcher.settings_sources import load
+from watcher.settings.loading import load
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:
-    from watcher.cache import Published
     from watcher.providers.base import SampleProvider, WindowProvider
+    from watcher.publishing.cache import Published
 
 
 class LibraryClient:

@@ -3,26 +3,26 @@
 Pure functions of their arguments: no input or output, no clock, no logging, no global state.
 """
 
-from scoring.config import PLUGINS, plugin_from_config
-from scoring.config_fields import ConfigNote
+from scoring.configuration.fields import ConfigNote
+from scoring.configuration.plugins import PLUGINS, plugin_from_config
+from scoring.configuration.profiles import SchedulerConfiguration, read_configuration
 from scoring.fallback import FallbackPolicy, Judgment, NodeGrade
-from scoring.image_locality import ImageLocality
-from scoring.load_variation_risk_balancing import LoadVariationRiskBalancing
-from scoring.low_risk_over_commitment import LowRiskOverCommitment
 from scoring.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.metrics_table import MeasuredUse, MetricsTable
-from scoring.node_resources_allocatable import NodeResourcesAllocatable
-from scoring.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from scoring.node_resources_fit import NodeResourcesFit, ResourceWeight, ShapePoint, fits
 from scoring.node_table import NodePlan, NodeTable, PlacedPod
 from scoring.objects import Container, Node, Pod, ResourceList
-from scoring.peaks import Peaks, PowerModel
-from scoring.plugin import Explanation, PreparedPlugin, ScorePlugin
-from scoring.pod_state import PodState
+from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin
+from scoring.plugins.image_locality import ImageLocality
+from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
+from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
+from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
+from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scoring.plugins.node_resources_fit import NodeResourcesFit, ResourceWeight, ShapePoint, fits
+from scoring.plugins.peaks import Peaks, PowerModel
+from scoring.plugins.pod_state import PodState
+from scoring.plugins.tail_risk import TailRisk
+from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profile import INFEASIBLE, PreparedProfile, Profile, ProfileExplanation, Scores, WeightedPlugin
-from scoring.scheduler_configuration import SchedulerConfiguration, read_configuration
-from scoring.tail_risk import TailRisk
-from scoring.target_load_packing import TargetLoadPacking
 
 __all__ = [
     "CPU_LOAD",

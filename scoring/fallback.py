@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from scoring import pod_demand
 from scoring.metrics_table import MetricsTable
-from scoring.node_resources_fit import NodeResourcesFit, fits
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, MEMORY, Pod
-from scoring.plugin import PreparedPlugin
+from scoring.plugins.base import PreparedPlugin
+from scoring.plugins.node_resources_fit import NodeResourcesFit, fits
 from scoring.pod_sums import Int64s
 from scoring.recent_pods import REPORTING_INTERVAL_SECONDS
 from watcher.model import MetricType, WatcherMetrics

@@ -7,6 +7,8 @@ Prepared with a judgment (see :mod:`scoring.fallback`), the plugins that read me
 those scores have no part in the normalization.
 """
 
+import importlib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -19,7 +21,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugin import Explanation, PreparedPlugin, ScorePlugin, Terms, aligned, explanation
+from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin, Terms, aligned, explanation
 from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
@@ -168,6 +170,8 @@ class Profile:
     def from_config(cls, configuration: Mapping[str, Any], scheduler_name: str | None = None) -> "Profile":
         """Read one profile of a KubeSchedulerConfiguration.
 
+        Deprecated: ``read_configuration(configuration).profile(scheduler_name)`` is the way.
+
         Args:
             configuration: the parsed file, of any version from v1beta1 on.
             scheduler_name: which profile; by default the only one.
@@ -176,9 +180,12 @@ class Profile:
             ValueError: the file has no meaning, or several profiles and no name was given; the message says where.
             KeyError: no profile has this name.
         """
-        from scoring.scheduler_configuration import read_configuration  # noqa: PLC0415  it builds profiles
-
-        return read_configuration(configuration).profile(scheduler_name)
+        warnings.warn("use read_configuration(configuration).profile(name)", DeprecationWarning, stacklevel=2)
+        configurations = importlib.import_module(
+            "scoring.configuration.profiles"
+        )  # which builds profiles
+        profile: Profile = configurations.read_configuration(configuration).profile(scheduler_name)
+        return profile
 
     def prepare(self, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment) -> "PreparedProfile":
         """Compute once what does not depend on the pod. See :class:`PreparedProfile`."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench import Api
 from hypothesis import HealthCheck, settings
-from servers import Fake, Service, free_port, run_prometheus, serving, two_nodes
+from support.bench import Api
+from support.servers import Fake, Service, free_port, run_prometheus, serving, two_nodes
 
 settings.register_profile("trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("trimaran")
@@ -41,7 +41,7 @@ class History:
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Leave no variable of this machine that the settings would read, and no store of its user."""
-    from watcher.settings_sources import UPSTREAM_VARIABLES
+    from watcher.settings.loading import UPSTREAM_VARIABLES
 
     for name in list(os.environ):
         if name.startswith("TRIMARAN_") or name in UPSTREAM_VARIABLES or name == "KUBERNETES_SERVICE_HOST":

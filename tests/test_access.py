@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import Api
-from certificates import Authority
+from support.bench import Api
+from support.certificates import Authority
 from test_app import ROUTES, check_error
 
-from watcher.access import Access, certified_until, parse_tokens
-from watcher.app import create_app
-from watcher.connections import TlsContext
 from watcher.errors import SettingsError
+from watcher.server.access import Access, certified_until, parse_tokens
+from watcher.server.app import create_app
+from watcher.server.tls import TlsContext
 from watcher.settings import ServerSettings
 
 TOKEN, OTHER = "right-token-right-token", "other-token-other-token"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from certificates import Authority
 from click.testing import CliRunner, Result
-from servers import Service, check_error, free_port, pointed_at, raw, wait_until
+from support.certificates import Authority
+from support.servers import Service, check_error, free_port, pointed_at, raw, wait_until
 
 from client import AccessDenied, Collector, ServiceClient, WatcherUnavailable, connect
 from trimaran.cli import main

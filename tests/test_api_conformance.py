@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 import schemathesis
-from bench import Api
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from support.bench import Api
 
-from watcher.openapi import document
+from watcher.server.openapi import document
 from watcher.wire import Dialect
 
 

@@ -5,13 +5,13 @@ import json
 
 import jsonschema
 import pytest
-from bench import START, Api, down
+from support.bench import START, Api, down
 from werkzeug.test import TestResponse
 
 from watcher import wire
 from watcher.model import NodeMetrics
-from watcher.openapi import schema
 from watcher.providers.base import Fetched
+from watcher.server.openapi import schema
 from watcher.wire import Dialect
 
 KEP = jsonschema.Draft4Validator(schema("kep"))

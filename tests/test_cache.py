@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from watcher import wire
-from watcher.cache import Cache, Published
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+from watcher.publishing.cache import Cache, Published
 from watcher.wire import Dialect
 
 

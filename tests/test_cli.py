@@ -8,7 +8,7 @@ import pytest
 
 import trimaran
 from trimaran.cli import COMMANDS
-from watcher.settings_sources import every_setting, variable
+from watcher.settings.loading import every_setting, variable
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

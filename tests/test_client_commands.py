@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from servers import reply, serving
+from support.servers import reply, serving
 
 from trimaran.cli import main
 from watcher import wire

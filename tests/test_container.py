@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from certificates import Authority
-from servers import need_server
+from support.certificates import Authority
+from support.servers import need_server
 
 import trimaran
-from watcher.providers.prometheus_queries import queries
+from watcher.providers.prometheus.queries import queries
 from watcher.settings import PrometheusSettings
-from watcher.settings_sources import load
+from watcher.settings.loading import load
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_datadog import FakeDatadog, Series, running
+from support.fake_datadog import FakeDatadog, Series, running
 
 from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.findings import Kind
-from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Fetched
-from watcher.providers.datadog import DatadogProvider, api_address
+from watcher.providers.datadog.provider import DatadogProvider, api_address
 from watcher.settings import DatadogSettings, ProviderSettings, Settings
-from watcher.settings_sources import load
+from watcher.settings.loading import load
+from watcher.transport.gather import Deadline
 
 CPU, MEMORY = "max:cpu.utilization", "max:memory.utilization"
 AGENT = {"cpu_query": "100 - avg:system.cpu.idle", "memory_query": "100 - 100 * avg:system.mem.pct_usable"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import History
-from servers import free_port, reply, serving
+from support.servers import free_port, reply, serving
 
 from trimaran.cli import main
 from watcher.doctor import _file_system, examine
@@ -208,6 +208,6 @@ def test_the_service_says_in_health_what_failed(watch):
         warnings = service.get("/watcher/health").json()["warnings"]
         return any("check: Prometheus: TCP" in warning and "provider.address" in warning for warning in warnings)
 
-    from servers import wait_until
+    from support.servers import wait_until
 
     wait_until(warned, "health names the check that failed")

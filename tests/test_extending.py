@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from servers import reply, serving
+from support.servers import reply, serving
 
 from watcher.errors import ProviderAnswerError, ProviderRefused, ProviderUnavailable
-from watcher.gather import Deadline
+from watcher.transport.gather import Deadline
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "provider"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_kubernetes import FakeKubernetes, node, node_metrics, pod, run_fake_kubernetes
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
-from servers import need_server
+from support.fake_kubernetes import FakeKubernetes, node, node_metrics, pod, run_fake_kubernetes
+from support.servers import need_server
 
 AT = 1_700_000_000
 

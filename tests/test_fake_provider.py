@@ -9,11 +9,11 @@ import pytest
 
 from client import LibraryClient, NoMetrics
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
-from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Fetched
 from watcher.providers.fake import FakeProvider
 from watcher.settings import FakeSettings, ProviderSettings, Settings, WatchSettings
+from watcher.transport.gather import Deadline
 
 PAGE = Path(__file__).parent.parent / "docs" / "providers" / "fake.md"
 

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from watcher.gather import Deadline, gather
+from watcher.transport.gather import Deadline, gather
 
 
 def test_results_come_in_the_order_of_the_calls() -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from watcher import health
 from watcher.findings import Finding, Kind
+from watcher.pipeline import health
 from watcher.store import Store
 
 

@@ -6,10 +6,10 @@ from collections import namedtuple
 import psutil
 import pytest
 
-from watcher.gather import Deadline
 from watcher.providers.base import SampleProvider, open_provider
 from watcher.providers.host import HostProvider
 from watcher.settings import HostSettings, ProviderSettings, Settings
+from watcher.transport.gather import Deadline
 
 
 def provider(name: str = "this-machine") -> HostProvider:

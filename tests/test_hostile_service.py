@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from certificates import Authority
-from servers import Fake, free_port, reply, serving
+from support.certificates import Authority
+from support.servers import Fake, free_port, reply, serving
 
 from client import AccessDenied, BadAnswer, ServiceClient, WatcherUnavailable, bounded_http
 from watcher import wire

@@ -20,7 +20,8 @@ def modules_behind(statement: str) -> set[str]:
 @pytest.mark.parametrize(
     "statement",
     ["import watcher", "import watcher.model", "import watcher.wire", "import watcher.quantity",
-     "import watcher.duration", "import watcher.errors", "import watcher.node_names", "import watcher.findings"],
+     "import watcher.duration", "import watcher.errors", "import watcher.providers.node_names",
+     "import watcher.findings"],
 )  # fmt: skip
 def test_the_leaves_are_light(statement: str) -> None:
     """Importing the package or a leaf brings no web framework, no settings, no database and no numpy."""

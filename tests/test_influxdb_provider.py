@@ -12,18 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_influxdb2 import FakeInfluxDb2, Stored, run_influxdb2
-from influxdb_server import SHARED_SECRET, InfluxDb, run_influxdb
-from servers import reply, serving
+from support.fake_influxdb2 import FakeInfluxDb2, Stored, run_influxdb2
+from support.influxdb_server import SHARED_SECRET, InfluxDb, run_influxdb
+from support.servers import reply, serving
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
-from watcher.gather import Deadline
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
-from watcher.providers.influxdb import InfluxDbProvider
-from watcher.providers.influxdb_answers import read_flux, read_influxql
+from watcher.providers.influxdb.answers import read_flux, read_influxql
+from watcher.providers.influxdb.provider import InfluxDbProvider
 from watcher.settings import InfluxDbQuery, InfluxDbSettings, ProviderSettings, Settings, WatchSettings
-from watcher.settings_sources import display, every_setting, load, variable
+from watcher.settings.loading import display, every_setting, load, variable
+from watcher.transport.gather import Deadline
 
 PAGE = Path(__file__).parent.parent / "docs" / "providers" / "influxdb.md"
 NOW = int(time.time())

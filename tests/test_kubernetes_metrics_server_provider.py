@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_kubernetes import METRICS_GROUP, TOKEN, FakeKubernetes, node, node_metrics, run_fake_kubernetes
+from support.fake_kubernetes import METRICS_GROUP, TOKEN, FakeKubernetes, node, node_metrics, run_fake_kubernetes
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
-from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Samples
 from watcher.providers.kubernetes_metrics_server import METRICS, NODES, KubernetesMetricsServerProvider
-from watcher.sampling import Sampled
+from watcher.providers.sampled import Sampled
 from watcher.settings import MetricsServerSettings, ProviderSettings, Settings
 from watcher.store import Store
+from watcher.transport.gather import Deadline
 
 CPU, MEMORY = "metrics_server:cpu:percent", "metrics_server:memory:percent"
 AT = 1_700_000_000

@@ -15,10 +15,10 @@ from client import (
     UnknownWindow,
     connect,
 )
-from watcher.app import create_app
 from watcher.errors import ProviderUnavailable
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.providers.base import Fetched
+from watcher.server.app import create_app
 from watcher.settings import ProviderSettings, Settings, WatchSettings
 from watcher.telemetry import Telemetry
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from watcher.node_names import NodeNames, Resolved, without_port
+from watcher.providers.node_names import NodeNames, Resolved, without_port
 
 
 @pytest.mark.parametrize(

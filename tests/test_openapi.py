@@ -6,9 +6,9 @@ from typing import Any
 import jsonschema
 import orjson
 import pytest
-from bench import Api
+from support.bench import Api
 
-from watcher.openapi import document
+from watcher.server.openapi import document
 
 DOCUMENT = document()
 

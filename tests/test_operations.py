@@ -11,7 +11,7 @@ import pytest
 import requests
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from servers import Service, free_port, need_server, start_prometheus, wait_until
+from support.servers import Service, free_port, need_server, start_prometheus, wait_until
 
 ROOT = Path(__file__).parent.parent
 ALERTS = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]

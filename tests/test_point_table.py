@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from watcher.model import Operator, Window
-from watcher.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 from watcher.quality import analyzer
+from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 
 OPERATORS = [Operator.AVG, Operator.STD, Operator.P90, Operator.MAX]
 QUARTER = Window("15m", 1_700_000_000, 1_700_000_900)

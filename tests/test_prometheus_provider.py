@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 import requests
 from conftest import AHEAD_SECONDS, NODES, History
-from servers import reply, run_prometheus, serving, wait_until
+from support.servers import reply, run_prometheus, serving, wait_until
 from urllib3.connection import HTTPConnection
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.findings import Kind
-from watcher.gather import Deadline, gather
 from watcher.model import Operator, Window
 from watcher.providers.base import open_provider
-from watcher.providers.prometheus import PrometheusProvider
+from watcher.providers.prometheus.provider import PrometheusProvider
 from watcher.quality import analyzer
 from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings, WatchSettings
+from watcher.transport.gather import Deadline, gather
 
 CPU, MEMORY = "instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"
 

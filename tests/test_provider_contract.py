@@ -11,17 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from provider_contract import STEP_SECONDS, Harness, Series
-from servers import reply, serving
+from support.provider_contract import STEP_SECONDS, Harness, Series
+from support.servers import reply, serving
 
 from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
-from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Fetched, WindowProvider, open_provider
 from watcher.quality import analyzer
+from watcher.transport.gather import Deadline
 
-FILES = sorted(Path(__file__).parent.glob("harness_*.py"))
+FILES = sorted((Path(__file__).parent / "support").glob("harness_*.py"))
 MINUTES = 20
 
 

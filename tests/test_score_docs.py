@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scoring import PLUGINS
-from scoring.config import RENAMED
+from scoring.configuration.plugins import RENAMED
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = [DOCS / "scores.md", *sorted((DOCS / "scores").glob("*.md"))]

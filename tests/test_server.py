@@ -16,9 +16,9 @@ import jsonschema
 import pytest
 import requests
 from conftest import History
-from servers import Fake, Service, check_error, pointed_at, raw, serving, two_nodes, wait_until
+from support.servers import Fake, Service, check_error, pointed_at, raw, serving, two_nodes, wait_until
 
-from watcher.openapi import schema
+from watcher.server.openapi import schema
 
 Start = Callable[..., Service]
 QUICK = ("--interval", "0.2", "--set", "watch.fetch_timeout_seconds=2")

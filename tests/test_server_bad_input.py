@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Fake, Service, check_error, pointed_at, raw, reply, serving, two_nodes, wait_until
+from support.servers import Fake, Service, check_error, pointed_at, raw, reply, serving, two_nodes, wait_until
 
 Start = Callable[..., Service]
 QUICK = ("--interval", "0.2", "--set", "watch.fetch_timeout_seconds=2")

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-import servers
-from servers import reply
+from support import servers
+from support.servers import reply
 
 from client import (
     AccessDenied,

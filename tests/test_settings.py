@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from watcher.errors import SettingsError
 from watcher.settings import ProviderSettings, Settings, WatchSettings
-from watcher.settings_sources import UPSTREAM_VARIABLES, display, every_setting, load, variable
+from watcher.settings.loading import UPSTREAM_VARIABLES, display, every_setting, load, variable
 
 DEFAULTS = {
     "provider.name": "Host", "provider.address": None, "provider.token": None, "provider.app_key": None,

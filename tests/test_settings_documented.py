@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from watcher.settings_sources import FILE_VARIABLE, UPSTREAM_VARIABLES, display, every_setting, load, variable
+from watcher.settings.loading import FILE_VARIABLE, UPSTREAM_VARIABLES, display, every_setting, load, variable
 
 TEXT = (Path(__file__).parent.parent / "docs" / "settings.md").read_text(encoding="utf-8")
 ROWS = {

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_signalfx import FakeSignalFx, Series, running
-from servers import reply, serving
+from support.fake_signalfx import FakeSignalFx, Series, running
+from support.servers import reply, serving
 
 from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
 from watcher.findings import Kind
-from watcher.gather import Deadline
 from watcher.model import Operator, Window
 from watcher.providers.base import Fetched
-from watcher.providers.signalfx import SignalFxProvider
+from watcher.providers.signalfx.provider import SignalFxProvider
 from watcher.settings import ProviderSettings, Settings, SignalFxSettings, WatchSettings
+from watcher.transport.gather import Deadline
 
 METADATA, POINTS = "/v2/metrictimeseries", "/v1/timeserieswindow"
 CPU, MEMORY = 'sf_metric:"cpu.utilization"', 'sf_metric:"memory.utilization"'

@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import START
+from support.bench import START
 from werkzeug.test import Client
 
-from watcher.app import create_app
 from watcher.errors import ProviderRefused, ProviderUnavailable
-from watcher.gather import Deadline
+from watcher.freshness import CLOCK_CORRECTION_SECONDS
 from watcher.model import Metric, NodeMetrics, Window
+from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import Check, Fetched
+from watcher.server.app import create_app
 from watcher.settings import ServerSettings, WatchSettings
 from watcher.store import Store
-from watcher.substitution import CLOCK_CORRECTION_SECONDS
 from watcher.telemetry import Telemetry
-from watcher.watching import Watcher
+from watcher.transport.gather import Deadline
 
 INTERVAL_SECONDS, EXPIRY_SECONDS = 60, 300
 NODES = 8

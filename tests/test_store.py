@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import wait_until
+from support.servers import wait_until
 
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.providers.base import Reading, Sample
-from watcher.store import SampleRound, Store
+from watcher.store import Store
+from watcher.windows.samples import SampleRound
 
 WINDOWS = ("15m", "10m", "5m")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from test_store import loaded, rows, snapshot
 
-from watcher import store_file
 from watcher.providers.base import Reading, Sample
-from watcher.store import SampleRound, Store
+from watcher.store import Store, file
+from watcher.windows.samples import SampleRound
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_file_that_becomes_corrupt_in_use_is_set_aside(path: Path) -> None:
 def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program's lock says nothing about the content: memory goes on, then the file is used as it is."""
     filled(path)
-    monkeypatch.setattr(store_file, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(file, "_BUSY_SECONDS", 0.05)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("pragma locking_mode = exclusive")
     other.execute("begin exclusive")

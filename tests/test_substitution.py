@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watcher import substitution
+from watcher.freshness import Freshness
 from watcher.model import Grade, Metric, NodeMetrics, WatcherMetrics, Window
-from watcher.substitution import Freshness
+from watcher.publishing import substitution
 
 SECONDS = {"15m": 900, "10m": 600, "5m": 300}
 ORDER = list(SECONDS)

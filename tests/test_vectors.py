@@ -30,9 +30,9 @@ from scoring import (
     pod_demand,
 )
 from scoring.go_math import round_half_away
-from scoring.image_locality import normalized_image_name
 from scoring.measured_resource import CPU_LOAD, MEMORY_LOAD
-from scoring.node_resources_fit import broken_linear
+from scoring.plugins.image_locality import normalized_image_name
+from scoring.plugins.node_resources_fit import broken_linear
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 VECTORS = Path(__file__).parent / "data" / "vectors"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from watcher import wire
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
-from watcher.openapi import schema
+from watcher.server.openapi import schema
 from watcher.wire import Dialect, WireError
 
 KEP = jsonschema.Draft4Validator(schema("kep"))

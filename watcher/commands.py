@@ -11,7 +11,7 @@ import orjson
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
 from watcher.providers.base import check_providers, known_providers
-from watcher.settings_sources import Loaded, display, every_setting, load, variable
+from watcher.settings.loading import Loaded, display, every_setting, load, variable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -85,11 +85,11 @@ def watch(
     }  # fmt: skip
     settings = load_or_exit(file, assignments, flags).settings
     logs.configure(settings.log)
-    from watcher import server  # noqa: PLC0415  Flask and gunicorn are only needed here
+    from watcher.server import service  # noqa: PLC0415  Flask and gunicorn are only needed here
 
     try:
         check_providers(settings)  # told here, not by a worker that dies
-        server.serve(settings)
+        service.serve(settings)
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None

@@ -15,12 +15,12 @@ import requests
 from watcher import duration
 from watcher.errors import ProviderError, SettingsError
 from watcher.findings import Finding
-from watcher.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Check, SampleProvider, Samples, WindowProvider, close_provider, open_provider
 from watcher.quality import analyzer
 from watcher.settings import ProviderSettings, Settings, without_credentials
-from watcher.store_file import FileLock
+from watcher.store.lock import FileLock
+from watcher.transport.gather import Deadline
 
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"}
 _CONNECT_SECONDS = 5.0

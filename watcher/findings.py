@@ -52,3 +52,18 @@ class Finding:
     metric: str = ""
     action: str = "reported"
     since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a fetch changed.
+
+    Attributes:
+        current: all findings that are true now, each with the time since when.
+        opened: one of each that was not true before.
+        closed: those that are not true any more.
+    """
+
+    current: tuple[Finding, ...] = ()
+    opened: tuple[Finding, ...] = ()
+    closed: tuple[Finding, ...] = ()

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from watcher.errors import ProviderError
-from watcher.gather import Deadline, gather
-from watcher.http import ProviderSession, bearer
-from watcher.http_errors import provider_error
 from watcher.providers.base import Check, Reading, Sample
 from watcher.settings import Settings
+from watcher.transport.failures import provider_error
+from watcher.transport.gather import Deadline, gather
+from watcher.transport.session import ProviderSession, bearer
 
 
 class InventoryProvider:

@@ -8,16 +8,33 @@ that ``trimaran doctor`` shall try to reach before it calls ``check()``.
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
 from watcher.errors import SettingsError
 from watcher.findings import Finding
-from watcher.gather import Deadline
 from watcher.model import NodeMetrics, Window
 from watcher.settings import Settings
+from watcher.transport.gather import Deadline
+from watcher.windows.samples import Reading, Sample, Samples
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "Check",
+    "Fetched",
+    "ProviderFactory",
+    "Reading",
+    "Sample",
+    "SampleProvider",
+    "Samples",
+    "WindowProvider",
+    "check_providers",
+    "close_provider",
+    "known_providers",
+    "open_provider",
+]
 
 ENTRY_POINT_GROUP = "trimaran.providers"
 
@@ -37,35 +54,6 @@ class Fetched:
     findings: tuple[Finding, ...] = ()
     source: str = ""
     newest: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One value of one node now, in percent of capacity."""
-
-    name: str
-    type: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """All readings of one node, with the source's own unix time: a sample repeated with the same time counts once."""
-
-    timestamp: float
-    readings: tuple[Reading, ...]
-
-
-class Samples(dict[str, Sample]):
-    """Node name to sample, with findings: what :meth:`SampleProvider.sample` returns when something was wrong.
-
-    Attributes:
-        findings: what was wrong without making the whole sample worthless; they are reported until the next sample.
-    """
-
-    def __init__(self, samples: Mapping[str, Sample], findings: Iterable[Finding] = ()) -> None:
-        super().__init__(samples)
-        self.findings = tuple(findings)
 
 
 @dataclass(frozen=True, slots=True)

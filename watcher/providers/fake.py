@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
-from watcher.gather import Deadline
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.settings import Settings
+from watcher.transport.gather import Deadline
 
 _TYPES = {type_.lower(): type_ for type_ in MetricType}
 _OPERATORS = {

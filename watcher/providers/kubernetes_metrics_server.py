@@ -23,12 +23,12 @@ import requests
 from watcher import quantity
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Finding, Kind
-from watcher.gather import Deadline, gather
-from watcher.http_errors import provider_error
-from watcher.kubernetes_api import KubernetesApi
 from watcher.model import MetricType
 from watcher.providers.base import Check, Reading, Sample, Samples
 from watcher.settings import Settings
+from watcher.transport.failures import provider_error
+from watcher.transport.gather import Deadline, gather
+from watcher.transport.kubernetes import KubernetesApi
 
 NAME = "KubernetesMetricsServer"
 NODES = "/api/v1/nodes"

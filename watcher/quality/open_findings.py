@@ -3,30 +3,15 @@
 import logging
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from watcher.findings import Finding, Kind
+from watcher.findings import Changes, Finding, Kind
 
 _log = logging.getLogger(__name__)
 
 _LOGGED_OF_A_KIND = 10  # findings in one fetch; more are counted
 _Key = tuple[str, str, str, str, str]
 _NUMBERS = re.compile(r"[\d.]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a fetch changed.
-
-    Attributes:
-        current: all findings that are true now, each with the time since when.
-        opened: one of each that was not true before.
-        closed: those that are not true any more.
-    """
-
-    current: tuple[Finding, ...] = ()
-    opened: tuple[Finding, ...] = ()
-    closed: tuple[Finding, ...] = ()
 
 
 class OpenFindings:

@@ -1,0 +1,1 @@
+"""From a scheduler's configuration to plugins and profiles."""

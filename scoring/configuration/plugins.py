@@ -1,0 +1,297 @@
+"""Score plugins from their arguments, under the names that a KubeSchedulerConfiguration gives them.
+
+This is a boundary: defaults are set as upstream sets them, values that would make scores leave 0 to 100 are refused
+with the field's name, and every key's fate is noted. Keys of ours (options that upstream does not have) are marked so
+in the docstrings; a stock kube-scheduler refuses a file that has them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any, cast
+
+from scoring.configuration.fields import ConfigNote, FieldReader
+from scoring.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource
+from scoring.objects import CPU, MEMORY, ResourceList
+from scoring.plugins.base import ScorePlugin
+from scoring.plugins.image_locality import ImageLocality
+from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
+from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
+from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
+from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scoring.plugins.node_resources_fit import CPU_AND_MEMORY_ALIKE, NodeResourcesFit, ResourceWeight, ShapePoint
+from scoring.plugins.peaks import Peaks, PowerModel
+from scoring.plugins.pod_state import PodState
+from scoring.plugins.tail_risk import TailRisk
+from scoring.plugins.target_load_packing import TargetLoadPacking
+
+_PERCENTILES = ("", "P90", "P95", "P99", "MAX")
+_DEFAULT_REQUESTS = {CPU: 1000, MEMORY: 200 * 1024 * 1024}
+_WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
+# Peaks' Go type has malformed tags, so kube-scheduler reads this spelling; its documentation has the other.
+_POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
+_RECENT_PODS_KEY = "countRecentPods"
+_FILTER_KEYS = ("ignoredResources", "ignoredResourceGroups")
+
+# The name that a plugin had before kube-scheduler v1beta2, and what became of it.
+RENAMED: Mapping[str, tuple[str, str]] = {
+    "NodeResourcesLeastAllocated": (NodeResourcesFit.name, "LeastAllocated"),
+    "NodeResourcesMostAllocated": (NodeResourcesFit.name, "MostAllocated"),
+    "RequestedToCapacityRatio": (NodeResourcesFit.name, "RequestedToCapacityRatio"),
+}
+
+
+def plugin_from_config(
+    name: str, arguments: Mapping[str, Any] | None = None, notes: list[ConfigNote] | None = None
+) -> ScorePlugin:
+    """Build a score plugin.
+
+    Args:
+        name: the plugin's name, such as ``TargetLoadPacking``; its name before v1beta2 will do.
+        arguments: its arguments under their Kubernetes names; ``apiVersion`` and ``kind`` may be among them.
+        notes: gets a note for each key, when given.
+
+    Raises:
+        KeyError: no plugin has this name.
+        ValueError: an argument has no meaning; the message starts with its name.
+    """
+    read = _READERS[name]
+    reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, [] if notes is None else notes)
+    for key in ("apiVersion", "kind"):
+        if reader.raw(key) is not None:
+            reader.honored(key, None)
+    for key in _WATCHER_KEYS:
+        reader.ignored(key, "where metrics come from is a setting of the client")
+    plugin = read(reader)
+    reader.finish()
+    return plugin
+
+
+def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
+    resource = reader.choice("resource", (CPU, MEMORY))
+    return TargetLoadPacking(
+        target_utilization=reader.integer("targetUtilization", 40, at_most=100),
+        default_requests=_default_requests(reader, resource),
+        default_requests_multiplier=_multiplier(reader),
+        resource=cast("Any", resource),
+        predict_from=cast("Any", reader.choice("predictFrom", ("limits", "requests"))),
+        percentile=reader.choice("percentile", _PERCENTILES),
+        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
+    )
+
+
+def _default_requests(reader: FieldReader, resource: str) -> int:
+    written = reader.raw("defaultRequests")
+    if written is None:
+        return _DEFAULT_REQUESTS[resource]
+    if not isinstance(written, Mapping):
+        raise reader.error("defaultRequests", f"must be a mapping, got {written!r}")
+    amounts = ResourceList.from_k8s(written, f"{reader.path}.defaultRequests")
+    if resource not in amounts:
+        return reader.changed("defaultRequests", 0, f"no {resource} in it counts as 0, as upstream")
+    return reader.honored("defaultRequests", amounts[resource])
+
+
+def _multiplier(reader: FieldReader) -> float:
+    key = "defaultRequestsMultiplier"
+    written = reader.raw(key)
+    if written is None:
+        return 1.5
+    try:
+        value = float(written)
+    except (TypeError, ValueError):
+        raise reader.error(key, f"must be a number in quotes, got {written!r}") from None
+    return reader.limited(key, value, 1.5)
+
+
+def _load_variation_risk_balancing(reader: FieldReader) -> LoadVariationRiskBalancing:
+    return LoadVariationRiskBalancing(
+        safe_variance_margin=reader.number("safeVarianceMargin", 1.0, negative_is_default=True),
+        safe_variance_sensitivity=reader.number("safeVarianceSensitivity", 1.0, negative_is_default=True),
+        resources=_resources(reader),
+        formula=cast("Any", reader.choice("formula", ("trimaran", "kep"))),
+        balance=cast("Any", reader.choice("balance", ("risk", "load", "variability", "relative-variability"))),
+        percentile=cast("Any", reader.choice("percentile", ("", "P90", "P95", "P99"))),
+        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
+    )
+
+
+def _low_risk_over_commitment(reader: FieldReader) -> LowRiskOverCommitment:
+    return LowRiskOverCommitment(
+        smoothing_window_size=reader.integer("smoothingWindowSize", 5),
+        risk_limit_weights=_risk_limit_weights(reader),
+        resources=_resources(reader),
+        distribution=cast("Any", reader.choice("distribution", ("fitted", "measured"))),
+        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
+    )
+
+
+def _risk_limit_weights(reader: FieldReader) -> Mapping[str, float]:
+    weights = {CPU: 0.5, MEMORY: 0.5}
+    inner = reader.nested("riskLimitWeights")
+    if inner is None:
+        return weights
+    reader.honored("riskLimitWeights", None)
+    for resource in inner.fields:
+        weight = inner.number(resource, 0.5, negative_is_default=True)
+        if weight > 1:
+            inner.notes.pop()
+            weight = inner.changed(resource, 0.5, f"{weight:g} is above 1, 0.5 is used, as upstream")
+        weights[resource] = weight
+    return weights
+
+
+def _resources(reader: FieldReader) -> tuple[MeasuredResource, ...]:
+    names = reader.raw("resources")
+    if names is None:
+        return CPU_AND_MEMORY
+    if not isinstance(names, Sequence) or isinstance(names, str) or not names:
+        raise reader.error("resources", f"must be a list of resource names, got {names!r}")
+    for name in names:
+        if name not in MEASURED_RESOURCES:
+            known = ", ".join(MEASURED_RESOURCES)
+            raise reader.error("resources", f"{name!r} has no measured load; known: {known}")
+    return reader.honored("resources", tuple(MEASURED_RESOURCES[name] for name in names))
+
+
+def _tail_risk(reader: FieldReader) -> TailRisk:
+    target = reader.number("target", 100.0)
+    if not 0 < target <= 100:
+        raise reader.error("target", f"must be above 0 and at most 100, got {target:g}")
+    return TailRisk(
+        target=target,
+        smoothing_window_size=reader.integer("smoothingWindowSize", 5),
+        distribution=cast("Any", reader.choice("distribution", ("fitted", "measured"))),
+        together=cast("Any", reader.choice("together", ("independent", "union"))),
+        resources=_resources(reader),
+        count_recent_pods=reader.flag(_RECENT_PODS_KEY),
+    )
+
+
+def _peaks(reader: FieldReader) -> Peaks:
+    models: dict[str, PowerModel] = {}
+    for key in _POWER_MODEL_KEYS:
+        nodes = reader.nested(key)
+        for node_name in nodes.fields if nodes else ():
+            model = cast("FieldReader", nodes).nested(node_name)
+            if model is not None:
+                models[node_name] = PowerModel(*(_finite(model, constant) for constant in ("k0", "k1", "k2")))
+                model.finish()
+        if nodes is not None:
+            reader.honored(key, None)
+    missing = cast("Any", reader.choice("missing", ("best", "worst")))
+    return Peaks(models, missing, reader.flag(_RECENT_PODS_KEY))
+
+
+def _finite(reader: FieldReader, key: str) -> float:
+    value = reader.raw(key)
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise reader.error(key, f"must be a finite number, got {value!r}")
+    return reader.honored(key, float(value))
+
+
+def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
+    for key in _FILTER_KEYS:
+        reader.ignored(key, "it filters nodes and does not score them")
+    strategy = reader.nested("scoringStrategy")
+    if strategy is None:
+        return NodeResourcesFit()
+    reader.honored("scoringStrategy", None)
+    kind = strategy.choice("type", ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"))
+    resources = _weights(strategy, CPU_AND_MEMORY_ALIKE, at_most=100)
+    ratio = strategy.nested("requestedToCapacityRatio")
+    shape = NodeResourcesFit.shape
+    if ratio is not None:
+        strategy.honored("requestedToCapacityRatio", None)
+        shape = _shape(ratio)
+        ratio.finish()
+    elif kind == "RequestedToCapacityRatio":
+        raise strategy.error("requestedToCapacityRatio", "is required for this type")
+    strategy.finish()
+    return NodeResourcesFit(cast("Any", kind), resources, shape)
+
+
+def _renamed(strategy: str) -> Callable[[FieldReader], NodeResourcesFit]:
+    def read(reader: FieldReader) -> NodeResourcesFit:
+        resources = _weights(reader, CPU_AND_MEMORY_ALIKE, at_most=100)
+        if strategy != "RequestedToCapacityRatio":
+            return NodeResourcesFit(cast("Any", strategy), resources)
+        return NodeResourcesFit("RequestedToCapacityRatio", resources, _shape(reader))
+
+    return read
+
+
+def _balanced_allocation(reader: FieldReader) -> NodeResourcesBalancedAllocation:
+    return NodeResourcesBalancedAllocation(
+        resources=_weights(reader, CPU_AND_MEMORY_ALIKE, at_most=1),
+        formula=cast("Any", reader.choice("formula", ("absolute", "difference"))),
+        skip_best_effort=reader.flag("skipBestEffort"),
+    )
+
+
+def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:
+    return NodeResourcesAllocatable(
+        mode=cast("Any", reader.choice("mode", ("Least", "Most"))),
+        resources=_weights(reader, NodeResourcesAllocatable.resources),
+    )
+
+
+def _weights(
+    reader: FieldReader, default: tuple[ResourceWeight, ...], *, at_most: int | None = None
+) -> tuple[ResourceWeight, ...]:
+    listed = _mappings(reader, "resources")
+    if not listed:
+        return default
+    weights = []
+    for entry in listed:
+        name = entry.raw("name")
+        if not isinstance(name, str) or not name:
+            raise entry.error("name", f"must be a resource's name, got {name!r}")
+        weight = entry.integer("weight", 1, at_most=at_most)
+        weights.append(ResourceWeight(name, weight))
+        entry.honored("name", name)
+        entry.finish()
+    return tuple(weights)
+
+
+def _shape(reader: FieldReader) -> tuple[ShapePoint, ...]:
+    points: list[ShapePoint] = []
+    for entry in _mappings(reader, "shape"):
+        utilization, score = entry.number("utilization", 0), entry.number("score", 0)
+        if utilization > 100 or utilization % 1 or (points and utilization <= points[-1].utilization):
+            raise entry.error("utilization", f"must be whole, at most 100 and ascending, got {utilization:g}")
+        if score > 10 or score % 1:
+            raise entry.error("score", f"must be whole and at most 10, got {score:g}")
+        points.append(ShapePoint(int(utilization), int(score)))
+        entry.finish()
+    if not points:
+        raise reader.error("shape", "must have at least one point")
+    return tuple(points)
+
+
+def _mappings(reader: FieldReader, key: str) -> list[FieldReader]:
+    listed = reader.raw(key)
+    if listed is None:
+        return []
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise reader.error(key, f"must be a list, got {listed!r}")
+    reader.honored(key, None)
+    return [FieldReader(f"{reader.path}.{key}[{i}]", entry, reader.notes) for i, entry in enumerate(listed)]
+
+
+_READERS: Mapping[str, Callable[[FieldReader], ScorePlugin]] = {
+    TargetLoadPacking.name: _target_load_packing,
+    LoadVariationRiskBalancing.name: _load_variation_risk_balancing,
+    LowRiskOverCommitment.name: _low_risk_over_commitment,
+    Peaks.name: _peaks,
+    TailRisk.name: _tail_risk,
+    NodeResourcesFit.name: _node_resources_fit,
+    NodeResourcesBalancedAllocation.name: _balanced_allocation,
+    ImageLocality.name: lambda _: ImageLocality(),
+    NodeResourcesAllocatable.name: _allocatable,
+    PodState.name: lambda _: PodState(),
+    **{old: _renamed(strategy) for old, (_, strategy) in RENAMED.items()},
+}
+PLUGINS = frozenset(_READERS)
+"""The names that :func:`plugin_from_config` knows."""

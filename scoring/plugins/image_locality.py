@@ -1,0 +1,63 @@
+"""ImageLocality: prefer nodes that already have the pod's images.
+
+    sum   = over the containers, init containers included: trunc(image size * nodes that have it / all nodes)
+    score = 100 * (clamp(sum, 23 MiB, limit) - 23 MiB) / (limit - 23 MiB)      limit = 1000 MiB * containers
+
+truncated. The spread keeps a node that alone has an image from drawing every pod.
+Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from scoring.go_math import truncating_divide
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import Pod
+from scoring.plugins.base import ScorePlugin, Terms
+
+_MIB = 1024 * 1024
+_MIN_BYTES = 23 * _MIB
+_MAX_BYTES_PER_CONTAINER = 1000 * _MIB
+
+
+@dataclass(frozen=True)
+class ImageLocality(ScorePlugin):
+    """ImageLocality has no arguments."""
+
+    name: ClassVar[str] = "ImageLocality"
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return nothing: which images count depends on the pod."""
+        return {}
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return the scaled bytes that each node has, and the score."""
+        scaled = np.zeros((len(pods), len(nodes)), np.int64)
+        limits = np.zeros((len(pods), 1), np.int64)
+        for index, pod in enumerate(pods):
+            containers = (*pod.init_containers, *pod.containers)
+            limits[index] = _MAX_BYTES_PER_CONTAINER * len(containers)
+            for container in containers:
+                rows, sizes = nodes.image(normalized_image_name(container.image))
+                scaled[index, rows] += (sizes * (len(rows) / max(1, len(nodes)))).astype(np.int64)
+        # The lower bound wins where the two cross: a pod without containers.
+        clamped = np.where(scaled < _MIN_BYTES, _MIN_BYTES, np.minimum(scaled, limits))
+        score = truncating_divide(MAX_NODE_SCORE * (clamped - _MIN_BYTES), limits - _MIN_BYTES)
+        return {"scaled_bytes": scaled, "limit_bytes": limits, "score": score}
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say how much of the pod's images the node has."""
+        return (
+            f"images worth {terms['scaled_bytes'] / _MIB:.0f} MiB here, scaled by how many nodes have them; "
+            f"23 MiB counts nothing, {terms['limit_bytes'] / _MIB:.0f} MiB everything"
+        )
+
+
+def normalized_image_name(name: str) -> str:
+    """Return the name with ``:latest`` where it has no tag; a colon before the last slash is a registry's port."""
+    return f"{name}:latest" if name.rfind(":") <= name.rfind("/") else name

@@ -1,0 +1,167 @@
+"""LoadVariationRiskBalancing: even out the risk that a node's load and its variation pose.
+
+For each resource, in parts of the node's allocatable amount, everything clamped to [0, 1]:
+
+    mu    = (average use + the pod's request) / allocatable
+    sigma = margin * (deviation of use / allocatable) ^ (1 / sensitivity)
+    risk  = (mu + sigma) / 2
+    score = (1 - risk) * 100
+
+The node's score is the lowest of its resources', rounded half away from zero; resources without metrics are left out.
+Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/loadvariationriskbalancing and resourcestats.go.
+
+Options of ours change the risk: KEP 61 publishes min((average + margin * deviation + request) / allocatable, 1), not
+halved and without a root (``formula="kep"``), and there are four things to balance (``balance``):
+
+    risk                  (mu + sigma) / 2, the default
+    load                  mu
+    variability           sigma
+    relative-variability  sigma / mu, at most 1
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring import pod_demand, recent_pods
+from scoring.go_math import rounded_score
+from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.metrics_table import MeasuredUse, MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import Pod
+from scoring.plugins.base import ScorePlugin, Terms, per_pod
+
+Float64s = NDArray[np.float64]
+
+_NORMAL_QUANTILES = {"P90": 1.2815515655446004, "P95": 1.6448536269514722, "P99": 2.3263478740408408}
+
+
+@dataclass(frozen=True)
+class LoadVariationRiskBalancing(ScorePlugin):
+    """Arguments of LoadVariationRiskBalancing.
+
+    Attributes:
+        safe_variance_margin: factor on the deviation; 0 ignores variation, larger values fear it more.
+        safe_variance_sensitivity: the deviation's root; above 1 raises small deviations, below 1 lowers them, 0 counts
+            only the largest possible one.
+        resources: option of ours: the resources that count.
+        formula: option of ours: ``trimaran`` as the plugin computes, ``kep`` as its proposal says.
+        balance: option of ours, for the formula ``trimaran``: what makes the risk, see above.
+        percentile: option of ours: where a node has this percentile, the deviation is (percentile - average) / z, z
+            being the normal distribution's quantile: a deviation that looks at the upper tail only. "" takes STD.
+        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
+            average use, see :mod:`scoring.recent_pods`.
+    """
+
+    safe_variance_margin: float = 1.0
+    safe_variance_sensitivity: float = 1.0
+    resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
+    formula: Literal["trimaran", "kep"] = "trimaran"
+    balance: Literal["risk", "load", "variability", "relative-variability"] = "risk"
+    percentile: Literal["", "P90", "P95", "P99"] = ""
+    count_recent_pods: bool = False
+
+    name: ClassVar[str] = "LoadVariationRiskBalancing"
+    reads_metrics: ClassVar[bool] = True
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return for each resource: valid, allocatable, average use, its deviation and sigma."""
+        terms: Terms = {"measured": metrics.present}
+        for resource in self.resources:
+            use = metrics.of(resource.metric_type)
+            allocatable = resource.scaled(nodes.allocatable(resource.name))
+            deviation = _within(self._deviation_percent(use) * allocatable / 100, allocatable)
+            terms[f"{resource.name}.valid"] = use.valid
+            terms[f"{resource.name}.allocatable"] = allocatable
+            average = use.average * allocatable / 100
+            if self.count_recent_pods:
+                request = partial(pod_demand.requests, resource=resource.name)
+                unreported = resource.scaled(recent_pods.unreported(nodes, metrics, request))
+                terms[f"{resource.name}.unreported"] = unreported
+                average = average + unreported
+            terms[f"{resource.name}.average_use"] = _within(average, allocatable)
+            terms[f"{resource.name}.deviation_use"] = deviation
+            terms[f"{resource.name}.sigma"] = self.sigma(deviation, allocatable)
+            if self.formula == "kep":
+                deviated = terms[f"{resource.name}.average_use"] + self.safe_variance_margin * deviation
+                terms[f"{resource.name}.deviated_use"] = deviated
+        return terms
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return for each resource request, mu, risk and score; and the node's score."""
+        terms: Terms = {}
+        lowest: Float64s = np.full((1, 1), np.inf)
+        for resource in self.resources:
+            request = resource.scaled(per_pod(pods, pod_demand.requests, resource.name))
+            allocatable = node[f"{resource.name}.allocatable"]
+            mu = self.mu(node[f"{resource.name}.average_use"], request, allocatable)
+            if self.formula == "kep":  # node first, then pod: in this order the proposal's example is exact
+                risk = _share(node[f"{resource.name}.deviated_use"] + request, allocatable)
+            else:
+                risk = self.risk(mu, node[f"{resource.name}.sigma"])
+            score = np.where(allocatable > 0, (1.0 - risk) * MAX_NODE_SCORE, 0.0)
+            terms[f"{resource.name}.request"] = request
+            terms[f"{resource.name}.mu"] = mu
+            terms[f"{resource.name}.risk"] = risk
+            terms[f"{resource.name}.score"] = score
+            lowest = np.minimum(lowest, np.where(node[f"{resource.name}.valid"], score, np.inf))
+        terms["score"] = rounded_score(np.where(np.isinf(lowest), 0.0, lowest))
+        return terms
+
+    def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
+        """Return the deviation's share of the risk, 0 to 1; both arguments in the same unit."""
+        sigma = _share(deviation, allocatable)
+        if self.safe_variance_sensitivity == 0:
+            sigma = np.power(sigma, np.inf)
+        elif self.safe_variance_sensitivity > 0:
+            sigma = np.power(sigma, 1 / self.safe_variance_sensitivity)
+        return np.clip(sigma * self.safe_variance_margin, 0.0, 1.0)
+
+    def risk(self, mu: Float64s, sigma: Float64s) -> Float64s:
+        """Return what is balanced, 0 to 1, of a mean and of what :meth:`sigma` returned."""
+        if self.balance == "load":
+            return mu
+        if self.balance == "variability":
+            return np.broadcast_to(sigma, np.broadcast_shapes(mu.shape, sigma.shape))
+        if self.balance == "relative-variability":
+            with np.errstate(divide="ignore", invalid="ignore"):  # no load has no variability
+                return np.where(mu > 0, np.minimum(sigma / mu, 1.0), 0.0)
+        return (mu + sigma) / 2
+
+    @staticmethod
+    def mu(average: Float64s, request: Float64s, allocatable: Float64s) -> Float64s:
+        """Return the expected use with the pod, 0 to 1; all arguments in the same unit."""
+        return _share(average + np.maximum(request, 0.0), allocatable)
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say which resource decides, and its mean and deviation."""
+        valid = [resource.name for resource in self.resources if terms[f"{resource.name}.valid"]]
+        if not valid:
+            return "no metrics, so the minimum"
+        worst = min(valid, key=lambda name: float(terms[f"{name}.score"]))
+        return "; ".join(
+            f"{name} {terms[f'{name}.score']:.1f} (mu {terms[f'{name}.mu']:.3f}, sigma {terms[f'{name}.sigma']:.3f})"
+            + (" decides" if name == worst and len(valid) > 1 else "")
+            for name in valid
+        )
+
+    def _deviation_percent(self, use: MeasuredUse) -> Float64s:
+        if self.percentile not in use.percentiles:
+            return use.deviation
+        percentile = use.percentiles[self.percentile]
+        spread = np.maximum(percentile - use.average, 0.0) / _NORMAL_QUANTILES[self.percentile]
+        return np.where(np.isnan(percentile), use.deviation, spread)
+
+
+def _share(amount: Float64s, allocatable: Float64s) -> Float64s:
+    divisor = np.where(allocatable > 0, allocatable, np.inf)  # nothing allocatable: no share, as upstream
+    return np.minimum(np.maximum(amount / divisor, 0.0), 1.0)
+
+
+def _within(amount: Float64s, allocatable: Float64s) -> Float64s:
+    return np.maximum(np.minimum(amount, allocatable), 0.0)

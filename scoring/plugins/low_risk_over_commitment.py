@@ -1,0 +1,163 @@
+"""LowRiskOverCommitment: prefer nodes whose limits are not far above capacity and whose load leaves room.
+
+For each resource, with sums over the node's pods ("minus pod": without the pending one) and w its risk limit weight:
+
+    riskLimit = (limit - allocatable) / (limit - request)   when limit > allocatable, else 0
+    riskLoad  = 1 - P(use <= requestMinusPod)               P of a beta distribution fitted to the measured load,
+                                                            given use <= limitMinusPod when that is below allocatable
+    risk      = w * riskLimit + (1 - w) * riskLoad
+    score     = (1 - largest risk) * 100
+
+rounded half away from zero. Best-effort pods, and nodes without metrics, score 0.
+Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/lowriskovercommitment.
+
+riskLoad does not depend on the pending pod: it is the per-snapshot part, renewed for nodes whose pods changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring import measured_distribution, pod_demand, recent_pods
+from scoring.beta_distribution import distribution, max_variance, probability_at_most
+from scoring.go_math import rounded_score
+from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import CPU, MEMORY, Pod
+from scoring.plugins.base import ScorePlugin, Terms, per_pod
+
+Float64s = NDArray[np.float64]
+
+# The fit needs a variance below the largest possible one.
+_MAX_VARIANCE_ALLOWANCE = 0.99
+_DEFAULT_RISK_LIMIT_WEIGHT = 0.5
+
+
+@dataclass(frozen=True)
+class LowRiskOverCommitment(ScorePlugin):
+    """Arguments of LowRiskOverCommitment.
+
+    Attributes:
+        smoothing_window_size: how many samples each value was averaged over before its deviation was taken; sigma is
+            multiplied by the square root to undo that. 1 for raw samples.
+        risk_limit_weights: resource to the weight of riskLimit against riskLoad, 0 to 1; 0.5 where not given.
+        resources: option of ours: the resources that count.
+        distribution: option of ours: ``measured`` takes P from the node's measured percentiles, where it has any,
+            instead of from the fitted beta distribution.
+        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
+            average use, see :mod:`scoring.recent_pods`.
+    """
+
+    smoothing_window_size: int = 5
+    risk_limit_weights: Mapping[str, float] = field(default_factory=lambda: {CPU: 0.5, MEMORY: 0.5})
+    resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
+    distribution: Literal["fitted", "measured"] = "fitted"
+    count_recent_pods: bool = False
+
+    name: ClassVar[str] = "LowRiskOverCommitment"
+    reads_metrics: ClassVar[bool] = True
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return for each resource its sums, the fitted load and riskLoad."""
+        terms: Terms = {"measured": metrics.present}
+        for resource in self.resources:
+            load = self._load_terms(resource, nodes, metrics)
+            terms |= {f"{resource.name}.{name}": term for name, term in load.items()}
+        return terms
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return for each resource request, limit, riskLimit and risk; and the node's score."""
+        terms: Terms = {}
+        largest: Float64s = np.full((1, 1), -np.inf)
+        best_effort = np.ones((len(pods), 1), np.bool_)
+        for resource in self.resources:
+            name = resource.name
+            pod_request = per_pod(pods, pod_demand.requests, name)
+            pod_limit = per_pod(pods, pod_demand.limits, name)
+            allocatable = node[f"{name}.allocatable"]
+            request = np.minimum(node[f"{name}.pod_requests"] + pod_request, allocatable)
+            limit = node[f"{name}.limit_minus_pod"] + pod_limit
+            with np.errstate(divide="ignore", invalid="ignore"):
+                over = (limit - allocatable) / (limit - request)
+            risk_limit = np.where(limit > allocatable, over, 0.0)
+            weight = self.risk_limit_weights.get(name, _DEFAULT_RISK_LIMIT_WEIGHT)
+            risk = np.clip(weight * risk_limit + (1 - weight) * node[f"{name}.risk_load"], 0.0, 1.0)
+            terms[f"{name}.request"], terms[f"{name}.limit"] = request, limit
+            terms[f"{name}.risk_limit"], terms[f"{name}.risk"] = risk_limit, risk
+            largest = np.maximum(largest, risk)
+            best_effort &= (pod_request == 0) & (pod_limit == 0)
+        terms["best_effort"] = best_effort
+        terms["rank"] = 1 - largest
+        terms["score"] = np.where(node["measured"] & ~best_effort, rounded_score(terms["rank"] * MAX_NODE_SCORE), 0)
+        return terms
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say both risks of each resource."""
+        if terms["best_effort"]:
+            return "the pod has no requests and limits, so the minimum"
+        if not terms["measured"]:
+            return "no metrics, so the minimum"
+        return "; ".join(
+            f"{r.name} risk {terms[f'{r.name}.risk']:.3f} (limits {terms[f'{r.name}.risk_limit']:.3f}, "
+            f"load {terms[f'{r.name}.risk_load']:.3f})"
+            for r in self.resources
+        )
+
+    def _load_terms(self, resource: MeasuredResource, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return everything that riskLoad is made of."""
+        use = metrics.of(resource.metric_type)
+        allocatable, pod_requests = nodes.allocatable(resource.name), nodes.requests(resource.name)
+        request, limit = np.minimum(pod_requests, allocatable), nodes.limits(resource.name)
+        rise: Float64s = np.zeros(len(nodes))
+        if self.count_recent_pods:
+            demand = partial(pod_demand.requests, resource=resource.name)
+            rise = recent_pods.unreported(nodes, metrics, demand) / np.where(allocatable > 0, allocatable, np.inf)
+        mu, sigma = self._mean_and_deviation(resource.scaled(allocatable), use.average + 100 * rise, use.deviation)
+        with np.errstate(divide="ignore", invalid="ignore"):  # nodes with nothing allocatable
+            threshold = np.clip(request / allocatable, 0.0, 1.0)
+            limit_threshold = limit / allocatable
+        probability, fit = probability_at_most(mu, sigma, threshold)
+        conditioned = (limit < allocatable) & (request <= limit)
+        certain = conditioned & (limit_threshold == 0)
+        divided = conditioned & ~certain & fit.fitted
+        at_limit = np.zeros_like(mu)
+        at_limit[divided] = distribution(fit.alpha[divided], fit.beta[divided], limit_threshold[divided])
+        if self.distribution == "measured":
+            percentiles = {name: value + rise for name, value in measured_distribution.percentiles(use).items()}
+            known = measured_distribution.known(percentiles)
+            within = np.where(allocatable > 0, threshold, 0.0), np.where(conditioned, limit_threshold, 0.0)
+            measured = [measured_distribution.probability_at_most(mu, percentiles, x) for x in within]
+            probability = np.where(known, measured[0], probability)
+            at_limit = np.where(known & conditioned, measured[1], at_limit)
+        some = at_limit > 0
+        probability[some] = np.clip(probability[some] / at_limit[some], 0.0, 1.0)
+        probability = np.where(certain, 1.0, probability)
+        return {
+            "allocatable": allocatable,
+            "pod_requests": pod_requests,
+            "request_minus_pod": request,
+            "limit_minus_pod": limit,
+            "mu": mu,
+            "sigma": sigma,
+            "alpha": np.where(fit.fitted, fit.alpha, np.nan),
+            "beta": np.where(fit.fitted, fit.beta, np.nan),
+            "threshold": threshold,
+            "probability": probability,
+            "risk_load": np.where(use.valid, 1 - probability, 0.0),
+        }
+
+    def _mean_and_deviation(
+        self, allocatable: Float64s, average: Float64s, deviation: Float64s
+    ) -> tuple[Float64s, Float64s]:
+        """Return both in parts of allocatable, made fit for a beta distribution."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mu = np.where(allocatable > 0, np.clip(average * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
+            sigma = np.where(allocatable > 0, np.clip(deviation * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
+        sigma = sigma * np.sqrt(float(self.smoothing_window_size))
+        return mu, np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))

@@ -1,0 +1,63 @@
+"""NodeResourcesAllocatable: prefer small nodes (or large ones), by what they have, not by what is requested.
+
+    raw = trunc(sum over resources of weight * allocatable / sum of weights)      negative for mode Least
+
+stretched to 0..100 over the nodes. Source: sigs.k8s.io/scheduler-plugins, pkg/noderesources.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from scoring.go_math import truncating_divide
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import stretched
+from scoring.objects import CPU, MEMORY, Pod
+from scoring.plugins.base import ScorePlugin, Terms
+from scoring.plugins.node_resources_fit import ResourceWeight
+from scoring.pod_sums import Int64s
+
+# A millicore weighs as much as a MiB.
+_DEFAULT_RESOURCES = (ResourceWeight(MEMORY, 1), ResourceWeight(CPU, 1 << 20))
+
+
+@dataclass(frozen=True)
+class NodeResourcesAllocatable(ScorePlugin):
+    """Arguments of NodeResourcesAllocatable.
+
+    Attributes:
+        mode: ``Least`` prefers nodes with little, ``Most`` nodes with much.
+        resources: what to add up, with weights.
+    """
+
+    mode: Literal["Least", "Most"] = "Least"
+    resources: tuple[ResourceWeight, ...] = _DEFAULT_RESOURCES
+
+    name: ClassVar[str] = "NodeResourcesAllocatable"
+    normalizes: ClassVar[bool] = True
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return the allocatable amounts and their weighted mean."""
+        sign = -1 if self.mode == "Least" else 1
+        terms: Terms = {f"{r.name}.allocatable": nodes.allocatable(r.name) for r in self.resources}
+        total: Int64s = np.zeros(len(nodes), np.int64)
+        for resource in self.resources:
+            total = total + sign * resource.weight * terms[f"{resource.name}.allocatable"]
+        terms["weighted_mean"] = truncating_divide(total, sum(resource.weight for resource in self.resources))
+        return terms
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return the score: the pod does not change it."""
+        return {"score": node["weighted_mean"]}
+
+    def normalize(self, scores: Int64s) -> Int64s:
+        """Return 0 to 100, shape (nodes,)."""
+        return stretched(scores)
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say the amounts."""
+        amounts = ", ".join(f"{r.name} {terms[f'{r.name}.allocatable']} (weight {r.weight})" for r in self.resources)
+        return f"mode {self.mode}: allocatable {amounts}"

@@ -1,0 +1,118 @@
+"""NodeResourcesBalancedAllocation: prefer nodes whose resources are requested evenly.
+
+With f the requested parts of the allocatable amounts, capped at 1, the pending pod included:
+
+    B = trunc((1 - std(f)) * 100)           std = |f1 - f2| / 2 for two resources, the population deviation for more
+
+``formula="absolute"`` scores B. Newer schedulers score how the pod changes it, ``formula="difference"``:
+50 + trunc((50 + B with the pod - B without it) / 2).
+Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring import pod_demand
+from scoring.go_math import truncating_divide
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import Pod
+from scoring.plugins.base import ScorePlugin, Terms
+from scoring.plugins.node_resources_fit import (
+    CPU_AND_MEMORY_ALIKE,
+    ResourceWeight,
+    counted_requests,
+    requested_lines,
+    requested_terms,
+)
+from scoring.pod_sums import Int64s
+
+Float64s = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class NodeResourcesBalancedAllocation(ScorePlugin):
+    """Arguments of NodeResourcesBalancedAllocation.
+
+    Attributes:
+        resources: what to balance; weights do not count.
+        formula: ``absolute`` scores the balance that results, ``difference`` what the pod changes (kube-scheduler from
+            2026 on).
+        skip_best_effort: leave the plugin out for pods that request none of the resources (kube-scheduler from 2025
+            on). Without it such pods gather on balanced nodes.
+    """
+
+    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY_ALIKE
+    formula: Literal["absolute", "difference"] = "absolute"
+    skip_best_effort: bool = False
+
+    name: ClassVar[str] = "NodeResourcesBalancedAllocation"
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return for each resource the allocatable amount and what the node's pods request."""
+        return requested_terms(nodes, self.resources, non_zero=False)
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return for each resource the request and fraction; and the node's score."""
+        terms: Terms = {}
+        parts: list[tuple[Float64s, Bools]] = []
+        parts_without: list[tuple[Float64s, Bools]] = []
+        for resource in self.resources:
+            name = resource.name
+            request, counted = counted_requests(pods, node, name, non_zero=False)
+            requested, divisor = node[f"{name}.requested"], node[f"{name}.divisor"]
+            fraction = np.minimum((requested + request) / divisor, 1.0)
+            parts.append((fraction, counted))
+            if self.formula == "difference":
+                parts_without.append((np.minimum(requested / divisor, 1.0), counted))
+            terms[f"{name}.request"], terms[f"{name}.counted"] = request, counted
+            terms[f"{name}.fraction"] = fraction
+        score = terms["balance"] = balance(parts)
+        if self.formula == "difference":
+            terms["balance_without_pod"] = balance(parts_without)
+            score = 50 + truncating_divide(50 + score - terms["balance_without_pod"], 2)
+        if self.skip_best_effort:
+            score = np.where([[self.skips(pod)] for pod in pods], 0, score)
+        terms["score"] = score
+        return terms
+
+    def skips(self, pod: Pod) -> bool:
+        """Say whether the pod requests none of the resources, and the plugin is to leave such pods out."""
+        return self.skip_best_effort and not any(pod_demand.in_tree_requests(pod, r.name) for r in self.resources)
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say each resource's requests and the balance."""
+        requested = "; ".join(requested_lines(terms, self.resources)) or "no resource counts"
+        without = f", {terms['balance_without_pod']} without the pod" if "balance_without_pod" in terms else ""
+        return f"{requested}: balance {terms['balance']}{without}"
+
+
+def balance(parts: Sequence[tuple[Float64s, Bools]]) -> Int64s:
+    """Return trunc((1 - std) * 100) over the fractions that count.
+
+    Args:
+        parts: for each resource the fractions and where they count; shapes broadcast.
+    """
+    if len(parts) == 2 and all(counted.all() for _, counted in parts):  # the usual case, several times faster
+        std = np.abs((parts[0][0] - parts[1][0]) / 2)
+    else:
+        std = _deviation(parts)
+    result: Int64s = ((1 - std) * MAX_NODE_SCORE).astype(np.int64)
+    return result
+
+
+def _deviation(parts: Sequence[tuple[Float64s, Bools]]) -> Float64s:
+    """Return |f1 - f2| / 2 where two fractions count, the population deviation where more do, else 0."""
+    count = sum((counted.astype(np.int64) for _, counted in parts), start=np.zeros((1, 1), np.int64))
+    mean = sum((np.where(c, f, 0.0) for f, c in parts), start=np.zeros((1, 1))) / np.maximum(count, 1)
+    squares = sum((np.where(c, (f - mean) * (f - mean), 0.0) for f, c in parts), start=np.zeros((1, 1)))
+    highest = np.max([np.broadcast_to(np.where(c, f, 0.0), mean.shape) for f, c in parts], axis=0)
+    lowest = np.min([np.broadcast_to(np.where(c, f, 1.0), mean.shape) for f, c in parts], axis=0)
+    several = np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), 0.0)
+    return np.where(count == 2, (highest - lowest) / 2, several)

@@ -1,0 +1,189 @@
+"""NodeResourcesFit: kube-scheduler's score by what pods request.
+
+With r the requests of the node's pods and the pending pod, a the allocatable amount, per resource:
+
+    LeastAllocated            (a - r) * 100 / a, 0 when r > a
+    MostAllocated             min(r, a) * 100 / a
+    RequestedToCapacityRatio  a piecewise linear function of r * 100 / a (100 when r > a)
+
+and the score is their mean by weight. Integer divisions truncate; RequestedToCapacityRatio's mean is rounded half away
+from zero and leaves out resources that score 0. Containers without requests count as 100m CPU and 200 MiB. Resources
+that the node does not have, and extended ones that the pod does not request, are left out.
+Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring import pod_demand
+from scoring.go_math import truncating_divide
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
+from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.pod_sums import Int64s
+
+_NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+_MAX_SHAPE_SCORE = 10
+
+Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceWeight:
+    """A resource and its weight in a score."""
+
+    name: str
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShapePoint:
+    """A point of RequestedToCapacityRatio's function: utilization 0 to 100, score 0 to 10."""
+
+    utilization: int
+    score: int
+
+
+CPU_AND_MEMORY_ALIKE = (ResourceWeight(CPU), ResourceWeight(MEMORY))
+
+
+@dataclass(frozen=True)
+class NodeResourcesFit(ScorePlugin):
+    """Arguments of NodeResourcesFit, as far as they score.
+
+    Attributes:
+        strategy: the type of its scoring strategy.
+        resources: what to score, with weights.
+        shape: RequestedToCapacityRatio's function, by ascending utilization.
+    """
+
+    strategy: Strategy = "LeastAllocated"
+    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY_ALIKE
+    shape: tuple[ShapePoint, ...] = (ShapePoint(0, 0), ShapePoint(100, 10))
+
+    name: ClassVar[str] = "NodeResourcesFit"
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return for each resource the allocatable amount and what the node's pods request."""
+        return requested_terms(nodes, self.resources, non_zero=True)
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return for each resource the request, whether it counts and its score; and the node's score."""
+        terms: Terms = {}
+        total: Int64s = np.zeros((1, 1), np.int64)
+        weights: Int64s | int = (
+            0  # one number while every resource counts everywhere: that divides several times faster
+        )
+        for resource in self.resources:
+            name = resource.name
+            request, counted = counted_requests(pods, node, name, non_zero=True)
+            score = self._resource_score(node[f"{name}.requested"] + request, node[f"{name}.divisor"])
+            in_mean = counted & (score > 0) if self.strategy == "RequestedToCapacityRatio" else counted
+            if in_mean.all():
+                total = total + score * resource.weight
+                weights = weights + resource.weight
+            else:
+                total = total + np.where(in_mean, score * resource.weight, 0)
+                weights = weights + np.where(in_mean, resource.weight, 0)
+            terms[f"{name}.request"], terms[f"{name}.counted"], terms[f"{name}.score"] = request, counted, score
+        weights = np.maximum(weights, 1)
+        if self.strategy == "RequestedToCapacityRatio":
+            terms["score"] = (2 * total + weights) // (2 * weights)  # rounded half up, and nothing here is negative
+        else:
+            terms["score"] = total // weights
+        return terms
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say each resource's requests and score."""
+        return f"{self.strategy}: " + ("; ".join(requested_lines(terms, self.resources)) or "no resource counts")
+
+    def _resource_score(self, requested: Int64s, allocatable: Int64s) -> Int64s:
+        result: Int64s
+        if self.strategy == "LeastAllocated":
+            result = np.maximum(allocatable - requested, 0) * MAX_NODE_SCORE // allocatable
+        elif self.strategy == "MostAllocated":
+            result = np.minimum(requested, allocatable) * MAX_NODE_SCORE // allocatable
+        else:
+            utilization = np.minimum(requested, allocatable) * 100 // allocatable
+            result = self._score_by_percent.take(utilization)
+        return result
+
+    @cached_property
+    def _score_by_percent(self) -> Int64s:
+        """The shape's function at every utilization, 0 to 100 percent."""
+        scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
+        return broken_linear([(point.utilization, point.score * scale) for point in self.shape], np.arange(101))
+
+
+def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:
+    """Return the integer function through some points, truncated between them, flat outside.
+
+    Args:
+        points: (x, y) by ascending x.
+        x: where to evaluate it, any shape.
+    """
+    result = np.full(x.shape, points[-1][1], np.int64)
+    for (left_x, left_y), (right_x, right_y) in reversed(list(pairwise(points))):
+        between = left_y + truncating_divide((right_y - left_y) * (x - left_x), right_x - left_x)
+        result = np.where(x <= right_x, between, result)
+    return np.where(x <= points[0][0], points[0][1], result)
+
+
+def requested_terms(nodes: NodeTable, resources: Sequence[ResourceWeight], *, non_zero: bool) -> Terms:
+    """Return for each resource the allocatable amount, what the node's pods request, and what to divide by."""
+    terms: Terms = {}
+    for resource in resources:
+        spread = non_zero and resource.name in pod_demand.NON_ZERO_REQUESTS
+        allocatable = terms[f"{resource.name}.allocatable"] = nodes.allocatable(resource.name)
+        terms[f"{resource.name}.divisor"] = np.maximum(allocatable, 1)  # where it is 0 the resource does not count
+        terms[f"{resource.name}.requested"] = nodes.in_tree_requests(resource.name, non_zero=spread)
+    return terms
+
+
+def counted_requests(
+    pods: Sequence[Pod], node: Terms, name: str, *, non_zero: bool
+) -> tuple[Int64s, NDArray[np.bool_]]:
+    """Return the pods' requests, shape (pods, 1), and where the resource counts."""
+    request = per_pod(pods, _non_zero_request if non_zero else pod_demand.in_tree_requests, name)
+    counted = node[f"{name}.allocatable"] != 0
+    if name not in _NATIVE:
+        counted = counted & (request > 0)
+    return request, counted
+
+
+def requested_lines(terms: Mapping[str, Any], resources: Sequence[ResourceWeight]) -> list[str]:
+    """Return a phrase for each resource that counts."""
+    return [
+        f"{r.name} {terms[f'{r.name}.requested']} + {terms[f'{r.name}.request']} of {terms[f'{r.name}.allocatable']}"
+        + (f" scores {terms[f'{r.name}.score']}" if f"{r.name}.score" in terms else "")
+        + (f" (weight {r.weight})" if r.weight != 1 else "")
+        for r in resources
+        if terms[f"{r.name}.counted"]
+    ]
+
+
+def fits(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
+    """Say where the pod's requests fit beside those of the node's pods: the plugin's filter, shape (nodes,).
+
+    Resources that the pod does not request do not matter. A node that lists ``pods`` takes no more than so many.
+    """
+    fitting = np.ones(len(nodes), np.bool_)
+    for name in pod_demand.names(pod):
+        request = pod_demand.in_tree_requests(pod, name)
+        if request:
+            fitting &= nodes.in_tree_requests(name) + request <= nodes.allocatable(name)
+    if "pods" in nodes.resources:
+        fitting &= nodes.pod_counts < nodes.allocatable("pods")
+    return fitting
+
+
+def _non_zero_request(pod: Pod, name: str) -> int:
+    return pod_demand.in_tree_requests(pod, name, non_zero=True)

@@ -1,0 +1,143 @@
+"""Peaks: place the pod where power use rises least.
+
+With a node's power model K0 + K1 * exp(K2 * x), x its CPU utilization in percent, p the utilization with the pod:
+
+    raw   = trunc(K1 * (exp(K2 * p) - exp(K2 * x)) * 1e15)
+    score = 100 - trunc(100 * (raw - lowest) / (highest - lowest))      100 for all when all are equal and not zero
+
+Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/peaks.
+
+Upstream gives a node without metrics, without a model, or above 100 percent the raw score 0, the smallest rise there
+is: it becomes the best node. ``missing="worst"`` mends that: such a node scores 0 and has no part in the normalization.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from scoring import pod_demand, recent_pods
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import CPU, Pod
+from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.pod_sums import Int64s
+from watcher.model import MetricType
+
+_TO_INTEGER = 1e15
+_LARGEST = np.nextafter(2.0**63, 0.0)
+# Above _LARGEST, so that no power model reaches it; a marker that survives until normalization.
+_WORST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class PowerModel:
+    """Power in watts at x percent of CPU: ``k0 + k1 * exp(k2 * x)``; idle power is ``k0 + k1``."""
+
+    k0: float = 0.0
+    k1: float = 0.0
+    k2: float = 0.0
+
+
+@dataclass(frozen=True)
+class Peaks(ScorePlugin):
+    """Arguments of Peaks.
+
+    Attributes:
+        node_power_model: node name to its power model.
+        missing: option of ours: what a node without metrics, without a model or above 100 percent becomes: ``best`` as
+            upstream, or ``worst``.
+        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
+            measured utilization, see :mod:`scoring.recent_pods`.
+    """
+
+    node_power_model: Mapping[str, PowerModel] = field(default_factory=dict)
+    missing: Literal["best", "worst"] = "best"
+    count_recent_pods: bool = False
+
+    name: ClassVar[str] = "Peaks"
+    reads_metrics: ClassVar[bool] = True
+    normalizes: ClassVar[bool] = True
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return capacity, measured utilization and the power model."""
+        use = metrics.of(MetricType.CPU)
+        capacity = nodes.capacity(CPU).astype(np.float64)
+        models = [self.node_power_model.get(name) for name in nodes.names]
+        k1 = np.array([model.k1 if model else 0.0 for model in models], np.float64)
+        k2 = np.array([model.k2 if model else 0.0 for model in models], np.float64)
+        percent = use.first
+        if self.count_recent_pods:
+            unreported = recent_pods.unreported(nodes, metrics, pod_demand.peaks_cpu)
+            percent = percent + 100 * unreported / np.where(capacity != 0, capacity, np.inf)
+        with np.errstate(over="ignore"):
+            power_now = np.exp(k2 * percent)
+        return {
+            "measured": use.averaged,
+            "modeled": np.array([model is not None for model in models], np.bool_),
+            "measured_percent": percent,
+            "capacity": capacity,
+            "measured_use": (percent / 100) * capacity,
+            "k1": k1,
+            "k2": k2,
+            "power_now": power_now,
+        }
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return predicted percent, the rise in watts and the raw score."""
+        request = per_pod(pods, pod_demand.peaks_cpu)
+        with np.errstate(divide="ignore", invalid="ignore"):  # nodes without capacity
+            percent = 100 * (node["measured_use"] + request) / node["capacity"]
+        percent = np.where(node["capacity"] != 0, percent, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that leaves floating point
+            rise = node["k1"] * (np.exp(node["k2"] * percent) - node["power_now"])
+            raw = rise * _TO_INTEGER
+        # Upstream does not define what fits no 64 bits (some 9,000 watts): here it is the largest that does.
+        raw = np.nan_to_num(np.clip(raw, -_LARGEST, _LARGEST)).astype(np.int64)
+        full = percent > 100
+        if self.missing == "worst":
+            raw = np.where(node["measured"] & node["modeled"] & ~full, raw, _WORST)
+        else:
+            raw = np.where(node["measured"] & ~full, raw, 0)
+        return {"request": request, "predicted_percent": percent, "rise_watts": rise, "score": raw}
+
+    def normalize(self, scores: Int64s) -> Int64s:
+        """Return 0 to 100, the smallest rise highest, shape (nodes,)."""
+        counted = scores != _WORST if self.missing == "worst" else np.ones(scores.shape, np.bool_)
+        if not counted.any():
+            return np.zeros_like(scores)
+        lowest, highest = scores[counted].min(), scores[counted].max()
+        if self.missing == "best" and lowest == 0 and highest == 0:
+            return scores
+        if lowest == highest:
+            return np.where(counted, MAX_NODE_SCORE, 0)
+        spread = int(highest) - int(lowest)
+        if spread <= np.iinfo(np.int64).max:
+            above = (scores - lowest).astype(np.float64)  # exact, as upstream
+        else:
+            above = scores.astype(np.float64) - np.float64(lowest)
+        share = MAX_NODE_SCORE * above / np.float64(spread)
+        return np.where(counted, MAX_NODE_SCORE - np.where(counted, share, 0.0).astype(np.int64), 0)
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say how far power rises."""
+        reasons = [
+            reason
+            for reason, applies in (
+                ("no CPU metric", not terms["measured"]),
+                ("no power model", not terms["modeled"]),
+                ("over 100% with the pod", terms["predicted_percent"] > 100),
+            )
+            if applies
+        ]
+        if reasons:
+            becomes = (
+                "the worst node" if self.missing == "worst" else "no rise, as upstream, which makes it the best node"
+            )
+            return f"{', '.join(reasons)}: counts as {becomes}"
+        return (
+            f"CPU {terms['measured_percent']:.1f}% -> {terms['predicted_percent']:.1f}%, "
+            f"power {terms['rise_watts']:+.4g} W"
+        )

@@ -1,0 +1,41 @@
+"""PodState: prefer nodes that pods are leaving to nodes that pods are nominated to.
+
+    raw = terminating pods - nominated pods
+
+stretched to 0..100 over the nodes. Source: sigs.k8s.io/scheduler-plugins, pkg/podstate.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import stretched
+from scoring.objects import Pod
+from scoring.plugins.base import ScorePlugin, Terms
+from scoring.pod_sums import Int64s
+
+
+@dataclass(frozen=True)
+class PodState(ScorePlugin):
+    """PodState has no arguments."""
+
+    name: ClassVar[str] = "PodState"
+    normalizes: ClassVar[bool] = True
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return how many pods leave each node and how many are nominated to it."""
+        return {"terminating": nodes.terminating_counts, "nominated": nodes.nominated_counts}
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return the score: the pod does not change it."""
+        return {"score": node["terminating"] - node["nominated"]}
+
+    def normalize(self, scores: Int64s) -> Int64s:
+        """Return 0 to 100, shape (nodes,)."""
+        return stretched(scores)
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say both counts."""
+        return f"{terms['terminating']} pods leaving, {terms['nominated']} nominated"

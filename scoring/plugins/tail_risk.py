@@ -1,0 +1,126 @@
+"""TailRisk: the probability that a node runs out of something once the pod is there. Ours, not upstream's.
+
+For each resource, with U the node's use in parts of capacity, as a random variable, d the demand of the pending pod and
+of pods too new to be measured, and t the target:
+
+    exceeds = P(U + d / capacity > t) = 1 - F(t - d / capacity)
+    risk    = 1 - product over resources of (1 - exceeds)        score = round((1 - risk) * 100)
+
+A resource without metrics is left out; a node without any scores 0. F is a beta distribution fitted to the measured
+mean and deviation, or the measured percentiles (``distribution``). ``together="union"`` takes risk = min(1, sum of
+exceeds), which holds however the resources depend on each other; the product assumes that they do not.
+
+Assumptions, and where they are wrong: use in the next window is distributed as in the last one, so trends and daily
+cycles are not seen; a pod uses its request, always, so bursts of the pod itself are not seen; a beta distribution has
+one hump, so a node that is either idle or full is misjudged (take percentiles). Deviations of smoothed series are too
+small: ``smoothing_window_size`` undoes that for independent samples, too much for slow ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring import measured_distribution, pod_demand, recent_pods
+from scoring.beta_distribution import max_variance, probability_at_most
+from scoring.go_math import rounded_score
+from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import Pod
+from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from watcher.model import QUANTILES
+
+Float64s = NDArray[np.float64]
+
+# A beta distribution needs a variance below the largest possible one.
+_MAX_VARIANCE_ALLOWANCE = 0.99
+
+
+@dataclass(frozen=True)
+class TailRisk(ScorePlugin):
+    """Arguments of TailRisk.
+
+    Attributes:
+        target: what use must not exceed, in percent of capacity.
+        smoothing_window_size: how many samples each value was averaged over before its deviation was taken; 1 for raw
+            samples.
+        distribution: ``fitted`` to the mean and deviation, or ``measured`` percentiles; a node without percentiles is
+            fitted.
+        together: how the resources' risks become one: ``independent`` or ``union``.
+        resources: the resources that count.
+        count_recent_pods: of a pod that was there for a part of the window, count the rest of its request; else all or
+            nothing, as TargetLoadPacking does. See :mod:`scoring.recent_pods`.
+    """
+
+    target: float = 100.0
+    smoothing_window_size: int = 5
+    distribution: Literal["fitted", "measured"] = "fitted"
+    together: Literal["independent", "union"] = "independent"
+    resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
+    count_recent_pods: bool = False
+
+    name: ClassVar[str] = "TailRisk"
+    reads_metrics: ClassVar[bool] = True
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return for each resource: valid, capacity, mean, deviation, demand not yet measured, and percentiles."""
+        terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
+        missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
+        for resource in self.resources:
+            use = metrics.of(resource.metric_type)
+            mu = np.clip(use.average / 100, 0.0, 1.0)
+            sigma = np.clip(use.deviation / 100, 0.0, 1.0) * np.sqrt(float(self.smoothing_window_size))
+            terms["measured"] = terms["measured"] | use.valid
+            terms[f"{resource.name}.valid"] = use.valid
+            terms[f"{resource.name}.capacity"] = nodes.capacity(resource.name)
+            terms[f"{resource.name}.mu"] = mu
+            terms[f"{resource.name}.sigma"] = np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))
+            request = partial(pod_demand.requests, resource=resource.name)
+            terms[f"{resource.name}.missing"] = missing(nodes, metrics, request)
+            if self.distribution == "measured":
+                measured = measured_distribution.percentiles(use)
+                terms |= {f"{resource.name}.{percentile}": values for percentile, values in measured.items()}
+        return terms
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return for each resource request, threshold and the probability to exceed it; and the node's score."""
+        terms: Terms = {}
+        none_exceeds: Float64s = np.ones((1, 1))
+        expected: Float64s = np.zeros((1, 1))
+        for resource in self.resources:
+            name = resource.name
+            request = per_pod(pods, pod_demand.requests, name)
+            with np.errstate(divide="ignore", invalid="ignore"):  # nodes without the resource
+                added = (node[f"{name}.missing"] + request) / node[f"{name}.capacity"]
+            threshold = np.where(node[f"{name}.capacity"] > 0, self.target / 100 - added, -1.0)
+            exceeds = np.where(node[f"{name}.valid"], 1 - self._at_most(node, name, threshold), 0.0)
+            terms[f"{name}.request"], terms[f"{name}.threshold"] = request, threshold
+            terms[f"{name}.exceeds"] = exceeds
+            none_exceeds, expected = none_exceeds * (1 - exceeds), expected + exceeds
+        risk = 1 - none_exceeds if self.together == "independent" else np.minimum(expected, 1.0)
+        terms["risk"] = risk
+        terms["score"] = np.where(node["measured"], rounded_score((1 - risk) * MAX_NODE_SCORE), 0)
+        return terms
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say how likely each resource runs out."""
+        if not terms["measured"]:
+            return "no metrics, so the minimum"
+        each = ", ".join(
+            f"{r.name} {100 * terms[f'{r.name}.exceeds']:.2g}%" for r in self.resources if terms[f"{r.name}.valid"]
+        )
+        return f"use exceeds {self.target:g}% of capacity with probability {100 * terms['risk']:.2g}% ({each})"
+
+    def _at_most(self, node: Terms, name: str, threshold: Float64s) -> Float64s:
+        within = np.clip(threshold, 0.0, 1.0)
+        probability, _ = probability_at_most(node[f"{name}.mu"], node[f"{name}.sigma"], within)
+        if self.distribution == "measured":
+            percentiles: dict[str, Float64s] = {p: node[f"{name}.{p}"] for p in QUANTILES}
+            measured = measured_distribution.probability_at_most(node[f"{name}.mu"], percentiles, within)
+            probability = np.where(measured_distribution.known(percentiles), measured, probability)
+        return np.where(threshold < 0, 0.0, np.where(threshold >= 1, 1.0, probability))

@@ -1,0 +1,114 @@
+"""TargetLoadPacking: pack nodes up to a target utilization, then spread.
+
+With T = target_utilization, in percent of the node's capacity:
+
+    p = 100 * (measured use + the pod's predicted use + predicted use of pods too new to be measured) / capacity
+    score = (100 - T) * p / T + T          for p <= T: from T on an empty node up to 100 at the target
+          = T * (100 - p) / (100 - T)      for p > T: from T down to 0 on a full node
+          = 0                              for p > 100
+
+rounded half away from zero. A node without an AVG or Latest CPU metric scores 0.
+Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/targetloadpacking, and KEP 61.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from scoring import recent_pods
+from scoring.go_math import round_half_away, rounded_score
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.objects import CPU, MEMORY, Container, Pod
+from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from watcher.model import MetricType
+
+_METRIC_TYPES = {CPU: MetricType.CPU, MEMORY: MetricType.MEMORY}
+
+
+@dataclass(frozen=True)
+class TargetLoadPacking(ScorePlugin):
+    """Arguments of TargetLoadPacking.
+
+    Attributes:
+        target_utilization: percent of capacity to fill nodes to, above 0 and at most 100.
+        default_requests: use to expect of a container without request and limit: millicores, or bytes for memory.
+        default_requests_multiplier: expected use of a container with a request only, in parts of the request.
+        resource: option of ours: pack on ``cpu`` or on ``memory``.
+        predict_from: option of ours: ``limits`` takes a container's limit where it has one, as upstream does;
+            ``requests`` prefers the request times the multiplier, for clusters whose limits are far above use.
+        percentile: option of ours: the measured value to take instead of AVG, such as ``P95``; a node that lacks it is
+            taken by AVG or Latest. "" is upstream's way.
+        count_recent_pods: option of ours: of a pod that was there for a part of the window, count the rest of its
+            expected use; upstream counts all or nothing. See :mod:`scoring.recent_pods`.
+    """
+
+    target_utilization: int = 40
+    default_requests: int = 1000
+    default_requests_multiplier: float = 1.5
+    resource: Literal["cpu", "memory"] = "cpu"
+    predict_from: Literal["limits", "requests"] = "limits"
+    percentile: str = ""
+    count_recent_pods: bool = False
+
+    name: ClassVar[str] = "TargetLoadPacking"
+    reads_metrics: ClassVar[bool] = True
+
+    def predicted_use(self, pod: Pod) -> int:
+        """Return the use to expect of a pod, millicores (or bytes): its containers' and its overhead.
+
+        Init containers do not count: they are gone when the load is measured.
+        """
+        return sum(map(self._container_use, pod.containers)) + pod.overhead.get(self.resource, 0)
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return capacity, measured use and the predicted use of pods that no measurement shows yet."""
+        use = metrics.of(_METRIC_TYPES[self.resource])
+        measured_percent = use.last
+        if self.percentile in use.percentiles:
+            percentile = use.percentiles[self.percentile]
+            measured_percent = np.where(np.isnan(percentile), use.last, percentile)
+        capacity = nodes.capacity(self.resource).astype(np.float64)
+        missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
+        return {
+            "measured": use.averaged,
+            "measured_percent": measured_percent,
+            "capacity": capacity,
+            "measured_use": (measured_percent / 100) * capacity,
+            "missing_use": missing(nodes, metrics, self.predicted_use),
+            "divisor": np.where(capacity != 0, capacity, np.inf),  # no capacity: 0 percent, as upstream
+        }
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+        """Return predicted use, predicted percent and score."""
+        target = float(self.target_utilization)
+        predicted_use = per_pod(pods, self.predicted_use)
+        percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["divisor"]
+        rising = (100 - target) * percent / target + target
+        with np.errstate(divide="ignore", invalid="ignore"):  # T = 100, where nothing above it counts
+            falling = target * (100 - percent) / (100 - target)
+        counts = node["measured"] & (percent <= max(target, 100.0))
+        raw = np.where(counts, np.where(percent > target, falling, rising), 0.0)
+        return {"predicted_use": predicted_use, "predicted_percent": percent, "score": rounded_score(raw)}
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say where the node would stand against the target."""
+        if not terms["measured"]:
+            return f"no {_METRIC_TYPES[self.resource]} metric, so the minimum"
+        unit = "m" if self.resource == CPU else " bytes"
+        side = "over 100%" if terms["predicted_percent"] > 100 else "of"
+        return (
+            f"measured {terms['measured_use']:.0f}{unit} + pod {terms['predicted_use']}{unit} + not yet measured "
+            f"{terms['missing_use']:.0f}{unit} = {terms['predicted_percent']:.1f}% {side} capacity "
+            f"{terms['capacity']:.0f}{unit}, target {self.target_utilization}%"
+        )
+
+    def _container_use(self, container: Container) -> int:
+        limit, request = container.limits.get(self.resource), container.requests.get(self.resource)
+        if limit is not None and (self.predict_from == "limits" or request is None):
+            return limit
+        if request is not None:
+            return int(round_half_away(request * self.default_requests_multiplier))
+        return self.default_requests

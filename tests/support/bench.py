@@ -1,0 +1,89 @@
+"""A watcher over a made-up provider, with a clock that the test sets."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from werkzeug.test import TestResponse
+
+from watcher.errors import ProviderUnavailable
+from watcher.findings import Finding
+from watcher.model import Metric, NodeMetrics, Window
+from watcher.pipeline.watcher import Watcher
+from watcher.providers.base import Check, Fetched
+from watcher.server.app import create_app
+from watcher.settings import QualitySettings, ServerSettings, WatchSettings
+from watcher.store import Store
+from watcher.telemetry import Telemetry
+from watcher.transport.gather import Deadline
+from watcher.wire import Dialect
+
+START = 1_700_000_000.0
+
+
+def fetched(window: Window, value: float = 50, *findings: Finding) -> Fetched:
+    """Return one node with one value."""
+    node = NodeMetrics((Metric("cpu", "CPU", "AVG", window.duration, value),))
+    return Fetched({"a": node}, findings)
+
+
+class Source:
+    """A provider; ``answers`` has a function for each window that should not just work."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Callable[[Window], Any]] = {}
+        self.windows: list[Window] = []
+        self.closed = False
+
+    def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+        self.windows.append(window)
+        result: Fetched = self.answers.get(window.duration, fetched)(window)
+        return result
+
+    def check(self) -> Iterator[Check]:
+        yield Check("look", ok=True, message="fine")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def down(window: Window) -> Fetched:
+    """Answer as a provider that cannot be reached."""
+    raise ProviderUnavailable(f"no route ({window.duration})")
+
+
+class Bench:
+    """A watcher over a Source, with a clock that stands until it is set."""
+
+    def __init__(
+        self, path: Path | None = None, quality: QualitySettings | None = None, now: float = START, **settings: Any
+    ) -> None:
+        self.now = now
+        self.source = Source()
+        self.telemetry = Telemetry()
+        self.watcher = Watcher(
+            self.source, Store(path), WatchSettings(**settings), quality, source="Test", telemetry=self.telemetry,
+            clock=lambda: self.now,
+        )  # fmt: skip
+
+    def fail(self, *windows: str) -> None:
+        self.source.answers = dict.fromkeys(windows, down)
+
+    def served(self, window: str | None = None) -> tuple[str, str | float | None]:
+        """Return which window is served, and its grade."""
+        metrics = self.watcher.published(window).metrics
+        node = metrics.data["a"]
+        assert {metric.rollup for metric in node.metrics} == {metrics.window.duration}
+        return metrics.window.duration, node.metadata.get("grade")
+
+
+class Api(Bench):
+    """A bench with a client of its REST API."""
+
+    def __init__(self, dialect: Dialect = Dialect.DOCUMENTED, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.app = create_app(self.watcher, ServerSettings(dialect=dialect), self.telemetry)
+        self.client = self.app.test_client()
+
+    def get(self, path: str, **headers: str) -> TestResponse:
+        return self.client.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})

@@ -1,0 +1,154 @@
+"""Datadog's v2 timeseries endpoint, and the one that validates an API key, over series that a test holds.
+
+Checked against: the reference of "Query timeseries data across multiple products" (request, answer, permission) and of
+"Rate limits" (headers); the package datadog-api-client 2.62, whose client reads what this answers and whose source has
+the rest (``from`` inclusive and ``to`` exclusive, values that may be null, errors as text beside the data and as a list
+with statuses of 400 and above); load-watcher's recorded answers (points at whole minutes). Never checked against the
+service itself.
+
+An NaN or infinite value is written as Python's json writes it, which the service would not.
+"""
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import numpy as np
+from support.servers import reply, serving
+
+_QUERY = re.compile(r"(avg|max|min|sum):([\w.]+)\{([^}]+)\} by \{([\w.,/-]+)\}\.rollup\((avg|max), (\d+)\)")
+
+
+@dataclass
+class Series:
+    """What one host reports of one metric: tags, and points in unix seconds."""
+
+    metric: str
+    tags: dict[str, str]
+    times: np.ndarray
+    values: np.ndarray
+
+
+@dataclass
+class FakeDatadog:
+    """The service. What it holds, and how it misbehaves, may be changed while it runs.
+
+    Attributes:
+        series: what it holds.
+        api_key: the only one it takes.
+        app_key: the same for the application key.
+        fail: part of a query, or a path, to the status and the headers it is answered with.
+        valid: what is said of an API key that is taken.
+        body: answered to every query instead of the right one.
+        errors: what a right answer says went wrong.
+        twice: hosts that an answer has twice, as of two organizations; its shape allows that.
+        queries: every query that was asked, and the attributes of its request.
+    """
+
+    series: list[Series] = field(default_factory=list)
+    api_key: str = "right-token"
+    app_key: str = "right-app-key"
+    fail: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
+    valid: bool = True
+    body: Any = None
+    errors: str = ""
+    twice: frozenset[str] = frozenset()
+    queries: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        length = int(handler.headers.get("Content-Length") or 0)
+        request = json.loads(handler.rfile.read(length)) if length else {}
+        key, app_key = handler.headers.get("DD-API-KEY"), handler.headers.get("DD-APPLICATION-KEY")
+        attributes = request.get("data", {}).get("attributes", {})
+        texts = [query["query"] for query in attributes.get("queries", [])]
+        self.queries += [(text, attributes) for text in texts]
+        for part, (status, headers) in self.fail.items():
+            if any(part in text for text in [*texts, handler.path]):
+                reply(handler, {"errors": [f"told to fail {key} {app_key}"]}, status, **headers)
+                return
+        if key != self.api_key or (handler.command == "POST" and app_key != self.app_key):
+            reply(handler, {"errors": ["Forbidden"]}, 403)
+        elif (handler.command, handler.path) == ("GET", "/api/v1/validate"):
+            reply(handler, {"valid": self.valid})
+        elif (handler.command, handler.path) != ("POST", "/api/v2/query/timeseries"):
+            reply(handler, {"errors": ["Not found"]}, 404)
+        elif self.body is not None:
+            reply(handler, json.dumps(self.body))
+        elif request["data"]["type"] != "timeseries_request" or not all(map(_QUERY.fullmatch, texts)):
+            reply(handler, {"errors": [f"unable to parse {texts}"]}, 400)
+        else:
+            reply(handler, json.dumps(self._evaluate(attributes)))
+
+    def _evaluate(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        found = {each["name"]: self._run(each["query"], attributes) for each in attributes["queries"]}
+        times = sorted({at for groups in found.values() for points in groups.values() for at in points})
+        series, values = [], []
+        for index, formula in enumerate(attributes["formulas"]):
+            for group in sorted(set.intersection(*(set(groups) for groups in found.values()))):
+                names = {
+                    name: np.array([groups[group].get(at, np.nan) for at in times]) for name, groups in found.items()
+                }
+                result = eval(formula["formula"], {"__builtins__": {}}, names)  # the test's own arithmetic
+                missing = np.all([[at not in groups[group] for at in times] for groups in found.values()], axis=0)
+                points = [None if absent else value for value, absent in zip(result.tolist(), missing, strict=True)]
+                copies = ("one", "two") if group.partition(":")[2] in self.twice else ("",)
+                for copy in copies:
+                    tags = [f"org:{copy}", group] if copy else [group]
+                    series.append({"group_tags": tags, "query_index": index, "unit": None})
+                    values.append(points)
+        answer: dict[str, Any] = {
+            "data": {
+                "id": "0",
+                "type": "timeseries_response",
+                "attributes": {"series": series, "times": times, "values": values},
+            }
+        }
+        return {**answer, "errors": self.errors} if self.errors else answer
+
+    def _run(self, text: str, attributes: dict[str, Any]) -> dict[str, dict[int, float]]:
+        """Return group to milliseconds to value: averaged over each step, then aggregated over a group's series."""
+        match = _QUERY.fullmatch(text)
+        assert match is not None
+        aggregate, metric, scope, tag, method, seconds = match.groups()
+        space = {"avg": np.mean, "max": np.max, "min": np.min, "sum": np.sum}[aggregate]
+        time = {"avg": np.mean, "max": np.max}[method]
+        step = int(seconds) * 1000
+        groups: dict[str, list[dict[int, float]]] = {}
+        for each in self.series:
+            if each.metric != metric or not in_scope(scope, each.tags):
+                continue
+            steps: dict[int, list[float]] = {}
+            for at, value in zip((each.times * 1000).tolist(), each.values.tolist(), strict=True):
+                if attributes["from"] <= at < attributes["to"]:
+                    steps.setdefault(int(at) // step * step, []).append(value)
+            if steps:
+                rolled = {at: float(time(values)) for at, values in steps.items()}
+                groups.setdefault(f"{tag}:{each.tags.get(tag, 'N/A')}", []).append(rolled)
+        return {
+            group: {
+                at: float(space([one[at] for one in members if at in one]))
+                for at in {at for one in members for at in one}
+            }
+            for group, members in groups.items()
+        }
+
+
+def in_scope(scope: str, tags: dict[str, str]) -> bool:
+    """Return whether tags are in a scope: ``*``, or ``key:value`` parts that all have to match."""
+    for part in scope.split(","):
+        key, _, wanted = part.strip().partition(":")
+        if key != "*" and not fnmatch.fnmatchcase(tags.get(key, ""), wanted):
+            return False
+    return True
+
+
+@contextmanager
+def running(fake: FakeDatadog) -> Iterator[str]:
+    """Serve it; yields its address."""
+    with serving(fake.answer) as server:
+        yield server.url

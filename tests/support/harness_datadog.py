@@ -1,0 +1,35 @@
+"""Datadog in the contract suite."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from support.fake_datadog import FakeDatadog, running
+from support.fake_datadog import Series as Held
+from support.provider_contract import Series, WindowSource
+
+from watcher.settings import ProviderSettings, Settings
+
+METRICS = {"cpu.utilization": "cpu", "memory.utilization": "memory"}
+
+
+class Harness:
+    """Datadog, over the fake."""
+
+    name = "Datadog"
+    tolerance = 1e-9
+    over_http = True
+    duplicates = True
+
+    @contextmanager
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
+        held = [
+            Held(metric, {"host": name}, each.times, getattr(each, part))
+            for name, each in nodes.items()
+            for metric, part in METRICS.items()
+        ]
+        with running(FakeDatadog(held, twice=frozenset([duplicated]))) as url:
+            yield WindowSource(self.settings(url))
+
+    def settings(self, address: str) -> Settings:
+        access = ProviderSettings(name=self.name, address=address, token="right-token", app_key="right-app-key")
+        return Settings(provider=access)

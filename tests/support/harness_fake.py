@@ -1,0 +1,57 @@
+"""The provider Fake under the contract: its file holds what the samples in the window come to."""
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from support.provider_contract import Series
+
+from watcher.model import Window
+from watcher.providers.base import Fetched
+from watcher.providers.fake import FakeProvider
+from watcher.settings import FakeSettings, ProviderSettings, Settings
+from watcher.transport.gather import Deadline
+
+
+class Source:
+    """A provider over a file."""
+
+    def __init__(self, file: Path, nodes: Mapping[str, Series]) -> None:
+        self._file = file
+        self._nodes = nodes
+
+    def fetch(self, window: Window) -> Fetched:
+        """Describe the nodes that have samples in the window, and fetch."""
+        described = {}
+        for node, series in self._nodes.items():
+            inside = (series.times > window.start) & (series.times <= window.end)
+            if inside.any():
+                with np.errstate(all="ignore"):
+                    described[node] = {
+                        "cpu": {"average": series.cpu[inside].mean(), "deviation": series.cpu[inside].std()},
+                        "memory": {"average": series.memory[inside].mean(), "deviation": series.memory[inside].std()},
+                    }
+        self._file.write_text(json.dumps(described))
+        return FakeProvider(Settings(fake=FakeSettings(file=self._file))).fetch(window, Deadline.after(5))
+
+
+class Harness:
+    """No HTTP, and a node cannot be there twice."""
+
+    name = "Fake"
+    tolerance = 1e-9
+    over_http = False
+    duplicates = False
+
+    @contextmanager
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[Source]:
+        """Make a folder for the file."""
+        with tempfile.TemporaryDirectory() as folder:
+            yield Source(Path(folder) / "nodes.json", nodes)
+
+    def settings(self, address: str) -> Settings:
+        """Return settings without a file."""
+        return Settings(provider=ProviderSettings(name=self.name))

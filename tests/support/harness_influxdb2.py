@@ -1,0 +1,49 @@
+"""InfluxDB 2.x under the contract: a fake of its API, see fake_influxdb2."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+from support.fake_influxdb2 import FakeInfluxDb2, Stored, run_influxdb2
+from support.provider_contract import Series, WindowSource
+
+from watcher.settings import InfluxDbSettings, ProviderSettings, Settings
+
+
+def store(fake: FakeInfluxDb2, node: str, series: Series, **more_tags: str) -> None:
+    """Store a node's samples as Telegraf writes them; NaN and infinity cannot be written."""
+    tags = {"host": node, **more_tags}
+    idle = np.array([100 - cpu if abs(cpu) < 1e300 else cpu for cpu in series.cpu])
+    writable = np.array([math.isfinite(value) for value in idle])
+    fake.series += [
+        Stored("cpu", "usage_idle", {"cpu": "cpu-total", **tags}, series.times[writable], idle[writable]),
+        Stored("cpu", "usage_idle", {"cpu": "cpu0", **tags}, series.times, np.ones(len(series.times))),
+        Stored("mem", "available_percent", tags, series.times, 100 - series.memory),
+        Stored("mem", "used_percent", tags, series.times, np.ones(len(series.times))),
+    ]
+
+
+class Harness:
+    """The version is found out where there is a server, and given where something else answers."""
+
+    name = "InfluxDB"
+    tolerance = 1e-9
+    over_http = True
+    duplicates = True
+
+    @contextmanager
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
+        """Start the fake; a doubled node has two Telegraf agents that differ in a tag."""
+        with run_influxdb2() as fake:
+            for node, series in nodes.items():
+                store(fake, node, series)
+            if duplicated:
+                store(fake, duplicated, nodes[duplicated], agent="second")
+            provider = ProviderSettings(name=self.name, address=fake.url, token=fake.token)
+            yield WindowSource(Settings(provider=provider, influxdb=InfluxDbSettings(organization=fake.organization)))
+
+    def settings(self, address: str) -> Settings:
+        """Return settings with a token, of a version that needs no asking."""
+        provider = ProviderSettings(name=self.name, address=address, token="right-token")
+        return Settings(provider=provider, influxdb=InfluxDbSettings(version="2", organization="acme"))

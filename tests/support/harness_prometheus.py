@@ -1,0 +1,40 @@
+"""The contract's harness for Prometheus: a real one, with the recording rules of kube-prometheus."""
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.provider_contract import Series, WindowSource
+from support.servers import run_prometheus
+
+from watcher.settings import ProviderSettings, Settings
+
+
+class Harness:
+    """Samples become series of the two rules, ratios of 0 to 1."""
+
+    name = "Prometheus"
+    tolerance = 1e-9
+    over_http = True
+    duplicates = True
+
+    @contextmanager
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
+        with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), _lines(nodes, duplicated)) as url:
+            yield WindowSource(self.settings(url))
+
+    def settings(self, address: str) -> Settings:
+        return Settings(provider=ProviderSettings(name="Prometheus", address=address, token="right-token"))
+
+
+def _lines(nodes: Mapping[str, Series], duplicated: str) -> Iterator[str]:
+    for rule, field in (("instance:node_cpu:ratio", "cpu"), ("instance:node_memory_utilisation:ratio", "memory")):
+        yield f"# TYPE {rule} gauge\n"
+        for name, series in nodes.items():
+            for replica in ("a", "b") if name == duplicated else ("a",):
+                for at, value in zip(series.times, getattr(series, field), strict=True):
+                    # promtool keeps no sample newer than half an hour ahead; all of these are past or present.
+                    assert at <= time.time() + 60
+                    yield f'{rule}{{instance="{name}:9100",prometheus="{replica}"}} {float(value) / 100!r} {int(at)}\n'

@@ -1,0 +1,35 @@
+"""SignalFx in the contract suite."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from support.fake_signalfx import FakeSignalFx, running
+from support.fake_signalfx import Series as Held
+from support.provider_contract import Series, WindowSource
+
+from watcher.settings import ProviderSettings, Settings
+
+METRICS = {"cpu.utilization": "cpu", "memory.utilization": "memory"}
+
+
+class Harness:
+    """SignalFx, over the fake."""
+
+    name = "SignalFx"
+    tolerance = 1e-9
+    over_http = True
+    duplicates = True
+
+    @contextmanager
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
+        held = [
+            Held(f"{number}-{metric}-{copy}", metric, {"host": name, "plugin": copy}, each.times, getattr(each, part))
+            for number, (name, each) in enumerate(nodes.items())
+            for metric, part in METRICS.items()
+            for copy in (("a", "b") if name == duplicated else ("a",))
+        ]
+        with running(FakeSignalFx(held)) as url:
+            yield WindowSource(self.settings(url))
+
+    def settings(self, address: str) -> Settings:
+        return Settings(provider=ProviderSettings(name=self.name, address=address, token="right-token"))

@@ -1,0 +1,250 @@
+"""KubeSchedulerConfigurations of every version, and what became of every key."""
+
+import pytest
+import yaml
+
+from scoring import NodeResourcesFit, Peaks, PowerModel, Profile, ResourceWeight, ShapePoint, read_configuration
+
+
+def read(text, version="v1"):
+    header = f"apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n"
+    return read_configuration(yaml.safe_load(header + text))
+
+
+def weights(configuration, scheduler_name=None):
+    return {w.plugin.name: w.weight for w in configuration.profile(scheduler_name).plugins}
+
+
+def fate(configuration):
+    return {note.path: (note.status, note.detail) for note in configuration.notes}
+
+
+TRIMARAN = """
+leaderElection: {leaderElect: false}
+profiles:
+- schedulerName: trimaran
+  plugins:
+    multiPoint:
+      enabled:
+      - name: LoadVariationRiskBalancing
+        weight: 5
+      disabled:
+      - name: ImageLocality
+    score:
+      disabled:
+      - name: NodeResourcesBalancedAllocation
+    filter:
+      enabled:
+      - name: Other
+  pluginConfig:
+  - name: LoadVariationRiskBalancing
+    args:
+      safeVarianceMargin: 2
+      safeVarianceSensitivity: -1
+      watcherAddress: http://127.0.0.1:2020
+      sensitivity: 3
+  - name: TargetLoadPacking
+    args: {targetUtilization: 50}
+  - name: Coscheduling
+    args: {permitWaitingTimeSeconds: 10}
+"""
+
+
+def test_a_profile_is_merged_with_the_defaults():
+    """Defaults stay unless disabled, for scoring or everywhere; what is enabled joins with its weight."""
+    configuration = read(TRIMARAN)
+    assert weights(configuration, "trimaran") == {"NodeResourcesFit": 1, "LoadVariationRiskBalancing": 5}
+    plugin = configuration.profile().plugins[1].plugin
+    assert (plugin.safe_variance_margin, plugin.safe_variance_sensitivity) == (2, 1)
+
+
+def test_every_key_has_a_fate():
+    """Honored, changed, ignored and unknown keys are told apart, and all but the first have a reason."""
+    fates = fate(read(TRIMARAN))
+    assert fates["profiles[0].plugins.multiPoint.enabled[0].weight"] == ("honored", "")
+    assert fates["LoadVariationRiskBalancingArgs.safeVarianceMargin"] == ("honored", "")
+    assert fates["LoadVariationRiskBalancingArgs.safeVarianceSensitivity"][0] == "changed"
+    for path, detail in {
+        "KubeSchedulerConfiguration.leaderElection": "not about scores",
+        "profiles[0].plugins.filter": "not about scores",
+        "profiles[0].plugins: TaintToleration": "no such score here; its weight is 3",
+        "LoadVariationRiskBalancingArgs.watcherAddress": "where metrics come from is a setting of the client",
+        "profiles[0].pluginConfig[1].args": "TargetLoadPacking is not enabled for scoring",
+        "profiles[0].pluginConfig[2].args": "Coscheduling scores nothing here",
+    }.items():
+        assert fates[path] == ("ignored", detail)
+    status, detail = fates["LoadVariationRiskBalancingArgs.sensitivity"]
+    assert (status, detail) == ("unknown", "there is no such key; did you mean safeVarianceSensitivity?")
+
+
+def leaves(value, path):
+    """Yield the path of every leaf, as notes name it: a plugin's arguments start a path of their own."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{value['name']}Args" if key == "args" else f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, f"{path}[{index}]")
+    else:
+        yield path
+
+
+def test_no_key_is_forgotten():
+    """Every leaf of a file has its own note or lies under a key that is ignored as a whole."""
+    configuration = read(TRIMARAN)
+    fates = fate(configuration)
+    ignored = tuple(path for path, (status, _) in fates.items() if status == "ignored")
+    ignored += ("TargetLoadPackingArgs", "CoschedulingArgs")  # arguments of plugins that do not score here
+    for profile_leaf in leaves(yaml.safe_load(TRIMARAN)["profiles"], "profiles"):
+        assert profile_leaf in fates or profile_leaf.startswith(ignored), profile_leaf
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("v1beta1", {"NodeResourcesBalancedAllocation": 1, "ImageLocality": 1, "NodeResourcesFit": 1}),
+        ("v1beta2", {"NodeResourcesBalancedAllocation": 1, "ImageLocality": 1, "NodeResourcesFit": 1}),
+        ("v1beta3", {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1}),
+        ("v1", {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1, "ImageLocality": 1}),
+    ],
+)
+def test_every_version_has_its_defaults(version, expected):
+    """A file without profiles is the default profile of its version; old versions are said to be old."""
+    configuration = read("", version)
+    assert weights(configuration, "default-scheduler") == expected
+    old = fate(configuration)["KubeSchedulerConfiguration.apiVersion"][0] == "changed"
+    assert old == (version != "v1")
+
+
+def test_renamed_plugins_are_understood():
+    """Names before v1beta2 become NodeResourcesFit with their strategy, arguments included."""
+    configuration = read(
+        """
+profiles:
+- plugins:
+    score:
+      disabled: [{name: "*"}]
+      enabled: [{name: RequestedToCapacityRatio, weight: 2}]
+  pluginConfig:
+  - name: RequestedToCapacityRatio
+    args:
+      shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]
+      resources: [{name: nvidia.com/gpu, weight: 3}]
+""",
+        "v1beta1",
+    )
+    [weighted] = configuration.profile().plugins
+    resources = (ResourceWeight("nvidia.com/gpu", 3),)
+    assert weighted.plugin == NodeResourcesFit(
+        "RequestedToCapacityRatio", resources, (ShapePoint(0, 0), ShapePoint(100, 10))
+    )
+    assert weighted.weight == 2
+    assert fate(configuration)["profiles[0].plugins: RequestedToCapacityRatio"] == (
+        "changed",
+        "read as NodeResourcesFit with strategy RequestedToCapacityRatio",
+    )
+
+
+def test_a_renamed_plugin_takes_its_successors_place():
+    """Enabled beside the default NodeResourcesFit, the old name decides the strategy, once."""
+    text = "profiles: [{plugins: {score: {enabled: [{name: NodeResourcesMostAllocated, weight: 7}]}}}]"
+    configuration = read(text, "v1beta2")
+    assert weights(configuration)["NodeResourcesFit"] == 7
+    plugin = next(w.plugin for w in configuration.profile().plugins if w.plugin.name == "NodeResourcesFit")
+    assert plugin.strategy == "MostAllocated"
+
+
+@pytest.mark.parametrize("key", ["nodePowerModel", "NodePowerModel"])
+def test_peaks_is_read_in_both_spellings(key):
+    """The documented key and the one that the Go type really has give the same power model."""
+    text = f"""
+profiles:
+- plugins: {{score: {{enabled: [{{name: Peaks}}], disabled: [{{name: "*"}}]}}}}
+  pluginConfig:
+  - name: Peaks
+    args: {{WatcherAddress: "http://w", {key}: {{n1: {{k0: 1, k1: -2.5, k2: 0.1}}}}}}
+"""
+    [weighted] = read(text).profile().plugins
+    assert weighted.plugin == Peaks({"n1": PowerModel(1, -2.5, 0.1)})
+
+
+def test_profiles_are_found_by_name():
+    """Several profiles need a name; an unknown one is told with those there are."""
+    text = "profiles: [{schedulerName: a}, {schedulerName: b}]"
+    assert read(text).profile("b").scheduler_name == "b"
+    with pytest.raises(ValueError, match="which profile"):
+        read(text).profile()
+    with pytest.raises(KeyError, match="no profile for scheduler 'c'; there are: a, b"):
+        read(text).profile("c")
+    header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    with pytest.warns(DeprecationWarning, match="read_configuration"):
+        assert Profile.from_config(header).scheduler_name == "default-scheduler"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("profiles: []", "KubeSchedulerConfiguration.profiles: must be a list of profiles"),
+        ("profiles: [3]", r"profiles\[0\]: must be a mapping"),
+        ("profiles: [{plugins: 3}]", r"profiles\[0\].plugins: must be a mapping"),
+        ("profiles: [{plugins: {score: {enabled: 3}}}]", r"profiles\[0\].plugins.score.enabled: must be a list"),
+        (
+            "profiles: [{plugins: {score: {enabled: [{weight: 3}]}}}]",
+            r"score.enabled\[0\].name: must be a plugin's name",
+        ),
+        (
+            "profiles: [{plugins: {score: {enabled: [{name: Peaks}, {name: Peaks}]}}}]",
+            r"score.enabled\[1\].name: Peaks is enabled twice",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit}, {name: NodeResourcesFit}]}]",
+            r"pluginConfig\[1\].name: NodeResourcesFit is configured twice",
+        ),
+        ("profiles: [{schedulerName: a}, {schedulerName: a}]", "two profiles are for scheduler 'a'"),
+        (
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: Best}}}]}]",
+            "NodeResourcesFitArgs.scoringStrategy.type: must be one of 'LeastAllocated'",
+        ),
+        (
+            (
+                "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: "
+                "{scoringStrategy: {resources: [{name: cpu, weight: 101}]}}}]}]"
+            ),
+            r"scoringStrategy.resources\[0\].weight: must be at most 100",
+        ),
+        (
+            (
+                "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: "
+                "{type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: "
+                "[{utilization: 50, score: 1}, {utilization: 50, score: 2}]}}}}]}]"
+            ),
+            r"shape\[1\].utilization: must be whole, at most 100 and ascending",
+        ),
+        (
+            (
+                "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: "
+                "{type: RequestedToCapacityRatio}}}]}]"
+            ),
+            "requestedToCapacityRatio: is required for this type",
+        ),
+    ],
+)
+def test_meaningless_files_are_refused(text, message):
+    """The error starts with the path of the key and says what it must be."""
+    with pytest.raises(ValueError, match=message):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({}, "kind: must be KubeSchedulerConfiguration, got None"),
+        ({"kind": "Pod"}, "kind: must be KubeSchedulerConfiguration, got 'Pod'"),
+        ({"kind": "KubeSchedulerConfiguration", "apiVersion": "v1"}, "apiVersion: must be one of kubescheduler"),
+        ({"kind": "KubeSchedulerConfiguration", "apiVersion": "kubescheduler.config.k8s.io/v2"}, "apiVersion: must be"),
+    ],
+)
+def test_other_files_are_refused(header, message):
+    """Another kind, or a version that never was, is told at once."""
+    with pytest.raises(ValueError, match=message):
+        read_configuration(header)

@@ -1,0 +1,113 @@
+"""Findings in the watcher: they last from fetch to fetch, are logged once, counted, and survive a restart."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.bench import START, Bench, fetched
+
+from watcher.findings import Finding, Kind
+from watcher.model import Metric, NodeMetrics, Window
+from watcher.providers.base import Fetched
+from watcher.settings import QualitySettings, Reaction
+
+WINDOWS = ("15m", "10m", "5m")
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A bench with the default settings, all in memory."""
+    bench = Bench()
+    yield bench
+    bench.watcher.stop()
+
+
+def partial(window: Window) -> Fetched:
+    """Answer with a finding."""
+    return fetched(window, 50, Finding(Kind.PARTIAL_ANSWER, "half of it", window.duration))
+
+
+def test_a_finding_is_logged_when_it_begins_and_ends(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """It keeps the time it began, and is counted by kind while it lasts and when it begins."""
+    caplog.set_level(logging.INFO)
+    bench.source.answers = {"5m": partial}
+    for _ in range(3):
+        bench.watcher.fetch_once()
+        bench.now += 60
+    assert [(each.kind, each.since) for each in bench.watcher.findings()] == [(Kind.PARTIAL_ANSWER, START)]
+    text = bench.telemetry.exposition().decode()
+    assert 'trimaran_findings{kind="partial_answer"} 1.0' in text
+    assert 'trimaran_findings_opened_total{kind="partial_answer"} 1.0' in text
+    assert 'trimaran_findings{kind="frozen"} 0.0' in text
+    bench.source.answers = {}
+    bench.watcher.fetch_once()
+    logged = [record.message for record in caplog.records if "half" in record.message]
+    assert logged == ["half of it", "no longer: half of it"]
+    assert 'trimaran_findings{kind="partial_answer"} 0.0' in bench.telemetry.exposition().decode()
+
+
+def test_findings_of_a_window_that_fails_stay(bench: Bench) -> None:
+    """What was wrong in a window is not over because the window does not come."""
+    bench.source.answers = {"5m": partial}
+    bench.watcher.fetch_once()
+    bench.fail("5m")
+    bench.now += 60
+    bench.watcher.fetch_once()
+    assert {(each.kind, each.since) for each in bench.watcher.findings()} == {
+        (Kind.PARTIAL_ANSWER, START),
+        (Kind.FETCH_FAILED, START + 60),
+    }
+
+
+def test_samples_that_are_old_are_stale_in_all_windows(bench: Bench) -> None:
+    """What the provider says of the newest samples in one window counts for all; the metadata says so."""
+    bench.source.answers = {
+        "15m": lambda window: Fetched(fetched(window).nodes, newest={"a": START - 400}),
+        "5m": lambda window: Fetched(fetched(window).nodes, newest={"a": START - 301}),
+    }
+    bench.watcher.fetch_once()
+    assert [(each.kind, each.node, each.since) for each in bench.watcher.findings()] == [
+        (Kind.STALE, "a", int(START) - 301)
+    ]
+    for window in WINDOWS:
+        assert bench.watcher.published(window).metrics.data["a"].metadata == {"suspect": "stale"}
+
+
+def test_what_is_beyond_doubt_wrong_may_be_dropped() -> None:
+    """A setting makes a fetch of ratios a failed one; the last good one is served."""
+    bench = Bench(quality=QualitySettings(wrong_scale_action=Reaction.DROP))
+    for scale, works in ((1.0, True), (0.01, False)):
+        nodes = {
+            f"n{number}": NodeMetrics((Metric("memory", "Memory", "AVG", "15m", scale * (20 + number)),))
+            for number in range(6)
+        }
+        bench.source.answers = {name: lambda window, nodes=nodes: Fetched(nodes) for name in WINDOWS}
+        assert bench.watcher.fetch_once() is works
+        bench.now += 60
+    assert bench.watcher.published().metrics.timestamp == START
+    assert "beyond suspicion" in bench.watcher.health().reasons[0]
+    bench.watcher.stop()
+
+
+def test_a_restart_remembers_the_past(tmp_path: Path) -> None:
+    """A node that was frozen before is frozen after, since the same time, as the store has what it was."""
+    now, answers = START, dict.fromkeys(WINDOWS, lambda window: fetched(window, 41.37))
+    for fetches in (25, 1):
+        bench = Bench(tmp_path / "store.sqlite")
+        bench.source.answers = answers
+        for _ in range(fetches):
+            bench.now = now
+            bench.watcher.fetch_once()
+            now += 60
+        assert [(each.kind, each.node, each.since) for each in bench.watcher.findings()] == [(Kind.FROZEN, "a", START)]
+        bench.watcher.stop()
+
+
+def test_what_cannot_be_judged_is_served(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A provider whose metrics have an odd shape loses the judgement, which the log says, and not the metrics."""
+    odd = NodeMetrics(fetched(Window("15m", 0, 900)).nodes["a"].metrics, None)  # type: ignore[arg-type]
+    bench.source.answers = {"15m": lambda window: Fetched({"a": odd})}
+    assert bench.watcher.fetch_once()
+    assert bench.watcher.published("15m").metrics.data.keys() == {"a"}
+    assert "cannot be judged" in caplog.text

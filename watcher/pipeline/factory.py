@@ -1,0 +1,66 @@
+"""A whole watcher from settings: store, providers, loop. Used by the service and by the library client alike."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from watcher.pipeline.watcher import Watcher
+from watcher.providers.base import SampleProvider, WindowProvider, close_provider, open_provider
+from watcher.providers.failover import Failover
+from watcher.providers.sampled import Sampled
+from watcher.settings import Settings
+from watcher.store import Store
+from watcher.telemetry import Telemetry
+
+
+def open_watcher(
+    settings: Settings,
+    store_path: Path | None,
+    telemetry: Telemetry | None = None,
+    provider: WindowProvider | SampleProvider | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Watcher:
+    """Build a watcher that is not started yet; its ``stop()`` closes all that was opened here.
+
+    Args:
+        settings: all settings.
+        store_path: the database file, or None to keep everything in memory.
+        telemetry: where to count, shared with the REST API when there is one.
+        provider: used instead of those that the settings name.
+        clock: unix time; tests inject their own.
+
+    Raises:
+        SettingsError: the settings name no usable provider.
+    """
+    views = [settings] if provider is not None else settings.for_each_provider()
+    opened = [provider] if provider is not None else _open_all(views)
+    store = Store(store_path, keep_hours=settings.store.keep_hours, max_megabytes=settings.store.max_megabytes)
+    names = [view.provider.name for view in views]
+    windows = [
+        each if isinstance(each, WindowProvider) else Sampled(each, settings.watch, store, source=name, clock=clock)
+        for name, each in zip(names, opened, strict=True)
+    ]
+    several = Failover(list(zip(names, windows, strict=True)), settings.fallback.disagreement_percent)
+    return Watcher(
+        windows[0] if len(windows) == 1 else several,
+        store,
+        settings.watch,
+        settings.quality,
+        source=names[0],
+        fallback_sources=names[1:],
+        dialect=settings.server.dialect,
+        telemetry=telemetry,
+        clock=clock,
+    )
+
+
+def _open_all(views: Sequence[Settings]) -> list[WindowProvider | SampleProvider]:
+    """Open every provider, or none: those before one that cannot be opened are closed again."""
+    with contextlib.ExitStack() as undo:
+        opened = []
+        for view in views:
+            opened.append(open_provider(view))
+            undo.callback(close_provider, opened[-1])
+        undo.pop_all()
+    return opened

@@ -1,0 +1,5 @@
+"""The provider Datadog."""
+
+from watcher.providers.datadog.provider import DatadogProvider
+
+__all__ = ["DatadogProvider"]

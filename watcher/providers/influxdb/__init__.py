@@ -1,0 +1,5 @@
+"""The provider InfluxDB."""
+
+from watcher.providers.influxdb.provider import InfluxDbProvider
+
+__all__ = ["InfluxDbProvider"]

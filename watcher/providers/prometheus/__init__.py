@@ -1,0 +1,5 @@
+"""The provider Prometheus."""
+
+from watcher.providers.prometheus.provider import PrometheusProvider
+
+__all__ = ["PrometheusProvider"]

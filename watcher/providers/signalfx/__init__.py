@@ -1,0 +1,5 @@
+"""The provider SignalFx."""
+
+from watcher.providers.signalfx.provider import SignalFxProvider
+
+__all__ = ["SignalFxProvider"]

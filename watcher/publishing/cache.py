@@ -1,0 +1,204 @@
+"""The published snapshots, encoded. A request is a look-up here and a write.
+
+Each node is encoded once; the fragments are shared by both dialects, by replies about one host, and by snapshots that
+have the same node. The default body is built when a snapshot is published, other variants at their first request; all
+go when the snapshot goes.
+"""
+
+import gzip
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from watcher import wire
+from watcher.freshness import Freshness
+from watcher.model import NodeMetrics, WatcherMetrics
+from watcher.publishing import substitution
+from watcher.wire import Dialect
+
+_GZIP_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A reply's body, with and without compression, and the (weak) entity tag that both share."""
+
+    identity: bytes
+    gzip: bytes
+    etag: str
+
+
+class Published:
+    """One snapshot and its encoded forms. Safe to read from several threads."""
+
+    def __init__(
+        self, metrics: WatcherMetrics, dialect: Dialect = Dialect.DOCUMENTED, like: "Published | None" = None
+    ) -> None:
+        """Encode a snapshot.
+
+        Args:
+            metrics: the snapshot.
+            dialect: whose body is built at once.
+            like: another snapshot; nodes that are the very same objects there are not encoded again.
+
+        Raises:
+            WireError: a value is not finite, or a text is not valid Unicode.
+        """
+        self.metrics = metrics
+        self._fragments = _encode_nodes(metrics, like)
+        self._frames = {each: wire.frame(metrics, each) for each in Dialect}
+        self._bodies = {dialect: self._build(dialect)}
+        self._lock = threading.Lock()
+
+    def body(self, dialect: Dialect) -> Body:
+        """Return all nodes in a dialect."""
+        body = self._bodies.get(dialect)
+        if body is None:
+            with self._lock:
+                body = self._bodies.get(dialect) or self._build(dialect)
+                self._bodies[dialect] = body
+        return body
+
+    def node_body(self, node: str, dialect: Dialect) -> bytes | None:
+        """Return one node in a dialect, or None when it is not among the nodes."""
+        fragment = self._fragments.get(node)
+        if fragment is None:
+            return None
+        before, after = self._frames[dialect]
+        return before + fragment + after
+
+    def fragment_of(self, name: str, node: NodeMetrics) -> bytes | None:
+        """Return what this very object is encoded as under this name, or None when it is not among the nodes."""
+        return self._fragments[name] if self.metrics.data.get(name) is node else None
+
+    def _build(self, dialect: Dialect) -> Body:
+        before, after = self._frames[dialect]
+        identity = b"".join((before, b",".join(self._fragments.values()), after))
+        digest = hashlib.blake2b(identity, digest_size=12).hexdigest()
+        return Body(identity, gzip.compress(identity, _GZIP_LEVEL, mtime=0), f'W/"{digest}"')
+
+
+def _encode_nodes(metrics: WatcherMetrics, like: Published | None) -> dict[str, bytes]:
+    """Encode a snapshot's nodes; those that are the very same objects in another one have been encoded already."""
+    return {
+        name: (like and like.fragment_of(name, node)) or wire.encode_node(name, node)
+        for name, node in metrics.data.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What is served until something in it expires.
+
+    Attributes:
+        fetched: what the last fetch brought, by window.
+        exact: what is served for a window that is asked for.
+        default: what is served when none is asked for; None when nothing is fresh.
+        until: unix seconds after which some of it is no longer fresh.
+    """
+
+    fetched: Mapping[str, WatcherMetrics] = field(default_factory=dict)
+    exact: Mapping[str, Published] = field(default_factory=dict)
+    default: Published | None = None
+    until: float = float("inf")
+
+
+class Cache:
+    """The newest snapshot of each window, and what stands in for what is missing (``substitution``).
+
+    It is decided when a fetch is published, and again when some of it has expired; every other read is a look-up that
+    takes no lock.
+    """
+
+    def __init__(self, order: Sequence[str], expiry_seconds: float, dialect: Dialect = Dialect.DOCUMENTED) -> None:
+        """Make an empty cache.
+
+        Args:
+            order: the default window, then those that may stand in for it, best first.
+            expiry_seconds: older measurements do not stand in for others.
+            dialect: whose bodies are built when a snapshot is published.
+        """
+        self._order = order
+        self._expiry_seconds = expiry_seconds
+        self._dialect = dialect
+        self._decided = _Decided()
+        self._lock = threading.Lock()
+
+    def publish(self, fetched: Mapping[str, WatcherMetrics], now: float) -> dict[str, wire.WireError]:
+        """Serve what a fetch brought, by window; return why, for windows that cannot be encoded and count as failed."""
+        with self._lock:
+            return self._decide(fetched, now)
+
+    def encode(self, metrics: WatcherMetrics) -> bytes:
+        """Return a snapshot in the documented dialect; what was published of it is not encoded again."""
+        fragments = _encode_nodes(metrics, self.get(metrics.window.duration))
+        return wire.assemble(metrics, fragments.values(), Dialect.DOCUMENTED)
+
+    def clear(self) -> None:
+        """Serve nothing until something is published."""
+        with self._lock:
+            self._decided = _Decided()
+
+    def get(self, window: str) -> Published | None:
+        """Return the newest snapshot of exactly this window, however old; its nodes may have expired since."""
+        return self._decided.exact.get(window)
+
+    def served(self, window: str | None, now: float) -> Published | None:
+        """Return what is served for exactly this window, or by default; None when nothing is fresh.
+
+        Args:
+            window: one of the windows, or None.
+            now: unix seconds.
+        """
+        decided = self._decided
+        if now > decided.until:
+            with self._lock:
+                if now > self._decided.until:
+                    self._decide(self._decided.fetched, now)
+                decided = self._decided
+        found = decided.default if window is None else decided.exact.get(window)
+        fresh = Freshness(now, self._expiry_seconds)
+        return found if found is not None and fresh.holds(found.metrics.window.end) else None
+
+    def grades(self) -> Counter[str]:
+        """Count the nodes that are served by default by their grade; ``measured`` where they have none."""
+        default = self._decided.default
+        nodes = default.metrics.data.values() if default else ()
+        return Counter(str(node.metadata.get("grade", "measured")) for node in nodes)
+
+    def _decide(self, fetched: Mapping[str, WatcherMetrics], now: float) -> dict[str, wire.WireError]:
+        fresh, before = Freshness(now, self._expiry_seconds), self._decided.exact
+        came, exact = dict(fetched), dict(before)
+        failures: dict[str, wire.WireError] = {}
+        for window in {**before, **fetched}:
+            old = before.get(window)
+            last = old.metrics if old else None
+            try:
+                found = self._encoded(substitution.of_window(came.get(window), last, fresh), [old])
+            except wire.WireError as error:
+                failures[window] = error
+                del came[window]
+                found = self._encoded(substitution.of_window(None, last, fresh), [old])
+            if found is not None:
+                exact[window] = found
+        default = substitution.of_default(
+            self._order, came, {window: found.metrics for window, found in exact.items()}, fresh
+        )
+        served = self._encoded(default, [*exact.values(), self._decided.default])
+        shown = [found.metrics for found in (*exact.values(), served) if found is not None]
+        self._decided = _Decided(came, exact, served, substitution.fresh_until(shown, fresh))
+        return failures
+
+    def _encoded(self, metrics: WatcherMetrics | None, known: Iterable[Published | None]) -> Published | None:
+        """Encode a snapshot, with what a known one with the same window has in common."""
+        if metrics is None:
+            return None
+        alike = None
+        for each in known:
+            if each is not None and each.metrics is metrics:
+                return each
+            if each is not None and each.metrics.window.duration == metrics.window.duration:
+                alike = each
+        return Published(metrics, self._dialect, alike)

@@ -1,0 +1,135 @@
+"""What stands in for measurements that are missing: a shorter window's, or the last good ones. Pure.
+
+A node is complete when it has CPU and Memory; what else is absent is optional and stays absent. A stand-in keeps its
+rollup; the node's metadata says how it was obtained (``grade``) and, where that is not the snapshot's, which span of
+time it covers (``window_start``, ``window_end``, unix seconds). So a snapshot carries all that the next decision needs.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from watcher.freshness import Freshness
+from watcher.model import Grade, MetricType, NodeMetrics, WatcherMetrics
+
+REQUIRED = frozenset({MetricType.CPU.value, MetricType.MEMORY.value})
+
+
+def of_window(
+    fetched: WatcherMetrics | None, before: WatcherMetrics | None, freshness: Freshness
+) -> WatcherMetrics | None:
+    """Return what is served for exactly one window.
+
+    Args:
+        fetched: what the last fetch brought; None when it failed.
+        before: what this returned last time.
+        freshness: no node is served that is not fresh.
+    """
+    if fetched is not None:
+        return fetched if before is None else _completed(fetched, [(Grade.LAST_GOOD, before)], freshness)
+    if before is None or not freshness.holds(before.window.end):
+        return before
+    nodes = {
+        name: _graded(node, Grade.LAST_GOOD)
+        for name, node in before.data.items()
+        if freshness.holds(_span(node, before)[1])
+    }
+    same = len(nodes) == len(before.data) and all(node is before.data[name] for name, node in nodes.items())
+    return before if same else replace(before, data=nodes)
+
+
+def of_default(
+    order: Sequence[str],
+    fetched: Mapping[str, WatcherMetrics],
+    exact: Mapping[str, WatcherMetrics],
+    freshness: Freshness,
+) -> WatcherMetrics | None:
+    """Return what is served when no window is asked for; None when nothing is fresh.
+
+    Args:
+        order: the default window, then those that may stand in for it, best first.
+        fetched: what the last fetch brought, by window.
+        exact: what :func:`of_window` returned, by window.
+        freshness: no node is served that is not fresh.
+    """
+    came = [fetched[name] for name in order if name in fetched and freshness.holds(fetched[name].window.end)]
+    kept = [exact[name] for name in order if name in exact and freshness.holds(exact[name].window.end)]
+    if not came and not kept:
+        return None
+    base, *shorter = came or kept[:1]
+    if came and base.window.duration != order[0]:
+        nodes = {name: _graded(node, Grade.SHORTER_WINDOW) for name, node in base.data.items()}
+        base = replace(base, data=nodes)
+    last_good = [(Grade.LAST_GOOD, each) for each in kept]
+    return _completed(base, [*((Grade.SHORTER_WINDOW, each) for each in shorter), *last_good], freshness)
+
+
+def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> float:
+    """Return the first moment, unix seconds, at which something in these snapshots expires; what did is left out."""
+    ends = {
+        end
+        for metrics in snapshots
+        for end in (metrics.window.end, *(_span(node, metrics)[1] for node in metrics.data.values()))
+    }
+    return min((end + freshness.expiry_seconds for end in ends if freshness.holds(end)), default=float("inf"))
+
+
+def _completed(
+    base: WatcherMetrics, stand_ins: Sequence[tuple[Grade, WatcherMetrics]], freshness: Freshness
+) -> WatcherMetrics:
+    """Return the snapshot with what it lacks, from the first stand-in that has it; the same object if nothing does.
+
+    Another provider's measurements do not stand in: they may mean something else under the same name.
+    """
+    incomplete = {name for name, node in base.data.items() if _missing(node)}
+    changed: dict[str, NodeMetrics] = {}
+    for grade, donor in stand_ins:
+        if donor.source != base.source:
+            continue
+        for name in sorted((donor.data.keys() - base.data.keys()) | (donor.data.keys() & incomplete)):
+            node, stand_in = changed.get(name, base.data.get(name)), donor.data[name]
+            if freshness.holds(_span(stand_in, donor)[1]):
+                filled = _filled(node, stand_in, grade, base, donor)
+                if filled is not None:
+                    changed[name] = filled
+    return replace(base, data={**base.data, **changed}) if changed else base
+
+
+def _filled(
+    node: NodeMetrics | None, stand_in: NodeMetrics, grade: Grade, base: WatcherMetrics, donor: WatcherMetrics
+) -> NodeMetrics | None:
+    """Return the node with the required metrics that it lacks; None when the stand-in has none of them."""
+    span = _span(stand_in, donor)
+    if node is None:
+        metrics = stand_in.metrics
+        node = NodeMetrics((), stand_in.tags, stand_in.metadata)
+    else:
+        missing = _missing(node)
+        metrics = tuple(metric for metric in stand_in.metrics if metric.type in missing)
+        if not metrics:
+            return None
+        span = min(span, _span(node, base), key=lambda each: each[1])  # what is oldest tells
+    metadata = {**stand_in.metadata, **node.metadata}
+    metadata |= {"window_start": span[0], "window_end": span[1]}
+    if span == (base.window.start, base.window.end):
+        del metadata["window_start"], metadata["window_end"]
+    filled = NodeMetrics((*node.metrics, *metrics), {**stand_in.tags, **node.tags}, metadata)
+    return _graded(filled, grade)
+
+
+def _graded(node: NodeMetrics, grade: Grade) -> NodeMetrics:
+    """Return the node with a grade; the same object if it has that already."""
+    if node.metadata.get("grade") == grade:
+        return node
+    return replace(node, metadata={**node.metadata, "grade": grade.value})
+
+
+def _span(node: NodeMetrics, metrics: WatcherMetrics) -> tuple[int, int]:
+    """Return start and end of what a node's values cover, unix seconds."""
+    metadata = node.metadata
+    if "window_end" not in metadata:
+        return metrics.window.start, metrics.window.end
+    return int(metadata["window_start"]), int(metadata["window_end"])
+
+
+def _missing(node: NodeMetrics) -> Collection[str]:
+    return REQUIRED - {metric.type for metric in node.metrics}

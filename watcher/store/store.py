@@ -1,0 +1,269 @@
+"""What survives a crash: snapshots and samples in one SQLite file. With ``file`` all that knows SQL.
+
+A snapshot is one row: columns to find it by, and its compressed body. It is written in one transaction, so that a
+killed process leaves whole snapshots behind and nothing else. The file must be on a local disk: WAL needs shared
+memory, which network file systems do not give.
+"""
+
+import contextlib
+import logging
+import math
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from sqlite_utils import Database
+
+from watcher import wire
+from watcher.freshness import PRUNED_AT_ONCE
+from watcher.model import WatcherMetrics
+from watcher.store.file import UNREADABLE, StoreFile, connect, is_corrupt
+from watcher.windows.samples import SampleRound
+
+_log = logging.getLogger(__name__)
+_COMPRESSION = 1
+_MEGABYTE = 1024 * 1024
+_HANDOVER_SECONDS = 1.0  # for the watcher before, which may be closing the file just now
+_UNREADABLE_BODY = (zlib.error, wire.WireError, ValueError, KeyError, TypeError, AttributeError)
+
+
+class Store:
+    """The database file. Safe to use from several threads; a failed write is reported once and does not raise.
+
+    When it cannot be used, memory goes on without it.
+    """
+
+    def __init__(self, path: Path | None, *, keep_hours: float = 24, max_megabytes: float = 256) -> None:
+        """Open the file, or keep everything in memory when there is no path."""
+        self._keep_seconds = keep_hours * 3600
+        self._max_bytes = int(max_megabytes * _MEGABYTE)
+        self._path = path
+        self._lock = threading.Lock()
+        self._closed = False
+        self._not_written = ""
+        self._file = None if path is None else StoreFile(path)
+        self._db = (self._file and self._file.open(_HANDOVER_SECONDS)) or connect(":memory:")
+
+    @property
+    def failure(self) -> str:
+        """Why nothing survives a restart at present, or empty."""
+        return self._not_opened or self._not_written
+
+    @property
+    def times_opened(self) -> int:
+        """How often the file was opened: once, or more when it could not be at first, or was changed."""
+        return self._file.times_opened if self._file else 0
+
+    @property
+    def set_aside(self) -> Path | None:
+        """Where a corrupt file was moved to last, or None."""
+        return self._file.set_aside if self._file else None
+
+    @property
+    def times_set_aside(self) -> int:
+        """How many corrupt files were set aside."""
+        return self._file.times_set_aside if self._file else 0
+
+    @property
+    def _not_opened(self) -> str:
+        return self._file.failure if self._file else ""
+
+    def save_snapshots(
+        self, snapshots: Mapping[str, WatcherMetrics], encode: Callable[[WatcherMetrics], bytes] = wire.encode
+    ) -> None:
+        """Write the snapshots of one fetch, by window, all or none, and delete some of what is too old or too much.
+
+        Args:
+            snapshots: what to write.
+            encode: what encodes one, where that is done already.
+        """
+        rows = [
+            {
+                "window": window,
+                "timestamp": metrics.timestamp,
+                "source": metrics.source,
+                "nodes": len(metrics.data),
+                "body": zlib.compress(encode(metrics), _COMPRESSION),
+            }
+            for window, metrics in snapshots.items()
+        ]
+        newest = max(metrics.timestamp for metrics in snapshots.values())
+
+        def write(db: Database) -> None:
+            db["snapshots"].insert_all(rows, replace=True)  # type: ignore[union-attr]
+            self._prune(db, newest)
+
+        self._write(write)
+
+    def load_snapshots(
+        self, sources: Sequence[str], windows: Iterable[str], until: float = math.inf
+    ) -> dict[str, WatcherMetrics]:
+        """Return the newest readable snapshot of each of these windows that one of these sources wrote.
+
+        None after ``until``, unix seconds: one of the future was stamped by a clock that was wrong or is now, so its
+        age is not known, and in time it would pass for fresh.
+        """
+        found: dict[str, WatcherMetrics] = {}
+        ours = f"source in ({', '.join('?' * len(sources))})"
+        for window in windows:
+            with self._reading() as db:
+                # One row after the other: a day of them need not fit into memory.
+                for row in db["snapshots"].rows_where(
+                    f"{ours} and window = ? and timestamp <= ?", [*sources, window, until],
+                    select="body", order_by="timestamp desc",
+                ):  # fmt: skip
+                    try:
+                        found[window] = wire.decode(zlib.decompress(row["body"]))
+                        break
+                    except _UNREADABLE_BODY as error:
+                        _log.warning("a kept snapshot is unreadable", extra={"window": window, "error": str(error)})
+        return found
+
+    def forget_snapshots(self, since: float) -> None:
+        """Delete the snapshots from ``since`` on, unix seconds, stamped by a clock that turned out to be ahead."""
+        self._write(lambda db: db["snapshots"].delete_where("timestamp >= ?", [since]))  # type: ignore[union-attr]
+
+    def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
+        """Yield the newest readable snapshots of a window that one of these sources wrote, the newest first."""
+        bodies: list[bytes] = []
+        with self._reading() as db:
+            where = f"source in ({', '.join('?' * len(sources))}) and window = ?"
+            rows = db["snapshots"].rows_where(
+                where, [*sources, window], select="body", order_by="timestamp desc", limit=limit
+            )
+            bodies += (row["body"] for row in rows)
+        for body in bodies:
+            with contextlib.suppress(*_UNREADABLE_BODY):  # one unreadable snapshot is a gap
+                yield wire.decode(zlib.decompress(body))
+
+    def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
+        """Write one round of samples and delete some of those before ``keep_since``, unix seconds."""
+        values = [[name, type_, nodes] for (name, type_), nodes in taken.values.items()]
+        body = zlib.compress(orjson.dumps({"timestamps": taken.timestamps, "values": values}), _COMPRESSION)
+
+        def write(db: Database) -> None:
+            row = {"source": source, "taken_at": taken.taken_at, "body": body}
+            db["samples"].insert(row, replace=True)  # type: ignore[union-attr]
+            _delete_oldest(db, "samples", "taken_at", keep_since)
+            # Also those of the future, which a clock that was set back leaves behind.
+            db["samples"].delete_where("taken_at > ?", [taken.taken_at])  # type: ignore[union-attr]
+
+        self._write(write)
+
+    def load_samples(self, source: str, since: float) -> list[SampleRound]:
+        """Return this source's rounds of samples from ``since`` on, unix seconds, oldest first."""
+        rows: list[dict[str, Any]] = []
+        with self._reading() as db:
+            where = "source = ? and taken_at >= ?"
+            rows += db["samples"].rows_where(where, [source, since], select="taken_at, body", order_by="taken_at")
+        rounds = []
+        for row in rows:
+            with contextlib.suppress(*_UNREADABLE_BODY):
+                # One unreadable sample is a gap, which coverage shows.
+                body = orjson.loads(zlib.decompress(row["body"]))
+                values = {(name, type_): dict(nodes) for name, type_, nodes in body["values"]}
+                rounds.append(SampleRound(float(row["taken_at"]), dict(body["timestamps"]), values))
+        return rounds
+
+    def forget_samples(self, source: str, since: float) -> None:
+        """Delete this source's samples from ``since`` on, unix seconds, stamped by a clock that was ahead."""
+        where = "source = ? and taken_at >= ?"
+        self._write(lambda db: db["samples"].delete_where(where, [source, since]))  # type: ignore[union-attr]
+
+    def reopen(self) -> None:
+        """Open the file if it is not open: it was removed, replaced, or could not be opened. Each write does so too."""
+        with self._lock:
+            self._reopen()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._closed = True
+            self._db.close()
+            if self._file is not None:
+                self._file.release()
+
+    def _prune(self, db: Database, now: float) -> None:
+        table = db["snapshots"]
+        _delete_oldest(db, "snapshots", "timestamp", now - self._keep_seconds)
+        # A clock that was set back leaves snapshots of the future behind, which would be loaded for ever.
+        table.delete_where("timestamp > ?", [now])  # type: ignore[union-attr]
+        # History is for restarts; without a file only the newest is kept.
+        allowed = 0 if self._path is None or self._not_opened else self._max_bytes
+        size, excess = 0, None
+        sizes = "select timestamp, sum(length(body)) from snapshots group by timestamp order by timestamp desc"
+        for timestamp, length in db.execute(sizes):
+            size += length or 0
+            if size > allowed and timestamp < now:  # what was just written stays, however large
+                excess = timestamp
+                break
+        if excess is not None:
+            table.delete_where("timestamp <= ?", [excess])  # type: ignore[union-attr]
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Database]:
+        with self._lock:
+            try:
+                yield self._db
+            except UNREADABLE as error:
+                _log.error("the store cannot be read", extra={"path": str(self._path), "error": str(error)})
+
+    def _write(self, action: Callable[[Database], object]) -> None:
+        with self._lock:
+            self._reopen()
+            error = self._try(action)
+            if error is not None and is_corrupt(error) and self._file is not None and not self._not_opened:
+                self._change_file(error)
+                error = self._try(action)
+            failure = "" if error is None else str(error) or repr(error)
+            if failure and failure != self._not_written:
+                _log.error("the store cannot be written", extra={"path": str(self._path), "error": failure})
+            self._not_written = failure
+
+    def _try(self, action: Callable[[Database], object]) -> Exception | None:
+        try:
+            with self._db.atomic():
+                action(self._db)
+        except UNREADABLE as error:
+            return error
+        return None
+
+    def _reopen(self) -> None:
+        if self._file is None or self._closed:
+            return
+        if self._file.is_replaced():
+            _log.warning("the store was removed or replaced", extra={"path": str(self._path)})
+            self._change_file()
+        elif self._not_opened and (db := self._file.open()) is not None:
+            memory, self._db = self._db, db
+            self._try(lambda db: _copy(memory, db))
+            memory.close()
+            _log.info("the store works again", extra={"path": str(self._path)})
+
+    def _change_file(self, corrupt: Exception | None = None) -> None:
+        """Close the file, set it aside where it was corrupt, and open what is there then, which may be nothing."""
+        assert self._file is not None  # noqa: S101
+        with contextlib.suppress(*UNREADABLE):
+            self._db.close()
+        with contextlib.suppress(OSError):  # else it is tried again when it is opened
+            if corrupt is None:
+                self._file.remove_log()
+            else:
+                self._file.move_aside(corrupt)
+        self._file.release()
+        self._db = self._file.open() or connect(":memory:")
+
+
+def _copy(memory: Database, db: Database) -> None:
+    """Keep what was taken while there was no file."""
+    for table in ("snapshots", "samples"):
+        db[table].insert_all(memory[table].rows, ignore=True)  # type: ignore[union-attr]
+
+
+def _delete_oldest(db: Database, table: str, column: str, before: float) -> None:
+    """Delete what is older, but little of it at a time: to a clock that jumped ahead all of it is."""
+    oldest = f"select distinct {column} from {table} where {column} < ? order by {column} limit ?"  # noqa: S608
+    db[table].delete_where(f"{column} in ({oldest})", [before, PRUNED_AT_ONCE])  # type: ignore[union-attr]

@@ -1,0 +1,1 @@
+"""From samples and points to the metrics of a window."""
