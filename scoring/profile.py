@@ -181,9 +181,7 @@ class Profile:
             KeyError: no profile has this name.
         """
         warnings.warn("use read_configuration(configuration).profile(name)", DeprecationWarning, stacklevel=2)
-        configurations = importlib.import_module(
-            "scoring.configuration.profiles"
-        )  # which builds profiles
+        configurations = importlib.import_module("scoring.configuration.profiles")  # which builds profiles
         profile: Profile = configurations.read_configuration(configuration).profile(scheduler_name)
         return profile
 
