@@ -361,6 +361,38 @@ def test_an_address_of_no_node_is_reported() -> None:
     assert "prometheus.node_label" in finding.message
 
 
+def _cloned_machines(times: range, *, listed: bool) -> Iterator[str]:
+    """Write two machines that call themselves vm, and one that does not; kube-state-metrics may list two as nodes."""
+    for name in ("instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"):
+        yield f"# TYPE {name} gauge\n"
+        for number in (1, 2, 3):
+            yield from (f'{name}{{instance="10.0.0.{number}:9100"}} 0.{number} {at}\n' for at in times)
+    yield "# TYPE node_uname_info gauge\n"
+    for number, host in ((1, "vm"), (2, "vm"), (3, "node-3")):
+        labels = f'instance="10.0.0.{number}:9100",nodename="{host}"'
+        yield from (f"node_uname_info{{{labels}}} 1 {at}\n" for at in times)
+    if listed:
+        yield "# TYPE kube_node_info gauge\n"
+        for number, node in ((1, "vm"), (3, "node-3")):
+            labels = f'node="{node}",internal_ip="10.0.0.{number}",instance="kube-state-metrics:8080"'
+            yield from (f"kube_node_info{{{labels}}} 1 {at}\n" for at in times)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_machines_with_one_host_name_cost_only_themselves(tmp_path: Path, listed: bool) -> None:
+    """Of two machines that call themselves alike, the one with the node's address is the node; else both stay apart."""
+    now = int(time.time())
+    with run_prometheus(tmp_path, _cloned_machines(range(now - 360, now + 1, 15), listed=listed)) as url:
+        provider = provider_at(url)
+        fetched = provider.fetch(window("5m", 300, now), Deadline.after(10))
+        checks = list(provider.check())
+    cpu = {node: metrics.metrics[0].value for node, metrics in fetched.nodes.items()}
+    assert cpu == pytest.approx({"vm" if listed else "10.0.0.1": 10, "10.0.0.2": 20, "node-3": 30})
+    doubtful = {finding.node for finding in fetched.findings if finding.kind is Kind.UNMATCHED_NODE}
+    assert doubtful == ({"10.0.0.2"} if listed else {"10.0.0.1", "10.0.0.2"})
+    assert [check.setting for check in checks if not check.ok] == 2 * ["prometheus.node_label"]
+
+
 def test_partial_answers_are_findings() -> None:
     """Warnings that Prometheus or Thanos sends with an answer, which the client library drops, are findings."""
     body = {**vector(("a:9100", "0.5")), "warnings": ["store x: connection refused"]}

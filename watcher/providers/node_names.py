@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-#: What a source calls the node that a series is about, the most telling word first.
+#: What a source calls the node that a series is about, the most telling word first; empty where it has no such word.
 Words = tuple[str, ...]
 
 _HOST_AND_PORT = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^:\[\]]+)):[0-9]+")
@@ -49,7 +49,7 @@ class NodeNames:
         """Return the node that a series is about.
 
         Args:
-            words: what the series' labels call it, the most telling first; empty ones, and None, are skipped.
+            words: what the series' labels call it, the most telling first; empty ones are skipped.
         """
         words = tuple(filter(None, words))
         if not words:
@@ -96,10 +96,9 @@ class NodeNames:
         return found
 
     def _is_listed_alias(self, words: Words) -> bool:
-        known = (
-            self._aliases.get(word, frozenset()) for each in filter(None, words) for word in (each, without_port(each))
-        )
-        return any(names & self._names for names in known) or any(without_port(word) in self._names for word in words)
+        spellings = {spelling for word in words for spelling in (word, without_port(word))}
+        aliased = any(self._aliases.get(spelling, frozenset()) & self._names for spelling in spellings)
+        return aliased or bool(spellings & self._names)
 
     def _by_short_form(self, host: str) -> set[str]:
         """Return the nodes whose name is a longer or shorter form of this one; never by cutting an address."""

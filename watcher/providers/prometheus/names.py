@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from watcher.model import Window
-from watcher.providers.node_names import NodeNames, Resolved, Words, is_address
+from watcher.providers.node_names import NodeNames, Resolved, Words, is_address, without_port
 from watcher.transport.gather import Deadline
 
 _EXPIRY_SECONDS = 300
@@ -77,13 +77,19 @@ class SeriesNames:
             if node:
                 names.add(node)
                 aliases.setdefault(item["metric"].get("internal_ip", ""), set()).add(node)
-        known = NodeNames(names)
+        aliases.pop("", None)
+        listed = NodeNames(names, aliases)
+        named: dict[str, set[str]] = {}  # what each instance calls itself, by node
         for item in self._run(f"node_uname_info{{{self._matchers}}}", at, deadline):
             instance, host = item["metric"].get("instance", ""), item["metric"].get("nodename", "")
-            resolved = known.resolve(host)
-            if host and not resolved.problem:
-                aliases.setdefault(instance, set()).add(resolved.name)
-        aliases.pop("", None)
+            resolved = listed.resolve(host)
+            if instance and host and not resolved.problem:
+                named.setdefault(resolved.name, set()).add(instance)
+        for node, instances in named.items():
+            # Of several machines with one host name, as cloned ones have, the node is the one with its address.
+            own = {instance for instance in instances if aliases.get(without_port(instance)) == {node}}
+            for instance in own or instances:
+                aliases.setdefault(instance, set()).add(node)
         return NodeNames(names, aliases)
 
 

@@ -249,7 +249,8 @@ class PrometheusProvider:
             value = float(series["value"][1])
         except (LookupError, TypeError, ValueError):
             value = math.nan  # costs one value, and a finding
-        return tuple(map(series["metric"].get, self._words)), value
+        labels = series["metric"]
+        return tuple(labels.get(word, "") for word in self._words), value
 
     def _note_warnings(self, response: requests.Response) -> None:
         """Keep what prometheus-api-client drops: warnings of an answer that may be partial."""
