@@ -12,8 +12,8 @@ import orjson
 
 from client.connecting import WatcherClient, connect
 from client.errors import AccessDenied, BadSettings, ClientError, NoMetrics, UnknownWindow, WatcherUnavailable
-from client.kubernetes_files import read_objects
 from scoring import INFEASIBLE, FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, Profile, Scores, plugin_from_config
+from watcher.kubernetes_files import read_objects
 from watcher.model import MetricType, NodeMetrics, Operator, WatcherMetrics
 
 Command = TypeVar("Command", bound=Callable[..., Any])

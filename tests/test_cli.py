@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import trimaran
-from trimaran.cli import COMMANDS
+from trimaran.cli import COMMANDS, main
 from watcher.settings.loading import every_setting, variable
 
 
@@ -77,6 +78,14 @@ def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPat
     assert lines["server.host"][1:3] == ["127.0.0.1", "default"]
     providers = result.stdout.splitlines()[-1].removeprefix("providers: ").split(", ")
     assert {"Host", "Prometheus"} <= set(providers)
+
+
+def test_config_checks_the_provider() -> None:
+    """A provider that does not exist is told after the settings, with what was meant, and status 2."""
+    result = CliRunner().invoke(main, ["config", "--set", "provider.name=Promtheus"])
+    assert result.exit_code == 2
+    assert "provider.name" in result.stdout
+    assert "did you mean Prometheus?" in result.stderr
 
 
 def test_config_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

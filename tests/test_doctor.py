@@ -3,17 +3,21 @@
 import json
 import ssl
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+import requests
 from click.testing import CliRunner
 from conftest import History
-from support.servers import free_port, reply, serving
+from support.certificates import Authority
+from support.servers import free_port, reply, run_prometheus, serving
 
 from trimaran.cli import main
-from watcher.doctor import _file_system, examine
+from watcher.doctor import examine
+from watcher.doctor.place import file_system
 from watcher.providers.base import Check
-from watcher.settings import FallbackSettings, ProviderSettings, Settings, StoreSettings
+from watcher.settings import FallbackSettings, PrometheusSettings, ProviderSettings, Settings, StoreSettings
 from watcher.store import Store
 
 
@@ -89,6 +93,70 @@ def test_what_a_fetch_finds_is_a_failed_step():
     assert "node-1" in failed["Prometheus: out of range"]
 
 
+def test_the_right_scheme_is_named(tmp_path: Path):
+    """Https on a plain port, and http on one that speaks TLS, fail in one step that says which it should be."""
+    with serving(lambda handler: reply(handler, {}, 401)) as plain:
+        (failed,) = failures(prometheus(plain.url.replace("http:", "https:")))
+    assert (failed.step, failed.setting) == ("Prometheus: TLS", "provider.address")
+    assert "http:// instead of https://" in failed.message
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(Authority(tmp_path, "authority").issue("prometheus"))
+    with serving(lambda handler: reply(handler, {}), tls=context) as secured:
+        (failed,) = failures(prometheus(secured.url.replace("https:", "http:")))
+    assert (failed.step, failed.setting) == ("Prometheus: query API", "provider.address")
+    assert "https:// instead of http://" in failed.message
+
+
+def test_matchers_that_match_nothing_are_blamed_once(prometheus_with_rules: History):
+    """Where series are there without the matchers, one step fails, with queries to paste, and names the matchers."""
+    settings = prometheus(prometheus_with_rules.url)
+    own = settings.model_copy(update={"prometheus": PrometheusSettings(matchers='cluster="prod"')})
+    (failed,) = failures(own)
+    assert (failed.step, failed.setting) == ("Prometheus: query CPU and Memory", "prometheus.matchers")
+    assert 'instance:node_cpu:ratio{cluster="prod"}' in failed.message
+
+
+def test_an_empty_prometheus_is_one_failure(tmp_path: Path):
+    """Without any series one step fails, with queries that Prometheus takes as they stand."""
+    other = "# TYPE up gauge\n", f"up 1 {int(time.time())}\n"
+    with run_prometheus(tmp_path, iter(other)) as url:
+        (failed,) = failures(prometheus(url))
+        queries = failed.message.removeprefix("no series of ").partition(". Is node_exporter")[0].split(" | ")
+        for query in queries:
+            assert requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=5).json()["status"] == "success"
+    assert failed.setting == "prometheus.queries"
+    assert len(queries) == 6
+
+
+def test_series_are_listed_with_their_nodes(prometheus_with_rules: History):
+    """The step about node names has a line for each series; the command shows them when asked to."""
+    checks = {check.step: check for check in examine(prometheus(prometheus_with_rules.url))}
+    assert "node-7:9100 is node-7" in checks["Prometheus: query CPU: node names"].details
+    arguments = ["doctor", "--provider", "Prometheus", "--address", prometheus_with_rules.url]
+    line = "        node-7:9100 is node-7\n"
+    assert line in CliRunner().invoke(main, [*arguments, "--verbose"]).output
+    assert line not in CliRunner().invoke(main, arguments).output
+
+
+def test_nodes_are_held_against_the_clusters(tmp_path: Path):
+    """Nodes without metrics, and metrics of no node, are a failed step each; a file that is none ends with status 2."""
+    nodes = tmp_path / "nodes.yaml"
+    host = Settings().host.node_name
+    nodes.write_text(json.dumps({"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "other"}}]}))
+    result = CliRunner().invoke(main, ["doctor", "--provider", "Host", "--nodes", str(nodes)])
+    assert result.exit_code == 1
+    assert "FAIL  Host: the cluster's nodes: without metrics: other" in result.output
+    assert f"FAIL  Host: metrics of no node: metrics of what is no node of the cluster: {host}" in result.output
+    nodes.write_text(json.dumps({"kind": "Node", "metadata": {"name": host}}))
+    result = CliRunner().invoke(main, ["doctor", "--provider", "Host", "--nodes", str(nodes)])
+    assert result.exit_code == 0
+    assert "ok    Host: the cluster's nodes: all 1 have metrics" in result.output
+    nodes.write_text("kind: Pod")
+    result = CliRunner().invoke(main, ["doctor", "--provider", "Host", "--nodes", str(nodes)])
+    assert result.exit_code == 2
+    assert "should hold Node objects" in result.output
+
+
 def test_an_unknown_provider_is_a_failed_step():
     """A provider that does not exist fails with what there is."""
     (failed,) = failures(Settings(provider=ProviderSettings(name="Promtheus")))
@@ -107,7 +175,7 @@ def test_every_provider_is_examined():
 
 def test_a_store_on_a_network_disk_is_said(monkeypatch, tmp_path):
     """A file system of the network under store.path fails, since SQLite needs a local one."""
-    monkeypatch.setattr("watcher.doctor._file_system", lambda folder: "nfs4")
+    monkeypatch.setattr("watcher.doctor.place.file_system", lambda folder: "nfs4")
     settings = Settings(provider=ProviderSettings(name="Host"), store=StoreSettings(path=tmp_path / "w.sqlite"))
     (failed,) = failures(settings)
     assert (failed.step, failed.setting) == ("store", "store.path")
@@ -173,8 +241,8 @@ def test_looking_at_the_store_changes_nothing(tmp_path, kind):
 
 def test_the_file_system_is_the_one_mounted_deepest(tmp_path):
     """The type is that of the mount that holds the folder."""
-    assert _file_system(tmp_path)
-    assert _file_system(tmp_path) != _file_system(tmp_path.__class__("/proc/self"))
+    assert file_system(tmp_path)
+    assert file_system(tmp_path) != file_system(tmp_path.__class__("/proc/self"))
 
 
 def test_the_command_tells_and_ends_with_a_status():
@@ -195,7 +263,7 @@ def test_the_command_writes_json():
     )
     assert result.exit_code == 1
     steps = json.loads(result.output)
-    assert {"step", "ok", "message", "setting"} == set(steps[0])
+    assert {"step", "ok", "message", "setting", "details"} == set(steps[0])
     assert [step["step"] for step in steps if not step["ok"]] == ["Prometheus: TCP"]
 
 

@@ -10,6 +10,7 @@ import orjson
 
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
+from watcher.kubernetes_files import FileError, read_objects
 from watcher.providers.base import check_providers, known_providers
 from watcher.settings.loading import Loaded, display, every_setting, load, variable
 
@@ -99,7 +100,10 @@ def watch(
 
 
 def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
-    """Print the effective settings and where each came from; secrets are masked."""
+    """Print the effective settings and where each came from; secrets are masked.
+
+    Ends with status 2 where a provider cannot be built from them: a name that is not known, say.
+    """
     loaded = load_or_exit(file, assignments)
     rows = []
     for name in every_setting():
@@ -110,6 +114,11 @@ def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
     for name, value, origin, env in rows:
         click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin:<{widths[2]}}  {env}")
     click.echo(f"\nproviders: {', '.join(sorted(known_providers()))}")
+    try:
+        check_providers(loaded.settings)
+    except SettingsError as error:
+        click.echo(f"trimaran: {error}", err=True)
+        raise SystemExit(2) from None
 
 
 def _stopped_early(_number: int, _frame: object) -> NoReturn:
@@ -119,12 +128,28 @@ def _stopped_early(_number: int, _frame: object) -> NoReturn:
 @click.command()
 @click.option("--provider", help="The metrics provider. [default: the settings']")
 @click.option("--address", help="The provider's address.")
+@click.option(
+    "--nodes",
+    "nodes_file",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="The cluster's nodes, as kubectl get nodes -o yaml writes them: which have no metrics, which metrics no node?",
+)
+@click.option("-v", "--verbose", is_flag=True, help="List what is behind each step: which series is which node, say.")
 @click.option("--json", "as_json", is_flag=True, help="Write the steps as a JSON array.")
 @setting_options
 def doctor(
-    provider: str | None, address: str | None, as_json: bool, file: Path | None, assignments: tuple[str, ...]
+    provider: str | None,
+    address: str | None,
+    nodes_file: Path | None,
+    verbose: bool,
+    as_json: bool,
+    file: Path | None,
+    assignments: tuple[str, ...],
 ) -> None:
-    """Check every provider step by step, and name the setting that mends what is wrong.
+    r"""Check every provider step by step, and name the setting that mends what is wrong.
+
+    \b
+    Example: kubectl get nodes -o yaml | trimaran doctor --nodes - --verbose
 
     Ends with status 0 when all is well, 1 when something is wrong, 2 when the settings cannot be used.
     """
@@ -133,14 +158,31 @@ def doctor(
     flags = {"provider.name": provider, "provider.address": address}
     settings = load_or_exit(file, assignments, flags).settings
     checks = []
-    for check in examine(settings):
+    for check in examine(settings, nodes=_node_names(nodes_file)):
         checks.append(check)
         if not as_json:
             mend = f"  -> {check.setting} ({variable(check.setting)})" if "." in check.setting else ""
             click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.step}: {check.message}{mend}")
+            for detail in check.details if verbose else ():
+                click.echo(f"        {detail}")
     bad = sum(not check.ok for check in checks)
     if as_json:
         click.echo(orjson.dumps(checks, option=orjson.OPT_INDENT_2))
     else:
         click.echo(f"\n{'all is well' if not bad else f'{bad} of {len(checks)} steps failed'}")
     raise SystemExit(1 if bad else 0)
+
+
+def _node_names(file: Path | None) -> frozenset[str]:
+    """Return the names of the nodes in a file; nothing where there is no file.
+
+    Ends with status 2 where it cannot be used.
+    """
+    if file is None:
+        return frozenset()
+    try:
+        names = [(node.get("metadata") or {}).get("name") for node in read_objects(file, "Node")]
+    except FileError as error:
+        click.echo(f"trimaran: {error}", err=True)
+        raise SystemExit(2) from None
+    return frozenset(name for name in names if isinstance(name, str))

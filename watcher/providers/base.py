@@ -58,12 +58,21 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One step of a check: what was tried, whether it worked, and what mends it."""
+    """One step of a check.
+
+    Attributes:
+        step: what was tried.
+        ok: whether it worked.
+        message: what came of it.
+        setting: the setting that mends it, such as ``provider.address``.
+        details: lines for whoever wants to know more: which series became which node, say.
+    """
 
     step: str
     ok: bool
     message: str
     setting: str = ""
+    details: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -125,34 +125,62 @@ class PrometheusProvider:
             yield Check("query API", ok=False, message=str(self._translated(error)), setting="provider.address")
             return
         yield Check("query API", ok=True, message=f"{self._shown} answers queries")
+        missing: list[Query] = []
         for query in self._queries:
-            yield from self._check_query(query, deadline)
+            step = f"query {query.type}"
+            try:
+                expression, series = self._find(query, self._matchers, deadline)
+            except Exception as error:  # noqa: BLE001  translated
+                yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
+                return
+            if series:
+                yield from self._check_series(step, self._shown_query(expression), series)
+            elif query.required:
+                missing.append(query)
+            else:
+                tried = " | ".join(map(self._shown_query, query.expressions))
+                yield Check(step, ok=True, message=f"not there, and not needed: {tried}")
+        if missing:
+            yield self._blame(missing, deadline)
 
     def close(self) -> None:
         """End what is under way and close the connections."""
         self._session.abort()
         self._session.close()
 
-    def _check_query(self, query: Query, deadline: Deadline) -> Iterator[Check]:
-        step = f"query {query.type}"
+    def _check_series(self, step: str, shown: str, series: list[dict[str, Any]]) -> Iterator[Check]:
+        resolved = self._names.resolve(self._read(item)[0] for item in series)
+        yield Check(step, ok=True, message=f"{len(series)} series of {shown}")
+        bad = [each.problem for each in resolved.values() if each.problem]
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        message = f"{bad[0]}{more}" if bad else f"all {len(resolved)} are matched"
+        became = tuple(sorted(f"{_shown_words(words)} is {each.name}" for words, each in resolved.items()))
+        setting = "prometheus.node_label"
+        yield Check(f"{step}: node names", ok=not bad, message=message, setting=setting, details=became)
+
+    def _blame(self, missing: list[Query], deadline: Deadline) -> Check:
+        """Say once what is missing, and whether the matchers are why."""
+        step = f"query {' and '.join(dict.fromkeys(query.type for query in missing))}"
+        tried = " | ".join(self._shown_query(each) for query in missing for each in query.expressions)
+        if self._matchers:
+            with contextlib.suppress(Exception):  # that it cannot be told says nothing against the rest
+                if any(self._find(query, "", deadline)[1] for query in missing):
+                    message = f"no series with {self._matchers}, but there are without: {tried}"
+                    return Check(step, ok=False, message=message, setting="prometheus.matchers")
+        message = f"no series of {tried}. Is node_exporter scraped, and for half a minute already?"
+        return Check(step, ok=False, message=message, setting="prometheus.queries")
+
+    def _find(self, query: Query, matchers: str, deadline: Deadline) -> tuple[Expression, list[dict[str, Any]]]:
+        """Return the first expression that has series now, with them; the first without any where none has."""
         for expression in query.expressions:
-            try:
-                series = self._run(expression.now(self._matchers, self._labels), None, deadline)
-            except Exception as error:  # noqa: BLE001  translated
-                yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
-                return
+            series = self._run(expression.now(matchers, self._labels), None, deadline)
             if series:
-                resolved = self._names.resolve(self._read(item)[0] for item in series)
-                yield Check(step, ok=True, message=f"{len(series)} series of {expression.promql}")
-                bad = [each.problem for each in resolved.values() if each.problem]
-                message = bad[0] if bad else f"all {len(resolved)} are matched"
-                yield Check(f"{step}: node names", ok=not bad, message=message, setting="prometheus.node_label")
-                return
-        tried = " | ".join(expression.promql for expression in query.expressions)
-        if query.required:
-            yield Check(step, ok=False, message=f"no series of {tried}", setting="prometheus.queries")
-        else:
-            yield Check(step, ok=True, message=f"not there, and not needed: {tried}")
+                return expression, series
+        return query.expressions[0], []
+
+    def _shown_query(self, expression: Expression) -> str:
+        """Return an expression as it can be pasted into Prometheus."""
+        return expression.now(self._matchers, self._labels)
 
     def _ask(self, query: Query, operator: Operator, window: Window, deadline: Deadline) -> _Answer:
         """Ask with the expression that had series last time, and with the others in turn if it has none now."""
@@ -276,6 +304,10 @@ def _least(by_metric: list[dict[str, float]]) -> dict[str, float]:
     for node, value in (item for each in by_metric for item in each.items()):
         least[node] = min(value, least.get(node, value))
     return least
+
+
+def _shown_words(words: Words) -> str:
+    return " ".join(filter(None, words)) or "what has no label"
 
 
 def _unmatched(words: Words, resolved: Resolved, window: str) -> Finding:
