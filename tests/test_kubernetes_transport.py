@@ -261,7 +261,7 @@ def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_the_missing_extra_is_told(fake: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package, a kubeconfig is answered with the command that installs it."""
     monkeypatch.setattr(kubernetes, "find_spec", lambda _name: None)
-    assert "pip install 'trimaran[kubernetes]'" in problem(ProviderSettings(kube_config=fake.kube_config()))
+    assert "pip install kubernetes" in problem(ProviderSettings(kube_config=fake.kube_config()))
 
 
 def test_a_kubeconfig_that_breaks_later_is_a_provider_error(fake: FakeKubernetes, tmp_path: Path) -> None:

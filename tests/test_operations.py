@@ -215,3 +215,19 @@ def test_every_variable_has_values(scraped: tuple[Service, str], name: str) -> N
     selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
     results = query(scraped[1], selector.replace("$job", ".+"))
     assert {result["metric"][label] for result in results} != set()
+
+
+def test_the_recipe_for_a_plain_node_exporter_is_a_configuration(tmp_path: Path):
+    """The scrape configuration in docs/providers/prometheus.md is accepted by promtool.
+
+    Debian's is built without Kubernetes' discovery: targets that are written down stand in for it.
+    """
+    promtool = need_server("promtool", "prometheus")
+    page = (ROOT / "docs/providers/prometheus.md").read_text()
+    (recipe,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", page, re.DOTALL)
+    discovery = "kubernetes_sd_configs: [{role: pod}]"
+    assert discovery in recipe
+    (tmp_path / "prometheus.yml").write_text(recipe.replace(discovery, "static_configs: [{targets: [node-1:9100]}]"))
+    command = [promtool, "check", "config", str(tmp_path / "prometheus.yml")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr

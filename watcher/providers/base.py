@@ -160,5 +160,6 @@ def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
     try:
         factory: ProviderFactory = known[name].load()
     except ImportError as error:
-        raise SettingsError([f"provider {name} lacks a package: {error}; pip install 'trimaran[all]'"]) from error
+        missing = (error.name or name).partition(".")[0]
+        raise SettingsError([f"provider {name} lacks a package: {error}; pip install {missing}"]) from error
     return factory(settings)

@@ -33,7 +33,7 @@ _NO_ACCOUNT = (
     "(TRIMARAN_PROVIDER__CA_FILE)"
 )
 _NO_PACKAGE = (
-    "provider.kube_config (KUBE_CONFIG) needs the package kubernetes: pip install 'trimaran[kubernetes]'; in a "
+    "provider.kube_config (KUBE_CONFIG) needs the package kubernetes: pip install kubernetes; in a "
     "cluster, leave it unset"
 )
 

@@ -1,0 +1,18 @@
+"""How a provider is found by its name, and what is said when it cannot be."""
+
+import sys
+
+import pytest
+
+from watcher.errors import SettingsError
+from watcher.providers.base import open_provider
+from watcher.settings import ProviderSettings, Settings
+
+
+def test_a_package_that_a_provider_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A provider whose package is not installed is refused with the command that installs that one."""
+    monkeypatch.setitem(sys.modules, "signalfx", None)
+    for name in [each for each in sys.modules if each.startswith("watcher.providers.signalfx")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(SettingsError, match=r"provider SignalFx lacks a package: .*; pip install signalfx$"):
+        open_provider(Settings(provider=ProviderSettings(name="SignalFx", token="0123456789abcdef")))
