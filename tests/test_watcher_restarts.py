@@ -1,14 +1,18 @@
 """The loop across restarts, clock changes, a store that fails, and its own end."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.bench import START, Bench
 from support.servers import wait_until
 
 from watcher.errors import NoMetrics, StaleMetrics
+from watcher.model import WatcherMetrics
+from watcher.pipeline import loop
+from watcher.publishing.cache import Publication
 from watcher.store import Store
 
 
@@ -255,18 +259,58 @@ def test_telemetry_counts_fetches(bench: Bench) -> None:
     assert f'trimaran_snapshot_timestamp_seconds{{window="5m"}} {START}' in text.replace("1.7e+09", str(START))
 
 
+def test_telemetry_tells_the_state_of_the_moment_it_is_asked(bench: Bench) -> None:
+    """What expired since the last fetch is not counted as served, though nothing was fetched or read meanwhile."""
+    bench.watcher.fetch_once()
+    assert 'trimaran_served_nodes{grade="measured"} 1.0' in bench.telemetry.exposition().decode()
+    bench.now += 301
+    text = bench.telemetry.exposition().decode()
+    assert 'trimaran_served_nodes{grade="measured"} 0.0' in text
+    assert 'trimaran_snapshot_nodes{window="15m"} 1.0' in text
+
+
+def test_what_readers_see_is_kept_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot is served when it is in the file, so that a killed watcher never goes back behind its readers."""
+    bench = Bench(tmp_path / "store.sqlite")
+    save, served = bench.watcher._store.save_snapshots, []
+
+    def look_and_save(*what: Any) -> None:
+        save(*what)
+        newest = bench.watcher.newest()
+        served.append(newest and newest.timestamp)
+
+    monkeypatch.setattr(bench.watcher._store, "save_snapshots", look_and_save)
+    for _ in range(2):
+        bench.watcher.fetch_once()
+        bench.now += 60
+    assert served == [None, START]
+    newest = bench.watcher.newest()
+    assert newest is not None
+    assert newest.timestamp == START + 60
+    bench.watcher.stop()
+
+
+def test_what_cannot_be_kept_is_served_all_the_same(bench: Bench) -> None:
+    """A store that cannot be written costs the restart, which health says, and not the readers."""
+    bench.watcher._store._db.execute("pragma query_only = on")
+    bench.watcher.fetch_once()
+    assert bench.served() == ("15m", None)
+    assert "readonly" in str(bench.watcher.health().warnings)
+
+
 def test_the_loop_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """A defect of our own in one fetch does not end the loop; stop() ends it and closes the provider."""
-    bench = Bench(interval_seconds=0.01)
-    good = bench.watcher.fetch_once
+    monkeypatch.setattr(loop, "_FIRST_RETRY_SECONDS", 0.01)
+    bench = Bench()
+    good = bench.watcher._cache.prepare
     outcomes = iter([RuntimeError("a defect")])
 
-    def once() -> bool:
+    def prepare(fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
         for error in outcomes:
             raise error
-        return good()
+        return good(fetched, now)
 
-    monkeypatch.setattr(bench.watcher, "fetch_once", once)
+    monkeypatch.setattr(bench.watcher._cache, "prepare", prepare)
     bench.watcher.start()
     wait_until(bench.watcher.is_ready, "the loop fetches")
     assert bench.watcher.is_alive()
@@ -279,7 +323,7 @@ def test_the_loop_goes_on_after_any_failure(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_loop_that_does_not_tick_is_not_alive(bench: Bench) -> None:
     """is_alive() turns false when the loop has not begun a fetch for much longer than it may take."""
     assert bench.watcher.is_alive()
-    bench.watcher._ticked_at -= 60 + 2 * 30 + 31
+    bench.watcher._loop._ticked_at -= 60 + 2 * 30 + 31
     assert not bench.watcher.is_alive()
 
 

@@ -1,20 +1,52 @@
 """The service's own Prometheus metrics, in a registry of their own."""
 
-import collections
 import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from watcher.findings import Changes, Kind
-from watcher.model import Grade, WatcherMetrics
+from watcher.findings import Finding, Kind
+from watcher.model import Grade
 
 _FETCH_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 _ANSWER_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """When the newest snapshot of a window was taken, unix seconds, and of how many nodes; 0 when there is none."""
+
+    timestamp: int = 0
+    nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a watcher has at a moment.
+
+    Attributes:
+        expiry_seconds: the age from which a snapshot is not served.
+        taken: window to its newest snapshot.
+        served: grade to the nodes that are served with it by default; ``measured`` is that of nodes as they were
+            asked for.
+        findings: kind to how many there are.
+        store_works: whether snapshots are kept on disk.
+        set_aside: how many corrupt files were.
+    """
+
+    expiry_seconds: float
+    taken: Mapping[str, Taken]
+    served: Mapping[str, int]
+    findings: Mapping[Kind, int]
+    store_works: bool
+    set_aside: int
 
 
 class Telemetry:
@@ -29,20 +61,6 @@ class Telemetry:
         self._failures = Counter(
             "trimaran_fetch_failures", "fetches of a window that failed", ["window"], registry=self._registry
         )
-        self._timestamp = Gauge(
-            "trimaran_snapshot_timestamp_seconds", "when the newest snapshot was taken, 0 when there is none",
-            ["window"], registry=self._registry,
-        )  # fmt: skip
-        self._expiry = Gauge(
-            "trimaran_snapshot_expiry_seconds", "the age from which a snapshot is not served", registry=self._registry
-        )
-        self._nodes = Gauge(
-            "trimaran_snapshot_nodes", "nodes in the newest snapshot", ["window"], registry=self._registry
-        )
-        self._served = Gauge(
-            "trimaran_served_nodes", "nodes served by default, by how their values were obtained", ["grade"],
-            registry=self._registry,
-        )  # fmt: skip
         self._requests = Counter(
             "trimaran_http_requests", "requests answered", ["route", "status"], registry=self._registry
         )
@@ -51,67 +69,32 @@ class Telemetry:
             buckets=_ANSWER_BUCKETS, registry=self._registry,
         )  # fmt: skip
         self._of_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # looking labels up takes longest
-        self._store_works = Gauge(
-            "trimaran_store_works", "whether snapshots are kept on disk, 1 or 0", registry=self._registry
-        )
-        self._set_aside = Counter(
-            "trimaran_store_set_aside", "corrupt files that were set aside", registry=self._registry
-        )
-        self._known_set_aside = 0
-        self._findings = Gauge(
-            "trimaran_findings", "what is wrong with metrics at present", ["kind"], registry=self._registry
-        )
         self._opened = Counter(
             "trimaran_findings_opened", "findings that were not there in the fetch before", ["kind"],
             registry=self._registry,
         )  # fmt: skip
         for kind in Kind:  # each has its series from the start, so that rates see the first
-            self._findings.labels(kind)
             self._opened.labels(kind)
         build = Gauge("trimaran_build_info", "what runs here; always 1", ["version", "python"], registry=self._registry)
         build.labels(metadata.version("trimaran"), platform.python_version()).set(1)
         ProcessCollector(registry=self._registry)
         Gauge("trimaran_start_time_seconds", "when the service started", registry=self._registry).set(time.time())
+        self._state = _StateCollector()
+        self._registry.register(self._state)
 
-    def watching(self, windows: Iterable[str], expiry_seconds: float) -> None:
-        """Say what is watched, so that each window has its series from the start."""
-        self._expiry.set(expiry_seconds)
+    def watch(self, state: Callable[[], State], windows: Iterable[str]) -> None:
+        """Say whose state is told, which is read at every scrape, and the windows, so that rates see their first."""
+        self._state.read = state
         for window in windows:
             self._failures.labels(window)
-            self._timestamp.labels(window)
-            self._nodes.labels(window)
 
-    def fetched(self, seconds: float, failures: Mapping[str, str], snapshots: Mapping[str, WatcherMetrics]) -> None:
-        """Count one fetch of all windows."""
+    def fetched(self, seconds: float, failed_windows: Iterable[str], opened: Iterable[Finding]) -> None:
+        """Count one fetch of all windows, and the findings that were not there in the fetch before."""
         self._duration.observe(seconds)
-        for window in failures:
+        for window in failed_windows:
             self._failures.labels(window).inc()
-        self.published(snapshots)
-
-    def published(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
-        """Say what there is, by window: of a fetch, or of the run before."""
-        for window, metrics in snapshots.items():
-            self._timestamp.labels(window).set(metrics.timestamp)
-            self._nodes.labels(window).set(len(metrics.data))
-
-    def found(self, changes: Changes) -> None:
-        """Count what is wrong, and what of it is new."""
-        now = collections.Counter(finding.kind for finding in changes.current)
-        for kind in Kind:
-            self._findings.labels(kind).set(now[kind])
-        for finding in changes.opened:
+        for finding in opened:
             self._opened.labels(finding.kind).inc()
-
-    def served(self, grades: Mapping[str, int]) -> None:
-        """Say how many nodes are served with each grade; ``measured`` is that of nodes as they were asked for."""
-        for grade in ("measured", *Grade):
-            self._served.labels(grade).set(grades.get(grade, 0))
-
-    def stored(self, *, works: bool, set_aside: int) -> None:
-        """Say whether the store can be written, and how many corrupt files were set aside so far."""
-        self._store_works.set(int(works))
-        self._set_aside.inc(set_aside - self._known_set_aside)
-        self._known_set_aside = set_aside
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count one request; ``route`` is the rule that matched, not the path."""
@@ -126,3 +109,49 @@ class Telemetry:
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+class _StateCollector(Collector):
+    """The gauges of a watcher's state, made anew at every scrape.
+
+    Attributes:
+        read: returns the state; None until there is a watcher.
+    """
+
+    def __init__(self) -> None:
+        self.read: Callable[[], State] | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.read is None:
+            return
+        state = self.read()
+        yield GaugeMetricFamily(
+            "trimaran_snapshot_expiry_seconds", "the age from which a snapshot is not served", state.expiry_seconds
+        )
+        yield _gauges(
+            "trimaran_snapshot_timestamp_seconds", "when the newest snapshot was taken, 0 when there is none",
+            "window", ((window, taken.timestamp) for window, taken in state.taken.items()),
+        )  # fmt: skip
+        yield _gauges(
+            "trimaran_snapshot_nodes", "nodes in the newest snapshot",
+            "window", ((window, taken.nodes) for window, taken in state.taken.items()),
+        )  # fmt: skip
+        yield _gauges(
+            "trimaran_served_nodes", "nodes served by default, by how their values were obtained",
+            "grade", ((grade, state.served.get(grade, 0)) for grade in ("measured", *Grade)),
+        )  # fmt: skip
+        yield _gauges(
+            "trimaran_findings", "what is wrong with metrics at present",
+            "kind", ((kind, state.findings.get(kind, 0)) for kind in Kind),
+        )  # fmt: skip
+        yield GaugeMetricFamily(
+            "trimaran_store_works", "whether snapshots are kept on disk, 1 or 0", int(state.store_works)
+        )
+        yield CounterMetricFamily("trimaran_store_set_aside", "corrupt files that were set aside", state.set_aside)
+
+
+def _gauges(name: str, documentation: str, label: str, values: Iterable[tuple[str, float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, documentation, labels=[label])
+    for key, value in values:
+        family.add_metric([key], value)
+    return family

@@ -52,6 +52,10 @@ class Published:
         self._bodies = {dialect: self._build(dialect)}
         self._lock = threading.Lock()
 
+    def grades(self) -> Counter[str]:
+        """Count the nodes by their grade; ``measured`` where they have none."""
+        return Counter(str(node.metadata.get("grade", "measured")) for node in self.metrics.data.values())
+
     def body(self, dialect: Dialect) -> Body:
         """Return all nodes in a dialect."""
         body = self._bodies.get(dialect)
@@ -105,6 +109,24 @@ class _Decided:
     until: float = float("inf")
 
 
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What will be served once it is published.
+
+    Attributes:
+        decided: what, and until when.
+        failures: window to why it cannot be encoded, which is then not among it.
+    """
+
+    decided: _Decided
+    failures: Mapping[str, wire.WireError] = field(default_factory=dict)
+
+    def encode(self, metrics: WatcherMetrics) -> bytes:
+        """Return a snapshot in the documented dialect; what it has in common with these is not encoded again."""
+        fragments = _encode_nodes(metrics, self.decided.exact.get(metrics.window.duration))
+        return wire.assemble(metrics, fragments.values(), Dialect.DOCUMENTED)
+
+
 class Cache:
     """The newest snapshot of each window, and what stands in for what is missing (``substitution``).
 
@@ -126,15 +148,21 @@ class Cache:
         self._decided = _Decided()
         self._lock = threading.Lock()
 
-    def publish(self, fetched: Mapping[str, WatcherMetrics], now: float) -> dict[str, wire.WireError]:
-        """Serve what a fetch brought, by window; return why, for windows that cannot be encoded and count as failed."""
+    def prepare(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
+        """Return what will be served for what a fetch brought, by window, encoded; nobody sees it yet."""
         with self._lock:
             return self._decide(fetched, now)
 
-    def encode(self, metrics: WatcherMetrics) -> bytes:
-        """Return a snapshot in the documented dialect; what was published of it is not encoded again."""
-        fragments = _encode_nodes(metrics, self.get(metrics.window.duration))
-        return wire.assemble(metrics, fragments.values(), Dialect.DOCUMENTED)
+    def show(self, prepared: Publication) -> None:
+        """Serve what was prepared."""
+        with self._lock:
+            self._decided = prepared.decided
+
+    def publish(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Mapping[str, wire.WireError]:
+        """Serve what a fetch brought, by window; return why, for windows that cannot be encoded and count as failed."""
+        prepared = self.prepare(fetched, now)
+        self.show(prepared)
+        return prepared.failures
 
     def clear(self) -> None:
         """Serve nothing until something is published."""
@@ -156,19 +184,13 @@ class Cache:
         if now > decided.until:
             with self._lock:
                 if now > self._decided.until:
-                    self._decide(self._decided.fetched, now)
+                    self._decided = self._decide(self._decided.fetched, now).decided
                 decided = self._decided
         found = decided.default if window is None else decided.exact.get(window)
         fresh = Freshness(now, self._expiry_seconds)
         return found if found is not None and fresh.holds(found.metrics.window.end) else None
 
-    def grades(self) -> Counter[str]:
-        """Count the nodes that are served by default by their grade; ``measured`` where they have none."""
-        default = self._decided.default
-        nodes = default.metrics.data.values() if default else ()
-        return Counter(str(node.metadata.get("grade", "measured")) for node in nodes)
-
-    def _decide(self, fetched: Mapping[str, WatcherMetrics], now: float) -> dict[str, wire.WireError]:
+    def _decide(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
         fresh, before = Freshness(now, self._expiry_seconds), self._decided.exact
         came, exact = dict(fetched), dict(before)
         failures: dict[str, wire.WireError] = {}
@@ -188,8 +210,7 @@ class Cache:
         )
         served = self._encoded(default, [*exact.values(), self._decided.default])
         shown = [found.metrics for found in (*exact.values(), served) if found is not None]
-        self._decided = _Decided(came, exact, served, substitution.fresh_until(shown, fresh))
-        return failures
+        return Publication(_Decided(came, exact, served, substitution.fresh_until(shown, fresh)), failures)
 
     def _encoded(self, metrics: WatcherMetrics | None, known: Iterable[Published | None]) -> Published | None:
         """Encode a snapshot, with what a known one with the same window has in common."""

@@ -1,0 +1,86 @@
+"""Fetch: all windows side by side under one deadline, each cleaned as it comes."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+from watcher import duration
+from watcher.errors import ProviderError
+from watcher.model import WatcherMetrics, Window
+from watcher.pipeline.round import Round
+from watcher.providers.base import Fetched, WindowProvider
+from watcher.quality import analyzer
+from watcher.transport.gather import Bulkhead, Deadline, TooManyLate, gather
+
+_log = logging.getLogger(__name__)
+_GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
+
+
+class Fetcher:
+    """Asks one provider for several windows.
+
+    Args:
+        provider: whom.
+        windows: for which.
+        source: the provider's name.
+        timeout_seconds: how long a fetch may take.
+    """
+
+    def __init__(self, provider: WindowProvider, windows: Sequence[str], source: str, timeout_seconds: float) -> None:
+        self._provider = provider
+        self._windows = windows
+        self._source = source
+        self._timeout = timeout_seconds
+        self._late = Bulkhead()
+        self._cleaning = threading.Lock()
+
+    def fetch(self, now: int) -> Round:
+        """Return what the windows that end now, unix seconds, hold; what one does costs no other."""
+        deadline = Deadline.after(self._timeout)
+        answers = gather(
+            {name: partial(self._fetch, name, now, deadline) for name in self._windows},
+            Deadline(deadline.at + _GRACE_SECONDS),
+        )
+        came: dict[str, Fetched] = {}
+        failures: dict[str, str] = {}
+        newest: dict[str, float] = {}
+        for name, answer in answers.items():
+            if isinstance(answer, Exception):
+                failures[name] = _reason(answer)
+                continue
+            came[name] = answer
+            for node, time_ in answer.newest.items():
+                newest[node] = max(time_, newest.get(node, time_))
+            if not answer.nodes:
+                failures[name] = f"{self._source} returned no node with usable metrics"
+                if answer.findings:
+                    failures[name] += f"; for one: {answer.findings[0].message}"
+        snapshots = {
+            name: WatcherMetrics(now, _window(name, now), fetched.source or self._source, fetched.nodes)
+            for name, fetched in came.items()
+        }
+        findings = tuple(finding for fetched in came.values() for finding in fetched.findings)
+        return Round(now, snapshots, {}, findings, newest).with_failures(failures)
+
+    def _fetch(self, name: str, now: int, deadline: Deadline) -> Fetched:
+        """Return one window's clean metrics."""
+        fetched: Fetched = self._late.run(name, partial(self._provider.fetch, _window(name, now), deadline))
+        with self._cleaning:  # side by side it would be no faster, and requests would have to wait for them all
+            nodes, findings = analyzer.clean(fetched.nodes, name)
+        return Fetched(nodes, (*fetched.findings, *findings), fetched.source, fetched.newest)
+
+
+def _window(name: str, now: int) -> Window:
+    return Window(name, now - duration.seconds(name), now)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ProviderError):
+        return str(error)
+    if isinstance(error, TooManyLate):
+        return f"the provider {error}"
+    if isinstance(error, TimeoutError):
+        return "the provider did not answer in time (watch.fetch_timeout_seconds)"
+    _log.error("the provider failed unexpectedly", exc_info=error)
+    return f"the provider failed unexpectedly: {type(error).__name__}: {error}"

@@ -1,0 +1,48 @@
+"""A round: one fetch of all windows, as each stage hands it to the next."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from watcher.findings import Finding, Kind
+from watcher.model import WatcherMetrics
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One fetch of all windows; every window is either among the snapshots or among the failures.
+
+    Attributes:
+        timestamp: when it began, unix seconds; 0 before the first.
+        snapshots: window to what came and may be published.
+        failures: window to why there is nothing.
+        findings: what was wrong with what came.
+        newest: node to the time of its newest sample by the source's own clock, unix seconds, where that is known.
+    """
+
+    timestamp: int = 0
+    snapshots: Mapping[str, WatcherMetrics] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    newest: Mapping[str, float] = field(default_factory=dict)
+
+    def with_failures(self, failures: Mapping[str, str]) -> "Round":
+        """Return the round in which these windows, with the reasons, have failed as well, each with a finding."""
+        return replace(
+            self,
+            snapshots={name: metrics for name, metrics in self.snapshots.items() if name not in failures},
+            failures={**self.failures, **failures},
+            findings=(*self.findings, *(Finding(Kind.FETCH_FAILED, why, name) for name, why in failures.items())),
+        )
+
+    def log_changes_since(self, before: "Round") -> None:
+        """Log which windows fail now and did not before, or for another reason, and which came back."""
+        for name, why in self.failures.items():
+            if before.failures.get(name) != why:
+                _log.warning("a window cannot be fetched", extra={"window": name, "error": why})
+        for name in before.failures.keys() - self.failures.keys():
+            _log.info("a window is fetched again", extra={"window": name})
+        if not before.timestamp:
+            _log.info("first fetch", extra={"windows": len(self.snapshots), "failed": len(self.failures)})
