@@ -14,11 +14,10 @@ from client.connecting import WatcherClient, connect
 from client.errors import AccessDenied, BadSettings, ClientError, NoMetrics, UnknownWindow, WatcherUnavailable
 from scoring import INFEASIBLE, FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, Profile, Scores, plugin_from_config
 from watcher.kubernetes_files import read_objects
-from watcher.model import MetricType, NodeMetrics, Operator, WatcherMetrics
+from watcher.model import AVERAGES, MetricType, NodeMetrics, Operator, WatcherMetrics
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_AVERAGES = {Operator.AVG, Operator.LATEST}
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
 _BY_PODS = {"TargetLoadPacking", "LowRiskOverCommitment", NodeGrade.ALLOCATION, NodeGrade.PREDICTED}
 _NO_FILTER = "Ranked, not filtered: kube-scheduler also looks at taints, cordons, affinity and free resources."
@@ -261,7 +260,7 @@ def _read_windows(client: WatcherClient, windows: Sequence[str]) -> dict[str, Wa
 
 def _average(node: NodeMetrics | None, type_: str) -> float:
     values = (
-        [metric.value for metric in node.metrics if metric.type == type_ and metric.operator in _AVERAGES]
+        [metric.value for metric in node.metrics if metric.type == type_ and metric.operator in AVERAGES]
         if node
         else []
     )

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from scoring.node_table import NodeTable
 from scoring.pod_sums import Int64s
-from watcher.model import Operator, WatcherMetrics
+from watcher.model import AVERAGES, Operator, WatcherMetrics
 
 Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Number = TypeVar("Number", np.bool_, np.int64, np.float64)
 
-_AVERAGES = frozenset({Operator.AVG.value, Operator.LATEST.value})
-_MOMENTS = frozenset({*_AVERAGES, Operator.STD.value, ""})
+_MOMENTS = frozenset({*AVERAGES, Operator.STD.value, ""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class _Column:
 
     def put(self, row: int, operator: str, value: float) -> None:
         self.valid[row] = True
-        if operator in _AVERAGES:
+        if operator in AVERAGES:
             if not self.averaged[row]:
                 self.averaged[row] = True
                 self.first[row] = value

@@ -41,9 +41,66 @@ def test_what_is_not_finite_is_dropped(value: float) -> None:
     ]
 
 
-@pytest.mark.parametrize(("value", "kept"), [(100.0000001, 100), (105, 100), (-1e-9, 0), (-5, 0)])
+@pytest.mark.parametrize("value", [-0.1, -5])
+@pytest.mark.parametrize("operator", ["AVG", "Latest", "STD"])
+def test_what_is_below_0_counts_as_0_and_is_told(value: float, operator: str) -> None:
+    """A node that is said to use less than nothing would be everyone's favorite: it has 0, and a finding."""
+    memory = metric(5, name="memory", type_="Memory")
+    left, findings = clean(metric(1), memory, metric(value, operator, memory.name if operator == "STD" else "other"))
+    assert left[-1].value == 0
+    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.OUT_OF_RANGE, "a", "clamped")]
+    assert findings[0].message == f"{operator} is {value:g} percent of capacity and counts as 0"
+
+
+@pytest.mark.parametrize(
+    ("tags", "metadata", "bad"),
+    [
+        ({"pool": "x", "spare": None}, {}, "'spare': 'None'"),
+        ({"pool": "x", "cores": 4}, {}, "'cores': '4'"),
+        ({"pool": "x", 7: "seven"}, {}, "'7': 'seven'"),
+        ({"pool": "x", "half": "\ud800"}, {}, "'half': '\\\\ud800'"),
+        ({"pool": "x"}, {"zone": ["a"]}, "'zone': \"['a']\""),
+        ({"pool": "x"}, {"spot": True}, "'spot': 'True'"),
+        ({"pool": "x"}, {"coverage": math.nan}, "'coverage': 'nan'"),
+    ],
+)
+def test_labels_that_are_not_text_are_dropped(tags: Any, metadata: Any, bad: str) -> None:
+    """They cost themselves and not the window: the node stays with its other labels, and a finding shows them."""
+    nodes, findings = analyzer.clean({"a": NodeMetrics((metric(1),), tags, metadata)}, "15m")
+    assert nodes == {"a": NodeMetrics((metric(1),), {"pool": "x"}, {})}
+    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_LABEL, "a", "dropped")]
+    assert findings[0].message == f"labels that are not text are left out: {bad}"
+
+
+@pytest.mark.parametrize("tags", [None, ["pool"], "pool"])
+def test_labels_that_are_no_mapping_are_none(tags: Any) -> None:
+    """What is no mapping from names to texts counts as no labels, with a finding."""
+    nodes, findings = analyzer.clean({"a": NodeMetrics((metric(1),), tags)}, "15m")
+    assert nodes == {"a": NodeMetrics((metric(1),))}
+    assert [f.kind for f in findings] == [Kind.BAD_LABEL]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Metric("memory", "Memory", "AVG", "15m", None),  # type: ignore[arg-type]
+        Metric("memory", "Memory", "AVG", "15m", "17"),  # type: ignore[arg-type]
+        Metric("mem\ud800", "Memory", "AVG", "15m", 17),
+        Metric("memory", None, "AVG", "15m", 17),  # type: ignore[arg-type]
+        Metric("memory", "Memory", ["AVG"], "15m", 17),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_metric_costs_itself(bad: Metric) -> None:
+    """A value that is no number and a name that is no text are dropped with a finding; what is beside them stays."""
+    left, findings = clean(metric(1), bad)
+    assert left == (metric(1),)
+    assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_VALUE, "a", "dropped")]
+    assert findings[0].message.isascii()
+
+
+@pytest.mark.parametrize(("value", "kept"), [(100.0000001, 100), (105, 100), (-1e-9, 0)])
 def test_a_small_overshoot_is_clamped(value: float, kept: float) -> None:
-    """What overshoots by a little, as rates over counters do, becomes the limit, without a finding."""
+    """What overshoots the top by a little, as rates over counters do, is full; what misses 0 by a rounding is 0."""
     left, findings = clean(metric(value))
     assert [each.value for each in left] == [kept]
     assert findings == []
@@ -98,9 +155,11 @@ def test_a_repeated_metric_counts_once() -> None:
         "\ud800",
         "n" * 254,
         "n" * 10_000,
+        17,
+        None,
     ],
 )
-def test_impossible_names_are_dropped(name: str) -> None:
+def test_impossible_names_are_dropped(name: Any) -> None:
     """A name no node can have is dropped, and the finding shows a bounded, printable form of it."""
     nodes, findings = analyzer.clean({name: NodeMetrics((metric(1),)), "good": NodeMetrics((metric(1),))}, "15m")
     assert list(nodes) == ["good"]

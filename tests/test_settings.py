@@ -306,6 +306,8 @@ def test_settings_that_do_not_go_together() -> None:
     ("name", "value"),
     [
         ("watch.interval_seconds", "0"), ("watch.interval_seconds", "nan"), ("watch.interval_seconds", "1e9"),
+        ("watch.interval_seconds", "1e-9"), ("watch.sample_interval_seconds", "1e-9"),
+        ("watch.fetch_timeout_seconds", "1e-9"),
         ("watch.fetch_timeout_seconds", "-1"), ("watch.expiry_seconds", "0"), ("watch.windows", ","),
         ("watch.windows", "0m"), ("server.port", "-1"), ("server.port", "65536"), ("server.host", ""),
         ("server.threads", "1000"), ("server.dialect", "perl"), ("server.compat_port", "0"), ("server.compat_host", ""),
@@ -322,6 +324,13 @@ def test_values_that_cannot_be(name: str, value: str) -> None:
     """Each is refused with one problem that begins with the setting's name."""
     (problem,) = problems({name: value})
     assert problem.startswith(f"{name} (command line) = ")
+
+
+@pytest.mark.parametrize("key", ["interval_seconds", "sample_interval_seconds", "fetch_timeout_seconds"])
+def test_what_is_too_short_names_the_least_that_is_allowed(key: str) -> None:
+    """An interval that would keep a core busy, or no answer could meet, is refused with the shortest there may be."""
+    (problem,) = problems({f"watch.{key}": "1e-9"})
+    assert problem.endswith("greater than or equal to 0.1")
 
 
 @pytest.mark.parametrize("address", ["http://h", "https://h:1/path", "http://[::1]:9090", "http://u:p@h:9090/"])

@@ -10,6 +10,7 @@ from support.bench import START, Bench, fetched
 from watcher.findings import Finding, Kind
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.providers.base import Fetched
+from watcher.quality.anomalies import AnomalyDetector
 from watcher.settings import QualitySettings, Reaction
 
 WINDOWS = ("15m", "10m", "5m")
@@ -104,10 +105,11 @@ def test_a_restart_remembers_the_past(tmp_path: Path) -> None:
         bench.watcher.stop()
 
 
-def test_what_cannot_be_judged_is_served(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """A provider whose metrics have an odd shape loses the judgement, which the log says, and not the metrics."""
-    odd = NodeMetrics(fetched(Window("15m", 0, 900)).nodes["a"].metrics, None)  # type: ignore[arg-type]
-    bench.source.answers = {"15m": lambda window: Fetched({"a": odd})}
+def test_what_cannot_be_judged_is_served(
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect of the detectors costs the judgement, which the log says, and not the metrics."""
+    monkeypatch.setattr(AnomalyDetector, "judge", lambda *arguments: 1 / 0)
     assert bench.watcher.fetch_once()
     assert bench.watcher.published("15m").metrics.data.keys() == {"a"}
     assert "cannot be judged" in caplog.text

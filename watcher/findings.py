@@ -16,6 +16,7 @@ class Kind(StrEnum):
     UNMATCHED_NODE = "unmatched_node"
     NO_METRICS = "no_metrics"
     BAD_VALUE = "bad_value"
+    BAD_LABEL = "bad_label"
     DUPLICATE = "duplicate"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
@@ -30,6 +31,16 @@ class Kind(StrEnum):
     DOUBLE_SMOOTHING = "double_smoothing"
 
 
+class Action(StrEnum):
+    """What was done about it."""
+
+    REPORTED = "reported"  # nothing was changed
+    MARKED = "marked"  # the node's metadata says so
+    MERGED = "merged"  # of several that say the same, one is used
+    CLAMPED = "clamped"  # the nearest value that can be is used
+    DROPPED = "dropped"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong.
@@ -40,8 +51,7 @@ class Finding:
         node: the node it is about; empty when it is about the whole fetch.
         metric: the metric's name at the provider; empty when it is about all of them.
         message: what happened, and the way out where we know one.
-        action: what we did about it: ``dropped``, ``merged``, ``marked`` where the node's metadata says so, or
-            ``reported`` where nothing was changed.
+        action: what we did about it.
         since: when it began, unix seconds; 0 where whoever found it does not know more than that it is so now.
     """
 
@@ -50,7 +60,7 @@ class Finding:
     window: str = ""
     node: str = ""
     metric: str = ""
-    action: str = "reported"
+    action: Action = Action.REPORTED
     since: int = 0
 
 

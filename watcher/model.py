@@ -31,6 +31,15 @@ class Operator(StrEnum):
     MAX = "MAX"
 
 
+#: The operators that say how high a load is on the whole; a metric without one of them cannot be used.
+AVERAGES = frozenset({Operator.AVG, Operator.LATEST})
+
+#: The resources that every node has; a node without one of them is incomplete.
+REQUIRED = (MetricType.CPU, MetricType.MEMORY)
+
+#: By how much rates over counters overshoot 0 to 100 percent; what is further outside has another unit.
+SLACK_PERCENT = 5.0
+
 #: The operators that are quantiles of a window, 0 to 1.
 QUANTILES = {Operator.P90: 0.9, Operator.P95: 0.95, Operator.P99: 0.99, Operator.MAX: 1.0}
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from watcher.findings import Action, Kind
 from watcher.pipeline.round import Round
 from watcher.quality.anomalies import AnomalyDetector
 from watcher.store import Store
@@ -31,8 +32,10 @@ class Judge:
     def judge(self, fetched: Round) -> Round:
         """Return the round with what was found; a window that nothing is left of has failed."""
         self._recall()
+        # What was dropped for a reason is not missing; that other things were mended explains nothing.
+        known = [each for each in fetched.findings if each.action != Action.CLAMPED and each.kind is not Kind.BAD_LABEL]
         try:
-            judged, found = self._detector.judge(fetched.timestamp, fetched.snapshots, fetched.newest, fetched.findings)
+            judged, found = self._detector.judge(fetched.timestamp, fetched.snapshots, fetched.newest, known)
         except Exception:  # noqa: BLE001
             # A shape that no provider of ours gives metrics; whether they can be published, publishing tells.
             _log.exception("the metrics cannot be judged and are served as they are")

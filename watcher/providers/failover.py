@@ -9,12 +9,9 @@ from functools import partial
 
 from watcher.errors import ProviderError
 from watcher.findings import Finding, Kind
-from watcher.model import MetricType, NodeMetrics, Operator, Window
+from watcher.model import AVERAGES, REQUIRED, NodeMetrics, Window
 from watcher.providers.base import Check, Fetched, WindowProvider, close_provider
 from watcher.transport.gather import Bulkhead, Deadline, gather
-
-_COMPARED = (MetricType.CPU, MetricType.MEMORY)
-_LEVELS = (Operator.AVG, Operator.LATEST)
 
 
 class Failover:
@@ -88,7 +85,7 @@ class Failover:
         self, first: str, ours: Mapping[str, NodeMetrics], second: str, theirs: Mapping[str, NodeMetrics], window: str
     ) -> Iterator[Finding]:
         for node in ours.keys() & theirs.keys():
-            for type_ in _COMPARED:
+            for type_ in REQUIRED:
                 one, other = _level(ours[node], type_), _level(theirs[node], type_)
                 if one is not None and other is not None and abs(one - other) > self._bound:
                     message = f"{type_} is {one:.1f}% at {first} but {other:.1f}% at {second}"
@@ -102,4 +99,4 @@ def _usable(answer: Fetched | Exception) -> Fetched | Exception:
 
 
 def _level(node: NodeMetrics, type_: str) -> float | None:
-    return next((metric.value for metric in node.metrics if metric.type == type_ and metric.operator in _LEVELS), None)
+    return next((metric.value for metric in node.metrics if metric.type == type_ and metric.operator in AVERAGES), None)

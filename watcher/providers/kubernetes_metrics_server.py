@@ -22,7 +22,7 @@ import requests
 
 from watcher import quantity
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType
 from watcher.providers.base import Check, Reading, Sample, Samples
 from watcher.settings import Settings
@@ -98,7 +98,9 @@ class KubernetesMetricsServerProvider:
                         samples[name] = sample
                 elif not self._selector:
                     findings.append(
-                        Finding(Kind.UNMATCHED_NODE, f"{name} has metrics but is no node", node=name, action="dropped")
+                        Finding(
+                            Kind.UNMATCHED_NODE, f"{name} has metrics but is no node", node=name, action=Action.DROPPED
+                        )
                     )
             findings += [_without_metrics(name, node) for name, node in self._nodes.items() if name not in used]
             if not samples:
@@ -293,7 +295,7 @@ def _timestamp(item: dict[str, Any]) -> float | None:
 
 
 def _bad(name: str, message: str, metric: str = "") -> Finding:
-    return Finding(Kind.BAD_VALUE, message, node=name, metric=metric, action="dropped")
+    return Finding(Kind.BAD_VALUE, message, node=name, metric=metric, action=Action.DROPPED)
 
 
 def _without_metrics(name: str, node: _Node) -> Finding:

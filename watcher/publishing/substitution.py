@@ -9,9 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from watcher.freshness import Freshness
-from watcher.model import Grade, MetricType, NodeMetrics, WatcherMetrics
-
-REQUIRED = frozenset({MetricType.CPU.value, MetricType.MEMORY.value})
+from watcher.model import REQUIRED, Grade, NodeMetrics, WatcherMetrics
 
 
 def of_window(
@@ -132,4 +130,4 @@ def _span(node: NodeMetrics, metrics: WatcherMetrics) -> tuple[int, int]:
 
 
 def _missing(node: NodeMetrics) -> Collection[str]:
-    return REQUIRED - {metric.type for metric in node.metrics}
+    return {*REQUIRED} - {metric.type for metric in node.metrics}

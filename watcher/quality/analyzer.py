@@ -1,25 +1,30 @@
 """What is wrong with values by themselves, and what is done about it: a fetch in, clean metrics and findings out. Pure.
 
-What only shows against other fetches is found in ``suspicion``.
+What only shows against other fetches is found in ``anomalies``.
 """
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
 
-from watcher.findings import Finding, Kind
-from watcher.model import Metric, NodeMetrics, Operator
+from watcher.findings import Action, Finding, Kind
+from watcher.model import AVERAGES, SLACK_PERCENT, Metric, NodeMetrics, Operator
+
+# What a metric or a label is like beside its number: what was good once is not looked at again, as a large cluster
+# repeats the same few.
+_Shape = tuple[object, ...]
 
 _MAX_NAME_LENGTH = 253  # of a Kubernetes node
-_LEVELS = {Operator.AVG, Operator.LATEST}
-_SLACK_PERCENT = 5.0  # rates over counters overshoot their range a little; more than this is another unit
+_ROUNDING_PERCENT = 1e-6  # a sum of floats may miss 0 by so much
 
 
 def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, NodeMetrics], list[Finding]]:
     """Keep what may be published.
 
-    Not a number and infinite values are dropped; values a little outside 0 to 100 percent are clamped and those far
-    outside dropped; so are deviations without their average, nodes with impossible names and nodes that are left
-    without metrics. Of two metrics with one name and operator the first stays.
+    What is no number or not finite is dropped; values a little outside 0 to 100 percent are clamped and those far
+    outside dropped; so are deviations without their average, labels that are not text, nodes with impossible names and
+    nodes that are left without metrics. Of two metrics with one name and operator the first stays.
 
     Args:
         nodes: node name to metrics, as fetched.
@@ -27,53 +32,115 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
     """
     kept: dict[str, NodeMetrics] = {}
     findings: list[Finding] = []
+    known: set[_Shape] = set()
     for name, node in nodes.items():
         if not _is_name(name):
-            shown = name[:80].encode("ascii", "backslashreplace").decode()
-            findings.append(Finding(Kind.BAD_NODE_NAME, f"{shown!r} is no node name", window, action="dropped"))
+            message = f"{_shown(name)} is no node name"
+            findings.append(Finding(Kind.BAD_NODE_NAME, message, window, action=Action.DROPPED))
             continue
         metrics = _without_lone_deviations(
-            name, [*_clean_metrics(name, node.metrics, window, findings)], window, findings
+            name, [*_clean_metrics(name, node.metrics, window, findings, known)], window, findings
         )
         if metrics:
             same = len(metrics) == len(node.metrics) and all(map(lambda a, b: a is b, metrics, node.metrics))
-            kept[name] = node if same else NodeMetrics(metrics, node.tags, node.metadata)
+            tags = _clean_labels(name, node.tags, window, findings, may_be_numbers=False)
+            metadata = _clean_labels(name, node.metadata, window, findings, may_be_numbers=True)
+            same = same and tags is node.tags and metadata is node.metadata
+            kept[name] = node if same else NodeMetrics(metrics, tags, metadata)
     return kept, findings
 
 
-def _clean_metrics(node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding]) -> Iterator[Metric]:
+def _clean_metrics(
+    node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding], known: set[_Shape]
+) -> Iterator[Metric]:
     seen: set[tuple[str, str]] = set()
     for metric in metrics:
-        value = metric.value
+        value: Any = metric.value  # a provider may be anybody's
+        shape = (metric.name, metric.type, metric.operator, metric.rollup, value.__class__)
+        try:
+            is_good = shape in known
+        except TypeError:  # what cannot be hashed is no text
+            is_good = False
+        if not is_good:
+            if not (isinstance(value, float | int) and all(map(_is_text, shape[:-1]))):
+                message = f"{_shown(metric)} is no metric: names must be text, and values numbers"
+                findings.append(Finding(Kind.BAD_VALUE, message, window, node, action=Action.DROPPED))
+                continue
+            known.add(shape)
         if (metric.name, metric.operator) in seen:
             message = f"{metric.operator} is given twice; the first is used"
-            findings.append(Finding(Kind.DUPLICATE, message, window, node, metric.name, "merged"))
+            findings.append(Finding(Kind.DUPLICATE, message, window, node, metric.name, Action.MERGED))
             continue
         seen.add((metric.name, metric.operator))
         if 0 <= value <= 100:
             yield metric
         elif not math.isfinite(value):
             message = f"{metric.operator} is {value}"
-            findings.append(Finding(Kind.NOT_FINITE, message, window, node, metric.name, "dropped"))
-        elif -_SLACK_PERCENT <= value <= 100 + _SLACK_PERCENT:
+            findings.append(Finding(Kind.NOT_FINITE, message, window, node, metric.name, Action.DROPPED))
+        elif -SLACK_PERCENT <= value <= 100 + SLACK_PERCENT:
+            if value < -_ROUNDING_PERCENT:  # above 100 a node is full either way; below 0 nobody knows how idle it is
+                message = f"{metric.operator} is {value:g} percent of capacity and counts as 0"
+                findings.append(Finding(Kind.OUT_OF_RANGE, message, window, node, metric.name, Action.CLAMPED))
             yield Metric(metric.name, metric.type, metric.operator, metric.rollup, min(100.0, max(0.0, value)))
         else:
             message = f"{metric.operator} is {value:g} percent of capacity; is the query's scale right?"
-            findings.append(Finding(Kind.OUT_OF_RANGE, message, window, node, metric.name, "dropped"))
+            findings.append(Finding(Kind.OUT_OF_RANGE, message, window, node, metric.name, Action.DROPPED))
 
 
 def _without_lone_deviations(
     node: str, metrics: list[Metric], window: str, findings: list[Finding]
 ) -> tuple[Metric, ...]:
     """Drop deviations whose average is missing: a plugin reads such a node as idle, with an average of 0."""
-    levels = {metric.name for metric in metrics if metric.operator in _LEVELS}
+    levels = {metric.name for metric in metrics if metric.operator in AVERAGES}
     lone = [metric for metric in metrics if metric.operator == Operator.STD and metric.name not in levels]
     findings += [
-        Finding(Kind.NO_AVERAGE, "there is a deviation but no average", window, node, metric.name, "dropped")
+        Finding(Kind.NO_AVERAGE, "there is a deviation but no average", window, node, metric.name, Action.DROPPED)
         for metric in lone
     ]
     return tuple(metric for metric in metrics if metric not in lone) if lone else tuple(metrics)
 
 
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= _MAX_NAME_LENGTH and name.isprintable() and not set(name) & set(" \"'\\/")
+def _clean_labels(
+    node: str, labels: Any, window: str, findings: list[Finding], *, may_be_numbers: bool
+) -> Mapping[str, Any]:
+    """Drop labels that readers could not read; return the same mapping where all are good."""
+    if isinstance(labels, Mapping):
+        bad = {key: value for key, value in labels.items() if not _is_label(key, value, may_be_number=may_be_numbers)}
+        good = {key: value for key, value in labels.items() if key not in bad} if bad else labels
+    else:
+        bad, good = {"": labels}, {}
+    if bad:
+        shown = ", ".join(f"{_shown(key)}: {_shown(value)}" for key, value in islice(bad.items(), 3))
+        message = f"labels that are not text are left out: {shown}{', ...' if len(bad) > 3 else ''}"
+        findings.append(Finding(Kind.BAD_LABEL, message, window, node, action=Action.DROPPED))
+    return good
+
+
+def _is_name(name: object) -> bool:
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= _MAX_NAME_LENGTH
+        and name.isprintable()
+        and not set(name) & set(" \"'\\/")
+    )
+
+
+def _is_text(value: object) -> bool:
+    """Return whether it is text that can be sent: no half of a surrogate pair."""
+    if not isinstance(value, str):
+        return False
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _is_label(key: object, value: object, *, may_be_number: bool) -> bool:
+    if not _is_text(key):
+        return False
+    if isinstance(value, str):
+        return value.isascii() or _is_text(value)
+    return may_be_number and isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _shown(value: object) -> str:
+    """Return what a message may show of anything."""
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text[:80].encode("ascii", "backslashreplace").decode())

@@ -12,20 +12,18 @@ from dataclasses import replace
 import numpy as np
 
 from watcher import duration
-from watcher.findings import Finding, Kind
-from watcher.model import MetricType, NodeMetrics, Operator, WatcherMetrics
+from watcher.findings import Action, Finding, Kind
+from watcher.model import AVERAGES, REQUIRED, MetricType, NodeMetrics, Operator, WatcherMetrics
 from watcher.quality import detectors
 from watcher.quality.history import Flags, Floats, History
 from watcher.settings import QualitySettings, Reaction
 
-_REQUIRED = (MetricType.CPU, MetricType.MEMORY)
-_LEVELS = (Operator.AVG, Operator.LATEST)
 _AVERAGED = ("step", "smoothing")  # tags with the span that samples are averages over
 _MIN_REPEATS = 20  # fetches; values that come again in fewer may be counters in coarse steps
 _LONG = 3  # times the span that makes a suspicion makes it beyond doubt
 _PACE_FETCHES = 5  # over so many fetches a source's clock is seen to run
 _MANY = 5  # nodes, and more than half of them all, are one finding
-_DONE = {Reaction.REPORT: "reported", Reaction.MARK: "marked", Reaction.DROP: "dropped"}
+_DONE = {Reaction.REPORT: Action.REPORTED, Reaction.MARK: Action.MARKED, Reaction.DROP: Action.DROPPED}
 
 
 class AnomalyDetector:
@@ -130,11 +128,11 @@ class AnomalyDetector:
     def _missing(self, fresh: WatcherMetrics, explained: set[str]) -> Iterator[Finding]:
         history = self.history
         present = ~np.isnan(history["value"])
-        for type_ in ("", *_REQUIRED):
+        for type_ in ("", *REQUIRED):
             columns = [
                 column
                 for (_, operator), column in history.series.items()
-                if not type_ or (operator in _LEVELS and history.types[column] == type_)
+                if not type_ or (operator in AVERAGES and history.types[column] == type_)
             ]
             seen = np.fmax.reduce(history["seen"][:, columns], axis=1, initial=0)
             gone = ~present[:, columns].any(axis=1) & (seen > 0)
@@ -152,7 +150,7 @@ class AnomalyDetector:
         """Yield what the values of each metric give away."""
         history = self.history
         for (metric, operator), column in history.series.items():
-            if operator not in _LEVELS:
+            if operator not in AVERAGES:
                 continue
             values: Floats = history["value"][:, column]
             if np.isnan(values).all():
@@ -166,7 +164,7 @@ class AnomalyDetector:
             ages = (history.now - times)[: related.shape[1]]
             spikes = detectors.spikes(values, related, ages, self._span, self._settings.spike_factor)
             fallen = detectors.fell_to_a_hundredth(values, related)
-            ratios = type_ in _REQUIRED and detectors.are_ratios(values, past[:, 0], may_idle=type_ == MetricType.CPU)
+            ratios = type_ in REQUIRED and detectors.are_ratios(values, past[:, 0], may_idle=type_ == MetricType.CPU)
             yield from self._wrong_scale(metric, values, fallen, all_nodes=ratios)
             for node in _names(history, spikes & ~fallen):
                 message = (
@@ -184,7 +182,7 @@ class AnomalyDetector:
         spans = np.maximum(spans, _MIN_REPEATS * self._interval)
         if type_ != MetricType.CPU:
             spans[0] = spans[1]
-        able = values < 100 if type_ in _REQUIRED else (values < 100) & (values > 0)  # at its limits it may stay
+        able = values < 100 if type_ in REQUIRED else (values < 100) & (values > 0)  # at its limits it may stay
         longest = history["longest"][:, columns].min(axis=1)
         moved = history["moved"][:, columns].max(axis=1)
         allowed = detectors.may_rest(history["value"][:, columns], moved, longest, spans)
@@ -230,9 +228,9 @@ def _act(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Finding]) -
     marked: dict[str, set[str]] = defaultdict(set)
     dropped: dict[str, set[str]] = defaultdict(set)
     for finding in findings:
-        if finding.action == _DONE[Reaction.MARK]:
+        if finding.action is Action.MARKED:
             marked[finding.node].add(finding.kind)
-        elif finding.action == _DONE[Reaction.DROP]:
+        elif finding.action is Action.DROPPED:
             dropped[finding.node].add(finding.metric)
     if not marked and not dropped:
         return dict(snapshots)

@@ -113,10 +113,10 @@ class WatchSettings(Section):
     operators: Annotated[list[Operator], BeforeValidator(comma_separated)] = Field(
         [Operator.AVG, Operator.STD], description="what to compute of a window: AVG, STD, and P90, P95, P99, MAX"
     )
-    interval_seconds: float = Field(60, gt=0, le=3600, description="time from one fetch to the next")
-    fetch_timeout_seconds: float = Field(30, gt=0, le=600, description="a fetch is given up after this time")
+    interval_seconds: float = Field(60, ge=0.1, le=3600, description="time from one fetch to the next")
+    fetch_timeout_seconds: float = Field(30, ge=0.1, le=600, description="a fetch is given up after this time")
     sample_interval_seconds: float = Field(
-        15, gt=0, le=600, description="time between samples, for providers that only know the present"
+        15, ge=0.1, le=600, description="time between samples, for providers that only know the present"
     )
     expiry_seconds: int = Field(300, gt=0, description="older metrics are never served as fresh")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.windows.operators import Floats, statistics
 
@@ -153,7 +153,7 @@ def combine(
             coverages[node] = min(coverage, coverages.get(node, 1.0))
         for node, count in table.duplicates().items():
             message = f"{count} series are about this node: they are averaged step by step ({hint})"
-            findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, table.name, "merged"))
+            findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, table.name, Action.MERGED))
     nodes = {
         node: NodeMetrics(tuple(found), tags, {} if coverages[node] >= 1 else {"coverage": round(coverages[node], 4)})
         for node, found in metrics.items()

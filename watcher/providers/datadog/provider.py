@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import requests
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.datadog.queries import AGENT_QUERIES, Query, read_queries
@@ -202,15 +202,17 @@ class DatadogProvider:
                 table.add(node, times, values)
         messages = []
         if said:
-            messages.append((Kind.PARTIAL_ANSWER, f"Datadog says: {said}", "reported"))
+            messages.append((Kind.PARTIAL_ANSWER, f"Datadog says: {said}", Action.REPORTED))
         if unusable:
-            messages.append((Kind.PARTIAL_ANSWER, f"{unusable} series do not fit their points", "dropped"))
+            messages.append((Kind.PARTIAL_ANSWER, f"{unusable} series do not fit their points", Action.DROPPED))
         if unmatched:
             shown = ", ".join(sorted(unmatched)[:_SHOWN])
             message = f"{len(unmatched)} series name no {self._own.node_tag}: {shown} (datadog.node_tag)"
-            messages.append((Kind.UNMATCHED_NODE, message, "dropped"))
+            messages.append((Kind.UNMATCHED_NODE, message, Action.DROPPED))
         if not attributes["series"]:
-            messages.append((Kind.QUERY_FAILED, f"there are no series of {query.type} ({query.setting})", "reported"))
+            messages.append(
+                (Kind.QUERY_FAILED, f"there are no series of {query.type} ({query.setting})", Action.REPORTED)
+            )
         return table, [
             Finding(kind, message, window.duration, metric=query.text, action=action)
             for kind, message, action in messages

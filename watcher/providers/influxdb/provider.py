@@ -14,8 +14,8 @@ from typing import Any
 
 from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderError
-from watcher.findings import Finding, Kind
-from watcher.model import Metric, NodeMetrics, Operator, Window
+from watcher.findings import Action, Finding, Kind
+from watcher.model import SLACK_PERCENT, Metric, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.influxdb.answers import Unwritable
 from watcher.providers.influxdb.api import InfluxDbApi, Version
@@ -35,7 +35,6 @@ from watcher.settings import InfluxDbQuery, Settings
 from watcher.transport.gather import Deadline
 
 _CHECK_SECONDS = 10
-_SLACK_PERCENT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class InfluxDbProvider:
                 yield Check(step, ok=False, message=message, setting="influxdb.queries")
             elif averages:
                 low, high = min(averages), max(averages)
-                percents = low >= -_SLACK_PERCENT and high <= 100 + _SLACK_PERCENT
+                percents = low >= -SLACK_PERCENT and high <= 100 + SLACK_PERCENT
                 message = f"{len(averages)} nodes, {low:.4g} to {high:.4g} percent" + (
                     "" if percents else ": that is no percent of capacity; is the scale right?"
                 )
@@ -175,7 +174,7 @@ class InfluxDbProvider:
                 # One node's absurd samples void the answer of all others: ask again without such samples.
                 answer = self._api.influxql(ask(bounded=True), deadline)
                 message = f"samples of {query.measurement}.{query.field} too large to add up are left out"
-                findings.append(Finding(Kind.NOT_FINITE, message, window.duration, metric=name, action="dropped"))
+                findings.append(Finding(Kind.NOT_FINITE, message, window.duration, metric=name, action=Action.DROPPED))
         if answer.partial:
             message = "InfluxDB says that its answer is partial (its max-row-limit)"
             findings.append(Finding(Kind.PARTIAL_ANSWER, message, window.duration, metric=name))
@@ -221,7 +220,7 @@ class InfluxDbProvider:
         for node, statistics in nodes.items():
             if len(parts[node]) > 1 and asked.query.combine == "one":
                 message = f"{len(parts[node])} series are about this node: all their samples count (influxdb.queries)"
-                findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, name, "merged"))
+                findings.append(Finding(Kind.DUPLICATE, message, window.duration, node, name, Action.MERGED))
             if statistics.count == 1:
                 message = "there is one sample only: its deviation of 0 says nothing"
                 findings.append(Finding(Kind.LOW_COVERAGE, message, window.duration, node, name))

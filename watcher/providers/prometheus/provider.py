@@ -20,7 +20,7 @@ from urllib3.util.retry import Retry
 
 from watcher import duration
 from watcher.errors import ProviderAnswerError, ProviderError
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import Resolved, Words, most_by_node, without_port
@@ -258,7 +258,9 @@ class PrometheusProvider:
                 metrics[key] = Metric(name, type_, operator, window, percent)
         for node, doubled in merged.items():
             message = "several series are about this node: the mean is used; set prometheus.matchers to one replica"
-            findings += [Finding(Kind.DUPLICATE, message, window, node, name, "merged") for name in sorted(doubled)]
+            findings += [
+                Finding(Kind.DUPLICATE, message, window, node, name, Action.MERGED) for name in sorted(doubled)
+            ]
         nodes.pop("", None)
         return {node: NodeMetrics(tuple(metrics.values()), tags) for node, metrics in nodes.items()}
 

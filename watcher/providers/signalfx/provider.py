@@ -18,7 +18,7 @@ from typing import Any
 import requests
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
-from watcher.findings import Finding, Kind
+from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import without_port
@@ -147,7 +147,7 @@ class SignalFxProvider:
         """Put a metric's points under their nodes, and say what could not be."""
         table = PointTable(_published(metric), METRICS[metric], window, choose_step(window, _STEPS))
 
-        def note(kind: Kind, message: str, node: str = "", action: str = "reported") -> None:
+        def note(kind: Kind, message: str, node: str = "", action: Action = Action.REPORTED) -> None:
             findings.append(Finding(kind, message, window.duration, node, table.name, action))
 
         points, names = answers["points", metric], answers["names", metric]
@@ -176,7 +176,7 @@ class SignalFxProvider:
         if unmatched:
             shown = ", ".join(sorted(unmatched)[:_SHOWN])
             message = f"{len(unmatched)} series are of no known node: {shown} (signalfx.node_dimension)"
-            note(Kind.UNMATCHED_NODE, message, action="dropped")
+            note(Kind.UNMATCHED_NODE, message, action=Action.DROPPED)
         return table
 
     def _has_new_series(self, metric: str, answers: Mapping[Any, Any], began: float) -> bool:
