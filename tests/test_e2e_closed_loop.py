@@ -9,7 +9,7 @@ from control_plane.api import Api, Object
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import node, pod
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
-from servers import Service, wait_until
+from support.servers import Service, wait_until
 
 pytestmark = pytest.mark.e2e
 

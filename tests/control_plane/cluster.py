@@ -8,11 +8,11 @@ from typing import Self
 
 import requests
 import yaml
-from certificates import Authority
 from control_plane.api import Api
 from control_plane.builds import binary
 from control_plane.processes import Process
-from servers import free_port
+from support.certificates import Authority
+from support.servers import free_port
 
 ADMINISTRATOR = "administrator"
 SCHEDULER = "system:kube-scheduler"  # the user that RBAC's default roles are for

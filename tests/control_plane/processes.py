@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import wait_until
+from support.servers import wait_until
 
 
 class Process:

@@ -11,7 +11,7 @@ import yaml
 from control_plane.builds import binary
 from control_plane.cluster import SCHEDULER, ControlPlane
 from control_plane.processes import Process
-from servers import free_port
+from support.servers import free_port
 
 _VERBOSE = 10  # from here on the log has every plugin's score for every node
 _LINE = re.compile(

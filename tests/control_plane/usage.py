@@ -11,7 +11,7 @@ import requests
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.processes import Process
-from servers import free_port
+from support.servers import free_port
 
 CPU_ANNOTATION = "kwok.x-k8s.io/usage-cpu"
 MEMORY_ANNOTATION = "kwok.x-k8s.io/usage-memory"
