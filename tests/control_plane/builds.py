@@ -148,6 +148,7 @@ def _go(go: str, program: Program, *arguments: str) -> str:
         [go, *arguments], cwd=program.folder, env=environment, capture_output=True, text=True, check=False
     )
     if run.returncode:
+        _say("failed\n")
         last = "\n".join(run.stderr.strip().splitlines()[-10:])
         raise BuildFailed(f"go {arguments[0]} in {program.folder} failed:\n{last}")
     return run.stdout
@@ -167,7 +168,7 @@ def main(names: list[str]) -> None:
         for name in names:
             binary(name)
     except BuildFailed as failure:
-        sys.exit(f"\n{failure}")
+        sys.exit(str(failure))
 
 
 if __name__ == "__main__":
