@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 UV ?= uv
 DOCKER ?= docker
 
-.PHONY: help run test lint bench soak audit image lock clean
+.PHONY: help run test e2e lint bench soak audit image lock clean
 help:
 	@echo "make run    watch this machine and serve it on http://127.0.0.1:2020/watcher"
 	@echo "make test   run the tests (as root with CI=true it installs the servers they need)"
+	@echo "make e2e    build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1: two versions"
 	@echo "make lint   formatting, types, and the arrows between the parts"
 	@echo "make bench  measure speeds (see benchmarks/README.md)"
 	@echo "make soak   kill a writer 500 times and look at what each restart finds; takes minutes"
@@ -22,6 +23,12 @@ run: $(VENV)/.run
 test: $(VENV)/.dev
 	sh tests/install-servers.sh
 	$(BIN)/python -m pytest
+
+# Programs are built once, into ~/.cache/trimaran (TRIMARAN_E2E_CACHE: another folder). See tests/control_plane/README.md.
+E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler $(if $(ALL),kube-scheduler-oldest)
+e2e: $(VENV)/.dev
+	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
+	$(BIN)/python -m pytest -m "e2e$(if $(ALL),, and not oldest)"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

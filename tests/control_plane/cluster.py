@@ -1,0 +1,135 @@
+"""A Kubernetes API of our own: etcd and kube-apiserver, on free ports of this machine."""
+
+import secrets
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import requests
+import yaml
+from control_plane.api import Api
+from control_plane.builds import binary
+from control_plane.processes import Process
+from support.certificates import Authority
+from support.servers import free_port
+
+ADMINISTRATOR = "administrator"
+SCHEDULER = "system:kube-scheduler"  # the user that RBAC's default roles are for
+_USERS = {ADMINISTRATOR: "system:masters", SCHEDULER: ""}
+# No controller runs here that would make service accounts' secrets, or take taints away that these would add.
+_WITHOUT = "ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,Priority"
+
+
+class ControlPlane:
+    """A cluster without controllers: what is written to its API stays as it is.
+
+    Use it as a context manager: it answers when the block starts, and is killed at its end.
+
+    Args:
+        folder: for certificates, logs and etcd's data, which are deleted at the end.
+
+    Attributes:
+        api: the way in for an administrator.
+        certificates: the authority that everything here trusts; it also signs the servers' certificates.
+        etcd: the process, to be killed or paused by tests of faults.
+        apiserver: the same. It comes back on the same port, see :meth:`Process.restart`.
+    """
+
+    etcd: Process
+    apiserver: Process
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"https://127.0.0.1:{free_port()}"
+        self.certificates = Authority(folder, "cluster")
+        self.serving_certificate = self.certificates.issue("localhost")
+        self._tokens = {user: secrets.token_hex(16) for user in _USERS}
+        self.api = self.as_token(self._tokens[ADMINISTRATOR])
+
+    def __enter__(self) -> Self:
+        etcd_url = f"http://127.0.0.1:{free_port()}"
+        self.etcd = self._start_etcd(etcd_url)
+        self.apiserver = self._start_apiserver(etcd_url)
+        self.apiserver.wait_until(self._is_ready, "the API answers")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in (getattr(self, name, None) for name in ("apiserver", "etcd")):
+            if process is not None:
+                process.kill()
+        shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+
+    def as_token(self, token: str) -> Api:
+        """Return the way in for whoever has this token; "" is nobody."""
+        return Api(self.url, self.certificates.certificate, token)
+
+    def service_account(self, namespace: str, name: str, seconds: int = 3600) -> Api:
+        """Return the way in for a service account, which can do what RBAC lets it do.
+
+        Args:
+            namespace: of the account, which must exist.
+            name: of the account.
+            seconds: how long its token is valid; the API refuses less than ten minutes.
+        """
+        request = {
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds},
+        }  # fmt: skip
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        answer = self.api.request("POST", path, json=request).json()
+        return self.as_token(answer["status"]["token"])
+
+    def kubeconfig(self, user: str = ADMINISTRATOR, *, token: str | None = None) -> Path:
+        """Write a kubeconfig for one of the two users, or for a token, and return its path."""
+        file = self.folder / f"{user.replace(':', '-')}{secrets.token_hex(3) if token else ''}.kubeconfig"
+        cluster = {"server": self.url, "certificate-authority": str(self.certificates.certificate)}
+        configuration = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "clusters": [{"name": "here", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": self._tokens[user] if token is None else token}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": user}}],
+        }
+        file.write_text(yaml.safe_dump(configuration))
+        return file
+
+    def _is_ready(self) -> bool:
+        try:
+            self.api.get("/api/v1/namespaces/default")
+            return self.api.request("GET", "/readyz").text == "ok"
+        except requests.HTTPError:
+            return False
+
+    def _start_etcd(self, url: str) -> Process:
+        peer = f"http://127.0.0.1:{free_port()}"
+        command = [
+            binary("etcd"), "--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--log-level", "warn",
+            "--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peer,
+            "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+        ]  # fmt: skip
+        return Process(command, self.folder / "etcd.log")
+
+    def _start_apiserver(self, etcd_url: str) -> Process:
+        own, key = self.folder, self.folder / "service-accounts.key"
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        tokens = [f'{self._tokens[user]},{user},{user},"{group}"\n' for user, group in _USERS.items()]
+        (own / "tokens.csv").write_text("".join(tokens))
+        proxy = Authority(own, "front-proxy")  # whoever it signs is believed about who asks, so it is another
+        proxy_client = proxy.issue("front-proxy-client")
+        command = [
+            binary("kube-apiserver"), "--etcd-servers", etcd_url,
+            "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
+            "--secure-port", self.url.rpartition(":")[2], "--cert-dir", own,
+            "--tls-cert-file", self.serving_certificate, "--tls-private-key-file", self.serving_certificate,
+            "--token-auth-file", own / "tokens.csv", "--authorization-mode", "RBAC",
+            "--service-account-key-file", key, "--service-account-signing-key-file", key,
+            "--service-account-issuer", "https://kubernetes.default.svc",
+            "--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", _WITHOUT,
+            "--endpoint-reconciler-type", "none",
+            "--requestheader-client-ca-file", proxy.certificate, "--requestheader-allowed-names", "front-proxy-client",
+            "--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group",
+            "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
+            "--proxy-client-cert-file", proxy_client, "--proxy-client-key-file", proxy_client,
+        ]  # fmt: skip
+        return Process(command, own / "kube-apiserver.log")

@@ -1,0 +1,143 @@
+"""A cluster of mixed nodes, and pods of every shape that a scheduler counts in a way of its own."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+
+from control_plane.manifests import Object, container, node, pod
+
+GPU = "nvidia.com/gpu"
+RUNTIME_CLASS: Object = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "in-a-vm"},
+    "handler": "in-a-vm",
+    "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+}
+# An image has one size wherever it is: kube-scheduler goes by the first node's.
+IMAGES: Mapping[str, int] = {
+    "docker.io/library/redis:latest": 45_000_000,
+    "docker.io/library/postgres:17": 430_000_000,
+    "registry.internal:5000/team/model:v3": 3_900_000_000,
+    "registry.internal:5000/team/base:latest": 700_000_000,
+    "registry.k8s.io/pause:3.10": 320_000,
+}
+_AS_WRITTEN = ("docker.io/library/redis", *IMAGES, "registry.internal:5000/team/base", "docker.io/library/none:1")
+_DEDICATED = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+_PREFERABLY_NOT = {"key": "spot", "value": "true", "effect": "PreferNoSchedule"}
+_TOLERATES = {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}
+
+Shape = Callable[[random.Random, str], Object]
+
+
+def nodes(dice: random.Random, count: int) -> Iterator[Object]:
+    """Yield nodes of several sizes; some have GPUs, some images, some taints, and on some not all is allocatable."""
+    for number in range(count):
+        cores = dice.choice((2, 4, 8, 16, 64))
+        yield node(
+            f"node-{number}",
+            str(cores),
+            dice.choice((f"{cores * 4}Gi", f"{cores * 8}Gi", f"{cores * 2_000_000_123}")),
+            reserved_cpu=dice.choice(("", f"{cores * 1000 - 140}m")),
+            resources={GPU: "8"} if number % 5 == 0 else {},
+            images={name: size for name, size in IMAGES.items() if dice.random() < 0.3},
+            labels={"disk": dice.choice(("ssd", "hdd"))},
+            taints=[_DEDICATED] if number % 11 == 3 else [_PREFERABLY_NOT] if number % 7 == 2 else [],
+        )
+
+
+def plain(dice: random.Random, name: str) -> Object:
+    """Return a pod with requests, in every way to write a quantity."""
+    return pod(name, _main(dice))
+
+
+def several(dice: random.Random, name: str) -> Object:
+    """Return a pod with containers that request much, little, one thing and nothing."""
+    return pod(
+        name,
+        _main(dice),
+        container("some-cpu", requests={"cpu": "30m"}),
+        container("some-memory", requests={"memory": "100500m"}),
+        container("nothing"),
+    )
+
+
+def best_effort(dice: random.Random, name: str) -> Object:
+    """Return a pod that requests nothing."""
+    return pod(name, container(image=dice.choice(_AS_WRITTEN)))
+
+
+def limits_alone(dice: random.Random, name: str) -> Object:
+    """Return a pod whose requests follow from its limits."""
+    return pod(name, container(limits={"cpu": dice.choice(("1", "1500m")), "memory": "512Mi"}))
+
+
+def above_request(dice: random.Random, name: str) -> Object:
+    """Return a pod that may use more than it requests."""
+    return pod(name, container(requests={"cpu": "200m", "memory": "256Mi"}, limits={"cpu": "2", "memory": "2Gi"}))
+
+
+def init_container(dice: random.Random, name: str) -> Object:
+    """Return a pod whose first step needs more than what runs later."""
+    large = container("first", requests={"cpu": dice.choice(("900m", "2")), "memory": "3Gi"})
+    return pod(name, _main(dice), initContainers=[large])
+
+
+def sidecar(dice: random.Random, name: str) -> Object:
+    """Return a pod with init containers that keep running, before and after one that ends."""
+    steps = [
+        container("proxy", requests={"cpu": "100m", "memory": "64Mi"}, sidecar=True),
+        container("migrate", requests={"cpu": dice.choice(("50m", "3")), "memory": "1Gi"}),
+        container("logs", sidecar=True),
+    ]
+    return pod(name, _main(dice), initContainers=steps)
+
+
+def overhead(dice: random.Random, name: str) -> Object:
+    """Return a pod that runs in something which needs resources itself."""
+    return pod(name, dice.choice((_main(dice), container())), runtimeClassName="in-a-vm")
+
+
+def gpu(dice: random.Random, name: str) -> Object:
+    """Return a pod with GPUs."""
+    amount = dice.choice(("1", "2", "4"))
+    return pod(name, container(requests={"cpu": "1", "memory": "4Gi", GPU: amount}, limits={GPU: amount}))
+
+
+def storage(dice: random.Random, name: str) -> Object:
+    """Return a pod that requests local storage, and nothing else."""
+    return pod(name, container(requests={"ephemeral-storage": dice.choice(("1Gi", "500M"))}))
+
+
+def images(dice: random.Random, name: str) -> Object:
+    """Return a pod with several images; an init container's counts too."""
+    runs = [container(f"c{number}", dice.choice(_AS_WRITTEN), {"cpu": "10m"}) for number in range(dice.randint(1, 3))]
+    return pod(name, *runs, initContainers=[container("first", dice.choice(_AS_WRITTEN))])
+
+
+def tolerant(dice: random.Random, name: str) -> Object:
+    """Return a pod that may go to dedicated nodes."""
+    return pod(name, _main(dice), **_TOLERATES)
+
+
+def selective(dice: random.Random, name: str) -> Object:
+    """Return a pod that wants one kind of node."""
+    return pod(name, _main(dice), nodeSelector={"disk": "ssd"})
+
+
+def pod_level(dice: random.Random, name: str) -> Object:
+    """Return a pod that requests resources as a whole, in part beside its containers'."""
+    whole = {"requests": {"cpu": dice.choice(("700m", "2")), "memory": "1Gi"}, "limits": {"cpu": "4", "memory": "2Gi"}}
+    inside = dice.choice((container(), container(requests={"cpu": "100m"}), container(requests={"memory": "256Mi"})))
+    return pod(name, inside, container("other"), resources=whole)
+
+
+SHAPES: tuple[Shape, ...] = (
+    plain, several, best_effort, limits_alone, above_request, init_container, sidecar, overhead, gpu, storage, images,
+    tolerant, selective,
+)  # fmt: skip
+
+
+def _main(dice: random.Random) -> Object:
+    cpu = dice.choice(("50m", "0.1", "250m", "1", "1.5", "2"))
+    memory = dice.choice(("64Mi", "129e6", "0.5Gi", "1Gi", "123456789", "4G"))
+    return container(image=dice.choice(_AS_WRITTEN), requests={"cpu": cpu, "memory": memory})

@@ -1,0 +1,133 @@
+"""Nodes and pods that pretend to run, and the real metrics-server that reads what they use.
+
+KWOK plays every node's kubelet: it sets bound pods running, and answers ``/metrics/resource`` with what each pod's
+annotations say that it uses. metrics-server asks it as it asks any kubelet.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import requests
+from control_plane.builds import binary
+from control_plane.cluster import ControlPlane
+from control_plane.processes import Process
+from support.servers import free_port
+
+CPU_ANNOTATION = "kwok.x-k8s.io/usage-cpu"
+MEMORY_ANNOTATION = "kwok.x-k8s.io/usage-memory"
+METRICS_API = "/apis/metrics.k8s.io/v1beta1"
+_SETTINGS = (
+    "metrics/resource/metrics-resource.yaml", "metrics/usage/usage-from-annotation.yaml",
+    "stage/node/fast/node-initialize.yaml", "stage/pod/fast/pod-ready.yaml", "stage/pod/fast/pod-complete.yaml",
+    "stage/pod/fast/pod-delete.yaml",
+)  # fmt: skip
+
+
+class Kwok:
+    """The kubelets of all nodes. Use it as a context manager, with nodes that :meth:`played` was applied to.
+
+    Args:
+        cluster: whose nodes to play.
+    """
+
+    process: Process
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self._cluster = cluster
+        self._port = free_port()
+
+    def played(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a Node as metrics-server must find it to ask KWOK for its metrics."""
+        name, status = node["metadata"]["name"], node["status"]
+        path = {"metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{name}/metrics/resource"}
+        return {
+            **node,
+            "metadata": {**node["metadata"], "annotations": {**node["metadata"].get("annotations", {}), **path}},
+            "status": {
+                **status,
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
+            },
+        }
+
+    def __enter__(self) -> Self:
+        program = binary("kwok")
+        # Each file is one document; KWOK takes them in one.
+        texts = [(program.parent / "kustomize" / name).read_text() for name in _SETTINGS]
+        settings = self._cluster.folder / "kwok.yaml"
+        settings.write_text("\n---\n".join(texts))
+        command = [
+            program, "--kubeconfig", self._cluster.kubeconfig(), "--manage-all-nodes", "--config", settings,
+            "--server-address", f"127.0.0.1:{self._port}", "--node-ip", "127.0.0.1", "--node-port", str(self._port),
+        ]  # fmt: skip
+        self.process = Process(command, self._cluster.folder / "kwok.log")
+        healthy = f"http://127.0.0.1:{self._port}/healthz"
+        self.process.wait_until(lambda: requests.get(healthy, timeout=5).ok, "KWOK is healthy")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+
+
+class MetricsServer:
+    """metrics-server, registered as the cluster's metrics API. Use it as a context manager.
+
+    Args:
+        cluster: whose nodes' kubelets to ask.
+        resolution_seconds: how often; its first values come after twice that.
+    """
+
+    process: Process
+
+    def __init__(self, cluster: ControlPlane, resolution_seconds: int = 10) -> None:
+        self._cluster = cluster
+        self._resolution_seconds = resolution_seconds
+        self._port = free_port()
+
+    def __enter__(self) -> Self:
+        kubeconfig, certificate = self._cluster.kubeconfig(), self._cluster.serving_certificate
+        command = [
+            binary("metrics-server"), "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig,
+            "--authorization-kubeconfig", kubeconfig, "--secure-port", str(self._port), "--bind-address", "127.0.0.1",
+            "--tls-cert-file", certificate, "--tls-private-key-file", certificate, "--kubelet-insecure-tls",
+            "--kubelet-preferred-address-types", "InternalIP", "--kubelet-use-node-status-port",
+            "--metric-resolution", f"{self._resolution_seconds}s",
+            "--kubelet-request-timeout", f"{self._resolution_seconds // 2}s",
+        ]  # fmt: skip
+        self.process = Process(command, self._cluster.folder / "metrics-server.log")
+        self._register()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+
+    def wait_for(self, nodes: int, seconds: float = 60) -> list[dict[str, Any]]:
+        """Return the metrics of all nodes as soon as there are so many."""
+
+        def measured() -> list[dict[str, Any]]:
+            try:
+                found = self._cluster.api.items(f"{METRICS_API}/nodes")
+            except requests.HTTPError:
+                return []
+            return found if len(found) >= nodes else []
+
+        found: list[dict[str, Any]] = self.process.wait_until(measured, f"{nodes} nodes have metrics", seconds)
+        return found
+
+    def _register(self) -> None:
+        namespace = "kube-system"
+        service = {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "metrics-server", "namespace": namespace},
+            "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": self._port}]},
+        }  # fmt: skip
+        registration = {
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": "v1beta1.metrics.k8s.io"},
+            "spec": {
+                "group": "metrics.k8s.io", "version": "v1beta1", "insecureSkipTLSVerify": True,
+                "groupPriorityMinimum": 100, "versionPriority": 100,
+                "service": {"name": "metrics-server", "namespace": namespace, "port": self._port},
+            },
+        }  # fmt: skip
+        self._cluster.api.create(service)
+        self._cluster.api.create(registration)
