@@ -34,7 +34,7 @@ from scoring.metrics_table import MeasuredUse, MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 
 Float64s = NDArray[np.float64]
 
@@ -69,6 +69,11 @@ class LoadVariationRiskBalancing(ScorePlugin):
     name: ClassVar[str] = "LoadVariationRiskBalancing"
     reads_metrics: ClassVar[bool] = True
 
+    @property
+    def reads_pods(self) -> bool:
+        """Say whether recently placed pods count."""
+        return self.count_recent_pods
+
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return for each resource: valid, allocatable, average use, its deviation and sigma."""
         terms: Terms = {"measured": metrics.present}
@@ -92,7 +97,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
                 terms[f"{resource.name}.deviated_use"] = deviated
         return terms
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource request, mu, risk and score; and the node's score."""
         terms: Terms = {}
         lowest: Float64s = np.full((1, 1), np.inf)
