@@ -155,9 +155,9 @@ class MetricsTable:
         """Return some rows, in that order."""
         use = {metric_type: values.take(rows) for metric_type, values in self.use.items()}
         names = tuple(self.names[row] for row in rows.tolist())
-        return replace(
-            self, names=names, window_start=self.window_start[rows], window_end=self.window_end[rows],
-            present=self.present[rows], use=use,
+        return type(self)(
+            names, self.window_start[rows], self.window_end[rows], self.present[rows], use, self.source,
+            self.as_received,
         )  # fmt: skip
 
     def follow(self, nodes: NodeTable) -> Self:

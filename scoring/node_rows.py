@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.node_images import NodeImages
-from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Node
+from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Node, ResourceList
 
 Int64s = NDArray[np.int64]
 
@@ -32,7 +32,8 @@ class NodeRows:
         nodes: the nodes, by row.
         names: their names.
         row_by_name: the way back.
-        resources: the resources that have columns: cpu, memory, ephemeral-storage and whatever the nodes list.
+        column: the resources that have columns, each with its number: cpu, memory, ephemeral-storage and whatever the
+            nodes list.
         capacity: ``status.capacity``, shape (resources, nodes).
         allocatable: ``status.allocatable``, shape (resources, nodes).
         ids: tell nodes apart for as long as the table lives, ascending, shape (nodes,).
@@ -42,7 +43,7 @@ class NodeRows:
     nodes: tuple[Node, ...]
     names: tuple[str, ...]
     row_by_name: Mapping[str, int] = field(repr=False)
-    resources: tuple[str, ...]
+    column: Mapping[str, int]
     capacity: Int64s
     allocatable: Int64s
     ids: Int64s
@@ -61,21 +62,16 @@ class NodeRows:
         if len(row_by_name) < len(names):
             twice = next(name for row, name in enumerate(names) if row_by_name[name] != row)
             raise ValueError(f"two nodes are named {twice!r}")
-        resources = _sorted_resources(_listed(nodes))
+        column = _columns(_listed(nodes))
         return cls(
-            nodes, names, row_by_name, resources,
-            _amounts([node.capacity for node in nodes], resources),
-            _amounts([node.allocatable for node in nodes], resources),
+            nodes, names, row_by_name, column,
+            _amounts([node.capacity for node in nodes], column),
+            _amounts([node.allocatable for node in nodes], column),
             np.arange(len(nodes)), len(nodes),
         )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.names)
-
-    @cached_property
-    def column(self) -> Mapping[str, int]:
-        """Resource name to its column."""
-        return {name: column for column, name in enumerate(self.resources)}
 
     @cached_property
     def images(self) -> NodeImages:
@@ -112,20 +108,20 @@ class NodeRows:
         all_nodes += joined
         size = len(self)
         changed = {**replaced, **{size + index: node for index, node in enumerate(joined)}}
-        resources = self._resources_of(all_nodes, came=changed.values(), went=[self.nodes[row] for row in replaced])
+        column = self._columns_of(all_nodes, came=changed.values(), went=[self.nodes[row] for row in replaced])
         capacity, allocatable = (
-            self.recolumned(amounts, resources, len(all_nodes)) for amounts in (self.capacity, self.allocatable)
+            self._amounts_of(column, amounts, len(all_nodes)) for amounts in (self.capacity, self.allocatable)
         )
         for row, node in changed.items():
-            capacity[:, row] = [node.capacity.get(name, 0) for name in resources]
-            allocatable[:, row] = [node.allocatable.get(name, 0) for name in resources]
+            capacity[:, row] = [node.capacity.amount(name) for name in column]
+            allocatable[:, row] = [node.allocatable.amount(name) for name in column]
         names, row_by_name = self.names, self.row_by_name
         if joined:  # else whoever compares names by identity sees at once that they are the same
             names = names + tuple(node.name for node in joined)
             row_by_name = {**row_by_name, **{node.name: size + index for index, node in enumerate(joined)}}
         next_id = self.next_id + len(joined)
         ids = np.concatenate([self.ids, np.arange(self.next_id, next_id)])
-        after = NodeRows(tuple(all_nodes), names, row_by_name, resources, capacity, allocatable, ids, next_id)
+        after = NodeRows(tuple(all_nodes), names, row_by_name, column, capacity, allocatable, ids, next_id)
         went = [(self.ids.item(row), self.nodes[row]) for row in replaced]
         return self._carry_images(after, went, [(ids.item(row), node) for row, node in changed.items()])
 
@@ -141,15 +137,15 @@ class NodeRows:
         rows = np.flatnonzero(stays)
         nodes, kept_names = tuple(compress(self.nodes, stays)), tuple(compress(self.names, stays))
         went = [self.nodes[row] for row in gone]
-        resources = self._resources_of(nodes, came=(), went=went)
+        column = self._columns_of(nodes, came=(), went=went)
         after = replace(
             self,
             nodes=nodes,
             names=kept_names,
             row_by_name=dict(zip(kept_names, range(len(kept_names)), strict=True)),
-            resources=resources,
-            capacity=self.recolumned(self.capacity, resources)[:, rows],
-            allocatable=self.recolumned(self.allocatable, resources)[:, rows],
+            column=column,
+            capacity=self._amounts_of(column, self.capacity, len(self))[:, rows],
+            allocatable=self._amounts_of(column, self.allocatable, len(self))[:, rows],
             ids=self.ids[rows],
         )
         return self._carry_images(after, list(zip(self.ids[gone].tolist(), went, strict=True)), ())
@@ -160,24 +156,24 @@ class NodeRows:
         names = tuple(self.names[row] for row in chosen)
         return NodeRows(
             tuple(self.nodes[row] for row in chosen), names, {name: row for row, name in enumerate(names)},
-            self.resources, self.capacity[:, rows], self.allocatable[:, rows], np.arange(len(names)), len(names),
+            self.column, self.capacity[:, rows], self.allocatable[:, rows], np.arange(len(names)), len(names),
         )  # fmt: skip
 
-    def recolumned(self, amounts: Int64s, resources: Sequence[str], size: int | None = None) -> Int64s:
-        """Return amounts by resource and row with other resources, and zeros at the end up to a number of rows."""
-        wanted = np.zeros((len(resources), len(self) if size is None else size), np.int64)
-        for column, name in enumerate(resources):
+    def _amounts_of(self, column: Mapping[str, int], amounts: Int64s, size: int) -> Int64s:
+        """Return amounts under other columns, and zeros at the end up to a number of rows."""
+        wanted = np.zeros((len(column), size), np.int64)
+        for name, place in column.items():
             if name in self.column:
-                wanted[column, : len(self)] = amounts[self.column[name]]
+                wanted[place, : len(self)] = amounts[self.column[name]]
         return wanted
 
-    def _resources_of(self, nodes: Sequence[Node], came: Iterable[Node], went: Iterable[Node]) -> tuple[str, ...]:
-        """Return the resources of all nodes, after some came and some went; look through all only for a lost one."""
-        came = _listed(came)
-        lost = _listed(went) - came
+    def _columns_of(self, nodes: Sequence[Node], came: Iterable[Node], went: Iterable[Node]) -> Mapping[str, int]:
+        """Return the columns for all nodes, after some came and some went; look through all for lost resources only."""
+        listed = _listed(came)
+        lost = _listed(went) - listed
         left = {name for name in lost if any(name in node.allocatable or name in node.capacity for node in nodes)}
-        wanted = (set(self.resources) - lost) | left | came
-        return self.resources if wanted == set(self.resources) else _sorted_resources(wanted)
+        wanted = (self.column.keys() - lost) | left | listed | set(ALWAYS)
+        return self.column if wanted == self.column.keys() else _columns(wanted)
 
     def _carry_images(
         self, after: "NodeRows", went: Sequence[tuple[int, Node]], came: Sequence[tuple[int, Node]]
@@ -191,10 +187,10 @@ def _listed(nodes: Iterable[Node]) -> set[str]:
     return {name for node in nodes for amounts in (node.capacity, node.allocatable) for name in amounts}
 
 
-def _sorted_resources(listed: Iterable[str]) -> tuple[str, ...]:
-    return (*ALWAYS, *sorted(set(listed).difference(ALWAYS)))
+def _columns(listed: set[str]) -> Mapping[str, int]:
+    return {name: place for place, name in enumerate((*ALWAYS, *sorted(listed.difference(ALWAYS))))}
 
 
-def _amounts(listed: Sequence[Mapping[str, int]], resources: Sequence[str]) -> Int64s:
-    columns = [[amounts.get(name, 0) for amounts in listed] for name in resources]
-    return np.array(columns, dtype=np.int64).reshape(len(resources), len(listed))
+def _amounts(listed: Sequence[ResourceList], resources: Iterable[str]) -> Int64s:
+    columns = [[amounts.amount(name) for amounts in listed] for name in resources]
+    return np.array(columns, dtype=np.int64).reshape(len(columns), len(listed))

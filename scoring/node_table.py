@@ -91,7 +91,7 @@ class NodeTable:
     @property
     def resources(self) -> tuple[str, ...]:
         """The resources that have columns: cpu, memory, ephemeral-storage and whatever the nodes list."""
-        return self.occupancy.rows.resources
+        return tuple(self.occupancy.rows.column)
 
     @property
     def version(self) -> int:
@@ -147,8 +147,8 @@ class NodeTable:
         sums = self.occupancy.sums
         if not non_zero:
             return self._view(sums.in_tree_requests, resource)
-        column = self.rows.column.get(resource, len(self.resources))
-        if column < len(sums.in_tree_non_zero):
+        column = self.rows.column.get(resource, -1)
+        if 0 <= column < len(sums.in_tree_non_zero):  # cpu and memory come first
             return _read_only(sums.in_tree_non_zero[column])
         return _read_only(np.zeros(len(self), np.int64))
 

@@ -59,7 +59,7 @@ class Occupancy:
         """Return nodes without pods."""
         size = len(rows)
         return cls(
-            rows, PodSums.zeros(rows.resources, size), [{}] * size, np.full(size, _NEVER), {}, 0,
+            rows, PodSums.zeros(rows.column, size), [{}] * size, np.full(size, _NEVER), {}, 0,
             np.zeros(size, np.int64), PodIndex(),
         )  # fmt: skip
 
@@ -191,10 +191,8 @@ class Occupancy:
                 yield row, placed
 
     def _follow_resources(self, before: NodeRows) -> None:
-        if self.rows.resources != before.resources:
-            self.sums = self.sums.of_resources(
-                self.rows.resources, ((row, placed.pod) for row, placed in self.placed())
-            )
+        if self.rows.column is not before.column:
+            self.sums = self.sums.of_resources(self.rows.column, ((row, placed.pod) for row, placed in self.placed()))
 
 
 def _placed_at(item: tuple[str, PlacedPod]) -> float:

@@ -1,6 +1,6 @@
 """What the pods of each node add up to, counted in each way that some score needs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,6 @@ from scoring.objects import Pod
 
 Int64s = NDArray[np.int64]
 
-_KINDS = 3  # requests, limits, in-tree requests
 _NON_ZERO = tuple(pod_demand.NON_ZERO_REQUESTS)
 _COUNTS = 3  # pods, terminating, nominated
 
@@ -19,95 +18,103 @@ class PodSums:
     """Sums over each node's pods, in one array that changes in place; a copy is one copy.
 
     Args:
-        resources: the resources to sum; pods' other resources are left out.
-        amounts: the sums, one column a node. Its rows are the attributes below, in their order.
-
-    Attributes:
-        requests: as Trimaran counts them, shape (resources, nodes); :mod:`scoring.pod_demand` says how.
-        limits: each pod's at least its request, shape (resources, nodes).
-        in_tree_requests: as kube-scheduler counts them, shape (resources, nodes).
-        in_tree_non_zero: the same of CPU and memory, containers without a request counted as 100m CPU and 200 MiB,
-            shape (2, nodes).
-        pods: how many pods, shape (nodes,).
-        terminating: how many of them are terminating, shape (nodes,).
-        nominated: how many pending pods are nominated, shape (nodes,); kept by the table.
+        column: the resources to sum, each with its place, from 0 on; pods' other resources are left out.
+        amounts: the sums, one column a node. Its rows are the properties below, in their order.
     """
 
-    __slots__ = (
-        "_column", "amounts", "in_tree_non_zero", "in_tree_requests", "limits", "nominated", "pods", "requests",
-        "resources", "terminating",
-    )  # fmt: skip
+    __slots__ = ("amounts", "column")
 
-    def __init__(self, resources: Sequence[str], amounts: Int64s) -> None:
-        self.resources = resources
+    def __init__(self, column: Mapping[str, int], amounts: Int64s) -> None:
+        self.column = column
         self.amounts = amounts
-        self._column = {name: column for column, name in enumerate(resources)}
-        size = len(resources)
-        self.requests, self.limits, self.in_tree_requests = (amounts[k * size : (k + 1) * size] for k in range(_KINDS))
-        self.in_tree_non_zero = amounts[_KINDS * size : -_COUNTS]
-        self.pods, self.terminating, self.nominated = amounts[-_COUNTS:]
 
     @classmethod
-    def zeros(cls, resources: Sequence[str], nodes: int) -> "PodSums":
+    def zeros(cls, column: Mapping[str, int], nodes: int) -> "PodSums":
         """Return the sums of nodes without pods."""
-        return cls(resources, np.zeros((_KINDS * len(resources) + len(_NON_ZERO) + _COUNTS, nodes), np.int64))
+        return cls(column, np.zeros((3 * len(column) + len(_NON_ZERO) + _COUNTS, nodes), np.int64))
 
     def __repr__(self) -> str:
-        return f"PodSums({self.resources!r}, {self.amounts.tolist()!r})"
+        return f"PodSums({self.column!r}, {self.amounts.tolist()!r})"
 
-    def __reduce__(self) -> tuple[type["PodSums"], tuple[Sequence[str], Int64s]]:
-        return PodSums, (self.resources, self.amounts)  # the others are views of it
+    @property
+    def requests(self) -> Int64s:
+        """Requests as Trimaran counts them, shape (resources, nodes); :mod:`scoring.pod_demand` says how."""
+        return self.amounts[: len(self.column)]
+
+    @property
+    def limits(self) -> Int64s:
+        """Limits, each pod's at least its request, shape (resources, nodes)."""
+        return self.amounts[len(self.column) : 2 * len(self.column)]
+
+    @property
+    def in_tree_requests(self) -> Int64s:
+        """Requests as kube-scheduler counts them, shape (resources, nodes)."""
+        return self.amounts[2 * len(self.column) : 3 * len(self.column)]
+
+    @property
+    def in_tree_non_zero(self) -> Int64s:
+        """The same of CPU and memory, containers without a request counted as 100m CPU and 200 MiB, shape (2, nodes)."""
+        return self.amounts[3 * len(self.column) : -_COUNTS]
+
+    @property
+    def pods(self) -> Int64s:
+        """How many pods, shape (nodes,)."""
+        return self.amounts[-3]
+
+    @property
+    def terminating(self) -> Int64s:
+        """How many of the pods are terminating, shape (nodes,)."""
+        return self.amounts[-2]
+
+    @property
+    def nominated(self) -> Int64s:
+        """How many pending pods are nominated, shape (nodes,)."""
+        return self.amounts[-1]
 
     def count(self, node: int, pod: Pod, sign: int) -> None:
         """Add a pod to a node (sign 1), or take it away (-1)."""
-        size = len(self.resources)
-        column = [0] * len(self.amounts)
+        size = len(self.column)
+        change = [0] * len(self.amounts)
         for name in pod_demand.names(pod):
-            place = self._column.get(name)
+            place = self.column.get(name)
             if place is not None:
-                column[place] = pod_demand.requests(pod, name)
-                column[size + place] = pod_demand.limits(pod, name)
-                column[2 * size + place] = pod_demand.in_tree_requests(pod, name)
-        for place, name in enumerate(_NON_ZERO, _KINDS * size):
-            column[place] = pod_demand.in_tree_requests(pod, name, non_zero=True)
-        column[-3:] = 1, int(pod.terminating), 0
-        if sign > 0:
-            self.amounts[:, node] += column
-        else:
-            self.amounts[:, node] -= column
+                change[place] = sign * pod_demand.requests(pod, name)
+                change[size + place] = sign * pod_demand.limits(pod, name)
+                change[2 * size + place] = sign * pod_demand.in_tree_requests(pod, name)
+        for place, name in enumerate(_NON_ZERO, 3 * size):
+            change[place] = sign * pod_demand.in_tree_requests(pod, name, non_zero=True)
+        change[-3:] = sign, sign * pod.terminating, 0
+        self.amounts[:, node] += change
 
     def copy(self) -> "PodSums":
         """Return sums of their own that are equal now."""
-        return PodSums(self.resources, self.amounts.copy())
+        return PodSums(self.column, self.amounts.copy())
 
     def take(self, nodes: Int64s) -> "PodSums":
         """Return sums of their own of some nodes, in that order."""
-        return PodSums(self.resources, self.amounts[:, nodes])
+        return PodSums(self.column, self.amounts[:, nodes])
 
     def joined(self, more: int) -> "PodSums":
         """Return sums with so many more nodes, without pods, at the end."""
-        return PodSums(self.resources, np.pad(self.amounts, ((0, 0), (0, more))))
+        return PodSums(self.column, np.pad(self.amounts, ((0, 0), (0, more))))
 
-    def of_resources(self, resources: Sequence[str], pods: Iterable[tuple[int, Pod]]) -> "PodSums":
+    def of_resources(self, column: Mapping[str, int], pods: Iterable[tuple[int, Pod]]) -> "PodSums":
         """Return sums of other resources.
 
         Args:
-            resources: the resources to sum.
+            column: the resources to sum, each with its place.
             pods: every pod with its row; read only where there is a resource that was not summed before.
         """
-        after = PodSums.zeros(resources, self.amounts.shape[1])
-        after.amounts[_KINDS * len(resources) :] = self.amounts[_KINDS * len(self.resources) :]
-        kinds = "requests", "limits", "in_tree_requests"
-        for place, name in enumerate(resources):
-            if name in self._column:
-                for kind in kinds:
-                    getattr(after, kind)[place] = getattr(self, kind)[self._column[name]]
-        new = [(place, name) for place, name in enumerate(resources) if name not in self._column]
+        after = PodSums.zeros(column, self.amounts.shape[1])
+        after.amounts[3 * len(column) :] = self.amounts[3 * len(self.column) :]
+        new = {name: place for name, place in column.items() if name not in self.column}
+        for name, place in column.items():
+            if name not in new:
+                for kind in ("requests", "limits", "in_tree_requests"):
+                    getattr(after, kind)[place] = getattr(self, kind)[self.column[name]]
         for row, pod in pods if new else ():
-            named = pod_demand.names(pod)
-            for place, name in new:
-                if name in named:
-                    after.requests[place, row] += pod_demand.requests(pod, name)
-                    after.limits[place, row] += pod_demand.limits(pod, name)
-                    after.in_tree_requests[place, row] += pod_demand.in_tree_requests(pod, name)
+            for name in new.keys() & pod_demand.names(pod):
+                after.requests[new[name], row] += pod_demand.requests(pod, name)
+                after.limits[new[name], row] += pod_demand.limits(pod, name)
+                after.in_tree_requests[new[name], row] += pod_demand.in_tree_requests(pod, name)
         return after

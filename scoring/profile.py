@@ -112,11 +112,12 @@ class Scores:
         Raises:
             LookupError: no node is feasible.
         """
-        highest = self.total.max() if self.total.size else INFEASIBLE
-        if highest == INFEASIBLE:
+        best = int(self.total.argmax()) if self.total.size else None
+        if best is None or self.total[best] == INFEASIBLE:
             raise LookupError(f"no feasible node for pod {self.pod.namespace}/{self.pod.name}")
-        equals = np.flatnonzero(self.total == highest)
-        return self.names[int(equals[0] if rng is None else rng.choice(equals))]
+        if rng is not None:
+            best = int(rng.choice(np.flatnonzero(self.total == self.total[best])))
+        return self.names[best]
 
     def ranking(self) -> list[tuple[str, int]]:
         """Return feasible nodes and totals, best first, equals in row order."""
@@ -261,7 +262,8 @@ class PreparedProfile:
         """
         self._follow()
         names, rows = self._asked(among)
-        total = np.zeros(len(names), np.int64)
+        size = len(names)
+        total = np.zeros(size, np.int64)
         feasible = self._allowed(feasible, rows)
         replacement = self._replacement(pod, rows)
         plugins: dict[str, PluginScores] = {}
@@ -271,7 +273,8 @@ class PreparedProfile:
                 plugins[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
                 continue
             terms = prepared.terms(pod, rows)
-            raw = np.broadcast_to(terms["score"], (1, len(names)))[0]
+            raw = terms["score"]
+            raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]
             normalized = self._normalized(plugin, raw, feasible, replacement)
             total += weighted.weight * normalized
             plugins[plugin.name] = PluginScores(weighted, raw, normalized, terms)

@@ -26,7 +26,7 @@ from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
 Terms = dict[str, NDArray[Any]]
-"""Name of a term to its values; each broadcasts to (pods, nodes)."""
+"""Name of a term to its values; each broadcasts to (pods, nodes). Names with a leading underscore are not explained."""
 Rows = NDArray[np.int64] | slice
 """Which rows of a table, in which order: their numbers, or a slice of all."""
 
@@ -225,7 +225,7 @@ class PreparedPlugin:
 
 def explanation(plugin: ScorePlugin, terms: Terms, pod: Pod, node_name: str, row: int) -> Explanation:
     """Pick one node's values out of the terms of a pod's scores."""
-    values = {name: _at(term, row) for name, term in terms.items()}
+    values = {name: _at(term, row) for name, term in terms.items() if not name.startswith("_")}
     score = int(values.pop("score"))
     line = plugin.line({**values, "score": score})
     return Explanation(plugin.name, f"{pod.namespace}/{pod.name}", node_name, score, values, line)

@@ -81,6 +81,9 @@ class LoadVariationRiskBalancing(ScorePlugin):
             use = metrics.of(resource.metric_type)
             allocatable = resource.scaled(nodes.allocatable(resource.name))
             deviation = _within(self._deviation_percent(use) * allocatable / 100, allocatable)
+            # With nothing allocatable there is no share of it, and no score, as upstream.
+            terms[f"_{resource.name}.divisor"] = np.where(allocatable > 0, allocatable, np.inf)
+            terms[f"_{resource.name}.highest"] = np.where(allocatable > 0, float(MAX_NODE_SCORE), 0.0)
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.allocatable"] = allocatable
             average = use.average * allocatable / 100
@@ -100,22 +103,22 @@ class LoadVariationRiskBalancing(ScorePlugin):
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource request, mu, risk and score; and the node's score."""
         terms: Terms = {}
-        lowest: Float64s = np.full((1, 1), np.inf)
+        lowest: Float64s | float = np.inf
         for resource in self.resources:
             request = resource.scaled(per_pod(pods, pod_demand.requests, resource.name))
-            allocatable = node[f"{resource.name}.allocatable"]
-            mu = self.mu(node[f"{resource.name}.average_use"], request, allocatable)
+            divisor = node[f"_{resource.name}.divisor"]
+            mu = _part(node[f"{resource.name}.average_use"] + np.maximum(request, 0.0), divisor)
             if self.formula == "kep":  # node first, then pod: in this order the proposal's example is exact
-                risk = _share(node[f"{resource.name}.deviated_use"] + request, allocatable)
+                risk = _part(node[f"{resource.name}.deviated_use"] + request, divisor)
             else:
                 risk = self.risk(mu, node[f"{resource.name}.sigma"])
-            score = np.where(allocatable > 0, (1.0 - risk) * MAX_NODE_SCORE, 0.0)
+            score = (1.0 - risk) * node[f"_{resource.name}.highest"]
             terms[f"{resource.name}.request"] = request
             terms[f"{resource.name}.mu"] = mu
             terms[f"{resource.name}.risk"] = risk
             terms[f"{resource.name}.score"] = score
             lowest = np.minimum(lowest, np.where(node[f"{resource.name}.valid"], score, np.inf))
-        terms["score"] = rounded_score(np.where(np.isinf(lowest), 0.0, lowest))
+        terms["score"] = rounded_score(np.where(lowest == np.inf, 0.0, lowest))
         return terms
 
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
@@ -125,7 +128,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
             sigma = np.power(sigma, np.inf)
         elif self.safe_variance_sensitivity > 0:
             sigma = np.power(sigma, 1 / self.safe_variance_sensitivity)
-        return np.clip(sigma * self.safe_variance_margin, 0.0, 1.0)
+        return np.minimum(np.maximum(sigma * self.safe_variance_margin, 0.0), 1.0)
 
     def risk(self, mu: Float64s, sigma: Float64s) -> Float64s:
         """Return what is balanced, 0 to 1, of a mean and of what :meth:`sigma` returned."""
@@ -164,7 +167,10 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
 
 def _share(amount: Float64s, allocatable: Float64s) -> Float64s:
-    divisor = np.where(allocatable > 0, allocatable, np.inf)  # nothing allocatable: no share, as upstream
+    return _part(amount, np.where(allocatable > 0, allocatable, np.inf))
+
+
+def _part(amount: Float64s, divisor: Float64s) -> Float64s:
     return np.minimum(np.maximum(amount / divisor, 0.0), 1.0)
 
 

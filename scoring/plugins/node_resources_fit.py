@@ -180,7 +180,7 @@ def fits(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
         request = pod_demand.in_tree_requests(pod, name)
         if request:
             fitting &= nodes.in_tree_requests(name) + request <= nodes.allocatable(name)
-    if "pods" in nodes.resources:
+    if "pods" in nodes.rows.column:
         fitting &= nodes.pod_counts < nodes.allocatable("pods")
     return fitting
 
