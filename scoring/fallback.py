@@ -16,7 +16,7 @@ docs/fallback.md says each case. Pure: the time is passed in, nothing is remembe
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from math import inf
@@ -37,6 +37,7 @@ from scoring.recent_pods import REPORTING_INTERVAL_SECONDS
 from watcher.model import MetricType, WatcherMetrics
 
 Bools = NDArray[np.bool_]
+Texts = NDArray[np.object_]
 
 _RESOURCES = {MetricType.CPU.value: CPU, MetricType.MEMORY.value: MEMORY}
 NEUTRAL_SCORE = MAX_NODE_SCORE // 2
@@ -100,9 +101,26 @@ class FallbackPolicy:
         """
         outage = _outage(self, snapshot, now)
         if outage or snapshot is None:
-            return _judged(self, nodes, MetricsTable.empty(nodes), {}, outage, now)
+            return _judged(self, nodes, Evidence(MetricsTable.empty(nodes), {}, outage, now))
         metadata = {name: node.metadata for name, node in snapshot.data.items() if node.metadata}
-        return _judged(self, nodes, MetricsTable.align(snapshot, nodes), metadata, outage, now)
+        return _judged(self, nodes, Evidence(MetricsTable.align(snapshot, nodes), metadata, outage, now))
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What nodes are judged by.
+
+    Attributes:
+        metrics: what was measured, aligned to the nodes.
+        metadata: what the watcher says of nodes, by name.
+        outage: why there is nothing to go by, else "".
+        now: the moment, unix seconds.
+    """
+
+    metrics: MetricsTable
+    metadata: Mapping[str, Mapping[str, object]]
+    outage: str
+    now: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,24 +132,18 @@ class Judgment:
         metrics: the snapshot aligned to the nodes, with predictions for new ones.
         grades: by row the :class:`NodeGrade`, or the watcher's grade, as text; shape (nodes,).
         reasons: by row why it is not measured, else ""; shape (nodes,).
-        received: the metrics without predictions.
-        metadata: what the watcher says of nodes, by name.
-        outage: why there is nothing to go by, else "".
-        now: the moment, unix seconds.
+        evidence: what it was made from.
     """
 
     policy: FallbackPolicy
     metrics: MetricsTable
-    grades: NDArray[np.object_]
-    reasons: NDArray[np.object_]
-    received: MetricsTable
-    metadata: Mapping[str, Mapping[str, object]]
-    outage: str
-    now: float
+    grades: Texts
+    reasons: Texts
+    evidence: Evidence
 
     def follow(self, nodes: NodeTable) -> "Judgment":
         """Judge other nodes by the same snapshot, as of the same moment."""
-        return _judged(self.policy, nodes, self.received.follow(nodes), self.metadata, self.outage, self.now)
+        return _judged(self.policy, nodes, replace(self.evidence, metrics=self.evidence.metrics.follow(nodes)))
 
     @cached_property
     def replaced(self) -> Bools:
@@ -196,33 +208,34 @@ class StandIns:
         return self._alike if rows is None else self._alike[rows]
 
 
-def _judged(
-    policy: FallbackPolicy,
-    nodes: NodeTable,
-    metrics: MetricsTable,
-    metadata: Mapping[str, Mapping[str, object]],
-    outage: str,
-    now: float,
-) -> Judgment:
-    """Return what is known of every node. The arguments but the nodes are attributes of a judgment."""
-
-    def judgment(metrics_by_node: MetricsTable, grades: NDArray[np.object_], reasons: NDArray[np.object_]) -> Judgment:
-        return Judgment(policy, metrics_by_node, grades, reasons, metrics, metadata, outage, now)
-
+def _judged(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> Judgment:
     def alike(grade: NodeGrade, reason: str) -> Judgment:
-        return judgment(metrics, np.full(len(nodes), grade.value, object), np.full(len(nodes), reason, object))
+        grades, reasons = np.full(len(nodes), grade.value, object), np.full(len(nodes), reason, object)
+        return Judgment(policy, metrics, grades, reasons, evidence)
 
-    if outage:
-        return alike(NodeGrade.ALLOCATION, outage)
-    measured = _measured(policy, metrics, now)
+    metrics = evidence.metrics
+    if evidence.outage:
+        return alike(NodeGrade.ALLOCATION, evidence.outage)
+    grades, reasons = _graded(policy, nodes, evidence)
+    bad = np.count_nonzero(grades == NodeGrade.AVOIDED)
+    if bad > policy.bad_ratio * len(nodes):
+        return alike(NodeGrade.NEUTRAL, f"{bad} of {len(nodes)} nodes are not measured")
+    if policy.fail == "open":
+        metrics = _predict(nodes, metrics, np.flatnonzero(grades == NodeGrade.PREDICTED), int(evidence.now))
+    return Judgment(policy, metrics, grades, reasons, evidence)
+
+
+def _graded(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> tuple[Texts, Texts]:
+    """Return each node's grade and reason by itself; a pass over those that are not plainly measured."""
+    measured = _measured(policy, evidence.metrics, evidence.now)
     grades = np.where(measured, NodeGrade.MEASURED.value, NodeGrade.AVOIDED.value).astype(object)
     reasons = np.full(len(nodes), "", object)
     for row in np.flatnonzero(~measured).tolist():
-        settled = _settled(policy, nodes, row, now)
+        settled = _settled(policy, nodes, row, evidence.now)
         reasons[row] = settled or "new, and so are its pods: they are expected to use what they request"
         if not settled:
             grades[row] = NodeGrade.PREDICTED.value
-    for name, given in metadata.items():
+    for name, given in evidence.metadata.items():
         if name not in nodes or not measured[row := nodes.row(name)]:
             continue
         if given.get("suspect") and not policy.trust_suspect:
@@ -230,13 +243,7 @@ def _judged(
             reasons[row] = f"the watcher suspects its values: {given['suspect']}"
         else:
             grades[row] = _given_grade(given)
-    bad = np.count_nonzero(grades == NodeGrade.AVOIDED)
-    if bad > policy.bad_ratio * len(nodes):
-        return alike(NodeGrade.NEUTRAL, f"{bad} of {len(nodes)} nodes are not measured")
-    predicted = metrics
-    if policy.fail == "open":
-        predicted = _predict(nodes, metrics, np.flatnonzero(grades == NodeGrade.PREDICTED), int(now))
-    return judgment(predicted, grades, reasons)
+    return grades, reasons
 
 
 def _outage(policy: FallbackPolicy, snapshot: WatcherMetrics | None, now: float) -> str:
@@ -294,5 +301,5 @@ def _given_grade(metadata: Mapping[str, object]) -> str:
     return grade if isinstance(grade, str) and grade not in _OURS else NodeGrade.MEASURED.value
 
 
-def _among(grades: NDArray[np.object_], some: Collection[str]) -> Bools:
+def _among(grades: Texts, some: Collection[str]) -> Bools:
     return np.array([grade in some for grade in grades], np.bool_)

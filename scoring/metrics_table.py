@@ -203,9 +203,7 @@ class MetricsTable:
         start, end, present = self.window_start.copy(), self.window_end.copy(), self.present.copy()
         start[rows], end[rows], present[rows] = until, until, True
         use = {**self.use, **{name: self.of(name).predicted(rows, values) for name, values in percents.items()}}
-        return replace(
-            self, window_start=_frozen(start), window_end=_frozen(end), present=_frozen(present), use=use
-        )
+        return replace(self, window_start=_frozen(start), window_end=_frozen(end), present=_frozen(present), use=use)
 
 
 def _own_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:

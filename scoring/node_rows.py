@@ -2,9 +2,9 @@
 
 What does not change is shared or copied as whole arrays, so a change of one node costs no Python step for the others.
 
-Rows keep their order; a node that joins gets the last row, and the rows below one that leaves move up. So a row's number
-tells a node as long as nobody leaves, and its id for ever: ids ascend, and a node that comes back has a new one. Whoever
-keeps arrays by row asks :meth:`NodeRows.kept` where they are now.
+Rows keep their order; a node that joins gets the last row, and the rows below one that leaves move up. So a row's
+number tells a node as long as nobody leaves, and its id for ever: ids ascend, and a node that comes back has a new one.
+Whoever keeps arrays by row asks :meth:`NodeRows.kept` which of them are still there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

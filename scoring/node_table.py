@@ -11,9 +11,9 @@ Rows: a node keeps its row while nobody leaves. A node that joins gets the last 
 up. ``names`` and ``nodes`` are replaced then, so hold on to names rather than to row numbers. Prepared plugins and
 profiles, their metrics and judgments, follow by themselves.
 
-Threads: any number may read a table while none writes. Writing (``add``, ``remove``, ``assume``, ``nominate``,
-``add_nodes``, ``remove_nodes``, leaving a transaction) needs the caller's lock. A transaction's plan, and a copy, is its
-thread's own: to score while others write, take a copy under the lock and score on it without.
+Threads: any number may read a table while none writes; to begin a transaction and to copy is to read. Writing (``add``,
+``remove``, ``assume``, ``nominate``, ``add_nodes``, ``remove_nodes``, leaving a transaction) needs the caller's lock. A
+plan, or a copy, is its thread's own: to score while others write, copy under the lock and score on that without.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

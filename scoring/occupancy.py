@@ -4,7 +4,7 @@ One value that a table writes to and that a transaction copies. A copy costs a f
 by pod: a row's pods and the buckets of the index are shared until one of the two writes to them.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,6 @@ from scoring.pod_sums import PodSums
 
 Int64s = NDArray[np.int64]
 Float64s = NDArray[np.float64]
-RowPods = Mapping[str, "PlacedPod"]
 
 _NEVER = float("-inf")
 
@@ -47,7 +46,7 @@ class Occupancy:
 
     rows: NodeRows
     sums: PodSums
-    pods: list[RowPods]
+    pods: list[dict[str, PlacedPod]]
     newest: Float64s
     nominated: Mapping[str, str]
     version: int

@@ -13,12 +13,13 @@ class PodIndex:
 
     Args:
         items: pairs of uid and node name.
+        shared: the buckets of another one to start with.
     """
 
     __slots__ = ("_buckets", "_own")
 
-    def __init__(self, items: Iterable[tuple[str, str]] = (), *, buckets: Iterable[dict[str, str]] | None = None) -> None:
-        self._buckets = [{}] * _BUCKETS if buckets is None else list(buckets)
+    def __init__(self, items: Iterable[tuple[str, str]] = (), *, shared: list[dict[str, str]] | None = None) -> None:
+        self._buckets = [{}] * _BUCKETS if shared is None else list(shared)
         self._own: set[int] = set()  # the buckets that no copy shares
         for uid, node_name in items:
             self.put(uid, node_name)
@@ -49,7 +50,7 @@ class PodIndex:
     def copy(self) -> "PodIndex":
         """Return one that is equal now, and apart from now on."""
         self._own = set()
-        return PodIndex(buckets=self._buckets)
+        return PodIndex(shared=self._buckets)
 
     def _writable(self, uid: str) -> dict[str, str]:
         place = hash(uid) % _BUCKETS

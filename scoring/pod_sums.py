@@ -53,23 +53,26 @@ class PodSums:
 
     @property
     def in_tree_non_zero(self) -> Int64s:
-        """The same of CPU and memory, containers without a request counted as 100m CPU and 200 MiB, shape (2, nodes)."""
+        """The same of CPU and memory, with 100m CPU and 200 MiB for containers that request none, shape (2, nodes)."""
         return self.amounts[3 * len(self.column) : -_COUNTS]
 
     @property
     def pods(self) -> Int64s:
         """How many pods, shape (nodes,)."""
-        return self.amounts[-3]
+        count: Int64s = self.amounts[-3]
+        return count
 
     @property
     def terminating(self) -> Int64s:
         """How many of the pods are terminating, shape (nodes,)."""
-        return self.amounts[-2]
+        count: Int64s = self.amounts[-2]
+        return count
 
     @property
     def nominated(self) -> Int64s:
         """How many pending pods are nominated, shape (nodes,)."""
-        return self.amounts[-1]
+        count: Int64s = self.amounts[-1]
+        return count
 
     def count(self, node: int, pod: Pod, sign: int) -> None:
         """Add a pod to a node (sign 1), or take it away (-1)."""

@@ -219,7 +219,8 @@ class PreparedPlugin:
     def _move_rows(self, before: NodeRows) -> None:
         kept = self.nodes.rows.kept(before)
         more = len(self.nodes) - len(kept)
-        self._node = {name: np.concatenate([term[kept], np.zeros(more, term.dtype)]) for name, term in self._node.items()}
+        for name, term in self._node.items():
+            self._node[name] = np.concatenate([term[kept], np.zeros(more, term.dtype)])
         self._lent = False
 
 

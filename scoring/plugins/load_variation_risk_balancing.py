@@ -82,7 +82,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
             allocatable = resource.scaled(nodes.allocatable(resource.name))
             deviation = _within(self._deviation_percent(use) * allocatable / 100, allocatable)
             # With nothing allocatable there is no share of it, and no score, as upstream.
-            terms[f"_{resource.name}.divisor"] = np.where(allocatable > 0, allocatable, np.inf)
+            terms[f"_{resource.name}.divisor"] = _divisor(allocatable)
             terms[f"_{resource.name}.highest"] = np.where(allocatable > 0, float(MAX_NODE_SCORE), 0.0)
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.allocatable"] = allocatable
@@ -107,7 +107,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         for resource in self.resources:
             request = resource.scaled(per_pod(pods, pod_demand.requests, resource.name))
             divisor = node[f"_{resource.name}.divisor"]
-            mu = _part(node[f"{resource.name}.average_use"] + np.maximum(request, 0.0), divisor)
+            mu = _mean(node[f"{resource.name}.average_use"], request, divisor)
             if self.formula == "kep":  # node first, then pod: in this order the proposal's example is exact
                 risk = _part(node[f"{resource.name}.deviated_use"] + request, divisor)
             else:
@@ -123,7 +123,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
         """Return the deviation's share of the risk, 0 to 1; both arguments in the same unit."""
-        sigma = _share(deviation, allocatable)
+        sigma = _part(deviation, _divisor(allocatable))
         if self.safe_variance_sensitivity == 0:
             sigma = np.power(sigma, np.inf)
         elif self.safe_variance_sensitivity > 0:
@@ -144,7 +144,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
     @staticmethod
     def mu(average: Float64s, request: Float64s, allocatable: Float64s) -> Float64s:
         """Return the expected use with the pod, 0 to 1; all arguments in the same unit."""
-        return _share(average + np.maximum(request, 0.0), allocatable)
+        return _mean(average, request, _divisor(allocatable))
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say which resource decides, and its mean and deviation."""
@@ -166,8 +166,12 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return np.where(np.isnan(percentile), use.deviation, spread)
 
 
-def _share(amount: Float64s, allocatable: Float64s) -> Float64s:
-    return _part(amount, np.where(allocatable > 0, allocatable, np.inf))
+def _divisor(allocatable: Float64s) -> Float64s:
+    return np.where(allocatable > 0, allocatable, np.inf)
+
+
+def _mean(average: Float64s, request: Float64s, divisor: Float64s) -> Float64s:
+    return _part(average + np.maximum(request, 0.0), divisor)
 
 
 def _part(amount: Float64s, divisor: Float64s) -> Float64s:
