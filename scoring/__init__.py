@@ -9,8 +9,9 @@ from scoring.configuration.profiles import SchedulerConfiguration, read_configur
 from scoring.fallback import FallbackPolicy, Judgment, NodeGrade
 from scoring.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.metrics_table import MeasuredUse, MetricsTable
-from scoring.node_table import NodePlan, NodeTable, PlacedPod
+from scoring.node_table import NodePlan, NodeTable
 from scoring.objects import Container, Node, Pod, ResourceList
+from scoring.occupancy import PlacedPod
 from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin
 from scoring.plugins.image_locality import ImageLocality
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing

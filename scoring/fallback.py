@@ -16,7 +16,7 @@ docs/fallback.md says each case. Pure: the time is passed in, nothing is remembe
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from math import inf
@@ -37,6 +37,7 @@ from scoring.recent_pods import REPORTING_INTERVAL_SECONDS
 from watcher.model import MetricType, WatcherMetrics
 
 Bools = NDArray[np.bool_]
+Texts = NDArray[np.object_]
 
 _RESOURCES = {MetricType.CPU.value: CPU, MetricType.MEMORY.value: MEMORY}
 NEUTRAL_SCORE = MAX_NODE_SCORE // 2
@@ -98,61 +99,28 @@ class FallbackPolicy:
         Raises:
             ValueError: a value in the snapshot is NaN or infinite; the message names node, metric and operator.
         """
-        outage = self._outage(snapshot, now)
+        outage = _outage(self, snapshot, now)
         if outage or snapshot is None:
-            return self._alike(nodes, MetricsTable.empty(nodes), NodeGrade.ALLOCATION, outage)
-        metrics = MetricsTable.align(snapshot, nodes)
-        measured = self._measured(metrics, now)
-        grades = np.full(len(nodes), NodeGrade.AVOIDED.value, object)
-        reasons = np.full(len(nodes), "", object)
-        for row, name in enumerate(nodes.names):
-            if not measured[row]:
-                settled = self._settled(nodes, row, now)
-                reasons[row] = settled or "new, and so are its pods: they are expected to use what they request"
-                if not settled:
-                    grades[row] = NodeGrade.PREDICTED.value
-                continue
-            metadata = snapshot.data[name].metadata
-            if metadata.get("suspect") and not self.trust_suspect:
-                reasons[row] = f"the watcher suspects its values: {metadata['suspect']}"
-            else:
-                grades[row] = _given_grade(metadata)
-        bad = np.count_nonzero(grades == NodeGrade.AVOIDED)
-        if bad > self.bad_ratio * len(nodes):
-            reason = f"{bad} of {len(nodes)} nodes are not measured"
-            return self._alike(nodes, metrics, NodeGrade.NEUTRAL, reason)
-        if self.fail == "open":
-            metrics = _predict(nodes, metrics, np.flatnonzero(grades == NodeGrade.PREDICTED), int(now))
-        return Judgment(self, metrics, grades, reasons)
+            return _judged(self, nodes, Evidence(MetricsTable.empty(nodes), {}, outage, now))
+        metadata = {name: node.metadata for name, node in snapshot.data.items() if node.metadata}
+        return _judged(self, nodes, Evidence(MetricsTable.align(snapshot, nodes), metadata, outage, now))
 
-    def _outage(self, snapshot: WatcherMetrics | None, now: float) -> str:
-        if snapshot is None:
-            return "there are no metrics"
-        age = now - snapshot.timestamp
-        if abs(age) > self.max_age_seconds:
-            return f"the metrics are {age:.0f} s old, the limit is {self.max_age_seconds:.0f} s"
-        return "" if snapshot.data else "there are no fresh metrics"
 
-    def _alike(self, nodes: NodeTable, metrics: MetricsTable, grade: NodeGrade, reason: str) -> "Judgment":
-        grades, reasons = np.full(len(nodes), grade.value, object), np.full(len(nodes), reason, object)
-        return Judgment(self, metrics, grades, reasons)
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What nodes are judged by.
 
-    def _measured(self, metrics: MetricsTable, now: float) -> Bools:
-        measured: Bools = metrics.present & (np.abs(now - metrics.window_end) <= self.max_age_seconds)
-        for metric_type in _RESOURCES:
-            averaged = metrics.of(metric_type).averaged
-            if averaged.any():  # else the provider does not have it, which is no fault of a node
-                measured = measured & averaged
-        return measured
+    Attributes:
+        metrics: what was measured, aligned to the nodes.
+        metadata: what the watcher says of nodes, by name.
+        outage: why there is nothing to go by, else "".
+        now: the moment, unix seconds.
+    """
 
-    def _settled(self, nodes: NodeTable, row: int, now: float) -> str:
-        """Return why a node should be measured by now; empty when it and all its pods are too new for that."""
-        since = now - self.settling_seconds
-        created_at = nodes.nodes[row].created_at
-        if created_at is None or created_at < since:
-            return "not measured though long in the cluster: its agent may have failed"
-        old = sum(placed.placed_at < since for placed in nodes.placed_on(row))
-        return f"new and not measured yet, with {old} long-running pods" if old else ""
+    metrics: MetricsTable
+    metadata: Mapping[str, Mapping[str, object]]
+    outage: str
+    now: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,12 +132,18 @@ class Judgment:
         metrics: the snapshot aligned to the nodes, with predictions for new ones.
         grades: by row the :class:`NodeGrade`, or the watcher's grade, as text; shape (nodes,).
         reasons: by row why it is not measured, else ""; shape (nodes,).
+        evidence: what it was made from.
     """
 
     policy: FallbackPolicy
     metrics: MetricsTable
-    grades: NDArray[np.object_]
-    reasons: NDArray[np.object_]
+    grades: Texts
+    reasons: Texts
+    evidence: Evidence
+
+    def follow(self, nodes: NodeTable) -> "Judgment":
+        """Judge other nodes by the same snapshot, as of the same moment."""
+        return _judged(self.policy, nodes, replace(self.evidence, metrics=self.evidence.metrics.follow(nodes)))
 
     @cached_property
     def replaced(self) -> Bools:
@@ -180,6 +154,16 @@ class Judgment:
     def refused(self) -> Bools:
         """The nodes that fail-closed keeps pods away from, shape (nodes,)."""
         return _among(self.grades, {*_BAD, NodeGrade.PREDICTED} if self.policy.fail == "closed" else ())
+
+    @cached_property
+    def refuses(self) -> bool:
+        """Whether any node is refused."""
+        return bool(self.refused.any())
+
+    @cached_property
+    def predicted(self) -> Int64s:
+        """The rows whose metrics are predictions, ascending, shape (k,)."""
+        return np.flatnonzero(self.grades == NodeGrade.PREDICTED)
 
     def counts(self) -> Counter[str]:
         """Count the nodes by grade."""
@@ -208,11 +192,86 @@ class StandIns:
         self._alike = np.where(judgment.grades == NodeGrade.NEUTRAL, NEUTRAL_SCORE, 0)
         self._needed = judgment.replaced.any()
 
-    def scores(self, pod: Pod) -> Int64s | None:
-        """Return the scores, 0 to 100, shape (nodes,), valid where the judgment replaces; None where it does not."""
+    def scores(self, pod: Pod, rows: Int64s | None = None) -> Int64s | None:
+        """Return the scores, 0 to 100, shape (nodes,), valid where the judgment replaces; None where it does not.
+
+        Args:
+            pod: the pending pod.
+            rows: the rows to score, shape (k,); all by default.
+        """
         if self._fit is not None:
-            return np.where(fits(pod, self._fit.nodes), self._fit.score(pod), 0)
-        return self._alike if self._needed else None
+            nodes = self._fit.nodes
+            fitting, scores = fits(pod, nodes), self._fit.terms(pod, rows)["score"][0]
+            return np.where(fitting if rows is None else fitting[rows], scores, 0)
+        if not self._needed:
+            return None
+        return self._alike if rows is None else self._alike[rows]
+
+
+def _judged(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> Judgment:
+    def alike(grade: NodeGrade, reason: str) -> Judgment:
+        grades, reasons = np.full(len(nodes), grade.value, object), np.full(len(nodes), reason, object)
+        return Judgment(policy, metrics, grades, reasons, evidence)
+
+    metrics = evidence.metrics
+    if evidence.outage:
+        return alike(NodeGrade.ALLOCATION, evidence.outage)
+    grades, reasons = _graded(policy, nodes, evidence)
+    bad = np.count_nonzero(grades == NodeGrade.AVOIDED)
+    if bad > policy.bad_ratio * len(nodes):
+        return alike(NodeGrade.NEUTRAL, f"{bad} of {len(nodes)} nodes are not measured")
+    if policy.fail == "open":
+        metrics = _predict(nodes, metrics, np.flatnonzero(grades == NodeGrade.PREDICTED), int(evidence.now))
+    return Judgment(policy, metrics, grades, reasons, evidence)
+
+
+def _graded(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> tuple[Texts, Texts]:
+    """Return each node's grade and reason by itself; a pass over those that are not plainly measured."""
+    measured = _measured(policy, evidence.metrics, evidence.now)
+    grades = np.where(measured, NodeGrade.MEASURED.value, NodeGrade.AVOIDED.value).astype(object)
+    reasons = np.full(len(nodes), "", object)
+    for row in np.flatnonzero(~measured).tolist():
+        settled = _settled(policy, nodes, row, evidence.now)
+        reasons[row] = settled or "new, and so are its pods: they are expected to use what they request"
+        if not settled:
+            grades[row] = NodeGrade.PREDICTED.value
+    for name, given in evidence.metadata.items():
+        if name not in nodes or not measured[row := nodes.row(name)]:
+            continue
+        if given.get("suspect") and not policy.trust_suspect:
+            grades[row] = NodeGrade.AVOIDED.value
+            reasons[row] = f"the watcher suspects its values: {given['suspect']}"
+        else:
+            grades[row] = _given_grade(given)
+    return grades, reasons
+
+
+def _outage(policy: FallbackPolicy, snapshot: WatcherMetrics | None, now: float) -> str:
+    if snapshot is None:
+        return "there are no metrics"
+    age = now - snapshot.timestamp
+    if abs(age) > policy.max_age_seconds:
+        return f"the metrics are {age:.0f} s old, the limit is {policy.max_age_seconds:.0f} s"
+    return "" if snapshot.data else "there are no fresh metrics"
+
+
+def _measured(policy: FallbackPolicy, metrics: MetricsTable, now: float) -> Bools:
+    measured: Bools = metrics.present & (np.abs(now - metrics.window_end) <= policy.max_age_seconds)
+    for metric_type in _RESOURCES:
+        averaged = metrics.of(metric_type).averaged
+        if averaged.any():  # else the provider does not have it, which is no fault of a node
+            measured = measured & averaged
+    return measured
+
+
+def _settled(policy: FallbackPolicy, nodes: NodeTable, row: int, now: float) -> str:
+    """Return why a node should be measured by now; empty when it and all its pods are too new for that."""
+    since = now - policy.settling_seconds
+    created_at = nodes.nodes[row].created_at
+    if created_at is None or created_at < since:
+        return "not measured though long in the cluster: its agent may have failed"
+    old = sum(placed.placed_at < since for placed in nodes.placed_on(row))
+    return f"new and not measured yet, with {old} long-running pods" if old else ""
 
 
 def _predict(nodes: NodeTable, metrics: MetricsTable, rows: Int64s, now: int) -> MetricsTable:
@@ -221,12 +280,12 @@ def _predict(nodes: NodeTable, metrics: MetricsTable, rows: Int64s, now: int) ->
         return metrics
     percents = {}
     for metric_type, resource in _RESOURCES.items():
-        # A pod that is only assumed is placed at infinity: the plugins that count such pods do so themselves.
+        # Pods placed later, or only assumed (at infinity): the plugins that count such pods do so themselves.
         use = [
             sum(
                 pod_demand.in_tree_requests(placed.pod, resource, non_zero=True)
                 for placed in nodes.placed_on(row)
-                if placed.placed_at < np.inf
+                if placed.placed_at < now + 1
             )
             for row in rows.tolist()
         ]
@@ -242,5 +301,5 @@ def _given_grade(metadata: Mapping[str, object]) -> str:
     return grade if isinstance(grade, str) and grade not in _OURS else NodeGrade.MEASURED.value
 
 
-def _among(grades: NDArray[np.object_], some: Collection[str]) -> Bools:
+def _among(grades: Texts, some: Collection[str]) -> Bools:
     return np.array([grade in some for grade in grades], np.bool_)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.node_table import NodeTable
+from scoring.objects import Node
 from scoring.pod_sums import Int64s
 from watcher.model import AVERAGES, Operator, WatcherMetrics
 
@@ -52,6 +53,20 @@ class MeasuredUse:
             self.last[rows], {name: values[rows] for name, values in self.percentiles.items()},
         )  # fmt: skip
 
+    def extended(self, more: Self) -> Self:
+        """Return these rows and then those."""
+        joined = {
+            name: _joined(getattr(self, name), getattr(more, name))
+            for name in ("valid", "average", "deviation", "averaged", "first", "last")
+        }
+        operators = {**self.percentiles, **more.percentiles}
+        unknown = [np.full(len(part.valid), np.nan) for part in (self, more)]
+        percentiles = {
+            name: _joined(self.percentiles.get(name, unknown[0]), more.percentiles.get(name, unknown[1]))
+            for name in operators
+        }
+        return type(self)(**joined, percentiles=percentiles)
+
     def predicted(self, rows: NDArray[np.int64], percents: Float64s) -> Self:
         """Return this with averages of some rows where nothing was measured. See :meth:`MetricsTable.predicted`."""
         unknown = ~self.valid[rows]
@@ -74,6 +89,8 @@ class MetricsTable:
         window_end: when it ended; pods placed later are in no measurement.
         present: the snapshot has an entry for the node, shape (nodes,).
         use: by metric type (``CPU``, ``Memory``, ...).
+        source: the snapshot, for the metrics of nodes that join the table later; None if there is none.
+        as_received: as it was aligned.
     """
 
     names: tuple[str, ...]
@@ -81,6 +98,8 @@ class MetricsTable:
     window_end: Int64s
     present: Bools
     use: Mapping[str, MeasuredUse] = field(repr=False)
+    source: WatcherMetrics | None = field(default=None, repr=False)
+    as_received: bool = False
 
     @classmethod
     def align(cls, snapshot: WatcherMetrics, nodes: NodeTable, *, as_received: bool = False) -> Self:
@@ -118,7 +137,7 @@ class MetricsTable:
                     column = columns[metric.type] = _Column(len(names))
                 column.put(row, metric.operator, value if as_received else max(value, 0.0))
         use = {metric_type: column.freeze() for metric_type, column in columns.items()}
-        return cls(names, _frozen(start), _frozen(end), _frozen(present), use)
+        return cls(names, _frozen(start), _frozen(end), _frozen(present), use, snapshot, as_received)
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> Self:
@@ -134,8 +153,43 @@ class MetricsTable:
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Return some rows, in that order."""
         use = {metric_type: values.take(rows) for metric_type, values in self.use.items()}
-        names = tuple(self.names[row] for row in rows)
-        return type(self)(names, self.window_start[rows], self.window_end[rows], self.present[rows], use)
+        names = tuple(self.names[row] for row in rows.tolist())
+        return type(self)(
+            names, self.window_start[rows], self.window_end[rows], self.present[rows], use, self.source,
+            self.as_received,
+        )  # fmt: skip
+
+    def follow(self, nodes: NodeTable) -> Self:
+        """Return the same metrics of other nodes: those that joined get what the snapshot has of them."""
+        names = nodes.names
+        if self.names is names or self.names == names:
+            return self
+        known = {name: row for row, name in enumerate(self.names)}
+        origin = np.array([known.get(name, -1) for name in names], np.int64)
+        joined = [names[row] for row in np.flatnonzero(origin < 0).tolist()]
+        kept = self.take(origin[origin >= 0])
+        index = np.where(origin < 0, len(kept.names) - 1 + np.cumsum(origin < 0), np.cumsum(origin >= 0) - 1)
+        moved = (kept.extended(self._of(joined)) if joined else kept).take(index)
+        return replace(moved, names=names)
+
+    def extended(self, more: Self) -> Self:
+        """Return these rows and then those."""
+        types = {**self.use, **more.use}
+        return replace(
+            self,
+            names=self.names + more.names,
+            window_start=_joined(self.window_start, more.window_start),
+            window_end=_joined(self.window_end, more.window_end),
+            present=_joined(self.present, more.present),
+            use={metric_type: self.of(metric_type).extended(more.of(metric_type)) for metric_type in types},
+        )
+
+    def _of(self, names: Sequence[str]) -> Self:
+        nodes = NodeTable(map(Node, names))
+        if self.source is None:
+            return type(self).empty(nodes)
+        some = {name: self.source.data[name] for name in names if name in self.source.data}
+        return type(self).align(replace(self.source, data=some), nodes, as_received=self.as_received)
 
     def predicted(self, rows: NDArray[np.int64], percents: Mapping[str, Float64s], until: int) -> Self:
         """Return this table with predictions where nothing was measured.
@@ -148,7 +202,7 @@ class MetricsTable:
         start, end, present = self.window_start.copy(), self.window_end.copy(), self.present.copy()
         start[rows], end[rows], present[rows] = until, until, True
         use = {**self.use, **{name: self.of(name).predicted(rows, values) for name, values in percents.items()}}
-        return type(self)(self.names, _frozen(start), _frozen(end), _frozen(present), use)
+        return replace(self, window_start=_frozen(start), window_end=_frozen(end), present=_frozen(present), use=use)
 
 
 def _own_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:
@@ -206,6 +260,10 @@ def _frozen_floats(values: Sequence[float]) -> Float64s:
     array = np.array(values, np.float64)
     array.flags.writeable = False
     return array
+
+
+def _joined(first: NDArray[Number], second: NDArray[Number]) -> NDArray[Number]:
+    return _frozen(np.concatenate([first, second]))
 
 
 def _frozen(array: NDArray[Number]) -> NDArray[Number]:

@@ -77,8 +77,15 @@ class ResourceList(Mapping[str, int]):
         exact = self._nano.get(name)
         return self._amounts.get(name, 0) * _nano_per_unit(name) if exact is None else exact
 
+    def amount(self, name: str) -> int:
+        """Return the amount; 0 when the resource is not listed."""
+        return self._amounts.get(name, 0)
+
     def __getitem__(self, name: str) -> int:
         return self._amounts[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._amounts  # the inherited way makes an error and catches it
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._amounts)

@@ -3,7 +3,7 @@
 Amounts are integers: millicores for ``cpu``, bytes or pieces for the rest.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from scoring.objects import CPU, MEMORY, Container, Pod, ResourceList
 
@@ -17,13 +17,18 @@ def requests(pod: Pod, resource: str) -> int:
     Containers are summed, each rounded up by itself; the sum is raised to each init container's; overhead is added.
     An annotation counts when that comes to zero.
     """
-    return _trimaran_sum(pod, resource, [c.requests for c in pod.containers], [c.requests for c in pod.init_containers])
+    total = sum([container.requests.amount(resource) for container in pod.containers])
+    for container in pod.init_containers:
+        total = max(total, container.requests.amount(resource))
+    return _with_overhead(pod, resource, total)
 
 
 def limits(pod: Pod, resource: str) -> int:
     """Return the pod's limit as LowRiskOverCommitment counts it: like :func:`requests`, and at least the request."""
-    total = _trimaran_sum(pod, resource, [c.limits for c in pod.containers], [c.limits for c in pod.init_containers])
-    return max(total, requests(pod, resource))
+    total = sum([container.limits.amount(resource) for container in pod.containers])
+    for container in pod.init_containers:
+        total = max(total, container.limits.amount(resource))
+    return max(_with_overhead(pod, resource, total), requests(pod, resource))
 
 
 def peaks_cpu(pod: Pod) -> int:
@@ -54,11 +59,11 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
     default = NON_ZERO_REQUESTS.get(resource, 0) if non_zero else 0
 
     def nano(container: Container) -> int:
-        if resource not in container.requests and default:
+        if default and resource not in container.requests:
             return ResourceList({resource: default}).nano(resource)
         return container.requests.nano(resource)
 
-    total = sum(map(nano, pod.containers))
+    total = sum([nano(container) for container in pod.containers])
     sidecars = peak = 0
     for container in pod.init_containers:
         if container.restartable:
@@ -67,7 +72,7 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
         else:
             peak = max(peak, sidecars + nano(container))
     total = max(total + sidecars, peak) + pod.overhead.nano(resource)
-    return _round_up(total, resource) or pod.annotated.get(resource, 0)
+    return _round_up(total, resource) or pod.annotated.amount(resource)
 
 
 def names(pod: Pod) -> set[str]:
@@ -78,12 +83,8 @@ def names(pod: Pod) -> set[str]:
     return found
 
 
-def _trimaran_sum(
-    pod: Pod, resource: str, containers: Iterable[ResourceList], init_containers: Iterable[ResourceList]
-) -> int:
-    total = sum(amounts.get(resource, 0) for amounts in containers)
-    total = max([total, *(amounts.get(resource, 0) for amounts in init_containers)])
-    return total + pod.overhead.get(resource, 0) or pod.annotated.get(resource, 0)
+def _with_overhead(pod: Pod, resource: str, total: int) -> int:
+    return total + pod.overhead.amount(resource) or pod.annotated.amount(resource)
 
 
 def _round_up(nano: int, resource: str) -> int:

@@ -1,7 +1,6 @@
 """What the pods of each node add up to, counted in each way that some score needs."""
 
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,67 +10,114 @@ from scoring.objects import Pod
 
 Int64s = NDArray[np.int64]
 
+_NON_ZERO = tuple(pod_demand.NON_ZERO_REQUESTS)
+_COUNTS = 3  # pods, terminating, nominated
+
 
 class PodSums:
-    """Sums over each node's pods, as arrays that change in place.
+    """Sums over each node's pods, in one array that changes in place; a copy is one copy.
 
     Args:
-        resources: the resources to sum, one row each; pods' other resources are left out.
-        nodes: how many nodes, one column each.
-
-    Attributes:
-        requests: as Trimaran counts them, shape (resources, nodes); :mod:`scoring.pod_demand` says how.
-        limits: each pod's at least its request, shape (resources, nodes).
-        in_tree_requests: as kube-scheduler counts them, shape (resources, nodes).
-        in_tree_non_zero: the same, containers without a request counted as 100m CPU and 200 MiB; 0 for other resources.
-        pods: how many pods, shape (nodes,).
-        terminating: how many of them are terminating, shape (nodes,).
-        nominated: how many pending pods are nominated, shape (nodes,); kept by the table.
+        column: the resources to sum, each with its place, from 0 on; pods' other resources are left out.
+        amounts: the sums, one column a node. Its rows are the properties below, in their order.
     """
 
-    __slots__ = (
-        "_row", "in_tree_non_zero", "in_tree_requests", "limits", "nominated", "pods", "requests", "terminating",
-    )  # fmt: skip
-    _PER_RESOURCE = ("requests", "limits", "in_tree_requests", "in_tree_non_zero")
-    _PER_NODE = ("pods", "terminating", "nominated")
+    __slots__ = ("amounts", "column")
 
-    requests: Int64s
-    limits: Int64s
-    in_tree_requests: Int64s
-    in_tree_non_zero: Int64s
-    pods: Int64s
-    terminating: Int64s
-    nominated: Int64s
+    def __init__(self, column: Mapping[str, int], amounts: Int64s) -> None:
+        self.column = column
+        self.amounts = amounts
 
-    def __init__(self, resources: Sequence[str], nodes: int) -> None:
-        self._row = {name: row for row, name in enumerate(resources)}
-        for name in self._PER_RESOURCE:
-            setattr(self, name, np.zeros((len(resources), nodes), np.int64))
-        for name in self._PER_NODE:
-            setattr(self, name, np.zeros(nodes, np.int64))
+    @classmethod
+    def zeros(cls, column: Mapping[str, int], nodes: int) -> "PodSums":
+        """Return the sums of nodes without pods."""
+        return cls(column, np.zeros((3 * len(column) + len(_NON_ZERO) + _COUNTS, nodes), np.int64))
+
+    def __repr__(self) -> str:
+        return f"PodSums({self.column!r}, {self.amounts.tolist()!r})"
+
+    @property
+    def requests(self) -> Int64s:
+        """Requests as Trimaran counts them, shape (resources, nodes); :mod:`scoring.pod_demand` says how."""
+        return self.amounts[: len(self.column)]
+
+    @property
+    def limits(self) -> Int64s:
+        """Limits, each pod's at least its request, shape (resources, nodes)."""
+        return self.amounts[len(self.column) : 2 * len(self.column)]
+
+    @property
+    def in_tree_requests(self) -> Int64s:
+        """Requests as kube-scheduler counts them, shape (resources, nodes)."""
+        return self.amounts[2 * len(self.column) : 3 * len(self.column)]
+
+    @property
+    def in_tree_non_zero(self) -> Int64s:
+        """The same of CPU and memory, with 100m CPU and 200 MiB for containers that request none, shape (2, nodes)."""
+        return self.amounts[3 * len(self.column) : -_COUNTS]
+
+    @property
+    def pods(self) -> Int64s:
+        """How many pods, shape (nodes,)."""
+        count: Int64s = self.amounts[-3]
+        return count
+
+    @property
+    def terminating(self) -> Int64s:
+        """How many of the pods are terminating, shape (nodes,)."""
+        count: Int64s = self.amounts[-2]
+        return count
+
+    @property
+    def nominated(self) -> Int64s:
+        """How many pending pods are nominated, shape (nodes,)."""
+        count: Int64s = self.amounts[-1]
+        return count
 
     def count(self, node: int, pod: Pod, sign: int) -> None:
         """Add a pod to a node (sign 1), or take it away (-1)."""
+        size = len(self.column)
+        change = [0] * len(self.amounts)
         for name in pod_demand.names(pod):
-            row = self._row.get(name)
-            if row is not None:
-                self.requests[row, node] += sign * pod_demand.requests(pod, name)
-                self.limits[row, node] += sign * pod_demand.limits(pod, name)
-                self.in_tree_requests[row, node] += sign * pod_demand.in_tree_requests(pod, name)
-        for name in pod_demand.NON_ZERO_REQUESTS:
-            row = self._row[name]
-            self.in_tree_non_zero[row, node] += sign * pod_demand.in_tree_requests(pod, name, non_zero=True)
-        self.pods[node] += sign
-        self.terminating[node] += sign * pod.terminating
+            place = self.column.get(name)
+            if place is not None:
+                change[place] = sign * pod_demand.requests(pod, name)
+                change[size + place] = sign * pod_demand.limits(pod, name)
+                change[2 * size + place] = sign * pod_demand.in_tree_requests(pod, name)
+        for place, name in enumerate(_NON_ZERO, 3 * size):
+            change[place] = sign * pod_demand.in_tree_requests(pod, name, non_zero=True)
+        change[-3:] = sign, sign * pod.terminating, 0
+        self.amounts[:, node] += change
 
-    def copy(self) -> Self:
+    def copy(self) -> "PodSums":
         """Return sums of their own that are equal now."""
-        return self.take(slice(None))
+        return PodSums(self.column, self.amounts.copy())
 
-    def take(self, nodes: Int64s | slice) -> Self:
+    def take(self, nodes: Int64s) -> "PodSums":
         """Return sums of their own of some nodes, in that order."""
-        taken = object.__new__(type(self))
-        taken._row = self._row
-        for name in (*self._PER_RESOURCE, *self._PER_NODE):
-            setattr(taken, name, getattr(self, name)[..., nodes].copy())
-        return taken
+        return PodSums(self.column, self.amounts[:, nodes])
+
+    def joined(self, more: int) -> "PodSums":
+        """Return sums with so many more nodes, without pods, at the end."""
+        return PodSums(self.column, np.pad(self.amounts, ((0, 0), (0, more))))
+
+    def of_resources(self, column: Mapping[str, int], pods: Iterable[tuple[int, Pod]]) -> "PodSums":
+        """Return sums of other resources.
+
+        Args:
+            column: the resources to sum, each with its place.
+            pods: every pod with its row; read only where there is a resource that was not summed before.
+        """
+        after = PodSums.zeros(column, self.amounts.shape[1])
+        after.amounts[3 * len(column) :] = self.amounts[3 * len(self.column) :]
+        new = {name: place for name, place in column.items() if name not in self.column}
+        for name, place in column.items():
+            if name not in new:
+                for kind in ("requests", "limits", "in_tree_requests"):
+                    getattr(after, kind)[place] = getattr(self, kind)[self.column[name]]
+        for row, pod in pods if new else ():
+            for name in new.keys() & pod_demand.names(pod):
+                after.requests[new[name], row] += pod_demand.requests(pod, name)
+                after.limits[new[name], row] += pod_demand.limits(pod, name)
+                after.in_tree_requests[new[name], row] += pod_demand.in_tree_requests(pod, name)
+        return after

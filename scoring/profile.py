@@ -78,14 +78,15 @@ class ProfileExplanation:
 
 @dataclass(frozen=True)
 class Scores:
-    """A pod's scores on every node. Later changes to the table do not reach into them.
+    """A pod's scores on the nodes that were asked for. Later changes to the table do not reach into them.
 
     Attributes:
         pod: the pod.
-        names: the nodes' names, in row order.
+        names: the nodes' names, in the order they were asked for; all are in row order.
         total: weighted sum, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
         plugins: each plugin's part, by its name.
         judgment: how each node's load is known; None without fallback.
+        rows: the nodes' rows in the table and in the judgment, shape (nodes,); None when they are all, in order.
     """
 
     pod: Pod
@@ -93,11 +94,14 @@ class Scores:
     total: Int64s
     plugins: Mapping[str, PluginScores]
     judgment: Judgment | None = None
+    rows: Int64s | None = None
 
     @property
     def grades(self) -> NDArray[np.object_]:
         """How each node's load is known, as text, shape (nodes,); empty texts without fallback."""
-        return np.full(len(self.names), "", object) if self.judgment is None else self.judgment.grades
+        if self.judgment is None:
+            return np.full(len(self.names), "", object)
+        return self.judgment.grades if self.rows is None else self.judgment.grades[self.rows]
 
     def best(self, rng: np.random.Generator | None = None) -> str:
         """Return the name of the node with the highest total.
@@ -108,11 +112,12 @@ class Scores:
         Raises:
             LookupError: no node is feasible.
         """
-        highest = self.total.max() if self.total.size else INFEASIBLE
-        if highest == INFEASIBLE:
+        best = int(self.total.argmax()) if self.total.size else None
+        if best is None or self.total[best] == INFEASIBLE:
             raise LookupError(f"no feasible node for pod {self.pod.namespace}/{self.pod.name}")
-        equals = np.flatnonzero(self.total == highest)
-        return self.names[int(equals[0] if rng is None else rng.choice(equals))]
+        if rng is not None:
+            best = int(rng.choice(np.flatnonzero(self.total == self.total[best])))
+        return self.names[best]
 
     def ranking(self) -> list[tuple[str, int]]:
         """Return feasible nodes and totals, best first, equals in row order."""
@@ -128,14 +133,15 @@ class Scores:
         if node_name not in self.names:
             raise KeyError(node_name)
         row = self.names.index(node_name)
+        judged_row = row if self.rows is None else int(self.rows[row])
         pod = f"{self.pod.namespace}/{self.pod.name}"
         parts = []
         for name, scores in self.plugins.items():
             plugin = scores.weighted.plugin
             if scores.terms is None:
                 part = Explanation(name, pod, node_name, 0, {}, "skipped for this pod")
-            elif self.judgment and plugin.reads_metrics and self.judgment.replaced[row]:
-                line = self.judgment.line(row)
+            elif self.judgment and plugin.reads_metrics and self.judgment.replaced[judged_row]:
+                line = self.judgment.line(judged_row)
                 part = Explanation(name, pod, node_name, int(scores.normalized[row]), {}, line)
             else:
                 part = explanation(plugin, scores.terms, self.pod, node_name, row)
@@ -208,9 +214,21 @@ class Profile:
 
 
 class PreparedProfile:
-    """A profile with its node terms for one table and one snapshot; it follows the table as pods come and go.
+    """A profile with its node terms for one table and one snapshot: what scores pod after pod.
+
+    It follows the table as pods and nodes come, go and change. Nodes that join get what the snapshot has of them, and
+    with a judgment all nodes are judged again, as of the moment of the judgment. A new snapshot needs a new one.
 
     One thread at a time may use it. See :class:`scoring.PreparedPlugin`.
+
+    Args:
+        profile: the profile.
+        nodes: the table to follow, or a transaction's plan.
+        metrics: a snapshot, one aligned to the nodes, or what a fallback policy judged of one.
+
+    Attributes:
+        metrics: what the scores are made from, aligned to the nodes as they were at the last score.
+        judgment: how each node's load is known, as of the last score; None without fallback.
     """
 
     def __init__(self, profile: Profile, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment) -> None:
@@ -218,38 +236,51 @@ class PreparedProfile:
         self.nodes = nodes
         self.judgment = metrics if isinstance(metrics, Judgment) else None
         self.metrics = aligned(metrics.metrics if isinstance(metrics, Judgment) else metrics, nodes)
+        self._rows = nodes.rows
         self._stand_ins = None if self.judgment is None else self.judgment.prepare(nodes)
         self._prepared = [(w, PreparedPlugin(w.plugin, nodes, self.metrics)) for w in profile.plugins]
 
-    def score(self, pod: Pod, feasible: NDArray[np.bool_] | None = None) -> Scores:
+    def score(
+        self,
+        pod: Pod,
+        feasible: NDArray[np.bool_] | None = None,
+        among: Sequence[str] | Int64s | None = None,
+    ) -> Scores:
         """Return the pod's scores.
 
         Args:
             pod: the pending pod.
             feasible: nodes that passed the filters, shape (nodes,); all by default.
+            among: the only nodes to score, by name or by row, shape (k,); ``feasible`` and the scores then have this
+                shape, and nothing is computed for the others. They have no part in normalization, as candidates of
+                kube-scheduler that did not pass its filters.
 
         Raises:
+            KeyError: ``among`` names a node that is not in the table.
             ValueError: a plugin left 0..100 after normalization, as kube-scheduler refuses it; it can only happen to
                 values that did not come through the boundaries.
         """
-        size = len(self.nodes)
+        self._follow()
+        names, rows = self._asked(among)
+        size = len(names)
         total = np.zeros(size, np.int64)
-        feasible = self._allowed(feasible)
-        stand_ins = self._scores_that_stand_in(pod)
+        feasible = self._allowed(feasible, rows)
+        replacement = self._replacement(pod, rows)
         plugins: dict[str, PluginScores] = {}
         for weighted, prepared in self._prepared:
             plugin = weighted.plugin
             if plugin.skips(pod):
                 plugins[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
                 continue
-            terms = prepared.terms(pod)
-            raw = np.broadcast_to(terms["score"], (1, size))[0]
-            normalized = self._normalized(plugin, raw, feasible, stand_ins)
+            terms = prepared.terms(pod, rows)
+            raw = terms["score"]
+            raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]
+            normalized = self._normalized(plugin, raw, feasible, replacement)
             total += weighted.weight * normalized
             plugins[plugin.name] = PluginScores(weighted, raw, normalized, terms)
         if feasible is not None:
             total[~feasible] = INFEASIBLE
-        return Scores(pod, self.nodes.names, total, plugins, self.judgment)
+        return Scores(pod, names, total, plugins, self.judgment, rows)
 
     def score_many(self, pods: Sequence[Pod], feasible: NDArray[np.bool_] | None = None) -> Int64s:
         """Return totals of many pods, each as if it came alone, shape (pods, nodes).
@@ -258,39 +289,76 @@ class PreparedProfile:
             pods: the pending pods.
             feasible: as in :meth:`score`, shape (pods, nodes) or (nodes,).
         """
+        self._follow()
         total: Int64s = np.zeros((len(pods), len(self.nodes)), np.int64)
-        feasible = self._allowed(feasible)
+        feasible = self._allowed(feasible, None)
         allowed = None if feasible is None else np.broadcast_to(feasible, total.shape)
-        stand_ins = list(map(self._scores_that_stand_in, pods))
+        replacements = [self._replacement(pod, None) for pod in pods]
         for weighted, prepared in self._prepared:
             raw = prepared.score_many(pods)
             for row, pod in enumerate(pods):
                 if weighted.plugin.skips(pod):
                     raw[row] = 0
-                elif weighted.plugin.normalizes or allowed is not None or stand_ins[row] is not None:
+                elif weighted.plugin.normalizes or allowed is not None or replacements[row] is not None:
                     among = None if allowed is None else allowed[row]
-                    raw[row] = self._normalized(weighted.plugin, raw[row], among, stand_ins[row])
+                    raw[row] = self._normalized(weighted.plugin, raw[row], among, replacements[row])
             if not weighted.plugin.normalizes:
-                self._check(weighted.plugin, raw)
+                _check(weighted.plugin, raw)
             raw *= weighted.weight  # in place: these arrays are large
             total += raw
         if allowed is not None:
             total[~allowed] = INFEASIBLE
         return total
 
-    def _scores_that_stand_in(self, pod: Pod) -> Int64s | None:
-        return None if self._stand_ins is None else self._stand_ins.scores(pod)
+    def _follow(self) -> None:
+        """Take in nodes that joined, left or changed; what pods do, each prepared plugin sees for itself."""
+        nodes, before = self.nodes, self._rows
+        if nodes.rows is before:
+            return
+        self._rows, anew = nodes.rows, None
+        if self.judgment is None:
+            self.metrics = self.metrics.follow(nodes)
+        else:
+            was, self.judgment = self.judgment, self.judgment.follow(nodes)
+            self.metrics = self.judgment.metrics
+            self._stand_ins = self.judgment.prepare(nodes)
+            # Predictions are made again, so these rows have other metrics.
+            predicted = [before.names[row] for row in was.predicted.tolist()]
+            anew = np.union1d(self.judgment.predicted, nodes.rows_of(name for name in predicted if name in nodes))
+        for _, prepared in self._prepared:
+            prepared.metrics = self.metrics
+            prepared.follow(anew)
 
-    def _allowed(self, feasible: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    def _asked(self, among: Sequence[str] | Int64s | None) -> tuple[tuple[str, ...], Int64s | None]:
+        names = self.nodes.names
+        if among is None:
+            return names, None
+        if isinstance(among, np.ndarray):
+            return tuple(names[row] for row in among.tolist()), among
+        return tuple(among), self.nodes.rows_of(among)
+
+    def _replacement(self, pod: Pod, rows: Int64s | None) -> tuple[NDArray[np.bool_], Int64s] | None:
+        """Return which scores by load are replaced, and by what; both of shape (nodes,)."""
+        scores = None if self._stand_ins is None else self._stand_ins.scores(pod, rows)
+        if scores is None or self.judgment is None:
+            return None
+        return self.judgment.replaced if rows is None else self.judgment.replaced[rows], scores
+
+    def _allowed(self, feasible: NDArray[np.bool_] | None, rows: Int64s | None) -> NDArray[np.bool_] | None:
         """Return the feasible nodes without those that fail-closed refuses; None means all."""
-        if self.judgment is None or not self.judgment.refused.any():
+        if self.judgment is None or not self.judgment.refuses:
             return feasible
-        return ~self.judgment.refused if feasible is None else feasible & ~self.judgment.refused
+        refused = self.judgment.refused if rows is None else self.judgment.refused[rows]
+        return ~refused if feasible is None else feasible & ~refused
 
     def _normalized(
-        self, plugin: ScorePlugin, raw: Int64s, feasible: NDArray[np.bool_] | None, stand_ins: Int64s | None
+        self,
+        plugin: ScorePlugin,
+        raw: Int64s,
+        feasible: NDArray[np.bool_] | None,
+        replacement: tuple[NDArray[np.bool_], Int64s] | None,
     ) -> Int64s:
-        replaced = self.judgment.replaced if self.judgment and stand_ins is not None and plugin.reads_metrics else None
+        replaced, stand_ins = replacement if replacement and plugin.reads_metrics else (None, None)
         counted = feasible if replaced is None else ~replaced if feasible is None else feasible & ~replaced
         if counted is None:
             normalized = plugin.normalize(raw)
@@ -300,10 +368,11 @@ class PreparedProfile:
         if replaced is not None and stand_ins is not None:
             rows = replaced if feasible is None else replaced & feasible
             normalized[rows] = stand_ins[rows]
-        self._check(plugin, normalized)
+        _check(plugin, normalized)
         return normalized
 
-    @staticmethod
-    def _check(plugin: ScorePlugin, scores: Int64s) -> None:
-        if scores.size and (scores.min() < 0 or scores.max() > MAX_NODE_SCORE):
-            raise ValueError(f"{plugin.name} scores {scores.min()} to {scores.max()}, outside 0 to {MAX_NODE_SCORE}")
+
+def _check(plugin: ScorePlugin, scores: Int64s) -> None:
+    # Read as unsigned, a negative number is above every score: one pass instead of two.
+    if scores.size and scores.view(np.uint64).max() > MAX_NODE_SCORE:
+        raise ValueError(f"{plugin.name} scores {scores.min()} to {scores.max()}, outside 0 to {MAX_NODE_SCORE}")

@@ -40,11 +40,10 @@ def unmeasured(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[
         expected_use: of a pod, in the unit wanted.
     """
     # In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
-    oldest = (metrics.window_end - REPORTING_INTERVAL_SECONDS + 1).tolist()
+    oldest = (metrics.window_end - REPORTING_INTERVAL_SECONDS + 1).astype(np.float64)
     use = [0.0] * len(nodes)
-    for row, placed in nodes.placed_pods():
-        if placed.placed_at >= oldest[row]:
-            use[row] += expected_use(placed.pod)
+    for row, placed in nodes.placed_since(oldest):
+        use[row] += expected_use(placed.pod)
     return np.array(use, np.float64)
 
 
@@ -55,10 +54,9 @@ def unreported(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[
     """
     start, end = metrics.window_start.tolist(), metrics.window_end.tolist()
     use = [0.0] * len(nodes)
-    for row, placed in nodes.placed_pods():
-        if placed.placed_at > start[row]:
-            reported = reported_share(placed.placed_at, start[row], end[row])
-            use[row] += max(0.0, expected_use(placed.pod) * (1 - reported))
+    for row, placed in nodes.placed_since(metrics.window_start.astype(np.float64)):
+        reported = reported_share(placed.placed_at, start[row], end[row])
+        use[row] += max(0.0, expected_use(placed.pod) * (1 - reported))
     return np.array(use, np.float64)
 
 

@@ -2,9 +2,10 @@
 
 A plugin is frozen arguments. Its numbers come from two functions over arrays:
 
-- ``node_terms``: what can be said of each node before a pod is known. Computed once per snapshot; when pods come and
-  go, only for the rows that changed.
-- ``pod_terms``: the rest, for some pods at once, by broadcasting: shape (pods, nodes).
+- ``node_terms``: what can be said of each node before a pod is known. Computed once per snapshot; when pods or nodes
+  come, go or change, only for the rows that changed.
+- ``pod_terms``: the rest, for some pods at once, by broadcasting: shape (pods, nodes). The nodes are all of the table,
+  or some: a scheduler asks for those that passed its filters.
 
 Scoring one node is scoring an array of one, and an explanation is one row of the same arrays, so there is one code.
 """
@@ -18,13 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.metrics_table import MetricsTable
+from scoring.node_rows import NodeRows
 from scoring.node_table import NodeTable
 from scoring.objects import Pod
 from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
 Terms = dict[str, NDArray[Any]]
-"""Name of a term to its values; each broadcasts to (pods, nodes)."""
+"""Name of a term to its values; each broadcasts to (pods, nodes). Names with a leading underscore are not explained."""
+Rows = NDArray[np.int64] | slice
+"""Which rows of a table, in which order: their numbers, or a slice of all."""
+
+EVERY_ROW = slice(None)
 
 # So many values fit the processor's second-level cache beside a few temporaries.
 _BLOCK_VALUES = 1 << 14
@@ -67,18 +73,24 @@ class ScorePlugin(ABC):
     normalizes: ClassVar[bool] = False
     reads_metrics: ClassVar[bool] = False
 
+    @property
+    def reads_pods(self) -> bool:
+        """Whether node terms depend on the pods on a node; if not, they need not follow when pods come and go."""
+        return True
+
     @abstractmethod
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return what does not depend on the pending pod: arrays of shape (nodes,), each row from that row alone."""
 
     @abstractmethod
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
         """Return the terms of pods on nodes, among them ``score`` (int64, broadcasts to (pods, nodes)).
 
         Args:
             pods: the pending pods.
-            node: what :meth:`node_terms` returned; not changed.
-            nodes: the table that the node terms are of.
+            node: what :meth:`node_terms` returned, of these rows; not changed.
+            nodes: the whole table.
+            rows: which of its rows are scored.
         """
 
     @abstractmethod
@@ -116,12 +128,17 @@ class PreparedPlugin:
     """A plugin with its node terms for one table and one snapshot.
 
     It follows its table: before each answer the rows that changed since the last one are computed anew, in arrays of
-    its own. So one thread at a time may use it; tables and metrics stay shared.
+    its own; rows of nodes that joined are added, and those of nodes that left dropped. So one thread at a time may use
+    it; tables and metrics stay shared.
 
     Args:
         plugin: the plugin.
         nodes: the table to follow, often a transaction's plan.
         metrics: a snapshot, or better one already aligned to the table.
+
+    Attributes:
+        metrics: aligned to the table's nodes as they were at the last answer. Replacing them, by the same metrics of
+            other nodes, is for whoever prepares several plugins.
 
     Raises:
         ValueError: the metrics are aligned to a table with other nodes.
@@ -131,7 +148,7 @@ class PreparedPlugin:
         self.plugin = plugin
         self.nodes = nodes
         self.metrics = aligned(metrics, nodes)
-        self._version = nodes.version
+        self._rows, self._version = nodes.rows, nodes.version
         self._node = _own(plugin.node_terms(nodes, self.metrics))
         self._lent = False
 
@@ -142,19 +159,27 @@ class PreparedPlugin:
 
     def score_many(self, pods: Sequence[Pod]) -> Int64s:
         """Return scores of many pods, each as if it came alone, before normalization, shape (pods, nodes)."""
-        self._follow()
+        self.follow()
         scores = np.empty((len(pods), len(self.nodes)), np.int64)
         step = max(1, _BLOCK_VALUES // max(1, len(self.nodes)))
         for start in range(0, len(pods), step):
             block = pods[start : start + step]
-            scores[start : start + step] = self.plugin.pod_terms(block, self._node, self.nodes)["score"]
+            scores[start : start + step] = self.plugin.pod_terms(block, self._node, self.nodes, EVERY_ROW)["score"]
         return scores
 
-    def terms(self, pod: Pod) -> Terms:
-        """Return every term of the pod's scores; each broadcasts to (1, nodes). They stay as they are now."""
-        self._follow()
-        self._lent = True
-        return {**self._node, **self.plugin.pod_terms([pod], self._node, self.nodes)}
+    def terms(self, pod: Pod, rows: Int64s | None = None) -> Terms:
+        """Return every term of the pod's scores; each broadcasts to (1, nodes). They stay as they are now.
+
+        Args:
+            pod: the pending pod.
+            rows: the rows to score, shape (k,); all by default.
+        """
+        self.follow()
+        if rows is None:
+            self._lent = True
+            return {**self._node, **self.plugin.pod_terms([pod], self._node, self.nodes, EVERY_ROW)}
+        node = {name: term[rows] for name, term in self._node.items()}
+        return {**node, **self.plugin.pod_terms([pod], node, self.nodes, rows)}
 
     def explain(self, pod: Pod, node_name: str) -> Explanation:
         """Return every term of the pod's score on one node.
@@ -163,23 +188,45 @@ class PreparedPlugin:
             KeyError: no such node.
         """
         row = self.nodes.row(node_name)
-        return explanation(self.plugin, self.terms(pod), pod, self.nodes.names[row], row)
+        return explanation(self.plugin, self.terms(pod, np.array([row])), pod, self.nodes.names[row], 0)
 
-    def _follow(self) -> None:
-        if self.nodes.version == self._version:
+    def follow(self, anew: Int64s | None = None) -> None:
+        """Take in what changed in the table since the last answer; answers do so by themselves.
+
+        Args:
+            anew: more rows to compute anew, shape (k,): those whose metrics were replaced by others.
+        """
+        nodes = self.nodes
+        if nodes.version == self._version and anew is None:
             return
-        rows = self.nodes.changed_rows(self._version)
-        self._version = self.nodes.version
+        before, since = self._rows, self._version
+        self._rows, self._version = nodes.rows, nodes.version
+        if nodes.rows is before and not self.plugin.reads_pods and anew is None:
+            return
+        if nodes.names is not before.names:
+            self.metrics = self.metrics.follow(nodes)
+            self._move_rows(before)
+        changed = nodes.changed_rows(since)
+        if anew is not None:
+            changed = np.union1d(changed, anew)
         if self._lent:  # whoever has the old terms keeps them as they were
             self._node, self._lent = _own(self._node), False
-        fresh = self.plugin.node_terms(self.nodes.take(rows), self.metrics.take(rows))
-        for name, term in fresh.items():
-            self._node[name][rows] = term
+        if changed.size:
+            fresh = self.plugin.node_terms(nodes.take(changed), self.metrics.take(changed))
+            for name, term in fresh.items():
+                self._node[name][changed] = term
+
+    def _move_rows(self, before: NodeRows) -> None:
+        kept = self.nodes.rows.kept(before)
+        more = len(self.nodes) - len(kept)
+        for name, term in self._node.items():
+            self._node[name] = np.concatenate([term[kept], np.zeros(more, term.dtype)])
+        self._lent = False
 
 
 def explanation(plugin: ScorePlugin, terms: Terms, pod: Pod, node_name: str, row: int) -> Explanation:
     """Pick one node's values out of the terms of a pod's scores."""
-    values = {name: _at(term, row) for name, term in terms.items()}
+    values = {name: _at(term, row) for name, term in terms.items() if not name.startswith("_")}
     score = int(values.pop("score"))
     line = plugin.line({**values, "score": score})
     return Explanation(plugin.name, f"{pod.namespace}/{pod.name}", node_name, score, values, line)

@@ -18,7 +18,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugins.base import ScorePlugin, Terms
+from scoring.plugins.base import Rows, ScorePlugin, Terms
 
 _MIB = 1024 * 1024
 _MIN_BYTES = 23 * _MIB
@@ -31,11 +31,16 @@ class ImageLocality(ScorePlugin):
 
     name: ClassVar[str] = "ImageLocality"
 
+    @property
+    def reads_pods(self) -> bool:
+        """Say no: what runs on a node does not matter."""
+        return False
+
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return nothing: which images count depends on the pod."""
         return {}
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the scaled bytes that each node has, and the score."""
         scaled = np.zeros((len(pods), len(nodes)), np.int64)
         limits = np.zeros((len(pods), 1), np.int64)
@@ -43,8 +48,9 @@ class ImageLocality(ScorePlugin):
             containers = (*pod.init_containers, *pod.containers)
             limits[index] = _MAX_BYTES_PER_CONTAINER * len(containers)
             for container in containers:
-                rows, sizes = nodes.image(normalized_image_name(container.image))
-                scaled[index, rows] += (sizes * (len(rows) / max(1, len(nodes)))).astype(np.int64)
+                having, sizes = nodes.image(normalized_image_name(container.image))
+                scaled[index, having] += (sizes * (len(having) / max(1, len(nodes)))).astype(np.int64)
+        scaled = scaled[:, rows]  # all nodes tell how spread an image is, whichever of them are scored
         # The lower bound wins where the two cross: a pod without containers.
         clamped = np.where(scaled < _MIN_BYTES, _MIN_BYTES, np.minimum(scaled, limits))
         score = truncating_divide(MAX_NODE_SCORE * (clamped - _MIN_BYTES), limits - _MIN_BYTES)

@@ -34,7 +34,7 @@ from scoring.metrics_table import MeasuredUse, MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 
 Float64s = NDArray[np.float64]
 
@@ -69,6 +69,11 @@ class LoadVariationRiskBalancing(ScorePlugin):
     name: ClassVar[str] = "LoadVariationRiskBalancing"
     reads_metrics: ClassVar[bool] = True
 
+    @property
+    def reads_pods(self) -> bool:
+        """Say whether recently placed pods count."""
+        return self.count_recent_pods
+
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return for each resource: valid, allocatable, average use, its deviation and sigma."""
         terms: Terms = {"measured": metrics.present}
@@ -76,6 +81,9 @@ class LoadVariationRiskBalancing(ScorePlugin):
             use = metrics.of(resource.metric_type)
             allocatable = resource.scaled(nodes.allocatable(resource.name))
             deviation = _within(self._deviation_percent(use) * allocatable / 100, allocatable)
+            # With nothing allocatable there is no share of it, and no score, as upstream.
+            terms[f"_{resource.name}.divisor"] = _divisor(allocatable)
+            terms[f"_{resource.name}.highest"] = np.where(allocatable > 0, float(MAX_NODE_SCORE), 0.0)
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.allocatable"] = allocatable
             average = use.average * allocatable / 100
@@ -92,35 +100,35 @@ class LoadVariationRiskBalancing(ScorePlugin):
                 terms[f"{resource.name}.deviated_use"] = deviated
         return terms
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource request, mu, risk and score; and the node's score."""
         terms: Terms = {}
-        lowest: Float64s = np.full((1, 1), np.inf)
+        lowest: Float64s | float = np.inf
         for resource in self.resources:
             request = resource.scaled(per_pod(pods, pod_demand.requests, resource.name))
-            allocatable = node[f"{resource.name}.allocatable"]
-            mu = self.mu(node[f"{resource.name}.average_use"], request, allocatable)
+            divisor = node[f"_{resource.name}.divisor"]
+            mu = _mean(node[f"{resource.name}.average_use"], request, divisor)
             if self.formula == "kep":  # node first, then pod: in this order the proposal's example is exact
-                risk = _share(node[f"{resource.name}.deviated_use"] + request, allocatable)
+                risk = _part(node[f"{resource.name}.deviated_use"] + request, divisor)
             else:
                 risk = self.risk(mu, node[f"{resource.name}.sigma"])
-            score = np.where(allocatable > 0, (1.0 - risk) * MAX_NODE_SCORE, 0.0)
+            score = (1.0 - risk) * node[f"_{resource.name}.highest"]
             terms[f"{resource.name}.request"] = request
             terms[f"{resource.name}.mu"] = mu
             terms[f"{resource.name}.risk"] = risk
             terms[f"{resource.name}.score"] = score
             lowest = np.minimum(lowest, np.where(node[f"{resource.name}.valid"], score, np.inf))
-        terms["score"] = rounded_score(np.where(np.isinf(lowest), 0.0, lowest))
+        terms["score"] = rounded_score(np.where(lowest == np.inf, 0.0, lowest))
         return terms
 
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
         """Return the deviation's share of the risk, 0 to 1; both arguments in the same unit."""
-        sigma = _share(deviation, allocatable)
+        sigma = _part(deviation, _divisor(allocatable))
         if self.safe_variance_sensitivity == 0:
             sigma = np.power(sigma, np.inf)
         elif self.safe_variance_sensitivity > 0:
             sigma = np.power(sigma, 1 / self.safe_variance_sensitivity)
-        return np.clip(sigma * self.safe_variance_margin, 0.0, 1.0)
+        return np.minimum(np.maximum(sigma * self.safe_variance_margin, 0.0), 1.0)
 
     def risk(self, mu: Float64s, sigma: Float64s) -> Float64s:
         """Return what is balanced, 0 to 1, of a mean and of what :meth:`sigma` returned."""
@@ -136,7 +144,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
     @staticmethod
     def mu(average: Float64s, request: Float64s, allocatable: Float64s) -> Float64s:
         """Return the expected use with the pod, 0 to 1; all arguments in the same unit."""
-        return _share(average + np.maximum(request, 0.0), allocatable)
+        return _mean(average, request, _divisor(allocatable))
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say which resource decides, and its mean and deviation."""
@@ -158,8 +166,15 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return np.where(np.isnan(percentile), use.deviation, spread)
 
 
-def _share(amount: Float64s, allocatable: Float64s) -> Float64s:
-    divisor = np.where(allocatable > 0, allocatable, np.inf)  # nothing allocatable: no share, as upstream
+def _divisor(allocatable: Float64s) -> Float64s:
+    return np.where(allocatable > 0, allocatable, np.inf)
+
+
+def _mean(average: Float64s, request: Float64s, divisor: Float64s) -> Float64s:
+    return _part(average + np.maximum(request, 0.0), divisor)
+
+
+def _part(amount: Float64s, divisor: Float64s) -> Float64s:
     return np.minimum(np.maximum(amount / divisor, 0.0), 1.0)
 
 

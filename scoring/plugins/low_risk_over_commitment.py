@@ -30,7 +30,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, MEMORY, Pod
-from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 
 Float64s = NDArray[np.float64]
 
@@ -71,7 +71,7 @@ class LowRiskOverCommitment(ScorePlugin):
             terms |= {f"{resource.name}.{name}": term for name, term in load.items()}
         return terms
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource request, limit, riskLimit and risk; and the node's score."""
         terms: Terms = {}
         largest: Float64s = np.full((1, 1), -np.inf)

@@ -16,7 +16,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import stretched
 from scoring.objects import CPU, MEMORY, Pod
-from scoring.plugins.base import ScorePlugin, Terms
+from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import ResourceWeight
 from scoring.pod_sums import Int64s
 
@@ -39,6 +39,11 @@ class NodeResourcesAllocatable(ScorePlugin):
     name: ClassVar[str] = "NodeResourcesAllocatable"
     normalizes: ClassVar[bool] = True
 
+    @property
+    def reads_pods(self) -> bool:
+        """Say no: what runs on a node does not matter."""
+        return False
+
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return the allocatable amounts and their weighted mean."""
         sign = -1 if self.mode == "Least" else 1
@@ -49,7 +54,7 @@ class NodeResourcesAllocatable(ScorePlugin):
         terms["weighted_mean"] = truncating_divide(total, sum(resource.weight for resource in self.resources))
         return terms
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the score: the pod does not change it."""
         return {"score": node["weighted_mean"]}
 

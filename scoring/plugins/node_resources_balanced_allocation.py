@@ -22,7 +22,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugins.base import ScorePlugin, Terms
+from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import (
     CPU_AND_MEMORY_ALIKE,
     ResourceWeight,
@@ -58,7 +58,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         """Return for each resource the allocatable amount and what the node's pods request."""
         return requested_terms(nodes, self.resources, non_zero=False)
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource the request and fraction; and the node's score."""
         terms: Terms = {}
         parts: list[tuple[Float64s, Bools]] = []

@@ -27,7 +27,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
-from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from scoring.pod_sums import Int64s
 
 _NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
@@ -75,7 +75,7 @@ class NodeResourcesFit(ScorePlugin):
         """Return for each resource the allocatable amount and what the node's pods request."""
         return requested_terms(nodes, self.resources, non_zero=True)
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource the request, whether it counts and its score; and the node's score."""
         terms: Terms = {}
         total: Int64s = np.zeros((1, 1), np.int64)
@@ -180,7 +180,7 @@ def fits(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
         request = pod_demand.in_tree_requests(pod, name)
         if request:
             fitting &= nodes.in_tree_requests(name) + request <= nodes.allocatable(name)
-    if "pods" in nodes.resources:
+    if "pods" in nodes.rows.column:
         fitting &= nodes.pod_counts < nodes.allocatable("pods")
     return fitting
 

@@ -22,7 +22,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, Pod
-from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from scoring.pod_sums import Int64s
 from watcher.model import MetricType
 
@@ -61,6 +61,11 @@ class Peaks(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
 
+    @property
+    def reads_pods(self) -> bool:
+        """Say whether recently placed pods count."""
+        return self.count_recent_pods
+
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return capacity, measured utilization and the power model."""
         use = metrics.of(MetricType.CPU)
@@ -85,7 +90,7 @@ class Peaks(ScorePlugin):
             "power_now": power_now,
         }
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return predicted percent, the rise in watts and the raw score."""
         request = per_pod(pods, pod_demand.peaks_cpu)
         with np.errstate(divide="ignore", invalid="ignore"):  # nodes without capacity

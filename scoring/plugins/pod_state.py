@@ -13,7 +13,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import stretched
 from scoring.objects import Pod
-from scoring.plugins.base import ScorePlugin, Terms
+from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.pod_sums import Int64s
 
 
@@ -28,7 +28,7 @@ class PodState(ScorePlugin):
         """Return how many pods leave each node and how many are nominated to it."""
         return {"terminating": nodes.terminating_counts, "nominated": nodes.nominated_counts}
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the score: the pod does not change it."""
         return {"score": node["terminating"] - node["nominated"]}
 

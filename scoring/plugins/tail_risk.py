@@ -32,7 +32,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from watcher.model import QUANTILES
 
 Float64s = NDArray[np.float64]
@@ -87,7 +87,7 @@ class TailRisk(ScorePlugin):
                 terms |= {f"{resource.name}.{percentile}": values for percentile, values in measured.items()}
         return terms
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource request, threshold and the probability to exceed it; and the node's score."""
         terms: Terms = {}
         none_exceeds: Float64s = np.ones((1, 1))

@@ -22,7 +22,7 @@ from scoring.go_math import round_half_away, rounded_score
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.objects import CPU, MEMORY, Container, Pod
-from scoring.plugins.base import ScorePlugin, Terms, per_pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from watcher.model import MetricType
 
 _METRIC_TYPES = {CPU: MetricType.CPU, MEMORY: MetricType.MEMORY}
@@ -81,7 +81,7 @@ class TargetLoadPacking(ScorePlugin):
             "divisor": np.where(capacity != 0, capacity, np.inf),  # no capacity: 0 percent, as upstream
         }
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable) -> Terms:  # noqa: ARG002
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return predicted use, predicted percent and score."""
         target = float(self.target_utilization)
         predicted_use = per_pod(pods, self.predicted_use)

@@ -1,0 +1,198 @@
+"""What is on the nodes of a table: the pods by row, what they add up to, and since when.
+
+One value that a table writes to and that a transaction copies. A copy costs a few arrays and lists by row, and nothing
+by pod: a row's pods and the buckets of the index are shared until one of the two writes to them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring.node_rows import NodeRows
+from scoring.objects import Node, Pod
+from scoring.pod_index import PodIndex
+from scoring.pod_sums import PodSums
+
+Int64s = NDArray[np.int64]
+Float64s = NDArray[np.float64]
+
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod on a node. ``placed_at`` is in unix seconds: infinity while only assumed, -infinity when unknown."""
+
+    pod: Pod
+    placed_at: float
+
+
+@dataclass(slots=True, eq=False)
+class Occupancy:
+    """Nodes and the pods on them.
+
+    Attributes:
+        rows: the nodes; frozen, so copies share them.
+        sums: over each row's pods.
+        pods: by row the pods by uid, in the order they were placed in. A row's mapping is replaced, never changed.
+        newest: when the last pod of each row was placed, shape (nodes,); -infinity without pods.
+        nominated: pending pods' uid to the name of the node they are nominated to; replaced, never changed.
+        version: grows with every change.
+        row_version: the version that each row changed in last, shape (nodes,).
+        index: where each pod is; None until it is needed, in rows that were taken out of others.
+    """
+
+    rows: NodeRows
+    sums: PodSums
+    pods: list[dict[str, PlacedPod]]
+    newest: Float64s
+    nominated: Mapping[str, str]
+    version: int
+    row_version: Int64s
+    index: PodIndex | None
+
+    @classmethod
+    def empty(cls, rows: NodeRows) -> "Occupancy":
+        """Return nodes without pods."""
+        size = len(rows)
+        return cls(
+            rows, PodSums.zeros(rows.column, size), [{}] * size, np.full(size, _NEVER), {}, 0,
+            np.zeros(size, np.int64), PodIndex(),
+        )  # fmt: skip
+
+    def copy(self) -> "Occupancy":
+        """Return one that is equal now, and apart from now on."""
+        return Occupancy(
+            self.rows, self.sums.copy(), list(self.pods), self.newest.copy(), self.nominated, self.version,
+            self.row_version.copy(), self.where().copy(),
+        )  # fmt: skip
+
+    def take(self, rows: Int64s) -> "Occupancy":
+        """Return some rows, in that order, with their pods."""
+        taken = self.rows.take(rows)
+        nominated = {uid: name for uid, name in self.nominated.items() if name in taken.row_by_name}
+        return Occupancy(
+            taken, self.sums.take(rows), [self.pods[row] for row in rows.tolist()], self.newest[rows], nominated,
+            self.version, self.row_version[rows], None,
+        )  # fmt: skip
+
+    def where(self) -> PodIndex:
+        """Return the index of pods."""
+        if self.index is None:
+            items = zip(self.rows.names, self.pods, strict=True)
+            self.index = PodIndex((uid, name) for name, pods in items for uid in pods)
+        return self.index
+
+    def find(self, uid: str) -> tuple[int, PlacedPod] | None:
+        """Return a pod with its row; None when it is on no node."""
+        name = self.where().get(uid)
+        if name is None:
+            return None
+        row = self.rows.row_by_name[name]
+        return row, self.pods[row][uid]
+
+    def placed_since(self, since: Float64s) -> Iterator[tuple[int, PlacedPod]]:
+        """Yield pods that were placed at a time or later, with their rows; the time is by row, shape (nodes,)."""
+        for row in np.flatnonzero(self.newest >= since).tolist():
+            oldest, recent = since[row], []
+            for placed in reversed(self.pods[row].values()):
+                if placed.placed_at < oldest:
+                    break
+                recent.append(placed)
+            for placed in reversed(recent):
+                yield row, placed
+
+    def put(self, row: int, pod: Pod, placed_at: float) -> None:
+        """Count a pod, which must not be counted yet, on a node."""
+        placed = {**self.pods[row], pod.uid: PlacedPod(pod, placed_at)}
+        if placed_at >= self.newest[row]:
+            self.newest[row] = placed_at
+        else:
+            placed = dict(sorted(placed.items(), key=_placed_at))
+        self.pods[row] = placed
+        self.where().put(pod.uid, self.rows.names[row])
+        self.sums.count(row, pod, 1)
+        self.touch(row)
+
+    def drop(self, uid: str) -> bool:
+        """Stop counting a pod; say whether it was counted."""
+        found = self.find(uid)
+        if found is None:
+            return False
+        row, placed = found
+        remaining = dict(self.pods[row])
+        del remaining[uid]
+        self.pods[row] = remaining
+        self.newest[row] = next(reversed(remaining.values())).placed_at if remaining else _NEVER
+        self.where().drop(uid)
+        self.sums.count(row, placed.pod, -1)
+        self.touch(row)
+        return True
+
+    def nominate(self, row: int, uid: str) -> None:
+        """Count a pending pod, which must not be nominated yet, as nominated to a node."""
+        self.nominated = {**self.nominated, uid: self.rows.names[row]}
+        self.sums.nominated[row] += 1
+        self.touch(row)
+
+    def end_nomination(self, uid: str) -> bool:
+        """Stop counting a pod as nominated; say whether it was."""
+        name = self.nominated.get(uid)
+        if name is None:
+            return False
+        self.nominated = {other: node_name for other, node_name in self.nominated.items() if other != uid}
+        row = self.rows.row_by_name[name]
+        self.sums.nominated[row] -= 1
+        self.touch(row)
+        return True
+
+    def add_nodes(self, nodes: Collection[Node]) -> None:
+        """Add nodes, or replace those of the same names."""
+        before, self.rows = self.rows, self.rows.added(nodes)
+        more = len(self.rows) - len(before)
+        if more:
+            self.sums = self.sums.joined(more)
+            self.pods = [*self.pods, *({} for _ in range(more))]
+            self.newest = np.pad(self.newest, (0, more), constant_values=_NEVER)
+            self.row_version = np.pad(self.row_version, (0, more))
+        self._follow_resources(before)
+        for node in nodes:
+            self.touch(self.rows.row_by_name[node.name])
+
+    def remove_nodes(self, names: Collection[str]) -> None:
+        """Take nodes away, with their pods and what is nominated to them."""
+        before = self.rows
+        self.rows = before.without(names)
+        index = self.where()
+        for name in names:
+            for uid in self.pods[before.row_by_name[name]]:
+                index.drop(uid)
+        stays = self.rows.kept(before)
+        self.sums = self.sums.take(stays)
+        self.pods = [self.pods[row] for row in stays.tolist()]
+        self.newest, self.row_version = self.newest[stays], self.row_version[stays]
+        gone = set(names)
+        self.nominated = {uid: name for uid, name in self.nominated.items() if name not in gone}
+        self._follow_resources(before)
+        self.version += 1
+
+    def touch(self, row: int) -> None:
+        """Note that a row changed."""
+        self.version += 1
+        self.row_version[row] = self.version
+
+    def placed(self) -> Iterator[tuple[int, PlacedPod]]:
+        """Yield every pod with its row."""
+        for row, pods in enumerate(self.pods):
+            for placed in pods.values():
+                yield row, placed
+
+    def _follow_resources(self, before: NodeRows) -> None:
+        if self.rows.column is not before.column:
+            self.sums = self.sums.of_resources(self.rows.column, ((row, placed.pod) for row, placed in self.placed()))
+
+
+def _placed_at(item: tuple[str, PlacedPod]) -> float:
+    return item[1].placed_at
