@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sqlite_utils
 from support.servers import wait_until
 
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.providers.base import Reading, Sample
 from watcher.store import Store
 from watcher.windows.samples import SampleRound
+from watcher.wire import encode
 
 WINDOWS = ("15m", "10m", "5m")
 
@@ -216,12 +218,16 @@ def test_samples_that_are_no_numbers_are_gaps() -> None:
 def test_a_row_of_garbage_is_passed_over(store: Store, path: Path, garbage: object) -> None:
     """An unreadable snapshot is skipped for the next older one, an unreadable sample is a gap; neither raises."""
     store.save_snapshots({"15m": snapshot(1000), "5m": snapshot(1000)})
-    execute(path, "insert into snapshots values ('15m', 1060, 'x', 1, ?)", garbage)
-    execute(path, "insert into snapshots values ('10m', 1060, 'x', 1, ?)", garbage)
+    execute(
+        path, "insert into snapshots (window, timestamp, source, nodes, body) values ('15m', 1060, 'x', 1, ?)", garbage
+    )
+    execute(
+        path, "insert into snapshots (window, timestamp, source, nodes, body) values ('10m', 1060, 'x', 1, ?)", garbage
+    )
     assert loaded(store) == {"15m": snapshot(1000), "5m": snapshot(1000)}
     good = SampleRound.of(1000.0, {"a": Sample(1, (Reading("c", "CPU", 1),))})
     store.save_samples("x", good, keep_since=0)
-    execute(path, "insert into samples values ('x', 1060, ?)", garbage)
+    execute(path, "insert into samples (source, taken_at, body) values ('x', 1060, ?)", garbage)
     assert store.load_samples("x", since=0) == [good]
     store.save_snapshots({"15m": snapshot(1120)})
     assert store.failure == ""
@@ -232,7 +238,7 @@ def test_a_row_of_garbage_is_passed_over(store: Store, path: Path, garbage: obje
 )
 def test_a_sample_of_another_shape_is_a_gap(store: Store, path: Path, body: bytes) -> None:
     """A sample that is JSON of another shape is skipped."""
-    execute(path, "insert into samples values ('x', 1060, ?)", zlib.compress(body))
+    execute(path, "insert into samples (source, taken_at, body) values ('x', 1060, ?)", zlib.compress(body))
     assert store.load_samples("x", since=0) == []
 
 
@@ -241,7 +247,12 @@ def test_loading_does_not_read_a_days_bodies(path: Path) -> None:
     store = Store(path)
     store.save_snapshots({"15m": snapshot(1060)})
     for timestamp in range(1000, 1060):
-        execute(path, "insert into snapshots values ('15m', ?, 'x', 1, randomblob(500000))", timestamp)
+        execute(
+            path,
+            "insert into snapshots (window, timestamp, source, nodes, body) "
+            "values ('15m', ?, 'x', 1, randomblob(500000))",
+            timestamp,
+        )
     tracemalloc.start()
     try:
         assert loaded(store)["15m"].timestamp == 1060
@@ -300,7 +311,8 @@ def test_a_file_of_the_previous_schema_is_read_and_brought_up_to_date(path: Path
     store.save_snapshots({"15m": snapshot()})
     store.close()
     execute(path, "drop table samples")
-    execute(path, "delete from _sqlite_migrations where name = 'create_samples'")
+    execute(path, "alter table snapshots drop column origin")
+    execute(path, "delete from _sqlite_migrations where name <> 'create_snapshots'")
     after = Store(path)
     assert after.set_aside is None
     assert loaded(after) == {"15m": snapshot()}
@@ -338,6 +350,86 @@ def test_a_file_of_a_newer_version_is_read_and_written(path: Path) -> None:
     assert rows(path, "timestamp, quality") == [(1000, "fine"), (1060, "fine")]
     assert rows(path, "*", "forecasts") == [("15m", b"\0")]
     assert ("add_quality",) in rows(path, "name", "_sqlite_migrations")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "create trigger t before insert on snapshots when new.nodes >= 0 begin select raise(abort, 'newer'); end",
+        "alter table samples rename column body to content",
+        "drop table samples",
+    ],
+)
+def test_a_file_of_a_newer_version_that_cannot_be_written_is_read_and_left_alone(
+    path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its newest snapshots are served, nothing in it is changed or moved, and the failure says why nothing is kept."""
+    store = Store(path)
+    for timestamp in (1000, 1060):
+        store.save_snapshots({"15m": snapshot(timestamp)})
+    store.close()
+    execute(path, change)
+    execute(
+        path,
+        "insert into _sqlite_migrations (migration_set, name, applied_at) "
+        "values ('trimaran.watcher', 'change_all', '2030-01-01')",
+    )
+    content = path.read_bytes()
+    older = Store(path)
+    assert "a newer version wrote it" in older.failure
+    assert "store.path" in older.failure
+    assert loaded(older) == {"15m": snapshot(1060)}
+    older.save_snapshots({"15m": snapshot(1120)})
+    older.save_snapshots({"15m": snapshot(1180)})
+    assert loaded(older) == {"15m": snapshot(1180)}
+    assert older.set_aside is None
+    older.close()
+    assert path.read_bytes() == content
+    assert caplog.text.count("the store cannot be used") == 1
+
+
+def test_a_newer_version_that_is_not_there_yet_leaves_damage_damage(path: Path) -> None:
+    """Tables that cannot be written without a newer version's migrations are damaged, and set aside."""
+    Store(path).close()
+    execute(path, "alter table samples rename column body to content")
+    store = Store(path)
+    assert store.set_aside is not None
+    store.close()
+
+
+# -- whose they are -----------------------------------------------------------------------------------------------
+
+
+def test_what_a_source_wrote_about_another_system_is_not_loaded(path: Path) -> None:
+    """A source that leads to another cluster now begins anew, in snapshots, samples and the past; both stay kept."""
+    taken = SampleRound.of(1000.5, {"a": Sample(999.5, (Reading("cpu", "CPU", 12.5),))})
+    first = Store(path, origins={"x": "http://east", "y": "http://west"})
+    first.save_snapshots({"15m": snapshot(1000)})
+    first.save_samples("x", taken, keep_since=0)
+    first.close()
+    other = Store(path, origins={"x": "http://west", "y": "http://east"})
+    for sources in (["x"], ["x", "y"]):
+        assert other.load_snapshots(sources, WINDOWS) == {}
+        assert list(other.load_recent("15m", 10, *sources)) == []
+    assert other.load_samples("x", since=0) == []
+    other.save_snapshots({"15m": snapshot(1060)})
+    other.close()
+    again = Store(path, origins={"x": "http://east"})
+    assert loaded(again) == {"15m": snapshot(1000)}
+    assert again.load_samples("x", since=0) == [taken]
+    again.close()
+
+
+def test_what_an_earlier_version_wrote_is_loaded(path: Path) -> None:
+    """Rows that do not say which system they came from are taken for the present one's: an upgrade costs nothing."""
+    Store(path).close()
+    earlier = sqlite_utils.Database(path)
+    row = {"window": "15m", "timestamp": 1000, "source": "x", "nodes": 1, "body": zlib.compress(encode(snapshot(1000)))}
+    earlier["snapshots"].insert_all([row], replace=True)
+    earlier.close()
+    store = Store(path, origins={"x": "http://east"})
+    assert loaded(store) == {"15m": snapshot(1000)}
+    store.close()
 
 
 def test_migrations_only_add(path: Path) -> None:

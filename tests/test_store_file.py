@@ -13,7 +13,7 @@ import pytest
 from test_store import loaded, rows, snapshot
 
 from watcher.providers.base import Reading, Sample
-from watcher.store import Store, file
+from watcher.store import Store, schema
 from watcher.windows.samples import SampleRound
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_becomes_corrupt_in_use_is_set_aside(path: Path) -> None:
 def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program's lock says nothing about the content: memory goes on, then the file is used as it is."""
     filled(path)
-    monkeypatch.setattr(file, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(schema, "_BUSY_SECONDS", 0.05)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("pragma locking_mode = exclusive")
     other.execute("begin exclusive")
@@ -142,6 +142,75 @@ def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPa
     assert (store.failure, store.set_aside) == ("", None)
     store.close()
     assert set(rows(path, "timestamp")) == {(1000,), (1060,), (1120,), (1180,)}
+
+
+@pytest.mark.parametrize("size", [0, 4096, 20_000])
+def test_a_file_that_is_cut_off_in_use_is_told_and_set_aside(path: Path, size: int) -> None:
+    """What somebody cuts off under a running watcher is not lost without a word; it goes on with a new file."""
+    filled(path)
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1120, nodes=500)})
+    store._db.execute("pragma wal_checkpoint(truncate)")
+    os.truncate(path, size)
+    store.save_snapshots({"15m": snapshot(1180)})
+    assert store.times_set_aside == 1
+    assert store.failure == ""
+    assert loaded(store) == {"15m": snapshot(1180)}
+    store.close()
+    assert rows(path, "timestamp") == [(1180,)]
+
+
+def test_a_file_that_is_compacted_in_use_stays(path: Path) -> None:
+    """A file that became smaller because somebody rebuilt it (VACUUM) has all that it had, and is used on."""
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1000, nodes=5)})
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("create table ballast as select randomblob(500000)")
+    other.execute("pragma wal_checkpoint(truncate)")
+    store.save_snapshots({"15m": snapshot(1060, nodes=5)})
+    large = path.stat().st_size
+    other.execute("drop table ballast")
+    other.execute("vacuum")
+    other.execute("pragma wal_checkpoint(truncate)")
+    other.close()
+    assert path.stat().st_size < large
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert (store.times_set_aside, store.failure) == (0, "")
+    store.close()
+    assert {timestamp for (timestamp,) in rows(path, "timestamp")} == {1000, 1060, 1120}
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_what_is_no_file_is_not_waited_for(path: Path, suffix: str) -> None:
+    """A pipe at the path, which nobody writes to, is refused at once, and memory goes on."""
+    os.mkfifo(f"{path}{suffix}")
+    store = Store(path)
+    assert f"{path.name}{suffix} is no file" in store.failure
+    store.save_snapshots({"15m": snapshot()})
+    assert loaded(store) == {"15m": snapshot()}
+    store.close()
+    assert Path(f"{path}{suffix}").is_fifo()
+
+
+def test_a_file_that_is_too_large_to_check_is_used(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading every page of it ends when its time is up: it is used as it is, which the log says."""
+    filled(path)
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("create table ballast (body blob)")
+        connection.executemany("insert into ballast values (zeroblob(?))", [(4_000_000,)] * 50)
+    connection.close()
+    monkeypatch.setattr(schema, "_CHECK_SECONDS", 0)
+    monkeypatch.setattr(schema, "_INTERRUPT_SECONDS", 0.001)
+    store = Store(path)
+    assert "too large to be checked" in caplog.text
+    assert (store.failure, store.set_aside) == ("", None)
+    assert loaded(store)["15m"] == snapshot(1060, nodes=50)
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert store.failure == ""
+    store.close()
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "folder removed", "lost for a while"])
@@ -269,6 +338,91 @@ def test_of_watchers_started_together_one_has_the_file(path: Path) -> None:
         for process in started:
             process.kill()
             process.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_a_lock_file_that_is_removed_lets_no_second_in(path: Path, put_back: bool) -> None:
+    """Who finds a database without its lock file looks whether somebody has it open; its user makes a new lock."""
+    first = Store(path)
+    first.save_snapshots({"15m": snapshot(1001, 1)})
+    lock = Path(f"{path}.lock")
+    lock.unlink()
+    for _ in range(2):
+        second = Store(path)
+        assert "whose lock file was removed" in second.failure
+        second.close()
+        assert not lock.exists()
+    if put_back:
+        lock.touch()
+    first.save_snapshots({"15m": snapshot(1060)})
+    assert first.failure == ""
+    third = Store(path)
+    assert "another watcher uses it: give" in third.failure
+    third.close()
+    first.close()
+    fourth = Store(path)
+    assert fourth.failure == ""
+    fourth.close()
+
+
+def test_who_lost_the_file_with_its_lock_yields(path: Path) -> None:
+    """Where another one got in all the same, the first gives the file up, says so, and changes nothing in it."""
+    first = Store(path)
+    first.save_snapshots({"15m": snapshot(1000)})
+    lock = Path(f"{path}.lock")
+    lock.unlink()
+    lock.touch()
+    second = Store(path)
+    assert second.failure == ""
+    first.save_snapshots({"15m": snapshot(1060)})
+    assert "another watcher uses it" in first.failure
+    second.save_snapshots({"15m": snapshot(1090)})
+    assert second.failure == ""
+    first.close()
+    second.close()
+    assert rows(path, "timestamp") == [(1000,), (1090,)]
+
+
+def test_a_database_without_a_lock_file_is_used(path: Path) -> None:
+    """One that was put back from a backup, which nobody has open, needs no lock file beside it."""
+    filled(path)
+    Path(f"{path}.lock").unlink()
+    store = Store(path)
+    assert store.failure == ""
+    store.close()
+
+
+def test_a_fork_does_not_hold_the_lock(path: Path) -> None:
+    """A process that forked from a watcher and outlives it keeps nobody from the file."""
+    store = Store(path)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writer)
+        os.read(reader, 1)  # until the parent says so
+        os._exit(0)
+    try:
+        store.close()
+        second = Store(path)
+        assert second.failure == ""
+        second.close()
+    finally:
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+def test_a_fork_that_ends_leaves_the_lock(path: Path) -> None:
+    """The parent keeps the file when a child of its own closes its copy and ends."""
+    store = Store(path)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    second = Store(path)
+    assert "another watcher uses it" in second.failure
+    second.close()
+    store.close()
 
 
 def test_a_closed_store_stays_closed(path: Path) -> None:

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from watcher.providers.base import Check
+from watcher.store.file import check_kind
 from watcher.store.lock import FileLock
 
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre"}
@@ -37,6 +38,7 @@ def _try_store(path: Path, folder: Path) -> str:
     with FileLock(path) as lock:
         if not lock.take(create=False):
             return "; a watcher uses it"
+        check_kind([path])
         if path.exists():
             with path.open("r+b") as file:
                 head = file.read(len(_MAGIC))

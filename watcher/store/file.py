@@ -1,27 +1,28 @@
-"""The database file and its tables: one watcher's alone, checked when opened, and set aside when corrupt.
+"""The database file: one watcher's alone, checked when opened, and set aside when corrupt.
 
 Two watchers on one file would delete each other's snapshots, so each locks ``<path>.lock`` for as long as it has the
 file open. The kernel takes the lock back when its holder ends, however that happens.
 
 What is wrong with the place (no room, no rights, another program's lock) says nothing about the content: the file stays
-where it is and is tried again. Anything else means that its content is bad.
+where it is and is tried again. Anything else means that its content is bad. A file
+that a newer version made, and that this one cannot write, is read and left alone.
 """
 
 import contextlib
 import logging
 import sqlite3
+import stat
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from sqlite_utils import Database, Migrations
+from sqlite_utils import Database
 
 from watcher.store.lock import FileLock
+from watcher.store.schema import UNREADABLE, NewerSchemaError, check_pages, check_tables, connect, is_in_use
 
 _log = logging.getLogger(__name__)
-_migrations = Migrations("trimaran.watcher")
-
-# What damaged content makes SQLite and what is built on it raise, beside what is wrong with the place.
-UNREADABLE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError)
 _OF_THE_PLACE = {
     sqlite3.SQLITE_AUTH,
     sqlite3.SQLITE_BUSY,
@@ -37,24 +38,7 @@ _OF_THE_PLACE = {
     sqlite3.SQLITE_READONLY,
 }
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_BUSY_SECONDS = 5.0  # to wait for another program that holds the file
 _FORMAT_AT, _FORMATS = 18, {1, 2}  # the versions that reading and writing ask for; another makes the file read-only
-
-
-@_migrations()
-def create_snapshots(db: Database) -> None:
-    """Create the table of snapshots."""
-    db["snapshots"].create(  # type: ignore[union-attr]
-        {"window": str, "timestamp": int, "source": str, "nodes": int, "body": bytes}, pk=("window", "timestamp")
-    )
-
-
-@_migrations()
-def create_samples(db: Database) -> None:
-    """Create the table of samples."""
-    db["samples"].create(  # type: ignore[union-attr]
-        {"source": str, "taken_at": float, "body": bytes}, pk=("source", "taken_at")
-    )
 
 
 class StoreFile:
@@ -73,6 +57,8 @@ class StoreFile:
         self._paths = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
         self._lock = FileLock(path)
         self._opened: dict[Path, tuple[int, int] | None] = {}  # which files those were
+        self._size = 0  # of the file, when it was last looked at
+        self._newest: list[dict[str, Any]] = []  # of a file that can only be read
         self.failure = ""
         self.times_opened = 0
         self.set_aside: Path | None = None
@@ -86,8 +72,7 @@ class StoreFile:
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            if not self._lock.take(wait_seconds):
-                raise BlockingIOError("another watcher uses it: give this one another --store")
+            self._take_lock(wait_seconds)
             try:
                 db = self._connect()
             except UNREADABLE as error:
@@ -96,16 +81,53 @@ class StoreFile:
                 self.move_aside(error)
                 db = self._connect()
             self._opened = {path: _identity(path) for path in self._paths}
-        except (OSError, *UNREADABLE) as error:
+            self._newest = []
+            self.note_size()
+        except (OSError, NewerSchemaError, *UNREADABLE) as error:
             why = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
             if why != self.failure:
                 _log.error("the store cannot be used", extra={"path": str(self._path), "error": str(error)})
             self.failure = why
+            self._newest = error.newest if isinstance(error, NewerSchemaError) else []
             self.release()
             return None
         self.failure = ""
         self.times_opened += 1
         return db
+
+    def memory(self) -> Database:
+        """Return what to go on with while the file is not open: what could be read of it, and nothing else."""
+        db = connect(":memory:")
+        with contextlib.suppress(*UNREADABLE):
+            db.table("snapshots").insert_all(self._newest)
+        return db
+
+    def keep_lock(self) -> bool:
+        """Take the lock again where its file was removed; return whether the file is still this watcher's."""
+        if not self._opened or not self._lock.is_lost():
+            return True
+        _log.warning("the store's lock file was removed", extra={"path": str(self._path)})
+        self._lock.release()
+        return self._lock.take()
+
+    def note_size(self) -> None:
+        """Remember how large the file is, after a write."""
+        with contextlib.suppress(OSError):
+            self._size = max(self._size, self._path.stat().st_size)
+
+    def damage(self) -> Exception | None:
+        """Return what is wrong where somebody cut off some of the open file; it only grows, unless it is compacted."""
+        before, self._size = self._size, 0
+        self.note_size()
+        if not self._opened or self._size >= before:
+            return None
+        try:
+            with contextlib.closing(Database(sqlite3.connect(self._path))) as db:
+                check_pages(db)
+                check_tables(db)
+        except UNREADABLE as error:
+            return error
+        return None
 
     def is_replaced(self) -> bool:
         """Return whether the path no longer leads to the file that is open: it was removed, or another put there."""
@@ -120,6 +142,7 @@ class StoreFile:
     def release(self) -> None:
         """Let another watcher use the file, which is closed."""
         self._opened = {}
+        self._size = 0
         self._lock.release()
 
     def move_aside(self, error: Exception) -> None:
@@ -135,6 +158,15 @@ class StoreFile:
         self.times_set_aside += 1
         _log.error("the store was corrupt and is set aside", extra={"path": str(target), "error": str(error)})
 
+    def _take_lock(self, wait_seconds: float) -> None:
+        check_kind(self._paths)
+        if not self._lock.take(wait_seconds):
+            raise BlockingIOError("another watcher uses it: give this one another --store")
+        # A lock file that has to be made though there is a database was removed: perhaps under one that uses it.
+        if self._lock.was_made and self._path.exists() and is_in_use(self._path):
+            self._lock.release(remove=True)  # for the next who asks to be in doubt as well
+            raise BlockingIOError("another watcher uses it, whose lock file was removed: give this one another --store")
+
     def _connect(self) -> Database:
         _check_format(self._path)
         if not self._path.exists():
@@ -142,21 +174,16 @@ class StoreFile:
         return connect(self._path)
 
 
-def connect(path: Path | str) -> Database:
-    """Open a sound database, or ``:memory:``."""
-    db = Database(sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False))
-    try:
-        db.conn.text_factory = _text
-        _check_pages(db)
-        db.enable_wal()
-        # WAL with synchronous=normal cannot corrupt; a power cut may lose the last snapshot, a crash none.
-        db.execute("pragma synchronous = normal")
-        _migrations.apply(db)
-        _check_tables(db)
-    except BaseException:
-        db.close()
-        raise
-    return db
+def check_kind(paths: Iterable[Path]) -> None:
+    """Refuse what is no file, such as a pipe, which would be waited for without an end.
+
+    Raises:
+        OSError: it is there and is none.
+    """
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise OSError(f"{path.name} is no file")
 
 
 def is_corrupt(error: Exception) -> bool:
@@ -181,27 +208,9 @@ def _code(error: Exception) -> int | None:
     return None if code is None else code & 0xFF  # without what an extended code adds
 
 
-def _text(raw: bytes) -> str:
-    """Read text; one damaged byte costs the row that it is in, not all that are read with it."""
-    return raw.decode(errors="replace")
-
-
 def _check_format(path: Path) -> None:
     """Tell a damaged header from a file that may not be written, as SQLite calls both read-only."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         head = file.read(_FORMAT_AT + 2)
         if len(head) == _FORMAT_AT + 2 and not _FORMATS.issuperset(head[_FORMAT_AT:]):
             raise sqlite3.DatabaseError("file is not a database of this format")
-
-
-def _check_pages(db: Database) -> None:
-    """Read every page: a torn or overwritten file shows here and not in the middle of the night."""
-    problem = db.execute("pragma integrity_check(1)").fetchone()[0]
-    if problem != "ok":
-        raise sqlite3.DatabaseError(problem)
-
-
-def _check_tables(db: Database) -> None:
-    """Ask for what is read and written: tables that are not as they were made cannot be used."""
-    db.execute("select window, timestamp, source, nodes, body from snapshots limit 1").fetchall()
-    db.execute("select source, taken_at, body from samples limit 1").fetchall()

@@ -20,7 +20,8 @@ from sqlite_utils import Database
 from watcher import wire
 from watcher.freshness import PRUNED_AT_ONCE
 from watcher.model import WatcherMetrics
-from watcher.store.file import UNREADABLE, StoreFile, connect, is_corrupt
+from watcher.store.file import StoreFile, is_corrupt
+from watcher.store.schema import UNREADABLE, connect
 from watcher.windows.samples import SampleRound
 
 _log = logging.getLogger(__name__)
@@ -36,8 +37,24 @@ class Store:
     When it cannot be used, memory goes on without it.
     """
 
-    def __init__(self, path: Path | None, *, keep_hours: float = 24, max_megabytes: float = 256) -> None:
-        """Open the file, or keep everything in memory when there is no path."""
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        keep_hours: float = 24,
+        max_megabytes: float = 256,
+        origins: Mapping[str, str] | None = None,
+    ) -> None:
+        """Open the file.
+
+        Args:
+            path: where it is, or will be; None to keep everything in memory.
+            keep_hours: older snapshots are deleted.
+            max_megabytes: the oldest snapshots are deleted beyond this size.
+            origins: source to the system that it stands for now (which address, which cluster). What the same source
+                wrote when it stood for another is not loaded; what an earlier version wrote, which does not say, is.
+        """
+        self._origins = origins or {}
         self._keep_seconds = keep_hours * 3600
         self._max_bytes = int(max_megabytes * _MEGABYTE)
         self._path = path
@@ -45,7 +62,7 @@ class Store:
         self._closed = False
         self._not_written = ""
         self._file = None if path is None else StoreFile(path)
-        self._db = (self._file and self._file.open(_HANDOVER_SECONDS)) or connect(":memory:")
+        self._db = connect(":memory:") if self._file is None else self._open(self._file, _HANDOVER_SECONDS)
 
     @property
     def failure(self) -> str:
@@ -85,6 +102,7 @@ class Store:
                 "window": window,
                 "timestamp": metrics.timestamp,
                 "source": metrics.source,
+                "origin": self._origins.get(metrics.source, ""),
                 "nodes": len(metrics.data),
                 "body": zlib.compress(encode(metrics), _COMPRESSION),
             }
@@ -93,7 +111,7 @@ class Store:
         newest = max(metrics.timestamp for metrics in snapshots.values())
 
         def write(db: Database) -> None:
-            db["snapshots"].insert_all(rows, replace=True)  # type: ignore[union-attr]
+            db.table("snapshots").insert_all(rows, replace=True)
             self._prune(db, newest)
 
         self._write(write)
@@ -107,12 +125,12 @@ class Store:
         age is not known, and in time it would pass for fresh.
         """
         found: dict[str, WatcherMetrics] = {}
-        ours = f"source in ({', '.join('?' * len(sources))})"
+        ours, whose = self._ours(sources)
         for window in windows:
             with self._reading() as db:
                 # One row after the other: a day of them need not fit into memory.
-                for row in db["snapshots"].rows_where(
-                    f"{ours} and window = ? and timestamp <= ?", [*sources, window, until],
+                for row in db.table("snapshots").rows_where(
+                    f"{ours} and window = ? and timestamp <= ?", [*whose, window, until],
                     select="body", order_by="timestamp desc",
                 ):  # fmt: skip
                     try:
@@ -124,15 +142,15 @@ class Store:
 
     def forget_snapshots(self, since: float) -> None:
         """Delete the snapshots from ``since`` on, unix seconds, stamped by a clock that turned out to be ahead."""
-        self._write(lambda db: db["snapshots"].delete_where("timestamp >= ?", [since]))  # type: ignore[union-attr]
+        self._write(lambda db: db.table("snapshots").delete_where("timestamp >= ?", [since]))
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the newest readable snapshots of a window that one of these sources wrote, the newest first."""
         bodies: list[bytes] = []
         with self._reading() as db:
-            where = f"source in ({', '.join('?' * len(sources))}) and window = ?"
-            rows = db["snapshots"].rows_where(
-                where, [*sources, window], select="body", order_by="timestamp desc", limit=limit
+            ours, whose = self._ours(sources)
+            rows = db.table("snapshots").rows_where(
+                f"{ours} and window = ?", [*whose, window], select="body", order_by="timestamp desc", limit=limit
             )
             bodies += (row["body"] for row in rows)
         for body in bodies:
@@ -145,11 +163,11 @@ class Store:
         body = zlib.compress(orjson.dumps({"timestamps": taken.timestamps, "values": values}), _COMPRESSION)
 
         def write(db: Database) -> None:
-            row = {"source": source, "taken_at": taken.taken_at, "body": body}
-            db["samples"].insert(row, replace=True)  # type: ignore[union-attr]
+            row = {"source": source, "origin": self._origins.get(source, ""), "taken_at": taken.taken_at, "body": body}
+            db.table("samples").insert(row, replace=True)
             _delete_oldest(db, "samples", "taken_at", keep_since)
             # Also those of the future, which a clock that was set back leaves behind.
-            db["samples"].delete_where("taken_at > ?", [taken.taken_at])  # type: ignore[union-attr]
+            db.table("samples").delete_where("taken_at > ?", [taken.taken_at])
 
         self._write(write)
 
@@ -157,8 +175,10 @@ class Store:
         """Return this source's rounds of samples from ``since`` on, unix seconds, oldest first."""
         rows: list[dict[str, Any]] = []
         with self._reading() as db:
-            where = "source = ? and taken_at >= ?"
-            rows += db["samples"].rows_where(where, [source, since], select="taken_at, body", order_by="taken_at")
+            ours, whose = self._ours([source])
+            rows += db.table("samples").rows_where(
+                f"{ours} and taken_at >= ?", [*whose, since], select="taken_at, body", order_by="taken_at"
+            )
         rounds = []
         for row in rows:
             with contextlib.suppress(*_UNREADABLE_BODY):
@@ -171,7 +191,7 @@ class Store:
     def forget_samples(self, source: str, since: float) -> None:
         """Delete this source's samples from ``since`` on, unix seconds, stamped by a clock that was ahead."""
         where = "source = ? and taken_at >= ?"
-        self._write(lambda db: db["samples"].delete_where(where, [source, since]))  # type: ignore[union-attr]
+        self._write(lambda db: db.table("samples").delete_where(where, [source, since]))
 
     def reopen(self) -> None:
         """Open the file if it is not open: it was removed, replaced, or could not be opened. Each write does so too."""
@@ -186,11 +206,16 @@ class Store:
             if self._file is not None:
                 self._file.release()
 
+    def _ours(self, sources: Sequence[str]) -> tuple[str, list[str]]:
+        """Return the condition on rows that these sources wrote when they stood for what they stand for now."""
+        ours = " or ".join(["source = ? and (origin is null or origin = ?)"] * len(sources))
+        return f"({ours})", [each for source in sources for each in (source, self._origins.get(source, ""))]
+
     def _prune(self, db: Database, now: float) -> None:
-        table = db["snapshots"]
+        table = db.table("snapshots")
         _delete_oldest(db, "snapshots", "timestamp", now - self._keep_seconds)
         # A clock that was set back leaves snapshots of the future behind, which would be loaded for ever.
-        table.delete_where("timestamp > ?", [now])  # type: ignore[union-attr]
+        table.delete_where("timestamp > ?", [now])
         # History is for restarts; without a file only the newest is kept.
         allowed = 0 if self._path is None or self._not_opened else self._max_bytes
         size, excess = 0, None
@@ -201,7 +226,7 @@ class Store:
                 excess = timestamp
                 break
         if excess is not None:
-            table.delete_where("timestamp <= ?", [excess])  # type: ignore[union-attr]
+            table.delete_where("timestamp <= ?", [excess])
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Database]:
@@ -229,6 +254,8 @@ class Store:
                 action(self._db)
         except UNREADABLE as error:
             return error
+        if self._file is not None:
+            self._file.note_size()
         return None
 
     def _reopen(self) -> None:
@@ -237,6 +264,10 @@ class Store:
         if self._file.is_replaced():
             _log.warning("the store was removed or replaced", extra={"path": str(self._path)})
             self._change_file()
+        elif not self._file.keep_lock():
+            self._change_file()
+        elif (damage := self._file.damage()) is not None:
+            self._change_file(damage)
         elif self._not_opened and (db := self._file.open()) is not None:
             memory, self._db = self._db, db
             self._try(lambda db: _copy(memory, db))
@@ -249,21 +280,25 @@ class Store:
         with contextlib.suppress(*UNREADABLE):
             self._db.close()
         with contextlib.suppress(OSError):  # else it is tried again when it is opened
-            if corrupt is None:
-                self._file.remove_log()
-            else:
+            if corrupt is not None:
                 self._file.move_aside(corrupt)
+            elif self._file.is_replaced():
+                self._file.remove_log()
         self._file.release()
-        self._db = self._file.open() or connect(":memory:")
+        self._db = self._open(self._file)
+
+    @staticmethod
+    def _open(file: StoreFile, wait_seconds: float = 0) -> Database:
+        return file.open(wait_seconds) or file.memory()
 
 
 def _copy(memory: Database, db: Database) -> None:
     """Keep what was taken while there was no file."""
     for table in ("snapshots", "samples"):
-        db[table].insert_all(memory[table].rows, ignore=True)  # type: ignore[union-attr]
+        db.table(table).insert_all(memory.table(table).rows, ignore=True)
 
 
 def _delete_oldest(db: Database, table: str, column: str, before: float) -> None:
     """Delete what is older, but little of it at a time: to a clock that jumped ahead all of it is."""
     oldest = f"select distinct {column} from {table} where {column} < ? order by {column} limit ?"  # noqa: S608
-    db[table].delete_where(f"{column} in ({oldest})", [before, PRUNED_AT_ONCE])  # type: ignore[union-attr]
+    db.table(table).delete_where(f"{column} in ({oldest})", [before, PRUNED_AT_ONCE])
