@@ -57,7 +57,7 @@ class StoreFile:
         self._paths = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
         self._lock = FileLock(path)
         self._opened: dict[Path, tuple[int, int] | None] = {}  # which files those were
-        self._size = 0  # of the file, when it was last looked at
+        self._sizes: dict[Path, int] = {}  # of the file and its log, the largest since it was last looked at
         self._newest: list[dict[str, Any]] = []  # of a file that can only be read
         self.failure = ""
         self.times_opened = 0
@@ -82,7 +82,7 @@ class StoreFile:
                 db = self._connect()
             self._opened = {path: _identity(path) for path in self._paths}
             self._newest = []
-            self.note_size()
+            self.note_sizes()
         except (OSError, NewerSchemaError, *UNREADABLE) as error:
             why = f"{self._path} cannot be opened: {error}; nothing will survive a restart (store.path)"
             if why != self.failure:
@@ -110,16 +110,20 @@ class StoreFile:
         self._lock.release()
         return self._lock.take()
 
-    def note_size(self) -> None:
-        """Remember how large the file is, after a write."""
-        with contextlib.suppress(OSError):
-            self._size = max(self._size, self._path.stat().st_size)
+    def note_sizes(self) -> None:
+        """Remember how large the file and its log are, after a write."""
+        for path in self._paths[:2]:
+            with contextlib.suppress(OSError):
+                self._sizes[path] = max(self._sizes.get(path, 0), path.stat().st_size)
 
     def damage(self) -> Exception | None:
-        """Return what is wrong where somebody cut off some of the open file; it only grows, unless it is compacted."""
-        before, self._size = self._size, 0
-        self.note_size()
-        if not self._opened or self._size >= before:
+        """Return what is wrong where somebody cut off some of the open file or its log.
+
+        Both only grow, but for what people do with SQLite's own tools, which harms nothing.
+        """
+        before, self._sizes = self._sizes, {}
+        self.note_sizes()
+        if all(self._sizes.get(path, 0) >= size for path, size in before.items()):
             return None
         try:
             with contextlib.closing(Database(sqlite3.connect(self._path))) as db:
@@ -142,7 +146,7 @@ class StoreFile:
     def release(self) -> None:
         """Let another watcher use the file, which is closed."""
         self._opened = {}
-        self._size = 0
+        self._sizes = {}
         self._lock.release()
 
     def move_aside(self, error: Exception) -> None:

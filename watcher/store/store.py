@@ -255,7 +255,7 @@ class Store:
         except UNREADABLE as error:
             return error
         if self._file is not None:
-            self._file.note_size()
+            self._file.note_sizes()
         return None
 
     def _reopen(self) -> None:
