@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from watcher.pipeline.origins import origins
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import SampleProvider, WindowProvider, close_provider, open_provider
 from watcher.providers.failover import Failover
@@ -35,7 +36,12 @@ def open_watcher(
     """
     views = [settings] if provider is not None else settings.for_each_provider()
     opened = [provider] if provider is not None else _open_all(views)
-    store = Store(store_path, keep_hours=settings.store.keep_hours, max_megabytes=settings.store.max_megabytes)
+    store = Store(
+        store_path,
+        keep_hours=settings.store.keep_hours,
+        max_megabytes=settings.store.max_megabytes,
+        origins=origins(views),
+    )
     names = [view.provider.name for view in views]
     windows = [
         each if isinstance(each, WindowProvider) else Sampled(each, settings.watch, store, source=name, clock=clock)
