@@ -10,8 +10,6 @@ import orjson
 import requests
 
 from client import arguments
-from client.bounded_http import BoundedSession
-from client.credentials import Bearer
 from client.errors import (
     BY_CODE,
     AccessDenied,
@@ -23,8 +21,10 @@ from client.errors import (
     WatcherUnavailable,
 )
 from client.transport import Transport
-from watcher import wire
+from watcher import masking, wire
 from watcher.model import WatcherMetrics
+from watcher.transport.credentials import bearer, read_token, sendable
+from watcher.transport.session import BoundedSession
 
 _LONGEST_MESSAGE = 300
 
@@ -67,14 +67,18 @@ class ServiceClient:
         """
         retries = arguments.retries(retries)
         timeout_seconds = arguments.seconds("timeout_seconds", timeout_seconds)
-        self._headers = dict(headers or {})
-        session = BoundedSession()
-        session.verify = True if ca_file is None else str(ca_file)
-        session.auth = Bearer(token, Path(token_file) if token_file else None)
-        session.headers.update({"Accept": "application/json", "Accept-Encoding": "gzip", **self._headers})
+        certificate = None
         if client_certificate is not None:
             pair = client_certificate if isinstance(client_certificate, tuple) else (client_certificate,)
-            session.cert = (str(pair[0]), str(pair[1])) if len(pair) == 2 else str(pair[0])
+            certificate = (str(pair[0]), str(pair[1])) if len(pair) == 2 else str(pair[0])
+        given, file = sendable(token or "", "the token"), Path(token_file) if token_file else None
+        session = BoundedSession(
+            bearer(lambda: given if file is None else read_token(file)),
+            verify=True if ca_file is None else str(ca_file),
+            certificate=certificate,
+            headers={"Accept": "application/json", **(headers or {})},
+            follow_redirects=False,
+        )
         self._transport = Transport(address, session, timeout_seconds=timeout_seconds, retries=retries)
         self._seen: dict[str | None, tuple[str, WatcherMetrics]] = {}
         self._lock = threading.Lock()
@@ -173,8 +177,4 @@ class ServiceClient:
             code, message = str(error["code"]), str(error["message"])
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return "", ""
-        # A gateway may repeat what it was sent.
-        sent = [response.request.headers.get("Authorization", "").rpartition(" ")[2], *self._headers.values()]
-        for secret in sent:
-            message = message.replace(secret, "********") if len(secret) > 3 else message
-        return code, message[:_LONGEST_MESSAGE]
+        return code, masking.said(message, _LONGEST_MESSAGE)  # a gateway may repeat what it was sent

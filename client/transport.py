@@ -1,26 +1,23 @@
 """How a watcher is asked: one time limit over all tries, no redirects, and every failure in our words."""
 
-import http.client
 import random
-import ssl
 import threading
 from collections.abc import Mapping
-from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit
 
 import requests
-from urllib3.exceptions import HTTPError as TransportError
-from urllib3.exceptions import TimeoutError as TransportTimeout
 
-from client.bounded_http import BoundedAdapter, BoundedSession, TooLarge
-from client.credentials import UnusableToken
-from client.errors import AccessDenied, BadAnswer, WatcherUnavailable
+from client.errors import AccessDenied, BadAnswer, ClientError, WatcherUnavailable
+from watcher import masking
+from watcher.transport.credentials import UnusableToken
+from watcher.transport.failures import Trouble, describe
+from watcher.transport.gather import Deadline
+from watcher.transport.session import BoundedSession
 
 _PASSING = (429, 502, 503, 504)
 _FIRST_PAUSE_SECONDS = 0.2
 _PAUSE_JITTER_SECONDS = 0.1
-# What OpenSSL calls an answer that is not TLS, in its several versions.
-_NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
-_TLS_ALERT = "\x15\x03"  # what a TLS server says to somebody who does not speak it
+_NOT_METRICS = {Trouble.TOO_LARGE, Trouble.GARBLED}
 
 
 class Transport:
@@ -35,26 +32,24 @@ class Transport:
 
         Args:
             address: the watcher's.
-            session: with credentials, certificates and headers.
+            session: with credentials, certificates and headers; it follows no redirects.
             timeout_seconds: for a call with all its tries and pauses.
             retries: further tries when the watcher cannot be reached or is overloaded, with growing pauses.
 
         Raises:
             ValueError: the address is no HTTP address.
         """
+        shown = masking.without_credentials(address)
         parts = _split(address)
         if parts is None:
-            raise ValueError(f"a watcher's address looks like http://trimaran:2020, not {_shown(address)[:80]!r}")
+            raise ValueError(f"a watcher's address looks like http://trimaran:2020, not {shown[:80]!r}")
         self._base = address.rstrip("/").removesuffix("/watcher")
         self._secure = parts.scheme == "https"
-        self.where = f"the watcher at {_shown(address)}"
+        self.where = f"the watcher at {shown}"
         self._timeout = timeout_seconds
         self._retries = retries
         self._closed = threading.Event()
-        self._verify = session.verify
         self._session = session
-        self._adapter = BoundedAdapter()
-        session.mount(self._base, self._adapter)
 
     def get(
         self,
@@ -78,86 +73,74 @@ class Transport:
             BadAnswer: it redirects, or its body is too large or cannot be read.
         """
         retries = self._retries if retries is None else retries
-        self._adapter.allow(self._timeout)
+        deadline = Deadline.after(self._timeout)
         tried = 0
         while True:
             try:
-                response = self._try(path, params, headers)
+                response = self._try(path, params, headers, deadline)
             except WatcherUnavailable:
-                if tried == retries or not self._pause(tried):
+                if tried == retries or not self._pause(tried, deadline):
                     raise
             else:
-                if tried == retries or response.status_code not in _PASSING or not self._pause(tried):
+                if tried == retries or response.status_code not in _PASSING or not self._pause(tried, deadline):
                     return self._not_elsewhere(response)
             tried += 1
 
     def close(self) -> None:
         """Close the connections; a call that is under way ends with WatcherUnavailable, as does a later one."""
         self._closed.set()
-        self._adapter.end()
         self._session.close()
 
     def _try(
-        self, path: str, params: Mapping[str, str | None] | None, headers: Mapping[str, str] | None
+        self,
+        path: str,
+        params: Mapping[str, str | None] | None,
+        headers: Mapping[str, str] | None,
+        deadline: Deadline,
     ) -> requests.Response:
         try:
-            if not self._closed.is_set():
-                response = self._session.get(
-                    self._base + path,
-                    params=params,
-                    headers=headers,
-                    timeout=self._adapter.remaining_seconds(),
-                    verify=self._verify,
-                )
-                if not self._closed.is_set():  # else its end may be the one that we made
-                    return response
-        except UnusableToken as error:
-            raise AccessDenied(f"{self.where} was not asked: {error}") from error
-        except TooLarge as error:
-            raise BadAnswer(f"{self.where} answered something else than metrics: {error}") from error
-        except requests.exceptions.ContentDecodingError as error:
-            raise BadAnswer(
-                f"{self.where} answered something else than metrics: it is not compressed as it says"
-            ) from error
-        except (requests.RequestException, TransportError, OSError) as error:
-            if not self._closed.is_set():
-                raise self._unavailable(error) from error
-        raise WatcherUnavailable(f"{self.where} is not asked any more: this client is closed")
+            seconds = deadline.remaining_seconds()
+            return self._session.get(self._base + path, params=params, headers=headers, timeout=seconds)
+        except (requests.RequestException, UnusableToken) as error:
+            raise self._translated(error, deadline) from error
 
-    def _unavailable(self, error: Exception) -> WatcherUnavailable:
+    def _translated(self, error: Exception, deadline: Deadline) -> ClientError:
         """Say why nothing came. Where the address may have the wrong scheme, say that too."""
-        root = _root(error)
-        if isinstance(root, TransportTimeout | TimeoutError | requests.Timeout) or self._adapter.overdue:
+        failure = describe(error)
+        trouble = failure.trouble
+        if trouble is Trouble.ENDED:
+            return WatcherUnavailable(f"{self.where} is not asked any more: this client is closed")
+        if trouble in {Trouble.CREDENTIALS, Trouble.BAD_HEADER}:
+            return AccessDenied(f"{self.where} was not asked: {failure.reason}")
+        if trouble in _NOT_METRICS:
+            return BadAnswer(f"{self.where} answered something else than metrics: {failure.reason}")
+        if trouble in {Trouble.LATE, Trouble.NO_HANDSHAKE} or not deadline.remaining_seconds():
             # A server that waits for a request in plain text takes the TLS handshake for the beginning of one.
-            silent = self._secure and self._adapter.connecting and isinstance(error, requests.ReadTimeout)
+            silent = trouble is Trouble.NO_HANDSHAKE
             hint = ": not even the TLS handshake; should the address begin with http://?" if silent else ""
             return WatcherUnavailable(f"{self.where} does not answer within {self._timeout:g} s{hint}")
-        if isinstance(root, ssl.SSLError):
-            if root.reason in _NOT_TLS:
-                return WatcherUnavailable(f"{self.where} does not speak TLS: should the address begin with http://?")
-            option = "client_certificate" if "ALERT" in (root.reason or "") else "ca_file"
-            return WatcherUnavailable(f"{self.where}: TLS failed: {root}; is {option} right?")
-        hung_up = isinstance(root, ConnectionResetError) or _TLS_ALERT in str(root)
-        hint = "; should the address begin with https://?" if hung_up and not self._secure else ""
-        reason = getattr(root, "strerror", None) or str(root)
-        if isinstance(root, http.client.BadStatusLine) and not isinstance(root, ConnectionResetError):
-            reason = "its answer is not HTTP"
-        return WatcherUnavailable(f"{self.where} cannot be reached: {reason}{hint}")
+        if trouble is Trouble.NOT_TLS:
+            return WatcherUnavailable(f"{self.where} does not speak TLS: should the address begin with http://?")
+        if trouble in {Trouble.TLS, Trouble.UNTRUSTED}:
+            option = "client_certificate" if trouble is Trouble.TLS and "ALERT" in failure.reason else "ca_file"
+            return WatcherUnavailable(f"{self.where}: TLS failed: {failure.reason}; is {option} right?")
+        hint = "; should the address begin with https://?" if trouble is Trouble.HUNG_UP and not self._secure else ""
+        return WatcherUnavailable(f"{self.where} cannot be reached: {failure.reason}{hint}")
 
     def _not_elsewhere(self, response: requests.Response) -> requests.Response:
         if response.is_redirect:
-            target = _shown(response.headers["Location"], response.url)[:200]
+            target = masking.target(response.headers["Location"], response.url)
             raise BadAnswer(
                 f"{self.where} redirects to {target!r}, which is not followed, as credentials are for one address: "
                 "is that the watcher's?"
             )
         return response
 
-    def _pause(self, tried: int) -> bool:
+    def _pause(self, tried: int, deadline: Deadline) -> bool:
         """Wait before the next try; return whether there is time for one."""
         jitter = random.uniform(0, _PAUSE_JITTER_SECONDS)  # noqa: S311  so that not all clients come back at once
         pause = _FIRST_PAUSE_SECONDS * 2**tried + jitter
-        return pause < self._adapter.remaining_seconds() and not self._closed.wait(pause)
+        return pause < deadline.remaining_seconds() and not self._closed.wait(pause)
 
 
 def _split(address: str) -> SplitResult | None:
@@ -169,28 +152,3 @@ def _split(address: str) -> SplitResult | None:
         return None
     whole = not (parts.query or parts.fragment) and " " not in parts.netloc
     return parts if usable and whole and parts.scheme in {"http", "https"} and parts.hostname else None
-
-
-def _shown(address: str, base: str = "") -> str:
-    """Return an address, which may be relative to a base, without what may be secret in it."""
-    try:
-        parts = urlsplit(urljoin(base, address))
-    except ValueError:
-        return "no address"
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
-
-
-def _root(error: BaseException) -> BaseException:
-    """Return the innermost reason: requests wraps urllib3's errors, which wrap the system's."""
-    while True:
-        reason = getattr(error, "reason", None)
-        inner = (
-            reason
-            if isinstance(reason, BaseException)
-            else next((each for each in error.args if isinstance(each, BaseException)), None)
-        )
-        if inner is None and isinstance(error.__cause__, OSError):
-            inner = error.__cause__  # urllib3 has put the system's words into its own
-        if inner is None:
-            return error
-        error = inner

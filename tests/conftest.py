@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from support.bench import Api
 from support.servers import Fake, Service, free_port, run_prometheus, serving, two_nodes
 
+from watcher import masking
+
 settings.register_profile("trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("trimaran")
 
@@ -47,6 +49,12 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.startswith("TRIMARAN_") or name in UPSTREAM_VARIABLES or name == "KUBERNETES_SERVICE_HOST":
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests() -> None:
+    """Forget the tokens that tests before this one had masked: here they may be ordinary words."""
+    masking.forget_secrets()
 
 
 def _openmetrics(series: dict[str, list[tuple[str, np.ndarray]]], times: np.ndarray, kind: str) -> Iterator[str]:

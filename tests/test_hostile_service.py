@@ -12,9 +12,10 @@ import pytest
 from support.certificates import Authority
 from support.servers import Fake, free_port, reply, serving
 
-from client import AccessDenied, BadAnswer, ServiceClient, WatcherUnavailable, bounded_http
+from client import AccessDenied, BadAnswer, ServiceClient, WatcherUnavailable
 from watcher import wire
 from watcher.model import WatcherMetrics, Window
+from watcher.transport import session
 
 EMPTY = wire.encode(WatcherMetrics(900, Window("15m", 0, 900), "Prometheus", {}))
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n"
@@ -118,7 +119,7 @@ def spaces(handler: BaseHTTPRequestHandler, packed: bool) -> None:
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_body_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, packed: bool):
     """Beyond the bound, counted after decompression, reading ends and says so."""
-    monkeypatch.setattr(bounded_http, "MAX_BODY_BYTES", 2 << 20)
+    monkeypatch.setattr(session, "_MAX_BYTES", 2 << 20)
     with serving(lambda handler: spaces(handler, packed)) as fake, ServiceClient(fake.url) as client:
         with pytest.raises(BadAnswer, match="larger than 2 MiB"):
             client.metrics()

@@ -14,10 +14,10 @@ import requests
 from support.servers import reply, serving
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
+from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import ProviderSettings
+from watcher.transport import kubernetes
 from watcher.transport import session as transport_session
-from watcher.transport.failures import provider_error
-from watcher.transport.session import ProviderSession, bearer
 
 
 def ask(address: str, timeout: float = 5, **options: Any) -> requests.Response:
@@ -163,7 +163,7 @@ def test_a_trickling_server_is_ended_by_abort() -> None:
 @pytest.mark.parametrize("status", [200, 302, 500])
 def test_a_body_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     """Reading stops at the limit and says whose answer was too large, redirects and errors included."""
-    monkeypatch.setattr(transport_session, "_MAX_BODY_BYTES", 3 * 1024**2)
+    monkeypatch.setattr(transport_session, "_MAX_BYTES", 3 * 1024**2)
     sent = []
 
     def endless(handler: BaseHTTPRequestHandler) -> None:
@@ -255,7 +255,7 @@ def test_credentials_in_the_address_are_never_shown(failure: Exception) -> None:
 
 def test_the_pods_own_token_is_read_anew_for_each_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With openshift_auth the service account's token is sent, as it stands in the file at that time."""
-    monkeypatch.setattr(transport_session, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(kubernetes, "SERVICE_ACCOUNT", tmp_path)
     settings = ProviderSettings(name="x", openshift_auth=True)
     session = ProviderSession(settings, bearer(settings))
     with serving(lambda handler: reply(handler, {})) as fake:
@@ -268,7 +268,7 @@ def test_the_pods_own_token_is_read_anew_for_each_request(monkeypatch: pytest.Mo
 
 def test_a_missing_token_of_the_pod_names_file_and_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """openshift_auth outside a pod is refused with the file's path and the setting, not as an unreachable server."""
-    monkeypatch.setattr(transport_session, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(kubernetes, "SERVICE_ACCOUNT", tmp_path)
     with pytest.raises(ProviderRefused) as caught:
         ask("http://127.0.0.1:9", openshift_auth=True)
     assert str(tmp_path / "token") in str(caught.value)
@@ -313,7 +313,6 @@ def test_a_self_signed_certificate_is_refused(tls: ssl.SSLContext) -> None:
 
 @pytest.mark.parametrize("bundle", [None, "/dev/null"])
 @pytest.mark.parametrize("way", ["ca_file", "insecure_skip_verify"])
-@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_a_certificate_is_accepted_by_setting(
     tls: ssl.SSLContext, certificate: Path, way: str, bundle: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,5 @@
-"""The public name of :mod:`watcher.transport.session`, for providers outside this project."""
+"""A public name of :mod:`watcher.providers.session`, for providers outside this project."""
 
-from watcher.transport.session import ProviderSession, bearer, read_token
+from watcher.providers.session import ProviderSession, bearer, read_token
 
 __all__ = ["ProviderSession", "bearer", "read_token"]

@@ -1,5 +1,5 @@
-"""The public name of :mod:`watcher.transport.failures`, for providers outside this project."""
+"""A public name of :mod:`watcher.providers.session`, for providers outside this project."""
 
-from watcher.transport.failures import provider_error
+from watcher.providers.session import provider_error
 
 __all__ = ["provider_error"]

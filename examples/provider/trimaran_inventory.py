@@ -6,10 +6,9 @@ from typing import Any
 
 from watcher.errors import ProviderError
 from watcher.providers.base import Check, Reading, Sample
+from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings
-from watcher.transport.failures import provider_error
 from watcher.transport.gather import Deadline, gather
-from watcher.transport.session import ProviderSession, bearer
 
 
 class InventoryProvider:

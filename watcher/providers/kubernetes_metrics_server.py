@@ -9,6 +9,7 @@ for the system, although its use is measured too.
 - ``metrics_server:memory:percent``: the working set, which is what the kubelet evicts by.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -25,10 +26,10 @@ from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType
 from watcher.providers.base import Check, Reading, Sample, Samples
+from watcher.providers.session import open_kubernetes, provider_error
 from watcher.settings import Settings
-from watcher.transport.failures import provider_error
 from watcher.transport.gather import Deadline, gather
-from watcher.transport.kubernetes import KubernetesApi
+from watcher.transport.kubernetes import Expired
 
 NAME = "KubernetesMetricsServer"
 NODES = "/api/v1/nodes"
@@ -71,7 +72,7 @@ class KubernetesMetricsServerProvider:
 
     def __init__(self, settings: Settings) -> None:
         own = settings.metrics_server
-        self._api = KubernetesApi(NAME, settings.provider, own.kube_context)
+        self._api = open_kubernetes(settings.provider, own.kube_context)
         # For the doctor's first steps, which go by the settings' certificates; those of a pod or kubeconfig are others.
         self.address = (settings.provider.address or "") if settings.provider.kube_config is None else ""
         self._selector = own.node_selector
@@ -196,13 +197,10 @@ class KubernetesMetricsServerProvider:
         return dict(_named(self._api.list_items(METRICS, deadline, labelSelector=self._selector)))
 
     def _list(self, deadline: Deadline) -> dict[str, _Node]:
-        try:
+        with contextlib.suppress(Expired):
             items = self._api.list_items(NODES, deadline, labelSelector=self._selector)
             return {name: _node(item) for name, item in _named(items)}
-        except requests.HTTPError as error:
-            if _status(error) != 410:
-                raise
-        # The list changed too much between two pages: have it in one.
+        # It changed too much between two pages: have it in one.
         items = self._api.list_items(NODES, deadline, labelSelector=self._selector, limit="")
         return {name: _node(item) for name, item in _named(items)}
 

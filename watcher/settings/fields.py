@@ -1,7 +1,6 @@
 """What settings are made of: sections, secrets, and texts that are read and checked on the way in."""
 
 import json
-import re
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -57,11 +56,6 @@ Secret = Annotated[SecretStr, AfterValidator(_header_value)]
 # What becomes part of a query: no quotes, brackets, separators or wildcards.
 NAME_PART = r"^[\w.:/-]*$"
 KEY = r"^[A-Za-z_][\w./-]*$"
-
-
-def without_credentials(address: str) -> str:
-    """Return an address that may be shown: user and password, if any, are left out."""
-    return re.sub(r"^([^/@]*://)?.*@", lambda match: match[1] or "", address, flags=re.DOTALL)
 
 
 class Section(BaseModel):

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from watcher.errors import SettingsError
-from watcher.settings.fields import without_credentials
+from watcher.masking import without_credentials
 from watcher.settings.sections import Settings
 
 FILE_VARIABLE = "TRIMARAN_SETTINGS"

@@ -1,95 +1,154 @@
-"""What goes wrong with HTTP to providers, in our words and with the setting that mends it."""
+"""What goes wrong with HTTP, in few neutral words: requests', urllib3's and the system's errors are told apart here.
+
+Whoever asked makes an error of its own of it, with the setting or option that mends it.
+"""
 
 import contextlib
-from urllib.parse import urlsplit
+import http.client
+import ssl
+from dataclasses import dataclass
+from enum import StrEnum
 
 import requests
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import HTTPError as TransportError
+from urllib3.exceptions import TimeoutError as TransportTimeout
 
-from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
-from watcher.settings import without_credentials
+from watcher import masking
+from watcher.transport.adapter import Ended, HandshakeTimeout, TooLarge
+from watcher.transport.credentials import UnusableAccess, UnusableToken
+from watcher.transport.session import LeavesHost, UnusableAnswer
 
-_HARMLESS_HEADERS = {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent"}
-
-
-class TooLarge(requests.RequestException):
-    """The body does not end where a body should."""
-
-
-def provider_error(provider: str, address: str, error: Exception) -> ProviderError:
-    """Translate what requests, its JSON reader or a missed deadline raised. Never quotes credentials."""
-    translated = _translate(f"{provider} at {without_credentials(address)}", error)
-    credentials = urlsplit(address).netloc.rpartition("@")[0]
-    if credentials and credentials in str(translated):
-        return type(translated)(str(translated).replace(f"{credentials}@", "").replace(credentials, "********"))
-    return translated
+_LONGEST = 300
+# What OpenSSL calls an answer that is not TLS, in its several versions.
+_NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
+_TLS_ALERT = "\x15\x03"  # what a TLS server says to somebody who does not speak it
 
 
-def _translate(where: str, error: Exception) -> ProviderError:
-    match error:
-        case ProviderError():
-            return error
-        case TooLarge():
-            return ProviderAnswerError(f"{where}: {error}")
-        case requests.HTTPError() if error.response is not None:
-            return _status_error(where, error.response)
-        case requests.exceptions.SSLError():
-            return ProviderUnavailable(
-                f"{where}: its certificate is not trusted ({_root(error)}); set provider.ca_file"
-            )
-        case TimeoutError() | requests.Timeout():
-            return ProviderUnavailable(f"{where}: no answer in time (watch.fetch_timeout_seconds)")
-        case requests.JSONDecodeError():
-            return ProviderAnswerError(f"{where}: the answer is not JSON; is provider.address right?")
-        case requests.ConnectionError() if isinstance(_innermost(error), ReadTimeoutError | TimeoutError):
-            return ProviderUnavailable(f"{where}: no answer in time (watch.fetch_timeout_seconds)")
-        case requests.RequestException() | OSError():
-            return ProviderUnavailable(f"{where} cannot be reached: {_root(error)} (provider.address)")
-        case _:
-            return ProviderAnswerError(f"{where}: the answer cannot be used: {type(error).__name__}: {error}")
+class Trouble(StrEnum):
+    """Kinds of failures."""
+
+    CREDENTIALS = "credentials"  # there are none that could be sent; nothing was
+    BAD_HEADER = "bad header"  # nor with this
+    NO_WAY_IN = "no way in"
+    ENDED = "ended"  # by us
+    LATE = "late"
+    NO_HANDSHAKE = "no handshake"  # late, and not even that
+    UNREACHABLE = "unreachable"
+    HUNG_UP = "hung up"
+    NOT_HTTP = "not HTTP"
+    NOT_TLS = "not TLS"
+    UNTRUSTED = "untrusted"  # the server's certificate
+    TLS = "TLS"
+    STATUS = "status"
+    REDIRECT = "redirect"
+    TOO_LARGE = "too large"
+    GARBLED = "garbled"  # not compressed as it says
+    NOT_JSON = "not JSON"
+    UNUSABLE = "unusable"  # not what is answered there
+    OTHER = "other"
 
 
-def _status_error(where: str, response: requests.Response) -> ProviderError:
-    reason = f"{response.status_code} {response.reason}"
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer, or none of use.
+
+    Attributes:
+        trouble: what kind.
+        reason: one line, without secrets.
+        status: of the answer, where it is that: 400 or above.
+    """
+
+    trouble: Trouble
+    reason: str
+    status: int = 0
+
+
+def describe(error: BaseException) -> Failure:
+    """Return what an error means that was raised on the way to an answer or in reading it."""
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return Failure(Trouble.STATUS, status_line(error.response), error.response.status_code)
+    known = next((trouble for kind, trouble in _BY_ERROR if isinstance(error, kind)), None)
+    if known is not None:
+        return Failure(known, _WORDS.get(known) or masking.said(error))
+    root = innermost(error)
+    trouble = _trouble_of(root)
+    if trouble is Trouble.OTHER:
+        return Failure(trouble, masking.said(f"{type(error).__name__}: {error}"))
+    not_http = isinstance(root, http.client.BadStatusLine) and not isinstance(root, ConnectionResetError)
+    return Failure(trouble, "its answer is not HTTP" if not_http else masking.said(_words_of(root)))
+
+
+def status_line(response: requests.Response) -> str:
+    """Return status, reason, and what the body says of an error, as common APIs have it."""
+    line = f"{response.status_code} {masking.said(response.reason, _LONGEST)}"
     with contextlib.suppress(ValueError, AttributeError):
         body = response.json()
-        said = body.get("error") or body.get("message") or body.get("errors")
-        said = said.get("message", said) if isinstance(said, dict) else said
-        reason = f"{reason}: {_without_sent_secrets(str(said), response.request)[:300]}" if said else reason
-    if response.status_code in {401, 403}:
-        return ProviderRefused(f"{where} refuses the credentials: {reason} (provider.token)")
-    if response.status_code == 404:
-        return ProviderAnswerError(f"{where}: {reason}; is provider.address right?")
-    if response.status_code in {408, 429} or response.status_code >= 500:
-        return ProviderUnavailable(f"{where}: {reason}")
-    return ProviderAnswerError(f"{where}: {reason}")
+        text = body.get("error") or body.get("message") or body.get("errors")
+        text = text.get("message", text) if isinstance(text, dict) else text
+        line += f": {masking.said(text, _LONGEST)}" if text else ""
+    return line
 
 
-def _without_sent_secrets(text: str, request: requests.PreparedRequest) -> str:
-    """Mask what a server repeats of the credentials that it was sent."""
-    for name, value in request.headers.items():
-        secret = str(value).rpartition(" ")[2]
-        if name.lower() not in _HARMLESS_HEADERS and len(secret) > 3:
-            text = text.replace(secret, "********")
-    return text
-
-
-def _root(error: BaseException) -> str:
-    error = _innermost(error)
-    return getattr(error, "strerror", None) or str(error)
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """Return the innermost reason: requests wraps urllib3's, which wraps the system's."""
+def innermost(error: BaseException) -> BaseException:
+    """Return the innermost reason: requests wraps urllib3's errors, which wrap the system's."""
+    seen: list[BaseException] = []  # causes may go in a circle
     while True:
+        seen.append(error)
         reason = getattr(error, "reason", None)
         inner = (
             reason
             if isinstance(reason, BaseException)
-            else next((argument for argument in error.args if isinstance(argument, BaseException)), None)
+            else next((each for each in error.args if isinstance(each, BaseException)), None)
         )
         if inner is None and isinstance(error.__cause__, OSError):
-            inner = error.__cause__  # urllib3 puts the system's words into its own otherwise
-        if inner is None:
+            inner = error.__cause__  # urllib3 has put the system's words into its own
+        if inner is None or any(inner is each for each in seen):
             return error
         error = inner
+
+
+#: What the error itself tells, then what its innermost reason does; the first that fits.
+_BY_ERROR: tuple[tuple[type[BaseException], Trouble], ...] = (
+    (UnusableToken, Trouble.CREDENTIALS),
+    (UnusableAccess, Trouble.NO_WAY_IN),
+    (requests.exceptions.InvalidHeader, Trouble.BAD_HEADER),
+    (UnusableAnswer, Trouble.UNUSABLE),
+    (Ended, Trouble.ENDED),
+    (LeavesHost, Trouble.REDIRECT),
+    (requests.JSONDecodeError, Trouble.NOT_JSON),
+    (requests.exceptions.ContentDecodingError, Trouble.GARBLED),
+)
+_BY_ROOT: tuple[tuple[type[BaseException], Trouble], ...] = (
+    (TooLarge, Trouble.TOO_LARGE),
+    (HandshakeTimeout, Trouble.NO_HANDSHAKE),
+    (TimeoutError, Trouble.LATE),
+    (TransportTimeout, Trouble.LATE),
+    (requests.Timeout, Trouble.LATE),
+    (ssl.SSLCertVerificationError, Trouble.UNTRUSTED),
+    (ssl.SSLError, Trouble.TLS),
+    (ConnectionResetError, Trouble.HUNG_UP),
+    (http.client.BadStatusLine, Trouble.NOT_HTTP),
+    (requests.RequestException, Trouble.UNREACHABLE),
+    (TransportError, Trouble.UNREACHABLE),
+    (http.client.HTTPException, Trouble.UNREACHABLE),
+    (OSError, Trouble.UNREACHABLE),
+)
+
+#: In the place of words that quote what must not be said, or say nothing.
+_WORDS = {
+    Trouble.BAD_HEADER: "a header cannot be sent: it has a line break, or begins with a space",
+    Trouble.GARBLED: "it is not compressed as it says",
+}
+
+
+def _trouble_of(root: BaseException) -> Trouble:
+    trouble = next((trouble for kind, trouble in _BY_ROOT if isinstance(root, kind)), Trouble.OTHER)
+    if trouble is Trouble.TLS and getattr(root, "reason", None) in _NOT_TLS:
+        return Trouble.NOT_TLS
+    if trouble is Trouble.NOT_HTTP and _TLS_ALERT in str(root):
+        return Trouble.HUNG_UP
+    return trouble
+
+
+def _words_of(root: BaseException) -> object:
+    return root if isinstance(root, ssl.SSLError) else getattr(root, "strerror", None) or root

@@ -1,93 +1,141 @@
-"""The Kubernetes API: where it is, how to get in, and lists of any length from it.
+"""The Kubernetes API: where it is, how to get in, lists of any length from it, and watches.
 
 In a cluster the pod's service account is the way in and requests is all it takes. A kubeconfig is read by the official
-``kubernetes`` package, which knows exec plugins, client certificates and contexts, but what it finds is used in our own
-session: one place then bounds answers, ends late calls and translates failures, and a list of 5,000 nodes is not turned
-into the package's objects first, which takes many times as long and as much memory.
+package (:mod:`~watcher.transport.kubeconfig`), but what it finds is used in our own session: one place then bounds
+answers, ends late calls and tells failures apart, and a list of 5,000 nodes is not turned into the package's objects
+first, which takes many times as long and as much memory.
 """
 
+import contextlib
 import os
-import threading
-from collections.abc import Iterator
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import requests
-import yaml
 
-from watcher.errors import ProviderAnswerError, ProviderRefused, SettingsError
-from watcher.settings import ProviderSettings, without_credentials
-from watcher.transport import session
+from watcher import masking
+from watcher.transport.credentials import UnusableAccess, UnusableToken, read_token
 from watcher.transport.gather import Deadline
+from watcher.transport.kubeconfig import KubeConfig
+from watcher.transport.session import BoundedSession, UnusableAnswer
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PAGE = 500  # objects a request, as kubectl asks for
-_NO_WAY_IN = (
-    "there is no way to the Kubernetes API: this is no pod, so set provider.kube_config (KUBE_CONFIG), for example to "
-    "~/.kube/config, or provider.address (METRICS_PROVIDER_ADDRESS)"
-)
-_NO_ACCOUNT = (
-    "the pod has no service account in {}: remove automountServiceAccountToken: false from the pod and its service "
-    "account, or set provider.token_file (TRIMARAN_PROVIDER__TOKEN_FILE) and provider.ca_file "
-    "(TRIMARAN_PROVIDER__CA_FILE)"
-)
-_NO_PACKAGE = (
-    "provider.kube_config (KUBE_CONFIG) needs the package kubernetes: pip install kubernetes; in a "
-    "cluster, leave it unset"
-)
+_GONE = 410
+_HEAD_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The way in; whatever is empty is looked for.
+
+    Attributes:
+        address: of the API server; else that of the kubeconfig, else that of the cluster that this pod is in.
+        kube_config: a kubeconfig, which wins over the service account.
+        context: one of its contexts; empty: its current one.
+        token: sent as a bearer token; wins over one that is found.
+        token_file: where to read the token instead, at every request.
+        ca_file: the authorities to trust.
+        verify: whether to verify the server's certificate at all.
+        certificate: a PEM file that proves who we are, or its certificate and its key.
+        headers: sent with every request.
+        names: what its own options are called in errors, by the names that they have here.
+    """
+
+    address: str = ""
+    kube_config: Path | None = None
+    context: str = ""
+    token: str = ""
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    verify: bool = True
+    certificate: str | tuple[str, str] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, option: str) -> str:
+        """Return what an option is called in errors."""
+        return self.names.get(option, option)
+
+
+class Expired(requests.HTTPError):
+    """What was asked to go on from is too old for the API server: list anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list: its items that are objects, and the version of the whole list, from which a watch goes on."""
+
+    items: list[dict[str, Any]]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a watch.
+
+    Attributes:
+        type: ``ADDED``, ``MODIFIED``, ``DELETED``, or ``BOOKMARK``, whose object has a version alone.
+        object: the object as it is then.
+        resource_version: from which a watch goes on after this event.
+    """
+
+    type: str
+    object: dict[str, Any]
+    resource_version: str
 
 
 class KubernetesApi:
-    """Sends GET requests to the API server.
+    """The API server. Safe to use from several threads.
 
     Attributes:
         address: where it is; a kubeconfig's is known once :meth:`connect` was called.
         found: how it was found, for people.
     """
 
-    def __init__(self, name: str, settings: ProviderSettings, context: str = "") -> None:
+    def __init__(self, access: Access) -> None:
         """Find the way in; nothing is contacted and no exec plugin is run yet.
 
-        Args:
-            name: who asks, for messages.
-            settings: ``kube_config`` wins; then ``address``; then the pod's service account. Tokens and certificates
-                in the settings win over those found with the address.
-            context: the kubeconfig's context; empty: its current one.
-
         Raises:
-            SettingsError: there is no way in, or it cannot be used as it is.
+            UnusableAccess: there is none, or it cannot be used as it is.
         """
-        self._name = name
-        self._kube_config: _KubeConfig | None = None
-        if settings.kube_config is not None:
-            self._kube_config = _KubeConfig(settings.kube_config.expanduser(), context)
-            self.found = f"kubeconfig {settings.kube_config}" + (f", context {context}" if context else "")
-            self.address = settings.address or ""
-        elif settings.address is not None:
-            self.found, self.address = "provider.address", settings.address
-        elif os.environ.get("KUBERNETES_SERVICE_HOST"):
-            self.found, self.address = "the pod's service account", _service_address()
-            settings = _with_service_account(settings)
+        self._kube_config: KubeConfig | None = None
+        self.address = access.address
+        if access.kube_config is not None:
+            file, options = access.kube_config.expanduser(), (access.name("kube_config"), access.name("context"))
+            self._kube_config = KubeConfig(file, access.context, *options)
+            self.found = f"kubeconfig {access.kube_config}" + (f", context {access.context}" if access.context else "")
+        elif access.address:
+            self.found = access.name("address").partition(" ")[0]
         else:
-            raise SettingsError([_NO_WAY_IN])
-        self._settings = settings
-        self._session = session.ProviderSession(settings, self._authenticate)
+            access = _of_this_pod(access)
+            self.found, self.address = "the pod's service account", access.address
+        self._access = access
+        verify: bool | str = str(access.ca_file) if access.ca_file else True
+        self._session = BoundedSession(
+            self._authenticate,
+            verify=verify if access.verify else False,
+            certificate=access.certificate,
+            headers=access.headers,
+        )
         self._proxies: dict[str, str] = {}
 
     def connect(self) -> None:
         """Read the kubeconfig, if there is one; its exec plugin may take its time. Does nothing the next time.
 
         Raises:
-            ProviderError: it cannot be used any more, or leads nowhere.
+            UnusableAccess: it cannot be used any more, or leads nowhere.
         """
         if self._kube_config is None:
             return
-        found = self._kube_config.read()
-        self.address = self._settings.address or str(found.host).rstrip("/")
-        if self._settings.ca_file is None and not self._settings.insecure_skip_verify:
+        found, access = self._kube_config.read(), self._access
+        self.address = access.address or str(found.host).rstrip("/")
+        if access.ca_file is None and access.verify:
             self._session.verify = (found.ssl_ca_cert or True) if found.verify_ssl else False
-        if self._settings.client_certificate is None:
+        if access.certificate is None:
             self._session.cert = (found.cert_file, found.key_file) if found.cert_file and found.key_file else None
         if found.tls_server_name:
             pools: Any = self._session.get_adapter("https://")
@@ -95,34 +143,56 @@ class KubernetesApi:
         # For each request: proxies of a session would give way to those of the environment.
         self._proxies = {"http": found.proxy, "https": found.proxy} if found.proxy else {}
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether the server's certificate is verified, as far as is known before :meth:`connect`."""
+        return self._session.verify is not False
+
     def get(self, path: str, deadline: Deadline, **query: str | int) -> Any:
-        """Return the JSON that a path answers with.
+        """Return the JSON that a path answers with; see :meth:`send`."""
+        return self.send("GET", path, deadline, query=query)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        deadline: Deadline,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str | int] | None = None,
+    ) -> Any:
+        """Send a request and return the JSON that answers it.
+
+        Args:
+            method: GET, POST, PUT, PATCH or DELETE.
+            path: behind the address.
+            deadline: by when the whole answer has to be there.
+            body: sent as JSON, where it is not None.
+            content_type: of the body; of a patch, its kind: ``application/merge-patch+json`` and its like.
+            query: what is empty is left out.
 
         Raises:
-            requests.RequestException: no answer, one of status 400 or above, or no JSON.
-            ProviderError: the token or the kubeconfig cannot be read.
+            requests.RequestException: no answer, one of status 400 or above (:class:`Expired` for 410), or no JSON.
+            UnusableAccess: the kubeconfig cannot be used any more.
+            UnusableToken: there is no token that could be sent.
         """
+        seconds = max(0.1, deadline.remaining_seconds())
+        options: dict[str, Any] = {"timeout": seconds}
+        if body is not None:
+            options |= {"data": orjson.dumps(body), "headers": {"Content-Type": content_type}}
         self.connect()
-        wanted = {name: value for name, value in query.items() if value != ""}
-        timeout = max(0.1, deadline.remaining_seconds())
-        try:
-            response = self._session.get(self.address + path, params=wanted, timeout=timeout, proxies=self._proxies)
-        except requests.HTTPError as error:
-            if self._kube_config is not None and (error.response.status_code == 401 or not self.identified(error)):
-                self._kube_config.forget()  # what it gave is not accepted any more; the next request reads it anew
-            raise
-        try:
-            return orjson.loads(response.content)
-        except orjson.JSONDecodeError as error:
-            raise requests.JSONDecodeError(error.msg, error.doc, error.pos) from None
+        with self._refused():
+            response = self._session.request(method, self.address + path, **options, **self._how(query or {}))
+            response.raise_for_status()
+        return response.json()
 
-    def list_items(self, path: str, deadline: Deadline, **query: str) -> Iterator[dict[str, Any]]:
-        """Yield the items of a list, asking for page after page; those that are no objects are left out.
+    def pages(self, path: str, deadline: Deadline, **query: str) -> Iterator[Page]:
+        """Yield a list page after page.
 
         Raises:
-            requests.RequestException: as :meth:`get`. Status 410 says that the list changed too much between two pages:
+            requests.RequestException: as :meth:`send`. :class:`Expired`: the list changed too much between two pages:
                 start over, with ``limit=""``.
-            ProviderAnswerError: the answer is no list.
+            UnusableAnswer: the answer is no list.
             TimeoutError: the deadline passed between two pages.
         """
         query = {"limit": str(_PAGE), **query}
@@ -131,120 +201,131 @@ class KubernetesApi:
             page = self.get(path, deadline, **query, **{"continue": position})
             items = page.get("items", "none") if isinstance(page, dict) else "none"
             if not isinstance(items, list | None):
-                where = f"{self._name} at {self.shown_address()}"
-                raise ProviderAnswerError(f"{where}: {path} answers with no list; is provider.address right?")
-            yield from (item for item in items or () if isinstance(item, dict))
+                raise UnusableAnswer(f"{path} answers with no list")
             metadata = page.get("metadata")
             following = metadata.get("continue") if isinstance(metadata, dict) else None
+            yield Page([item for item in items or () if isinstance(item, dict)], _version(page))
             if not isinstance(following, str) or not following:
                 return
             if following == position or not deadline.remaining_seconds():
                 raise TimeoutError(f"the list {path} does not come to an end")
             position = following
 
+    def list_items(self, path: str, deadline: Deadline, **query: str) -> Iterator[dict[str, Any]]:
+        """Yield the items of a list, asking for page after page; raises as :meth:`pages` does."""
+        for page in self.pages(path, deadline, **query):
+            yield from page.items
+
+    def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[Event]:
+        """Yield what happens from a version of a list on, until the server ends it, as it does every now and then.
+
+        Bookmarks are asked for: they tell, about once a minute, from where a watch could go on.
+
+        Args:
+            path: of the list.
+            resource_version: that of the list, or of the last event.
+            idle_seconds: nothing for so long, not even a bookmark, is a connection that broke without a word.
+            query: such as ``labelSelector``.
+
+        Raises:
+            Expired: the version is too old; list anew.
+            UnusableAnswer: the answer is no watch, or the server says that it failed.
+            requests.RequestException: it broke, was ended by :meth:`abort`, or nothing came for too long.
+            UnusableAccess, UnusableToken: as :meth:`send`.
+        """
+        self.connect()
+        asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
+        url, timeout = self.address + path, min(_HEAD_SECONDS, idle_seconds)
+        with self._refused():
+            for line in self._session.lines(url, idle_seconds=idle_seconds, timeout=timeout, **self._how(asked)):
+                yield _event(path, line)
+
     def shown_address(self) -> str:
         """Return the address, or how it will be found, without credentials."""
-        return without_credentials(self.address) or self.found
+        return masking.without_credentials(self.address) or self.found
 
     def abort(self) -> None:
-        """End every request that is under way."""
+        """End every request and watch that is under way."""
         self._session.abort()
 
     def close(self) -> None:
-        """Close the connections."""
+        """End every request and watch that is under way, and close the connections."""
         self._session.close()
 
     def identified(self, refusal: requests.HTTPError) -> bool:
         """Return whether the request that was refused carried a token or a client certificate."""
         return "Authorization" in refusal.response.request.headers or self._session.cert is not None
 
+    def _how(self, query: Mapping[str, str | int]) -> dict[str, Any]:
+        return {"params": {name: value for name, value in query.items() if value != ""}, "proxies": self._proxies}
+
+    @contextlib.contextmanager
+    def _refused(self) -> Iterator[None]:
+        """Have the kubeconfig read anew after a refusal, and tell what is too old from other failures."""
+        try:
+            yield
+        except requests.HTTPError as error:
+            if error.response is None:
+                raise
+            if self._kube_config is not None and (error.response.status_code == 401 or not self.identified(error)):
+                self._kube_config.forget()  # what it gave is not accepted any more; the next request reads it anew
+            if error.response.status_code == _GONE:
+                raise Expired(*error.args, request=error.request, response=error.response) from error
+            raise
+
     def _authenticate(self, request: requests.PreparedRequest) -> None:
-        token = session.read_token(self._settings)
+        access = self._access
+        token = access.token
+        if access.token_file is not None:
+            try:
+                token = read_token(access.token_file)
+            except UnusableToken as error:
+                raise UnusableToken(f"{error} ({access.name('token_file')})") from None
         if token:
             request.headers["Authorization"] = f"Bearer {token}"
-        elif self._kube_config is not None and self._kube_config.token():
-            request.headers["Authorization"] = self._kube_config.token()
+        elif self._kube_config is not None and (header := self._kube_config.token()):
+            request.headers["Authorization"] = header
 
 
-class _KubeConfig:
-    """A kubeconfig, read by the official package. Safe to use from several threads."""
-
-    def __init__(self, file: Path, context: str) -> None:
-        self._file, self._context = file, context or None
-        self._configuration: Any = None
-        self._lock = threading.Lock()
-        problem = _problem(file, context)
-        if problem:
-            raise SettingsError([problem])
-
-    def read(self) -> Any:
-        """Return the package's configuration, with credentials that are valid now."""
-        from kubernetes import client, config  # noqa: PLC0415  an extra: only kubeconfigs need it
-
-        with self._lock:
-            if self._configuration is None:
-                found = client.Configuration()
-                try:
-                    config.load_kube_config(  # type: ignore[no-untyped-call]
-                        str(self._file), context=self._context, client_configuration=found, persist_config=False
-                    )
-                except Exception as error:  # the package raises whatever its parts do
-                    raise ProviderAnswerError(f"{self._file} cannot be used: {error} (provider.kube_config)") from error
-                self._configuration = found
-            return self._configuration
-
-    def token(self) -> str:
-        """Return the value of the Authorization header; the package runs an exec plugin anew when it has expired."""
-        configuration = self.read()
-        with self._lock:
-            if not {"BearerToken", "authorization"} & configuration.api_key.keys():
-                return ""
-            try:
-                header = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-            except Exception as error:
-                raise ProviderRefused(f"{self._file} gives no new token: {error} (provider.kube_config)") from error
-            return str(header or "")
-
-    def forget(self) -> None:
-        """Read the file anew next time: certificates of exec plugins and token files are renewed without notice."""
-        with self._lock:
-            self._configuration = None
-
-
-def _problem(file: Path, context: str) -> str:
-    """Return why the kubeconfig cannot be used, or nothing, without running its plugins."""
-    where = "provider.kube_config (KUBE_CONFIG)"
-    if find_spec("kubernetes") is None:
-        return _NO_PACKAGE
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        contexts = [each["name"] for each in content["contexts"]]
-        current = content.get("current-context")
-    except OSError as error:
-        return f"{where}: {file} cannot be read: {error.strerror}"
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
-        return f"{where}: {file} is no kubeconfig"  # what it holds is not for messages
-    if (context or current) not in contexts:
-        known = f"it has: {', '.join(map(str, contexts))}"
-        if context:
-            return f"metrics_server.kube_context (TRIMARAN_METRICS_SERVER__KUBE_CONTEXT) = {context!r}: {known}"
-        return f"{where}: {file} has no current context; set metrics_server.kube_context, {known}"
-    return ""
-
-
-def _service_address() -> str:
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
-    return f"https://[{host}]:{port}" if ":" in host and not host.startswith("[") else f"https://{host}:{port}"
-
-
-def _with_service_account(settings: ProviderSettings) -> ProviderSettings:
-    """Return the settings with the service account's token and CA where they name no others."""
-    token, authorities = session.SERVICE_ACCOUNT / "token", session.SERVICE_ACCOUNT / "ca.crt"
-    found: dict[str, Path] = {}
-    if settings.token is None and settings.token_file is None and settings.client_certificate is None:
-        found["token_file"] = token
-    if settings.ca_file is None and not settings.insecure_skip_verify:
-        found["ca_file"] = authorities
+def _of_this_pod(access: Access) -> Access:
+    """Return the way in that a pod has, with its service account's token and CA where there are no others."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    if not host:
+        raise UnusableAccess(
+            f"there is no way to the Kubernetes API: this is no pod, so set {access.name('kube_config')}, for example "
+            f"to ~/.kube/config, or {access.name('address')}"
+        )
+    found: dict[str, Any] = {}
+    if not access.token and access.token_file is None and access.certificate is None:
+        found["token_file"] = SERVICE_ACCOUNT / "token"
+    if access.ca_file is None and access.verify:
+        found["ca_file"] = SERVICE_ACCOUNT / "ca.crt"
     if not all(file.exists() for file in found.values()):
-        raise SettingsError([_NO_ACCOUNT.format(session.SERVICE_ACCOUNT)])
-    return settings.model_copy(update=found)
+        raise UnusableAccess(
+            f"the pod has no service account in {SERVICE_ACCOUNT}: remove automountServiceAccountToken: false from the "
+            f"pod and its service account, or set {access.name('token_file')} and {access.name('ca_file')}"
+        )
+    host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return replace(access, address=f"https://{host}:{port}", **found)
+
+
+def _event(path: str, line: bytes) -> Event:
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        raise UnusableAnswer(f"{path} answers with no watch") from None
+    type_, object_ = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
+    if not isinstance(type_, str) or not isinstance(object_, dict):
+        raise UnusableAnswer(f"{path} answers with no watch")
+    if type_ == "ERROR":
+        said = masking.said(object_.get("message"), 300)
+        if object_.get("code") == _GONE:
+            raise Expired(said)
+        raise UnusableAnswer(f"the watch of {path} failed: {said}")
+    return Event(type_, object_, _version(object_))
+
+
+def _version(document: Mapping[str, Any]) -> str:
+    metadata = document.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else ""

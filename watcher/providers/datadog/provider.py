@@ -24,10 +24,9 @@ from watcher.model import Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.datadog.queries import AGENT_QUERIES, Query, read_queries
 from watcher.providers.node_names import without_port
+from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.settings import Settings, without_credentials
-from watcher.transport.failures import provider_error
 from watcher.transport.gather import Deadline, gather, within
-from watcher.transport.session import ProviderSession, read_token
 from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 
 DEFAULT_ADDRESS = "https://api.datadoghq.com"

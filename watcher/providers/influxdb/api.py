@@ -12,10 +12,9 @@ import requests
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
 from watcher.providers.influxdb.answers import Answer, read_flux, read_influxql
+from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.settings import Settings, without_credentials
-from watcher.transport.failures import provider_error
 from watcher.transport.gather import Deadline, gather
-from watcher.transport.session import ProviderSession, read_token
 
 DEFAULT_ADDRESS = "http://influxdb:8086"
 

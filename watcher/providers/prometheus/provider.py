@@ -26,10 +26,9 @@ from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import Resolved, Words, most_by_node, without_port
 from watcher.providers.prometheus.names import SeriesNames
 from watcher.providers.prometheus.queries import STEP, Expression, Query, queries
+from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings, without_credentials
-from watcher.transport.failures import provider_error
 from watcher.transport.gather import Deadline, gather
-from watcher.transport.session import ProviderSession, bearer
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
@@ -69,7 +68,6 @@ class PrometheusProvider:
         self._seen = threading.local()
         self._session = ProviderSession(settings.provider, bearer(settings.provider), self._note_warnings)
         self._connect = PrometheusConnect(self.address, session=self._session, retry=Retry(total=0))
-        self._session.use_for(self.address)  # the line above mounted an adapter of its own
         self._chosen: dict[Query, Expression] = {}
         self._absent_until: dict[Query, float] = {}
         self._names = SeriesNames(self._run, self._matchers)

@@ -11,9 +11,9 @@ import requests
 from signalfx.rest import SignalFxRestClient
 
 from watcher.errors import ProviderAnswerError
+from watcher.providers.session import ProviderSession
 from watcher.settings import without_credentials
 from watcher.transport.gather import Deadline
-from watcher.transport.session import ProviderSession
 
 MOST_SERIES = 10_000  # that one answer has, however many match
 _MOST_PAGES = 20

@@ -22,11 +22,10 @@ from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import without_port
+from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.providers.signalfx.metadata import MOST_SERIES, Metadata, SeriesNames
 from watcher.settings import Settings, without_credentials
-from watcher.transport.failures import provider_error
 from watcher.transport.gather import Deadline, Value, gather, within
-from watcher.transport.session import ProviderSession, read_token
 from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 
 DEFAULT_ADDRESS = "https://api.signalfx.com"

@@ -1,0 +1,107 @@
+"""What everything said goes through, to the log, to /watcher/health, to findings and errors: no secrets, one line.
+
+A secret is what was sent to prove who we are; whoever sends one says so here first (:func:`keep_secret`), since what
+comes back may repeat it anywhere. What is one by its form (a password in an address, ``?token=``) is masked as well.
+"""
+
+import json
+import re
+import threading
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+
+MASK = "********"
+_LEAST_CHARACTERS = 4  # less would mask half of every sentence, and is no secret
+_MOST_KEPT = 512  # tokens are rotated: the oldest are forgotten
+_MOST_CHARACTERS = 10_000  # of a secret
+_FORMS = re.compile(
+    r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^\s/?#@'\"]*@"
+    r"|(?P<name>[?&;][\w.-]*(?:token|key|secret|passw(?:or)?d|pwd|auth|credential|signature|sig)[\w.-]*=)[^\s&;#'\"]+"
+    r"|(?P<bearer>\bbearer\s+)[\w.~+/=-]{16,}",
+    re.IGNORECASE,
+)
+_kept: dict[str, None] = {}  # of the process, as its log is
+_lock = threading.Lock()
+
+
+def keep_secret(*values: str) -> None:
+    """Mask these wherever they are said from now on, as they are and as JSON and addresses write them."""
+    new = [value for value in values if len(value) >= _LEAST_CHARACTERS and value not in _kept]
+    if not new:
+        return
+    with _lock:
+        for value in new:
+            _kept.update(dict.fromkeys((value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""))))
+        while len(_kept) > _MOST_KEPT:
+            del _kept[next(iter(_kept))]
+
+
+def keep_secrets_of(address: str) -> None:
+    """Mask the user and password of an address wherever they are said from now on."""
+    credentials = urlsplit(without_query(address)).netloc.rpartition("@")[0]
+    if credentials:
+        password = credentials.partition(":")[2]
+        keep_secret(credentials, password, unquote(password))
+
+
+def forget_secrets() -> None:
+    """Forget all of them; for tests."""
+    with _lock:
+        _kept.clear()
+
+
+def has_secret(text: str) -> bool:
+    """Return whether a kept secret is in a text."""
+    return any(secret in text for secret in tuple(_kept))
+
+
+def masked(text: str) -> str:
+    """Return a text without secrets; its lines stay."""
+    for secret in sorted((each for each in tuple(_kept) if each in text), key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    if "=" in text or "://" in text or "earer" in text.lower():
+        return _FORMS.sub(_without_value, text)
+    return text
+
+
+def said(text: object, longest: int | None = None) -> str:
+    """Return a text, or what something writes itself as, as one line without secrets and control characters.
+
+    Args:
+        text: what to say.
+        longest: how many characters of it, where it comes from outside.
+    """
+    line = str(text)
+    if longest is not None:
+        line = line[: longest + _MOST_CHARACTERS]  # a secret must not be cut where a part of it could still be told
+    line = masked(line)[:longest]
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+
+
+def without_credentials(address: str) -> str:
+    """Return an address that somebody configured, right or wrong, as it may be shown.
+
+    User and password are left out, and query and fragment, where other services take a token.
+    """
+    return without_query(re.sub(r"^([^/@]*://)?.*@", lambda match: match[1] or "", address, flags=re.DOTALL))
+
+
+def without_query(address: str) -> str:
+    """Return an address up to its query or fragment."""
+    return re.split(r"[?#]", address, maxsplit=1)[0]
+
+
+def target(location: str, base: str) -> str:
+    """Return where a server redirects to, which may be relative to a base, as it may be shown."""
+    try:
+        parts = urlsplit(urljoin(base, location))
+    except ValueError:
+        return "no address"
+    return said(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")), 200)
+
+
+def _without_value(match: re.Match[str]) -> str:
+    if match["scheme"]:
+        return match["scheme"]
+    return f"{match['name'] or match['bearer']}{MASK}"

@@ -1,0 +1,175 @@
+"""HTTP to providers: a session with the settings' credentials and certificates, and failures with what mends them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from watcher import masking
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
+from watcher.settings import ProviderSettings
+from watcher.transport import credentials, kubernetes
+from watcher.transport.credentials import UnusableAccess, UnusableToken
+from watcher.transport.failures import Trouble, describe
+from watcher.transport.kubernetes import Access, KubernetesApi
+from watcher.transport.session import BoundedSession
+
+_NAMES = {
+    "address": "provider.address (METRICS_PROVIDER_ADDRESS)",
+    "kube_config": "provider.kube_config (KUBE_CONFIG)",
+    "context": "metrics_server.kube_context (TRIMARAN_METRICS_SERVER__KUBE_CONTEXT)",
+    "token_file": "provider.token_file (TRIMARAN_PROVIDER__TOKEN_FILE)",
+    "ca_file": "provider.ca_file (TRIMARAN_PROVIDER__CA_FILE)",
+}
+_UNREACHABLE = (ProviderUnavailable, "{where} cannot be reached: {reason} (provider.address)")
+_LATE = (ProviderUnavailable, "{where}: no answer in time (watch.fetch_timeout_seconds)")
+_WORDS: dict[Trouble, tuple[type[ProviderError], str]] = {
+    Trouble.CREDENTIALS: (ProviderRefused, "{where} was not asked: {reason}"),
+    Trouble.BAD_HEADER: (ProviderRefused, "{where} was not asked: {reason} (provider.token, provider.headers)"),
+    Trouble.NO_WAY_IN: (ProviderAnswerError, "{reason}"),
+    Trouble.LATE: _LATE,
+    Trouble.NO_HANDSHAKE: _LATE,
+    Trouble.NOT_TLS: (ProviderUnavailable, "{where} does not speak TLS: is it http:// in provider.address?"),
+    Trouble.TLS: (ProviderUnavailable, "{where}: TLS failed: {reason} (provider.ca_file, provider.client_certificate)"),
+    Trouble.UNTRUSTED: (
+        ProviderUnavailable,
+        "{where}: its certificate is not trusted ({reason}); set provider.ca_file",
+    ),
+    Trouble.REDIRECT: (ProviderAnswerError, "{reason}: is provider.address right?"),
+    Trouble.TOO_LARGE: (ProviderAnswerError, "{where}: {reason}"),
+    Trouble.GARBLED: (ProviderAnswerError, "{where}: the answer cannot be used: {reason}"),
+    Trouble.NOT_JSON: (ProviderAnswerError, "{where}: the answer is not JSON; is provider.address right?"),
+    Trouble.UNUSABLE: (ProviderAnswerError, "{where}: {reason}; is provider.address right?"),
+    Trouble.OTHER: (ProviderAnswerError, "{where}: the answer cannot be used: {reason}"),
+}
+
+
+class ProviderSession(BoundedSession):
+    """A session to one provider: answers of status 400 and above raise, beside all that it holds by itself."""
+
+    def __init__(
+        self,
+        settings: ProviderSettings,
+        authenticate: credentials.Authenticate,
+        inspect: Callable[[requests.Response], None] | None = None,
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        Args:
+            settings: credentials, certificates and headers.
+            authenticate: sets the credentials of each request.
+            inspect: sees each whole answer, in the thread that asked for it.
+        """
+        super().__init__(
+            authenticate,
+            verify=_verification(settings),
+            certificate=client_certificate(settings),
+            headers={name: value.get_secret_value() for name, value in settings.headers.items()},
+        )
+        self._inspect = inspect
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a prepared request; an answer of 400 and above raises."""
+        response = super().send(request, **options)
+        response.raise_for_status()
+        if self._inspect is not None:
+            self._inspect(response)
+        return response
+
+
+def read_token(settings: ProviderSettings) -> str:
+    """Return the token to use now: the file's, the settings', or the pod's own on OpenShift; empty when there is none.
+
+    Raises:
+        ProviderRefused: the token's file cannot be read, or what is in it cannot be sent.
+    """
+    file, setting = settings.token_file, "provider.token_file"
+    if file is None and settings.token is None and settings.openshift_auth:
+        file, setting = kubernetes.SERVICE_ACCOUNT / "token", "provider.openshift_auth"
+    if file is None:
+        return settings.token.get_secret_value() if settings.token else ""
+    try:
+        return credentials.read_token(file)
+    except UnusableToken as error:
+        raise ProviderRefused(f"{error} ({setting})") from None
+
+
+def bearer(settings: ProviderSettings) -> credentials.Authenticate:
+    """Return what sets the Authorization header of a request, if there is a token."""
+    return credentials.bearer(lambda: read_token(settings))
+
+
+def client_certificate(settings: ProviderSettings) -> str | tuple[str, str] | None:
+    """Return the settings' certificate as requests takes it."""
+    certificate, key = settings.client_certificate, settings.client_key
+    if certificate is None:
+        return None
+    return str(certificate) if key is None else (str(certificate), str(key))
+
+
+def open_kubernetes(settings: ProviderSettings, context: str = "") -> KubernetesApi:
+    """Return the Kubernetes API that the settings lead to; nothing is contacted yet.
+
+    Args:
+        settings: ``kube_config`` wins; then ``address``; then the pod's service account. Tokens and certificates in the
+            settings win over those found with the address.
+        context: the kubeconfig's context; empty: its current one.
+
+    Raises:
+        SettingsError: there is no way in, or it cannot be used as it is.
+    """
+    file, names = settings.token_file, _NAMES
+    if file is None and settings.token is None and settings.openshift_auth:
+        file, names = kubernetes.SERVICE_ACCOUNT / "token", {**_NAMES, "token_file": "provider.openshift_auth"}
+    verify = _verification(settings)
+    access = Access(
+        address=settings.address or "",
+        kube_config=settings.kube_config,
+        context=context,
+        token=settings.token.get_secret_value() if settings.token and file is None else "",
+        token_file=file,
+        ca_file=Path(verify) if isinstance(verify, str) else None,
+        verify=verify is not False,
+        certificate=client_certificate(settings),
+        headers={name: value.get_secret_value() for name, value in settings.headers.items()},
+        names=names,
+    )
+    try:
+        return KubernetesApi(access)
+    except UnusableAccess as error:
+        raise SettingsError([str(error)]) from None
+
+
+def provider_error(provider: str, address: str, error: Exception) -> ProviderError:
+    """Translate what a session, the reader of its answers or a missed deadline raised. Never quotes credentials."""
+    masking.keep_secrets_of(address)
+    if isinstance(error, ProviderError):
+        return error
+    where = f"{provider} at {masking.without_credentials(address)}"
+    failure = describe(error)
+    if failure.trouble is Trouble.STATUS:
+        return _status_error(where, failure.reason, failure.status)
+    kind, words = _WORDS.get(failure.trouble, _UNREACHABLE)
+    return kind(words.format(where=where, reason=failure.reason))
+
+
+def _status_error(where: str, reason: str, status: int) -> ProviderError:
+    if status in {401, 403}:
+        return ProviderRefused(f"{where} refuses the credentials: {reason} (provider.token)")
+    if status == 404:
+        return ProviderAnswerError(f"{where}: {reason}; is provider.address right?")
+    if status in {408, 429} or status >= 500:
+        return ProviderUnavailable(f"{where}: {reason}")
+    return ProviderAnswerError(f"{where}: {reason}")
+
+
+def _verification(settings: ProviderSettings) -> bool | str:
+    if settings.insecure_skip_verify:
+        return False
+    if settings.ca_file is not None:
+        return str(settings.ca_file)
+    if settings.openshift_auth:
+        account = kubernetes.SERVICE_ACCOUNT
+        return str(next(filter(Path.exists, (account / "service-ca.crt",)), account / "ca.crt"))
+    return True
