@@ -1,31 +1,29 @@
 // Score says how long the Trimaran plugin LoadVariationRiskBalancing takes to score one pod: score FILE ROUNDS.
 //
 // The file holds a snapshot in load-watcher's dialect, which the plugin reads as it reads any watcher. Each node of it has
-// 64 cores and 256 GiB. It prints JSON: the nodes, the median in milliseconds of scoring the pod on all of them one
-// after the other, and the sum of the scores.
+// 64 cores and 256 GiB. It prints JSON: the nodes, what scoring the pod on all of them one after the other
+// took, and the sum of the scores.
 package main
 
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/paypal/load-watcher/pkg/watcher"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"sigs.k8s.io/scheduler-plugins/apis/config"
 	"sigs.k8s.io/scheduler-plugins/pkg/trimaran/loadvariationriskbalancing"
+
+	"trimaran.test/benchmarks/measure"
 )
 
 // handle is what the plugin asks its scheduler for: a place to hear of pods, of which none come.
@@ -35,13 +33,17 @@ func (handle) SharedInformerFactory() informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactory(nil, 0)
 }
 
+type result struct {
+	measure.Took
+	Nodes int   `json:"nodes"`
+	Total int64 `json:"total"`
+}
+
 func main() {
-	klog.InitFlags(nil)
-	check(flag.Set("logtostderr", "true"))
 	body, err := os.ReadFile(os.Args[1])
-	check(err)
+	measure.Check(err)
 	rounds, err := strconv.Atoi(os.Args[2])
-	check(err)
+	measure.Check(err)
 	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
 		_, _ = response.Write(body)
 	}))
@@ -53,15 +55,13 @@ func main() {
 		SafeVarianceMargin:      1,
 		SafeVarianceSensitivity: 1,
 	}, handle{})
-	check(err)
+	measure.Check(err)
 	plugin := made.(framework.ScorePlugin)
 	nodes, pod := nodesOf(body), examplePod()
 
 	var total int64
-	took := make([]float64, rounds)
-	for round := range took {
+	took := measure.Rounds(rounds, func() {
 		total = 0
-		began := time.Now()
 		for _, node := range nodes {
 			score, status := plugin.Score(ctx, nil, pod, node)
 			if !status.IsSuccess() {
@@ -69,17 +69,13 @@ func main() {
 			}
 			total += score
 		}
-		took[round] = float64(time.Since(began).Microseconds()) / 1000
-	}
-	slices.Sort(took)
-	check(json.NewEncoder(os.Stdout).Encode(map[string]float64{
-		"nodes": float64(len(nodes)), "ms": took[rounds/2], "total": float64(total),
-	}))
+	})
+	measure.Check(json.NewEncoder(os.Stdout).Encode(result{took, len(nodes), total}))
 }
 
 func nodesOf(body []byte) []*framework.NodeInfo {
 	var snapshot watcher.WatcherMetrics
-	check(json.Unmarshal(body, &snapshot))
+	measure.Check(json.Unmarshal(body, &snapshot))
 	amounts := resources("64", "256Gi")
 	var nodes []*framework.NodeInfo
 	for name := range snapshot.Data.NodeMetricsMap {
@@ -103,10 +99,4 @@ func examplePod() *v1.Pod {
 
 func resources(cpu, memory string) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
-}
-
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
 }

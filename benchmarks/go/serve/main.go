@@ -6,11 +6,12 @@ package main
 
 import (
 	"encoding/json"
-	"log"
 	"net/http"
 	"os"
 
 	"github.com/paypal/load-watcher/pkg/watcher"
+
+	"trimaran.test/benchmarks/measure"
 )
 
 type provider map[string][]watcher.Metric
@@ -26,17 +27,13 @@ func (p provider) FetchAllHostsMetrics(*watcher.Window) (map[string][]watcher.Me
 
 func main() {
 	body, err := os.ReadFile(os.Args[1])
-	if err != nil {
-		log.Fatal(err)
-	}
+	measure.Check(err)
 	var snapshot watcher.WatcherMetrics
-	if err := json.Unmarshal(body, &snapshot); err != nil {
-		log.Fatal(err)
-	}
+	measure.Check(json.Unmarshal(body, &snapshot))
 	nodes := provider{}
 	for name, node := range snapshot.Data.NodeMetricsMap {
 		nodes[name] = node.Metrics
 	}
 	watcher.NewWatcher(nodes).StartWatching()
-	log.Fatal(http.ListenAndServe(os.Args[2], http.DefaultServeMux))
+	measure.Check(http.ListenAndServe(os.Args[2], http.DefaultServeMux))
 }
