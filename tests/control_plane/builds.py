@@ -47,7 +47,7 @@ class Program:
     Attributes:
         folder: the Go module of ours that names its version.
         module: the module it comes from, as ``go.mod`` requires it; "" when its sources are in ``folder``.
-        package: the path of its main package within that module.
+        package: the path of its main package within that module, such as "/cmd/kwok"; within ``folder`` "./decode".
         seconds: how long it usually takes to build on two processors with nothing cached.
         data: a folder of the module that the program needs when it runs; it is copied beside the binary.
     """
@@ -127,14 +127,14 @@ def _build(name: str, program: Program, home: Path) -> None:
     go = shutil.which("go")
     if go is None:
         raise GoMissing(_NO_GO)
-    _say(f"building {name} {program.version}: usually {program.seconds} s ... ")
+    what = f"{name} {program.version}".strip()
+    _say(f"building {what}: usually {program.seconds} s ... ")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         made = Path(folder) / "made"
         made.mkdir()
-        target = [program.module + program.package] if program.version else ["."]
         flags = ["-buildvcs=false", "-trimpath", "-ldflags", program.linker_flags, "-o", str(made / name)]
-        _go(go, program, "build", *flags, *target)
+        _go(go, program, "build", *flags, program.module + program.package)
         if program.data:
             source = _go(go, program, "list", "-m", "-f", "{{.Dir}}", program.module).strip()
             shutil.copytree(Path(source) / program.data, made / program.data, copy_function=shutil.copyfile)
