@@ -1,7 +1,9 @@
 """Servers the tests talk to: Prometheus, the watcher in its own process, and one that misbehaves as told."""
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -33,10 +35,16 @@ def need_server(binary: str, package: str) -> str:
     return found
 
 
+#: Below what Linux hands out by itself, so that no outgoing connection takes a port between its choice and its use.
+_PORTS = range(20_000, 32_768)
+
+
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, chosen at random: tests run side by side."""
+    while True:
+        port = random.SystemRandom().choice(_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
