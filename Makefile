@@ -7,7 +7,7 @@ DOCKER ?= docker
 # Tests run side by side, as many as there are processors.
 WORKERS ?= $(shell nproc)
 
-.PHONY: help run test test-all test-lowest e2e lint bench soak audit osv image lock clean
+.PHONY: help run test test-all test-lowest e2e lint bench soak audit osv image lock openapi clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -107,6 +107,10 @@ lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
+
+OPENAPI = import orjson; from watcher.server.openapi import document as d; print(orjson.dumps(d(), option=1).decode())
+openapi: $(VENV)/.run  ## renew watcher/schemas/openapi.json from watcher/server/openapi.py
+	$(BIN)/python -c '$(OPENAPI)' > watcher/schemas/openapi.json
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

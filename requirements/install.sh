@@ -12,7 +12,7 @@ if [ -t 1 ]; then terminal=1; fi
 { status=0; "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" || status=$?; echo "status $status"; } |
   awk -v terminal="$terminal" '
     function say(text) { if (terminal) { printf "\r\033[K  %s", text; fflush() } }
-    /^Collecting / { say(sprintf("%d packages: %s", ++count, $2)) }
+    /^Collecting / { say(sprintf("package %d: %s", ++count, $2)) }
     /^Building wheel/ { say("building " $4) }
     /^Installing collected packages/ { say(sprintf("unpacking %d packages", count)) }
     /^status / { if (terminal && count) print ""; exit $2 }'
