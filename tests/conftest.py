@@ -22,7 +22,7 @@ settings.load_profile("trimaran")
 NODES = 100
 STEP_SECONDS = 15
 BACK_SECONDS = 20 * 60
-AHEAD_SECONDS = 15 * 60  # so that windows stay full while the tests run
+AHEAD_SECONDS = 30 * 60  # so that windows stay full while the tests run
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,10 @@ def test_help_lists_every_command() -> None:
 def test_the_readme_and_the_manual_name_commands_that_exist() -> None:
     """No ``make`` command in the documentation is one that make does not know."""
     targets = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
-    named = {
-        name for page in pages for name in re.findall(r"(?:`|\$ |^    )make ([a-z0-9-]+)", page.read_text(), re.MULTILINE)
-    }
+    folders = ("docs/**/*.md", "benchmarks/*.md", "tests/**/*.md")
+    pages = [*ROOT.glob("*.md"), *(page for pattern in folders for page in ROOT.glob(pattern))]
+    command = re.compile(r"(?:`|\$ |^    )make ([a-z0-9-]+)", re.MULTILINE)
+    named = {name for page in pages for name in command.findall(page.read_text())}
     assert named
     assert named <= targets
 

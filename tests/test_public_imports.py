@@ -1,6 +1,8 @@
 """What other people's programs import stays where it is, wherever its home moves."""
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -62,6 +64,17 @@ def test_the_aliases_are_the_packages(package: str) -> None:
     """``trimaran.client`` and its like export what the packages do, the very same objects."""
     ours, alias = import_module(package), import_module(f"trimaran.{package}")
     assert {name for name in ours.__all__ if getattr(alias, name) is not getattr(ours, name)} == set()
+
+
+def test_another_package_of_that_name_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """Where somebody else's ``client`` comes first, the alias says where that is, and what to do."""
+    (tmp_path / "client").mkdir()
+    (tmp_path / "client" / "__init__.py").write_text("")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import trimaran.client"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 1
+    assert f"'client' is {tmp_path / 'client'}, not trimaran's" in done.stderr
+    assert "put trimaran first on the path" in done.stderr
 
 
 def test_the_page_for_authors_imports_nothing_else() -> None:
