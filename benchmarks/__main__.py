@@ -12,7 +12,7 @@ APART = {"__main__.py", "soak.py"}
 
 
 def main() -> int:
-    """Return 1 when a benchmark failed; one whose servers are not installed is left out, and named at the end."""
+    """Return 1 when a benchmark failed; what cannot run here is left out, and said so at the end."""
     scripts = sorted(path for path in FOLDER.glob("*.py") if path.name not in APART)
     print(f"{len(scripts)} benchmarks, about {MINUTES} minutes; the machine should have nothing else to do", flush=True)
     summary, failed = [], False
@@ -27,7 +27,6 @@ def main() -> int:
             result = f"left out, {missing[0]}"
         else:
             result, failed = f"FAILED with status {done.returncode}", True
-        if not missing:
             print(done.stderr, end="", file=sys.stderr, flush=True)
         summary.append(f"{script.name:24}{result}")
     print("\n== summary ==", *summary, sep="\n")

@@ -1,6 +1,7 @@
 """The commands of the Makefile that tests do not run themselves."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +55,22 @@ def test_pip_s_progress_and_its_status_are_handed_on(tmp_path: Path) -> None:
     shown = run("script", "-qec", command, "/dev/null")
     assert shown.returncode == 3
     assert "package 2: six" in shown.stdout
+
+
+def test_the_benchmarks_are_summed_up(tmp_path: Path) -> None:
+    """What cannot run here is left out with the way out, what fails is said and makes the status 1, the others count."""
+    shutil.copy(ROOT / "benchmarks" / "__main__.py", tmp_path)
+    (tmp_path / "good.py").write_text("print('1 us')")
+    (tmp_path / "left.py").write_text("raise SystemExit('prometheus is not installed: apt-get install prometheus')")
+    (tmp_path / "soak.py").write_text("raise SystemExit('never run')")
+    first = run(sys.executable, tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith("2 benchmarks, about ")
+    summary = first.stdout.partition("== summary ==")[2]
+    assert re.search(r"^good\.py +\d+ s$", summary, re.MULTILINE)
+    assert re.search(r"^left\.py +left out, prometheus is not installed: apt-get install", summary, re.MULTILINE)
+    (tmp_path / "bad.py").write_text("1 / 0")
+    second = run(sys.executable, tmp_path)
+    assert second.returncode == 1
+    assert re.search(r"^bad\.py +FAILED with status 1$", second.stdout, re.MULTILINE)
+    assert "ZeroDivisionError" in second.stderr
