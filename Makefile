@@ -4,83 +4,113 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv
 DOCKER ?= docker
+# Tests run side by side, as many as there are processors.
+WORKERS ?= $(shell nproc)
 
-.PHONY: help run test e2e lint bench soak audit image lock clean
-help:
-	@echo "make run    watch this machine and serve it on http://127.0.0.1:2020/watcher"
-	@echo "make test   run the tests (as root with CI=true it installs the servers they need)"
-	@echo "make e2e    build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1: two versions"
-	@echo "make lint   formatting, types, and the arrows between the parts"
-	@echo "make bench  measure speeds (see benchmarks/README.md)"
-	@echo "make soak   kill a writer 500 times and look at what each restart finds; takes minutes"
-	@echo "make audit  ask osv.dev for known vulnerabilities of what the service runs with (needs the network)"
-	@echo "make image  build the container image trimaran:VERSION (DOCKER=podman for another builder)"
-	@echo "make lock   renew requirements/*.txt from pyproject.toml (needs uv)"
+.PHONY: help run test test-all test-lowest e2e lint bench soak audit osv image lock openapi clean
 
-run: $(VENV)/.run
+help:  ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+run: $(VENV)/.run  ## watch this machine and serve it on http://127.0.0.1:2020/watcher
 	$(BIN)/trimaran watch
 
-test: $(VENV)/.dev
+# In CI all of them, and how much of the code they reach (the least is in pyproject.toml); elsewhere those that are quick.
+ifeq ($(CI),true)
+PYTEST = $(BIN)/coverage erase && $(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal && \
+         $(BIN)/coverage combine --quiet && $(BIN)/coverage report
+else
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
+endif
+
+test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root it installs the servers they need
 	sh tests/install-servers.sh
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+test-all:  ## run the tests on each Python from 3.11 to 3.13 that is installed
+	@for version in 3.11 3.12 3.13; do \
+	  if command -v python$$version >/dev/null; then $(MAKE) test PYTHON=python$$version VENV=.venv/$$version || exit 1; \
+	  else echo "python$$version is not installed"; fi; done
+
+test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
+	$(VENV)/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
 
 # Programs are built once, into ~/.cache/trimaran (TRIMARAN_E2E_CACHE: another folder). See tests/control_plane/README.md.
 E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler $(if $(ALL),kube-scheduler-oldest)
-e2e: $(VENV)/.dev
+e2e: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1: two versions
 	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
 	$(BIN)/python -m pytest -m "e2e$(if $(ALL),, and not oldest)"
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev  ## formatting, types, and the arrows between the parts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev
-	@status=0; for script in $(filter-out benchmarks/soak.py,$(wildcard benchmarks/*.py)); do \
-	  $(BIN)/python "$$script" || status=1; done; exit $$status
+bench: $(VENV)/.dev  ## measure speeds (see benchmarks/README.md)
+	@$(BIN)/python benchmarks
 
-soak: $(VENV)/.dev
+soak: $(VENV)/.dev  ## kill a writer 500 times and look at what each restart finds; takes minutes
 	$(BIN)/python benchmarks/soak.py
 
 # Fails on a vulnerability that is not among the exceptions, and when the service cannot be asked. OSV_URL: a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query
 EXCEPTIONS = $(shell sed -n 's/^\([A-Z][A-Za-z0-9-]*\).*/--ignore-vuln \1/p' requirements/audit-exceptions.txt)
-audit: $(VENV)/.audit
+audit: osv $(VENV)/.audit  ## ask osv.dev for known vulnerabilities of what the service runs with (needs the network)
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
 	  --vulnerability-service osv --osv-url $(OSV_URL) $(EXCEPTIONS) -r requirements/run.txt
+
+osv: $(BIN)/python
+	@$(BIN)/python requirements/reachable.py $(OSV_URL)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "trimaran needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# The build tools first: a package that comes as source only is then built with these, and not with any that are newer.
+INSTALL = sh requirements/install.sh $(BIN)/python --require-hashes
 $(VENV)/.run: $(BIN)/python requirements/build.txt requirements/run.txt pyproject.toml
 	@echo "installing what trimaran needs into $(VENV), once; this takes half a minute"
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt -r requirements/run.txt
+	@$(INSTALL) -r requirements/build.txt
+	@$(INSTALL) --no-build-isolation -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	@echo "installing what its tests need, once"
+	@$(INSTALL) --no-build-isolation -r requirements/dev.txt
 	touch $@
 
-# An environment of its own: what it brings does not belong among what is tested.
+# Environments of their own: what they bring does not belong among what is tested.
 $(VENV)/.audit: $(VENV)/.run requirements/audit.txt
 	$(BIN)/python -m venv $(VENV)/audit
 	$(VENV)/audit/bin/python -m pip install --quiet --require-hashes -r requirements/audit.txt
 	touch $@
 
+$(VENV)/.lowest: $(VENV)/.run pyproject.toml
+	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(VENV)/lowest
+	$(UV) pip compile --quiet --resolution lowest-direct --all-extras --python $(VENV)/lowest/bin/python --no-header \
+	  --no-emit-index-url pyproject.toml -o $(VENV)/lowest.txt
+	$(UV) pip install --quiet --python $(VENV)/lowest/bin/python -r $(VENV)/lowest.txt --group dev --group build pip --editable .
+	touch $@
+
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' trimaran/__init__.py)
-image:
-	$(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
+# podman's own format has no health check.
+FORMAT = $(if $(filter podman buildah,$(notdir $(DOCKER))),--format docker)
+image:  ## build the container image trimaran:VERSION (DOCKER=podman for another builder)
+	$(DOCKER) build $(FORMAT) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
 
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-lock:
+lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
 
-clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+OPENAPI = import orjson; from watcher.server.openapi import document as d; print(orjson.dumps(d(), option=1).decode())
+openapi: $(VENV)/.run  ## renew watcher/schemas/openapi.json from watcher/server/openapi.py
+	$(BIN)/python -c '$(OPENAPI)' > watcher/schemas/openapi.json
+
+clean:  ## remove the environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import re
 import shutil
 import ssl
@@ -90,6 +91,48 @@ def test_the_image_installs_locked_wheels_only():
             for command in arguments.split("&&"):
                 if " install " in command and "pip" in command:
                     assert "--require-hashes" in command or "--no-index" in command, command
+
+
+@pytest.mark.slow
+def test_the_builder_stage_builds(tmp_path):
+    """The Dockerfile's own COPY and RUN lines, in a fresh environment instead of the base image, make the program."""
+    base, context, target = tmp_path / "base", tmp_path / "context", tmp_path / "trimaran"
+    context.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", base], check=True)
+    environment = {**os.environ, "PATH": f"{base / 'bin'}:{os.environ['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    instructions = _instructions()
+    final = [index for index, (name, _) in enumerate(instructions) if name == "FROM"][1]
+    for name, arguments in instructions[:final]:
+        if name == "COPY":
+            *sources, to = arguments.split()
+            for source in sources:
+                _copy(ROOT / source, context / to)
+        elif name == "RUN":
+            command = arguments.replace("/opt/trimaran", str(target))
+            done = subprocess.run(
+                ["sh", "-ec", command], cwd=context, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    done = _run(str(target / "bin/trimaran"), "--version", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert trimaran.__version__ in done.stdout
+
+
+def _copy(source: Path, to: Path) -> None:
+    """Copy as COPY does: what is in a folder, or a file into a folder."""
+    if source.is_dir():
+        shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        to.mkdir(exist_ok=True)
+        shutil.copy(source, to)
+
+
+@pytest.mark.parametrize(("builder", "asked"), [("docker", False), ("podman", True), ("/usr/bin/buildah", True)])
+def test_podman_is_asked_for_the_format_that_has_a_health_check(builder, asked):
+    """Its own, OCI, has none; docker does not know the option."""
+    done = _run("make", "--dry-run", "image", f"DOCKER={builder}", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert ("build --format docker" in done.stdout) is asked
 
 
 def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):

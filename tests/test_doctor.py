@@ -45,12 +45,12 @@ def test_all_is_well_with_a_good_prometheus(prometheus_with_rules: History):
     ("address", "step"),
     [
         ("http://no-such-host.invalid:9090", "Prometheus: DNS"),
-        (f"http://127.0.0.1:{free_port()}", "Prometheus: TCP"),
+        ("http://127.0.0.1:{free_port}", "Prometheus: TCP"),
     ],
 )
 def test_stops_at_the_step_that_fails(address: str, step: str):
     """What cannot be resolved or reached fails in that one step, which names the address' setting."""
-    (failed,) = failures(prometheus(address))
+    (failed,) = failures(prometheus(address.format(free_port=free_port())))
     assert (failed.step, failed.setting) == (step, "provider.address")
 
 

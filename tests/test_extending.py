@@ -1,9 +1,11 @@
 """A provider in a package of its own is found by its entry point, and used."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,7 +50,8 @@ def test_an_installed_provider_is_used(site, watch):
     def answer(handler):
         assert handler.path == "/load"
         assert handler.headers["Authorization"] == "Bearer right-token"
-        reply(handler, {"node-1": {"cpu": 20.5, "memory": 40}, "node-2": {"cpu": 80, "memory": 10}})
+        at = time.time()
+        reply(handler, {"node-1": {"at": at, "cpu": 20.5, "memory": 40}, "node-2": {"at": at, "cpu": 80, "memory": 10}})
 
     with serving(answer) as inventory:
         service = watch(
@@ -72,7 +75,7 @@ def test_an_installed_provider_is_used(site, watch):
     [
         (200, b"<html>", ProviderAnswerError),
         (200, b"[]", ProviderAnswerError),
-        (200, b'{"node-1": {"cpu": 1}}', ProviderAnswerError),
+        (200, b'{"node-1": {"at": 1, "cpu": 1}}', ProviderAnswerError),
         (401, b"", ProviderRefused),
         (503, b"", ProviderUnavailable),
     ],
@@ -93,10 +96,22 @@ def test_the_example_keeps_what_the_page_promises(monkeypatch, status, body, exp
     assert step.setting == "provider.address"
 
 
+def test_the_example_s_own_tests_pass(site):
+    """The contract that docs/extending.md recommends runs from another project's folder, with none of our fixtures."""
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-p", "no:cacheprovider", "test_inventory.py"]
+    folder, environment = site.parent / "source", {**os.environ, "PYTHONPATH": str(site)}
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=environment
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"^=+ \d+ passed in", result.stdout, re.MULTILINE)
+
+
 def test_the_page_shows_the_example_as_it_is():
-    """docs/extending.md has both files of the example, to the letter."""
+    """docs/extending.md has every file of the example, to the letter."""
     page = (ROOT / "docs" / "extending.md").read_text()
-    for language, name in (("python", "trimaran_inventory.py"), ("toml", "pyproject.toml")):
+    for name in sorted(path.name for path in EXAMPLE.iterdir() if path.is_file()):
+        language = {".py": "python", ".toml": "toml"}[Path(name).suffix]
         assert f"```{language}\n{(EXAMPLE / name).read_text()}```\n" in page
 
 

@@ -4,6 +4,7 @@ import base64
 import hmac
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,14 @@ PAGE = Path(__file__).parent.parent / "docs" / "providers" / "influxdb.md"
 NOW = int(time.time())
 TIMES = np.arange(NOW - 880, NOW, 20)
 RANDOM = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let samples end now, however long ago this module was imported."""
+    module, at = sys.modules[__name__], int(time.time())
+    monkeypatch.setattr(module, "NOW", at)
+    monkeypatch.setattr(module, "TIMES", np.arange(at - 880, at, 20))
 
 
 @pytest.fixture(scope="module")

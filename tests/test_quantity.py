@@ -1,6 +1,7 @@
 """Kubernetes quantities, against what k8s.io/apimachinery computed."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,20 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["case"])
-def test_every_vector(row: dict[str, Any]) -> None:
-    """Each row is accepted or refused as upstream does, with upstream's value and milli value."""
+@pytest.mark.parametrize("row", [row for row in ROWS if row["expected"]["ok"]], ids=lambda row: row["case"])
+@pytest.mark.parametrize("read", [quantity.value, quantity.milli_value])
+def test_every_good_vector(read: Callable[[str], int], row: dict[str, Any]) -> None:
+    """Each quantity has upstream's value and milli value, and 64 bits where that is larger."""
     text, expected = row["args"]["quantity"], row["expected"]
-    if not expected["ok"]:
+    assert read(text) == expected.get(read.__name__, 2**63 - 1 if not text.startswith("-") else -(2**63 - 1))
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if not row["expected"]["ok"]], ids=lambda row: row["case"])
+def test_every_bad_vector(row: dict[str, Any]) -> None:
+    """Each is refused, as upstream does."""
+    for read in (quantity.value, quantity.milli_value):
         with pytest.raises(ValueError, match="not a quantity"):
-            quantity.value(text)
-        with pytest.raises(ValueError, match="not a quantity"):
-            quantity.milli_value(text)
-        return
-    if "value" in expected:
-        assert quantity.value(text) == expected["value"]
-    if "milli_value" in expected:
-        assert quantity.milli_value(text) == expected["milli_value"]
+            read(row["args"]["quantity"])
 
 
 def test_the_vectors_are_all_there() -> None:

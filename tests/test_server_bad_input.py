@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -99,11 +100,8 @@ def test_a_provider_that_does_not_help(watch: Start, answer: Any, words: str) ->
         assert "hush" not in everything
         assert "Traceback" not in everything
 
-    if answer is None:
-        judge(NOTHING)
-        return
-    with serving(answer) as fake:
-        judge(fake.url)
+    with serving(answer) if answer else nullcontext() as fake:
+        judge(fake.url if fake else NOTHING)
 
 
 def test_a_provider_that_comes_up_later(watch: Start) -> None:

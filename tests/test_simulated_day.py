@@ -134,6 +134,7 @@ def check_what_is_served(world: World, client: Client) -> None:
         assert client.get(path).status_code in {200, 503}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_day_with_everything_going_wrong(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """Over 24 hours no exception escapes, no NaN is served, nothing old passes for fresh, and memory stays flat."""

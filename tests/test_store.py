@@ -626,12 +626,13 @@ for number in range(start + 1, 10**6):
 """
 
 
-def test_killed_in_the_middle_of_writes_twenty_times(path: Path) -> None:
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
     """Kill -9 leaves whole fetches only, a sound file, and every snapshot whose write had returned."""
     program = WRITER.format(tests=str(Path(__file__).parent), path=str(path), nodes=300)
     random_ = random.Random(903)
     done = path.parent.parent / "done"
-    for _ in range(20):
+    for _ in range(times):
         before = done.read_text().count("\n") if done.exists() else 0
         with done.open("ab") as output:
             process = subprocess.Popen([sys.executable, "-c", program], stdout=output)

@@ -301,15 +301,22 @@ def test_resource_data(row):
     )
 
 
-@each(of_function("resourcestats", "CreateResourceStats") + upstream("trimaran", "CreateResourceStats"))
+RESOURCE_STATISTICS = of_function("resourcestats", "CreateResourceStats") + upstream("trimaran", "CreateResourceStats")
+
+
+@each(RESOURCE_STATISTICS)
+def test_which_statistics_there_are(row):
+    """A resource has statistics where upstream finds some."""
+    _, metrics = described(row)
+    assert bool(metrics.of(row["args"]["type"]).valid[0]) == row["expected"]["valid"]
+
+
+@each([row for row in RESOURCE_STATISTICS if row["expected"]["valid"]])
 def test_resource_statistics(row):
     """Statistics of a resource equal upstream's."""
     nodes, metrics = described(row)
     args, expected = row["args"], row["expected"]
     load = {"cpu": CPU_LOAD, "memory": MEMORY_LOAD}[args["resource"]]
-    assert bool(metrics.of(args["type"]).valid[0]) == expected["valid"]
-    if not expected["valid"]:
-        return
     pod = Pod(containers=(Container(ResourceList(args["pod_request"])),))
     terms = LoadVariationRiskBalancing(resources=(load,)).explain(pod, nodes, metrics, nodes.names[0]).terms
     assert terms[f"{load.name}.allocatable"] == expected["stats"]["capacity"]
@@ -362,15 +369,26 @@ def with_quantities(args):
     return args
 
 
-@each(of_function("args_defaults", "TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment"))
+def fails_later(row):
+    expected = row["expected"]
+    return expected.get("targetUtilization", 0) > 100 or expected.get("defaultRequestsMultiplier") == ""
+
+
+DEFAULTS = of_function("args_defaults", "TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
+
+
+@each([row for row in DEFAULTS if fails_later(row)])
+def test_arguments_that_upstream_leaves_to_fail_later(row):
+    """They are refused at once."""
+    with pytest.raises(ValueError, match=r"TargetLoadPackingArgs\.(targetUtilization|defaultRequestsMultiplier)"):
+        plugin_from_config(row["fn"], with_quantities(row["args"]))
+
+
+@each([row for row in DEFAULTS if not fails_later(row)])
 def test_defaults(row):
-    """Arguments from a configuration get upstream's defaults; what upstream leaves to fail later is refused."""
-    args, expected = with_quantities(row["args"]), row["expected"]
-    if expected.get("targetUtilization", 0) > 100 or expected.get("defaultRequestsMultiplier") == "":
-        with pytest.raises(ValueError, match=r"TargetLoadPackingArgs\.(targetUtilization|defaultRequestsMultiplier)"):
-            plugin_from_config(row["fn"], args)
-        return
-    plugin = plugin_from_config(row["fn"], args)
+    """Arguments from a configuration get upstream's defaults."""
+    expected = row["expected"]
+    plugin = plugin_from_config(row["fn"], with_quantities(row["args"]))
     if isinstance(plugin, TargetLoadPacking):
         assert plugin.target_utilization == expected["targetUtilization"]
         assert plugin.default_requests_multiplier == float(expected["defaultRequestsMultiplier"])

@@ -1,6 +1,8 @@
-"""Load from an in-house inventory: GET /load answers {"node-1": {"cpu": 20.5, "memory": 40.0}, ...} in percent."""
+"""Load from an in-house inventory: GET /load answers {"node-1": {"at": 1795260390, "cpu": 20.5, "memory": 40}, ...}.
 
-import time
+``at`` is the time of the measurement in unix seconds, the others are percent of capacity.
+"""
+
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +36,7 @@ class InventoryProvider:
 
     def _load(self, deadline: Deadline) -> dict[str, Sample]:
         nodes: dict[str, Any] = self._session.get(f"{self._address}/load", timeout=deadline.remaining_seconds()).json()
-        return {node: Sample(time.time(), tuple(_readings(load))) for node, load in nodes.items()}
+        return {node: Sample(float(load["at"]), tuple(_readings(load))) for node, load in nodes.items()}
 
 
 def _readings(load: dict[str, float]) -> Iterator[Reading]:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from support.provider_contract import Series
 
 from watcher.model import Window
 from watcher.providers.base import Fetched
 from watcher.providers.fake import FakeProvider
 from watcher.settings import FakeSettings, ProviderSettings, Settings
+from watcher.testing import Series
 from watcher.transport.gather import Deadline
 
 
@@ -27,12 +27,12 @@ class Source:
         """Describe the nodes that have samples in the window, and fetch."""
         described = {}
         for node, series in self._nodes.items():
-            inside = (series.times > window.start) & (series.times <= window.end)
-            if inside.any():
+            inside = series.inside(window)
+            if inside.times.size:
                 with np.errstate(all="ignore"):
                     described[node] = {
-                        "cpu": {"average": series.cpu[inside].mean(), "deviation": series.cpu[inside].std()},
-                        "memory": {"average": series.memory[inside].mean(), "deviation": series.memory[inside].std()},
+                        "cpu": {"average": inside.cpu.mean(), "deviation": inside.cpu.std()},
+                        "memory": {"average": inside.memory.mean(), "deviation": inside.memory.std()},
                     }
         self._file.write_text(json.dumps(described))
         return FakeProvider(Settings(fake=FakeSettings(file=self._file))).fetch(window, Deadline.after(5))
@@ -43,11 +43,9 @@ class Harness:
 
     name = "Fake"
     tolerance = 1e-9
-    over_http = False
-    duplicates = False
 
     @contextmanager
-    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[Source]:
+    def running(self, nodes: Mapping[str, Series]) -> Iterator[Source]:
         """Make a folder for the file."""
         with tempfile.TemporaryDirectory() as folder:
             yield Source(Path(folder) / "nodes.json", nodes)

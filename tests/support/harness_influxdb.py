@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.influxdb_server import run_influxdb
-from support.provider_contract import Series, WindowSource
 
 from watcher.settings import InfluxDbSettings, ProviderSettings, Settings
+from watcher.testing import Series, WindowSource
 
 
 def lines(node: str, series: Series, tags: str = "") -> Iterator[str]:
@@ -28,8 +28,6 @@ class Harness:
 
     name = "InfluxDB"
     tolerance = 1e-9
-    over_http = True
-    duplicates = True
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:

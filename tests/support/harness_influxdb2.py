@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import numpy as np
 from support.fake_influxdb2 import FakeInfluxDb2, Stored, run_influxdb2
-from support.provider_contract import Series, WindowSource
 
 from watcher.settings import InfluxDbSettings, ProviderSettings, Settings
+from watcher.testing import Series, WindowSource
 
 
 def store(fake: FakeInfluxDb2, node: str, series: Series, **more_tags: str) -> None:
@@ -29,8 +29,6 @@ class Harness:
 
     name = "InfluxDB"
     tolerance = 1e-9
-    over_http = True
-    duplicates = True
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.provider_contract import Series, WindowSource
 from support.servers import run_prometheus
 
 from watcher.settings import ProviderSettings, Settings
+from watcher.testing import Series, WindowSource
 
 
 class Harness:
@@ -17,8 +17,6 @@ class Harness:
 
     name = "Prometheus"
     tolerance = 1e-9
-    over_http = True
-    duplicates = True
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from support.fake_signalfx import FakeSignalFx, running
 from support.fake_signalfx import Series as Held
-from support.provider_contract import Series, WindowSource
 
 from watcher.settings import ProviderSettings, Settings
+from watcher.testing import Series, WindowSource
 
 METRICS = {"cpu.utilization": "cpu", "memory.utilization": "memory"}
 
@@ -17,8 +17,6 @@ class Harness:
 
     name = "SignalFx"
     tolerance = 1e-9
-    over_http = True
-    duplicates = True
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:

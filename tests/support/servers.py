@@ -1,23 +1,25 @@
 """Servers the tests talk to: Prometheus, the watcher in its own process, and one that misbehaves as told."""
 
-import json
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+
+from watcher.testing.servers import FakeServer as Fake
+from watcher.testing.servers import reply, serving  # noqa: F401  tests have all servers from here
 
 _INSTALL = "apt-get install -y --no-install-recommends"
 
@@ -33,10 +35,16 @@ def need_server(binary: str, package: str) -> str:
     return found
 
 
+#: Below what Linux hands out by itself, so that no outgoing connection takes a port between its choice and its use.
+_PORTS = range(20_000, 32_768)
+
+
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on, chosen at random: tests run side by side."""
+    while True:
+        port = random.SystemRandom().choice(_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
@@ -51,71 +59,6 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> 
             return result
         time.sleep(0.05)
     pytest.fail(f"not within {seconds} s: {what}")
-
-
-# -- a server with any fault --------------------------------------------------------------------------------------
-
-
-@dataclass
-class Fake:
-    """A real HTTP server with one handler; ``requests`` has the path and headers of each request."""
-
-    server: ThreadingHTTPServer
-    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
-
-
-@contextmanager
-def serving(answer: Callable[[BaseHTTPRequestHandler], None], tls: Any = None) -> Iterator[Fake]:
-    """Serve with a function that answers one request."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            fake.requests.append((self.path, dict(self.headers)))
-            try:
-                answer(self)
-            except (BrokenPipeError, ConnectionResetError):
-                self.close_connection = True
-
-        do_POST = do_GET  # noqa: N815  the name that http.server looks for
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *args: Any) -> None:
-            pass  # a client that refuses our certificate hangs up
-
-    server = Server(("127.0.0.1", 0), Handler)
-    fake = Fake(server)
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield fake
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def reply(
-    handler: BaseHTTPRequestHandler, body: bytes | str | dict[str, Any], status: int = 200, **headers: str
-) -> None:
-    """Answer with a body; a mapping is sent as JSON."""
-    data = json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
-    handler.send_response(status)
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.send_header("Content-Length", str(len(data)))
-    handler.end_headers()
-    handler.wfile.write(data)
 
 
 @contextmanager

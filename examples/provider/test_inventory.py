@@ -1,0 +1,37 @@
+"""The contract over the inventory: a server that answers /load stands for it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from watcher.settings import ProviderSettings, Settings
+from watcher.testing import HttpContract, ProviderContract, SampledSource, Series, reply, serving
+
+
+class InventoryHarness:
+    """The inventory knows the present only, so every sample is shown to the provider in turn."""
+
+    name = "Inventory"
+    tolerance = 1e-9
+
+    @contextmanager
+    def running(self, nodes: Mapping[str, Series]) -> Iterator[SampledSource]:
+        load: dict[str, dict[str, float]] = {}
+
+        def show(at: int, present: Mapping[str, tuple[float, float]]) -> None:
+            load.clear()
+            load.update({node: {"at": at, "cpu": cpu, "memory": memory} for node, (cpu, memory) in present.items()})
+
+        with (
+            serving(lambda handler: reply(handler, load)) as server,
+            SampledSource(self.settings(server.url), nodes, show) as source,
+        ):
+            yield source
+
+    def settings(self, address: str) -> Settings:
+        return Settings(provider=ProviderSettings(name=self.name, address=address, token="right-token"))
+
+
+class TestInventory(ProviderContract, HttpContract):
+    """Everything that is promised, whatever the inventory does."""
+
+    harness = InventoryHarness()

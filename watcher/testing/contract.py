@@ -1,0 +1,228 @@
+"""What every provider promises, as tests: whatever the source does, a fetch returns the truth or says what is wrong.
+
+Subclass what fits, in a class whose name pytest collects, and give it a harness::
+
+    class TestInventory(ProviderContract, HttpContract):
+        harness = Harness()
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from watcher import duration
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
+from watcher.model import Window
+from watcher.providers.base import Fetched, WindowProvider, close_provider, open_provider
+from watcher.quality import analyzer
+from watcher.testing.harness import STEP_SECONDS, DuplicatingHarness, Harness, Series
+from watcher.testing.servers import reply, serving, trickling
+from watcher.transport.gather import Deadline
+
+_MINUTES = 20
+_HANGS_SECONDS = 60  # a fetch that is not back by then never will be
+_WINDOWS = ("15m", "10m", "5m")
+
+
+class ProviderContract:
+    """What a fetch returns. For every provider."""
+
+    harness: ClassVar[Harness]
+
+    def test_average_and_deviation_are_numpys(self) -> None:
+        """AVG and STD (population) of every window equal numpy's over the same samples."""
+        nodes = {f"node-{number}": _series(number) for number in range(3)}
+        asked = [_window(name, nodes) for name in _WINDOWS]
+        with self.harness.running(nodes) as source:
+            found = [_values(source.fetch(window)) for window in asked]
+        for window, values in zip(asked, found, strict=True):
+            for node, samples in nodes.items():
+                inside = samples.inside(window)
+                for type_, expected in (("CPU", inside.cpu), ("Memory", inside.memory)):
+                    average, deviation = values[node, type_, "AVG"], values[node, type_, "STD"]
+                    assert average == pytest.approx(expected.mean(), rel=self.harness.tolerance), window.duration
+                    assert deviation == pytest.approx(expected.std(), rel=self.harness.tolerance, abs=1e-9)
+
+    def test_nodes_come_and_go(self) -> None:
+        """A node without samples in the window is not there; others are, under their own names, dots and all."""
+        nodes = {"node-1": _series(1), "node-2.example.com": _series(2), "node-2.example.org": _series(3)}
+        window = _window("15m", nodes)
+        with self.harness.running({**nodes, "gone": _earlier(_series(4), 3600)}) as source:
+            fetched = source.fetch(window)
+        assert set(fetched.nodes) == set(nodes)
+
+    def test_poisoned_series_cost_only_themselves(self) -> None:
+        """Whatever one node's samples are, nothing outside 0 to 100 is published and the other nodes are served."""
+        good = _series(1)
+        nodes = {"good": good}
+        for number, poison in enumerate((float("nan"), float("inf"), -50.0, 1e308)):
+            nodes[f"bad-{number}"] = Series(good.times, np.full_like(good.cpu, poison), good.memory)
+        with self.harness.running(nodes) as source:
+            found = _values(source.fetch(_window("15m", nodes)))
+        assert {("good", "CPU", "AVG"), ("good", "CPU", "STD"), ("good", "Memory", "AVG")} <= found.keys()
+        assert all(0 <= value <= 100 for value in found.values())
+
+    def test_no_node_is_an_error_or_empty(self) -> None:
+        """A source without any node never yields metrics: it is a ProviderError or an empty fetch."""
+        nodes = {"elsewhere": _series(1)}
+        with self.harness.running({name: _earlier(series, 7200) for name, series in nodes.items()}) as source:
+            fetched = Fetched({})
+            with contextlib.suppress(ProviderError):
+                fetched = source.fetch(_window("15m", nodes))
+        assert not fetched.nodes
+
+
+class DuplicatedSeriesContract:
+    """What two series of one node come to. For providers of sources that can hold such a thing."""
+
+    harness: ClassVar[DuplicatingHarness]
+
+    def test_duplicated_series_are_merged(self) -> None:
+        """Two series of one node give one value an operator, and a finding says so."""
+        nodes = {"node-1": _series(1), "node-2": _series(2)}
+        window = _window("15m", nodes)
+        with self.harness.running(nodes, duplicated="node-1") as source:
+            fetched = source.fetch(window)
+        expected = nodes["node-1"].inside(window).cpu.mean()
+        assert _values(fetched)["node-1", "CPU", "AVG"] == pytest.approx(expected, rel=1e-6)
+        assert [finding.node for finding in fetched.findings if finding.kind == "duplicate"]
+
+
+class HttpContract:
+    """How failures are told. For providers that talk HTTP to ``provider.address``."""
+
+    harness: ClassVar[Harness]
+
+    @pytest.mark.parametrize(
+        ("status", "headers", "expected"),
+        [
+            (401, {}, ProviderRefused),
+            (403, {}, ProviderRefused),
+            (404, {}, ProviderAnswerError),
+            (429, {"Retry_After": "3600"}, ProviderUnavailable),
+            (500, {}, ProviderUnavailable),
+            (503, {}, ProviderUnavailable),
+        ],
+    )
+    def test_a_refusal_is_the_error_that_says_so(
+        self, status: int, headers: dict[str, str], expected: type[ProviderError]
+    ) -> None:
+        """A status is translated, with provider and status in the message, at once, whatever Retry-After says."""
+        with _answering(status, b'{"error": "because"}', **headers) as address:
+            error = self._failure(address)
+        assert isinstance(error, expected)
+        assert str(status) in str(error)
+        assert self.harness.name in str(error)
+
+    @pytest.mark.parametrize(
+        "body",
+        [b"<html>please log in</html>", b"", b"[]", b"null", b'{"data": 7}', b'{"data": {"result": {}}}', b"\xff"],
+    )
+    def test_something_else_with_status_200_is_an_error(self, body: bytes) -> None:
+        """A page of a proxy, or JSON of another shape, is a ProviderError that names the provider."""
+        with _answering(200, body, Content_Type="application/json") as address:
+            error = self._failure(address)
+        assert self.harness.name in str(error)
+
+    def test_nobody_there_is_unavailable(self) -> None:
+        """A closed port is ProviderUnavailable and names the setting."""
+        with _answering(200) as address:
+            pass
+        error = self._failure(address)
+        assert isinstance(error, ProviderUnavailable)
+        assert "provider.address" in str(error)
+
+    def test_a_trickle_does_not_hold_the_fetch(self) -> None:
+        """A server that never comes to an end is given up at the deadline, and no thread stays behind."""
+        with trickling() as address:
+            error = self._failure(address, seconds=1)
+            assert isinstance(error, ProviderUnavailable)
+            limit = time.monotonic() + _HANGS_SECONDS
+            while [thread for thread in threading.enumerate() if thread.name.startswith("gather-")]:
+                assert time.monotonic() < limit, "a call was left behind"
+                time.sleep(0.01)
+
+    def test_check_says_what_does_not_work(self) -> None:
+        """Against a refusing server check() yields, and does not raise, a step that is not ok and names a setting."""
+        with _answering(401) as address:
+            provider = open_provider(self.harness.settings(address))
+            try:
+                steps = list(provider.check())
+            finally:
+                close_provider(provider)
+        assert [step for step in steps if not step.ok and step.setting and step.message]
+
+    def _failure(self, address: str, seconds: float = 5) -> ProviderError:
+        """Return the error of a fetch, or of a sample, from an address; no secret may be in it."""
+        provider = open_provider(self.harness.settings(address))
+        end, deadline = int(time.time()), Deadline.after(seconds)
+        ask: Callable[[], object] = (
+            (lambda: provider.fetch(Window("5m", end - 300, end), deadline))
+            if isinstance(provider, WindowProvider)
+            else (lambda: provider.sample(deadline))
+        )
+        raised: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                ask()
+            except BaseException as error:  # noqa: BLE001  whatever it is, the test is told
+                raised.append(error)
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(_HANGS_SECONDS)
+        assert not thread.is_alive(), f"the fetch hangs, {_HANGS_SECONDS} s after it began"
+        close_provider(provider)
+        assert raised, "no error was raised"
+        (error,) = raised
+        assert isinstance(error, ProviderError), f"not a ProviderError: {error!r}"
+        assert "right-token" not in str(error)
+        return error
+
+
+def _series(seed: int) -> Series:
+    """Return 20 minutes of plausible samples on whole minutes, which are what some sources keep, up to the last one."""
+    random = np.random.default_rng(seed)
+    now = int(time.time()) // STEP_SECONDS * STEP_SECONDS
+    times = np.arange(now - (_MINUTES - 1) * STEP_SECONDS, now + 1, STEP_SECONDS)
+    cpu, memory = np.clip(random.uniform(10, 80) + random.normal(0, 5, (2, len(times))), 0, 100)
+    return Series(times, cpu, memory)
+
+
+def _earlier(series: Series, seconds: int) -> Series:
+    return Series(series.times - seconds, series.cpu, series.memory)
+
+
+def _window(name: str, nodes: Mapping[str, Series]) -> Window:
+    """Return the window that ends half a step after the newest sample: no sample lies on either of its ends.
+
+    Sources differ in whether a window's ends belong to it.
+    """
+    end = int(max(each.times[-1] for each in nodes.values())) + STEP_SECONDS // 2
+    return Window(name, end - duration.seconds(name), end)
+
+
+def _values(fetched: Fetched) -> dict[tuple[str, str, str], float]:
+    """Return what would be published, by node, type and operator."""
+    kept, _ = analyzer.clean(fetched.nodes, "15m")
+    found: dict[tuple[str, str, str], float] = {}
+    for node, metrics in kept.items():
+        for metric in metrics.metrics:
+            key = (node, metric.type, metric.operator)
+            assert key not in found, f"{key} comes twice"
+            found[key] = metric.value
+    return found
+
+
+@contextmanager
+def _answering(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
+    """Run a server that gives one answer to everything."""
+    with serving(lambda handler: reply(handler, body, status, **headers)) as fake:
+        yield fake.url
