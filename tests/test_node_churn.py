@@ -1,0 +1,333 @@
+"""Nodes that come, go and change: the table, and what was prepared for it, stay as if they were made anew."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.clusters import IMAGES, makers, plugins
+
+from scoring import (
+    Container,
+    FallbackPolicy,
+    ImageLocality,
+    LoadVariationRiskBalancing,
+    MetricsTable,
+    Node,
+    NodeTable,
+    Pod,
+    Profile,
+    ResourceList,
+)
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+CHURN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+NAMES = tuple(f"n{i}" for i in range(8))
+NOW = 950
+
+
+class Churn:
+    """A table under change, beside a plain record of what is on it."""
+
+    def __init__(self, maker):
+        self.maker = maker
+        self.table, self.snapshot = maker.cluster()
+        data = {name: maker.metrics() for name in NAMES if maker.chance(0.8)}
+        self.snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", data)
+        self.nodes = {node.name: node for node in self.table.nodes}
+        self.placed = {placed.pod.uid: (row, placed) for row, placed in self.table.placed_pods()}
+        self.placed = {uid: (self.table.names[row], placed) for uid, (row, placed) in self.placed.items()}
+        self.nominated = {}
+        self.table.remove_nodes([])
+        for name in self.table.names:
+            if self.table.nominated_counts[self.table.row(name)]:
+                self.table.remove(maker.pod("nominated"))
+        self.made = 0
+
+    def node(self, name):
+        sizes = {image: 2**30 + i for i, image in enumerate(IMAGES)}
+        images = {image: sizes[image] for image in IMAGES if self.maker.chance(0.4)}
+        created_at = float(self.maker.rng.integers(0, NOW)) if self.maker.chance(0.7) else None
+        return Node(name, self.maker.amounts(), self.maker.amounts(), images, created_at)
+
+    def step(self, table):
+        """Change the table in one way, and the record too."""
+        kind = self.maker.rng.choice(["add", "add", "remove", "change", "place", "place", "take", "nominate"])
+        self.made += 1
+        pod = self.maker.pod(f"pod-{self.made}")
+        some = [str(name) for name in self.maker.rng.permutation(NAMES)[: self.maker.rng.integers(1, 3)]]
+        here = [name for name in some if name in self.nodes]
+        if kind == "add":
+            added = [self.node(name) for name in some]
+            table.add_nodes(added)
+            self.nodes |= {node.name: node for node in added}
+        elif kind == "remove":
+            table.remove_nodes(here)
+            for name in here:
+                del self.nodes[name]
+            self.placed = {uid: at for uid, at in self.placed.items() if at[0] in self.nodes}
+            self.nominated = {uid: at for uid, at in self.nominated.items() if at[0] in self.nodes}
+        elif kind == "change" and here:
+            self.nodes[here[0]] = self.node(here[0])
+            table.add_nodes([self.nodes[here[0]]])
+        elif kind == "place" and here:
+            at = float(self.maker.rng.choice([-np.inf, 100, 600, 860, 899, np.inf]))
+            table.add(pod, here[0], at)
+            self.placed[pod.uid] = here[0], table.find(pod)[1]
+        elif kind == "take" and self.placed:
+            uid = str(self.maker.rng.choice(list(self.placed)))
+            table.remove(self.placed.pop(uid)[1].pod)
+        elif kind == "nominate" and here:
+            table.nominate(pod, here[0])
+            self.nominated[pod.uid] = here[0], pod
+
+    def anew(self):
+        """Build the same table from the record, its nodes in the same rows."""
+        fresh = NodeTable(self.nodes[name] for name in self.table.names)
+        for name, placed in self.placed.values():
+            fresh.add(placed.pod, name, placed.placed_at)
+        for name, pod in self.nominated.values():
+            fresh.nominate(pod, name)
+        return fresh
+
+
+def columns(table):
+    kinds = [table.capacity, table.allocatable, table.requests, table.limits, table.in_tree_requests]
+    found = {(kind.__name__, name): kind(name).tolist() for kind in kinds for name in table.resources}
+    for name in ("cpu", "memory"):
+        found["non_zero", name] = table.in_tree_requests(name, non_zero=True).tolist()
+    counts = table.pod_counts, table.terminating_counts, table.nominated_counts, table.newest
+    images = {name: [array.tolist() for array in table.image(name)] for name in IMAGES}
+    return found, [array.tolist() for array in counts], images
+
+
+@CHURN
+@given(makers)
+def test_a_table_that_changed_equals_one_made_anew(maker):
+    """After nodes and pods came, went and changed, every column, count, image and pod is that of a fresh table."""
+    churn = Churn(maker)
+    for _ in range(12):
+        churn.step(churn.table)
+        table, fresh = churn.table, churn.anew()
+        assert set(table.names) == churn.nodes.keys()
+        assert table.resources == fresh.resources
+        assert table.nodes == fresh.nodes
+        assert columns(table) == columns(fresh)
+        for name in table.names:
+            assert {pod.uid for pod in table.pods(name)} == {pod.uid for pod in fresh.pods(name)}
+            times = [placed.placed_at for placed in table.placed_on(table.row(name))]
+            assert times == sorted(times)
+        for name, placed in churn.placed.values():
+            assert table.find(placed.pod) == (name, placed)
+
+
+@CHURN
+@given(plugins, makers)
+def test_what_was_prepared_follows_nodes(plugins, maker):
+    """After every change prepared scores equal those of a fresh start: metrics and all, whichever plugin."""
+    churn = Churn(maker)
+    pod = maker.pod("pending")
+    profiles = [Profile.of(plugin) for plugin in plugins]
+    prepared = [profile.prepare(churn.table, churn.snapshot) for profile in profiles]
+    alone = [plugin.prepare(churn.table, churn.snapshot) for plugin in plugins]
+    for _ in range(6):
+        churn.step(churn.table)
+        fresh = churn.anew()
+        for profile, following, plugin in zip(profiles, prepared, alone, strict=True):
+            if maker.chance(0.8):  # else it has more to catch up with
+                expected = profile.score(pod, fresh, churn.snapshot)
+                assert following.score(pod).total.tolist() == expected.total.tolist(), profile
+                raw = expected.plugins[plugin.plugin.name]
+                if raw.terms is not None:
+                    assert plugin.score(pod).tolist() == raw.raw.tolist(), profile
+
+
+@CHURN
+@given(plugins, makers, st.sampled_from(["open", "closed"]), st.sampled_from([0.3, 1.0]), st.booleans())
+def test_judgments_follow_nodes(plugins, maker, fail, bad_ratio, outage):
+    """A prepared judgment is that of the changed table: grades, reasons and scores, predictions too."""
+    churn = Churn(maker)
+    pod = maker.pod("pending")
+    policy = FallbackPolicy(fail, bad_ratio=bad_ratio)
+    snapshot = None if outage else churn.snapshot
+    profile = Profile.of(*(plugin for plugin in plugins if plugin.reads_metrics and plugin.name != "Peaks"))
+    prepared = profile.prepare(churn.table, policy.judge(churn.table, snapshot, NOW))
+    for _ in range(6):
+        before = churn.table.rows
+        churn.step(churn.table)
+        scores = prepared.score(pod)
+        if churn.table.rows is before:
+            continue  # pods that come later are counted on top of predictions
+        fresh = churn.anew()
+        judgment = policy.judge(fresh, snapshot, NOW)
+        expected = profile.score(pod, fresh, judgment)
+        assert scores.judgment.grades.tolist() == judgment.grades.tolist()
+        assert scores.judgment.reasons.tolist() == judgment.reasons.tolist()
+        assert scores.total.tolist() == expected.total.tolist()
+
+
+@CHURN
+@given(plugins, makers)
+def test_scores_among_some_are_those_of_candidates(plugins, maker):
+    """Asked for some nodes, by name or row, each gets what it gets when all others are infeasible; explained alike."""
+    churn = Churn(maker)
+    for _ in range(4):
+        churn.step(churn.table)
+    table, pod = churn.table, maker.pod("pending")
+    asked = maker.rng.permutation(len(table))[: maker.rng.integers(0, len(table) + 1)]
+    feasible = np.zeros(len(table), np.bool_)
+    feasible[asked] = True
+    names = [table.names[row] for row in asked]
+    judgment = FallbackPolicy(bad_ratio=1).judge(table, churn.snapshot, NOW)
+    for plugin in plugins:
+        prepared = Profile.of(plugin).prepare(table, judgment)
+        expected = prepared.score(pod, feasible)
+        for among in (names, asked):
+            scores = prepared.score(pod, among=among)
+            assert scores.names == tuple(names)
+            assert scores.total.tolist() == expected.total[asked].tolist(), plugin
+            assert scores.grades.tolist() == expected.grades[asked].tolist()
+            for name in names:
+                assert str(scores.explain(name)) == str(expected.explain(name))
+
+
+@CHURN
+@given(makers, st.lists(st.sampled_from([-np.inf, 0.0, 600.0, 860.0, 1e9, np.inf]), min_size=8, max_size=8))
+def test_recent_pods_are_found_by_time(maker, times):
+    """The pods placed at a row's time or later are all found, and no other."""
+    churn = Churn(maker)
+    for _ in range(8):
+        churn.step(churn.table)
+    since = np.array(times)[: len(churn.table)]
+    found = [(row, placed.pod.uid) for row, placed in churn.table.placed_since(since)]
+    assert found == [
+        (row, placed.pod.uid) for row, placed in churn.table.placed_pods() if placed.placed_at >= since[row]
+    ]
+
+
+def node(name, cpu=4000, **more):
+    amounts = ResourceList({"cpu": cpu, **more})
+    return Node(name, amounts, amounts)
+
+
+def pod(name, cpu=500, **fields):
+    return Pod(name=name, containers=(Container(ResourceList({"cpu": cpu})),), **fields)
+
+
+@pytest.fixture
+def nodes():
+    return NodeTable([node(name) for name in "abc"], [pod(f"on-{name}", node_name=name) for name in "abc"])
+
+
+def test_rows_of_those_that_stay_keep_their_order(nodes):
+    """A node that joins comes last, one that changes keeps its row, and those below one that leaves move up."""
+    nodes.add_nodes([node("d"), node("b", cpu=8000)])
+    assert nodes.names == ("a", "b", "c", "d")
+    assert nodes.allocatable("cpu").tolist() == [4000, 8000, 4000, 4000]
+    nodes.remove_nodes(["b"])
+    assert nodes.names == ("a", "c", "d")
+    assert nodes.requests("cpu").tolist() == [500, 500, 0]
+
+
+def test_pods_go_with_their_node(nodes):
+    """Pods of a node that left, and those nominated to it, are on no node, and a node that comes back is empty."""
+    nodes.nominate(pod("nominated"), "b")
+    nodes.remove_nodes(["b"])
+    assert nodes.find(pod("on-b")) is None
+    with pytest.raises(KeyError, match="default/nominated is on no node"):
+        nodes.remove(pod("nominated"))
+    nodes.add_nodes([node("b")])
+    assert nodes.pods("b") == ()
+    assert nodes.nominated_counts.tolist() == [0, 0, 0]
+
+
+def test_a_node_that_is_not_there_cannot_leave(nodes):
+    """The error names it, and no other node leaves."""
+    with pytest.raises(KeyError, match="no node 'z' in this table"):
+        nodes.remove_nodes(["a", "z"])
+    assert nodes.names == ("a", "b", "c")
+
+
+def test_a_new_extended_resource_gets_a_column(nodes):
+    """What pods already request of a resource counts from when a node lists it, until none does."""
+    gpus = ResourceList({"nvidia.com/gpu": 2})
+    nodes.add(Pod(name="trainer", containers=(Container(gpus),)), "a")
+    assert nodes.requests("nvidia.com/gpu").tolist() == [0, 0, 0]
+    nodes.add_nodes([node("a", **{"nvidia.com/gpu": 4})])
+    assert nodes.allocatable("nvidia.com/gpu").tolist() == [4, 0, 0]
+    assert nodes.requests("nvidia.com/gpu").tolist() == [2, 0, 0]
+    nodes.add_nodes([node("a")])
+    assert "nvidia.com/gpu" not in nodes.resources
+
+
+def test_a_plan_may_change_nodes(nodes):
+    """Nodes that a transaction adds or takes away count when it is kept, and not when it fails."""
+    with pytest.raises(ZeroDivisionError), nodes.transaction() as plan:
+        plan.remove_nodes(["a"])
+        1 / 0  # noqa: B018
+    with nodes.transaction() as plan:
+        plan.add_nodes([node("d")])
+        plan.assume(pod("new"), "d")
+        assert nodes.names == ("a", "b", "c")
+    assert nodes.names == ("a", "b", "c", "d")
+    assert nodes.requests("cpu").tolist() == [500] * 4
+
+
+def test_a_copy_shares_what_neither_changes(nodes):
+    """A plan holds no copy of the pods: rows and index are the table's own, until one of the two writes."""
+    with nodes.transaction() as plan:
+        plan.assume(pod("new"), "a")
+        shared = [mine is theirs for mine, theirs in zip(plan.occupancy.pods, nodes.occupancy.pods, strict=True)]
+        assert shared == [False, True, True]
+        buckets = zip(plan.occupancy.index._buckets, nodes.occupancy.index._buckets, strict=True)
+        assert sum(mine is not theirs for mine, theirs in buckets) == 1
+        assert plan.rows is nodes.rows
+
+
+def test_both_sides_of_a_copy_may_write(nodes):
+    """A table and its copy do not see each other's pods, whichever writes first."""
+    copy = nodes.copy()
+    nodes.assume(pod("here"), "a")
+    copy.assume(pod("there"), "a")
+    copy.remove(pod("on-b"))
+    nodes.remove(pod("on-c"))
+    assert [p.name for p in nodes.pods("a")] == ["on-a", "here"]
+    assert [p.name for p in copy.pods("a")] == ["on-a", "there"]
+    assert nodes.find(pod("there")) is None
+    assert nodes.find(pod("on-b"))[0] == "b"
+    assert copy.find(pod("here")) is None
+    assert copy.find(pod("on-c"))[0] == "c"
+
+
+def load(cpu):
+    return NodeMetrics((Metric("m", "CPU", "AVG", "15m", cpu), Metric("m", "Memory", "AVG", "15m", cpu)))
+
+
+def test_a_node_that_joins_is_known_to_the_snapshot(nodes):
+    """Its metrics come from the snapshot that the table was aligned to; nodes that stay keep theirs."""
+    snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", {"a": load(10.0), "d": load(40.0)})
+    metrics = MetricsTable.align(snapshot, nodes)
+    nodes.remove_nodes(["b"])
+    nodes.add_nodes([node("d"), node("e")])
+    followed = metrics.follow(nodes)
+    assert followed.names == ("a", "c", "d", "e")
+    assert followed.of("CPU").average.tolist() == [10.0, 0.0, 40.0, 0.0]
+    assert followed.present.tolist() == [True, False, True, False]
+
+
+def test_scores_that_were_given_stay(nodes):
+    """A node that leaves does not reach into scores that were given before."""
+    snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", {name: load(10.0) for name in "abc"})
+    prepared = Profile.of(LoadVariationRiskBalancing(), ImageLocality()).prepare(nodes, snapshot)
+    scores = prepared.score(pod("pending"))
+    explained = str(scores.explain("c"))
+    nodes.remove_nodes(["a"])
+    assert prepared.score(pod("pending")).names == ("b", "c")
+    assert scores.names == ("a", "b", "c")
+    assert str(scores.explain("c")) == explained
+
+
+def test_an_unknown_candidate_is_told(nodes):
+    """Asking for a node that is not in the table is an error that names it."""
+    prepared = Profile.of(ImageLocality()).prepare(nodes, MetricsTable.empty(nodes))
+    with pytest.raises(KeyError, match="no node 'z' in this table"):
+        prepared.score(pod("pending"), among=["a", "z"])
