@@ -105,6 +105,7 @@ class FallbackPolicy:
         measured = self._measured(metrics, now)
         grades = np.full(len(nodes), NodeGrade.AVOIDED.value, object)
         reasons = np.full(len(nodes), "", object)
+        by_node = snapshot.metadata
         for row, name in enumerate(nodes.names):
             if not measured[row]:
                 settled = self._settled(nodes, row, now)
@@ -112,7 +113,7 @@ class FallbackPolicy:
                 if not settled:
                     grades[row] = NodeGrade.PREDICTED.value
                 continue
-            metadata = snapshot.data[name].metadata
+            metadata = by_node.get(name, {})
             if metadata.get("suspect") and not self.trust_suspect:
                 reasons[row] = f"the watcher suspects its values: {metadata['suspect']}"
             else:
