@@ -180,7 +180,7 @@ class Collector:
 
 
 def _worst_grade(metrics: WatcherMetrics) -> str:
-    grades = {str(node.metadata["grade"]) for node in metrics.data.values() if "grade" in node.metadata}
+    grades = {str(each["grade"]) for each in metrics.metadata.values() if "grade" in each}
     return next(
         (grade for grade in (Grade.LAST_GOOD, Grade.SHORTER_WINDOW) if grade in grades), min(grades, default="")
     )

@@ -61,7 +61,7 @@ def top(
     with _connected(address, token_file, ca_file, client_certificate) as client:
         snapshots = _read_windows(client, [name.strip() for name in windows.split(",") if name.strip()])
     if output == "json":
-        click.echo(orjson.dumps(list(snapshots.values()), option=orjson.OPT_INDENT_2))
+        click.echo(orjson.dumps(list(snapshots.values()), default=dict, option=orjson.OPT_INDENT_2))
         return
     newest = next(iter(snapshots.values()))
     names = sorted({name for metrics in snapshots.values() for name in metrics.data})

@@ -67,7 +67,7 @@ class LibraryClient:
             seen, metrics = self._seen.get(window, (None, None))
             if metrics is None or seen is not published:
                 # Through the wire, so that both modes return equal objects by construction.
-                metrics = wire.decode(published.body(Dialect.DOCUMENTED).identity)
+                metrics = wire.decode(published.body(Dialect.DOCUMENTED).identity, Dialect.DOCUMENTED)
                 self._seen[window] = (published, metrics)
         return metrics
 
@@ -76,7 +76,7 @@ class LibraryClient:
         body = self._published(window).node_body(node, Dialect.DOCUMENTED)
         if body is None:
             raise errors.UnknownNode(f"the embedded watcher has no metrics for node {node[:80]!r}")
-        return wire.decode(body)
+        return wire.decode(body, Dialect.DOCUMENTED)
 
     def health(self) -> tuple[str, ...]:
         """Return why the watcher is not healthy; empty when it is. Waits as :meth:`metrics` does."""

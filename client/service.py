@@ -1,5 +1,6 @@
 """The watcher as a service: its REST API over HTTP."""
 
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,10 @@ from watcher.transport.credentials import bearer, read_token, sendable
 from watcher.transport.session import BoundedSession
 
 _LONGEST_MESSAGE = 300
+# What is no such tag, or very long, need not be possible to send back: without it everything is read anew.
+_ETAG = re.compile(r'(W/)?"[!#-~]{0,200}"')
+# Older watchers and the Go service answer plain JSON.
+_ACCEPT = f"{wire.COLUMNS_TYPE}, application/json;q=0.9"
 
 
 class ServiceClient:
@@ -76,7 +81,7 @@ class ServiceClient:
             bearer(lambda: given if file is None else read_token(file)),
             verify=True if ca_file is None else str(ca_file),
             certificate=certificate,
-            headers={"Accept": "application/json", **(headers or {})},
+            headers={"Accept": _ACCEPT, **(headers or {})},
             follow_redirects=False,
         )
         self._transport = Transport(address, session, timeout_seconds=timeout_seconds, retries=retries)
@@ -91,9 +96,12 @@ class ServiceClient:
         if response.status_code == 304 and known is not None:
             return known
         metrics = self._decode(response, window)
-        if "ETag" in response.headers:
-            with self._lock:
-                self._seen[window] = (response.headers["ETag"], metrics)
+        etag = response.headers.get("ETag", "")
+        with self._lock:
+            if _ETAG.fullmatch(etag):
+                self._seen[window] = (etag, metrics)
+            else:
+                self._seen.pop(window, None)
         return metrics
 
     def node_metrics(self, node: str, window: str | None = None) -> WatcherMetrics:
@@ -138,7 +146,9 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         retries: int | None = None,
     ) -> requests.Response:
-        response = self._transport.get(path, params, headers, retries=retries)
+        # What is not valid Unicode is nobody's name: sent with a mark in its place, it is answered as unknown.
+        sent = {key: value and value.encode("utf-8", "replace").decode() for key, value in (params or {}).items()}
+        response = self._transport.get(path, sent, headers, retries=retries)
         if response.status_code in {401, 403}:
             _, message = self._said(response)
             raise AccessDenied(

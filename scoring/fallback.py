@@ -102,7 +102,7 @@ class FallbackPolicy:
         outage = _outage(self, snapshot, now)
         if outage or snapshot is None:
             return _judged(self, nodes, Evidence(MetricsTable.empty(nodes), {}, outage, now))
-        metadata = {name: node.metadata for name, node in snapshot.data.items() if node.metadata}
+        metadata = snapshot.metadata
         return _judged(self, nodes, Evidence(MetricsTable.align(snapshot, nodes), metadata, outage, now))
 
 

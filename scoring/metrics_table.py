@@ -1,11 +1,12 @@
 """A snapshot's metrics as arrays, row by row beside a NodeTable.
 
-Aligning costs one pass over the snapshot. Do it once per snapshot and score any number of pods with the result: it is
-frozen, so threads may share it.
+Aligning costs a pass over the names, and over the metrics where the snapshot was not read from a watcher. Do it once
+per snapshot and score any number of pods with the result: it is frozen, so threads may share it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from math import isfinite
 from typing import Any, Self, TypeVar
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from scoring.node_table import NodeTable
 from scoring.objects import Node
 from scoring.pod_sums import Int64s
-from watcher.model import AVERAGES, Operator, WatcherMetrics
+from watcher.model import AVERAGES, NodeColumns, Operator, WatcherMetrics
 
 Float64s = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -117,27 +118,15 @@ class MetricsTable:
             ValueError: a value is NaN or infinite; the message names node, metric and operator.
         """
         names = nodes.names
-        present = np.zeros(len(names), np.bool_)
+        columns = NodeColumns.of(snapshot.data)
         start = np.full(len(names), snapshot.window.start, np.int64)
         end = np.full(len(names), snapshot.window.end, np.int64)
-        columns: dict[str, _Column] = {}
-        for row, name in enumerate(names):
-            entry = snapshot.data.get(name)
-            if entry is None:
-                continue
-            present[row] = True
-            if "window_end" in entry.metadata:
-                start[row], end[row] = _own_window(name, entry.metadata)
-            for metric in entry.metrics:
-                value = float(metric.value)
-                if not isfinite(value):
-                    raise ValueError(f"node {name}: metric {metric.name} ({metric.type} {metric.operator}) is {value}")
-                column = columns.get(metric.type)
-                if column is None:
-                    column = columns[metric.type] = _Column(len(names))
-                column.put(row, metric.operator, value if as_received else max(value, 0.0))
-        use = {metric_type: column.freeze() for metric_type, column in columns.items()}
-        return cls(names, _frozen(start), _frozen(end), _frozen(present), use, snapshot, as_received)
+        for row, name in enumerate(names if columns.metadata else ()):
+            if "window_end" in (metadata := columns.metadata.get(name, {})):
+                start[row], end[row] = _own_window(name, metadata)
+        values = _Values(columns, names, as_received=as_received)
+        use = _use(columns, values)
+        return cls(names, _frozen(start), _frozen(end), _frozen(values.present), use, snapshot, as_received)
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> Self:
@@ -148,7 +137,7 @@ class MetricsTable:
     def of(self, metric_type: str) -> MeasuredUse:
         """Return one resource's values; nothing is valid when the snapshot has no metric of the type."""
         use = self.use.get(metric_type)
-        return _Column(len(self.names)).freeze() if use is None else use
+        return _nothing(len(self.names)) if use is None else use
 
     def take(self, rows: NDArray[np.int64]) -> Self:
         """Return some rows, in that order."""
@@ -205,61 +194,119 @@ class MetricsTable:
         return replace(self, window_start=_frozen(start), window_end=_frozen(end), present=_frozen(present), use=use)
 
 
+def _nothing(size: int) -> MeasuredUse:
+    """Return that nothing was measured."""
+    no, zero = _frozen(np.zeros(size, np.bool_)), _frozen(np.zeros(size))
+    return MeasuredUse(valid=no, average=zero, deviation=zero, averaged=no, first=zero, last=zero, percentiles={})
+
+
 def _own_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:
     try:
-        return int(metadata["window_start"]), int(metadata["window_end"])
+        start, end = np.array([int(metadata["window_start"]), int(metadata["window_end"])], np.int64).tolist()
     except (KeyError, ValueError, OverflowError):
         raise ValueError(f"node {name}: metadata window_start and window_end must be unix seconds") from None
+    return start, end
 
 
-class _Column:
-    """One metric type while the snapshot is read. Lists, because setting array items one by one is slow."""
+class _Values:
+    """A snapshot's values, to be picked row by row: those of a row's group stand in columns of the group's length.
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.valid = [False] * size
-        self.average = [0.0] * size
-        self.has_avg = [False] * size
-        self.deviation = [0.0] * size
-        self.averaged = [False] * size
-        self.first = [0.0] * size
-        self.last = [0.0] * size
-        self.percentiles: dict[str, list[float]] = {}
+    Attributes:
+        present: the snapshot has an entry for the node, shape (nodes,).
+        groups: the numbers of the groups that the rows are of.
+    """
 
-    def put(self, row: int, operator: str, value: float) -> None:
-        self.valid[row] = True
+    def __init__(self, columns: NodeColumns, names: tuple[str, ...], *, as_received: bool) -> None:
+        place = np.fromiter(map(columns.rows.get, names, repeat(-1)), np.int64, len(names))
+        self.present = place >= 0
+        self._rows = np.flatnonzero(self.present)
+        self._sizes = np.array([len(group.names) for group in columns.groups], np.int64)
+        starts = np.array([group.start for group in columns.groups], np.int64)
+        self._group = np.repeat(np.arange(len(self._sizes)), self._sizes)[place[self._rows]]
+        self.groups: list[int] = np.unique(self._group).tolist()
+        first = np.cumsum(self._sizes) - self._sizes
+        self._at = (starts - first)[self._group] + place[self._rows]
+        received = np.asarray(columns.numbers, np.float64)
+        self._values = received if as_received else np.where(received < 0, 0.0, received)
+        if not np.isfinite(received).all():
+            _refuse_infinite(columns, names)
+
+    def pick(self, series: Sequence[int], otherwise: float) -> Float64s:
+        """Return a value for each row.
+
+        Args:
+            series: for each group the number of the series to take, -1 for none.
+            otherwise: the value where there is none.
+        """
+        number = np.array(series, np.int64)[self._group]
+        has = number >= 0
+        picked = np.full(len(self.present), otherwise)
+        picked[self._rows[has]] = self._values[(self._at + number * self._sizes[self._group])[has]]
+        return _frozen(picked)
+
+    def where(self, series: Sequence[int]) -> Bools:
+        """Return for which rows there is one, shape (nodes,)."""
+        found = np.zeros(len(self.present), np.bool_)
+        found[self._rows] = np.array(series, np.int64)[self._group] >= 0
+        return _frozen(found)
+
+
+class _Choice:
+    """For one metric type which series counts as what: by group its number, -1 where there is none."""
+
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+        self.any, self.average, self.deviation, self.first, self.last = ([-1] * groups for _ in range(5))
+        self.has_avg = [False] * groups
+        self.percentiles: dict[str, list[int]] = {}
+
+    def put(self, group: int, operator: str, number: int) -> None:
+        """Take in a group's next series."""
+        self.any[group] = number
         if operator in AVERAGES:
-            if not self.averaged[row]:
-                self.averaged[row] = True
-                self.first[row] = value
-            self.last[row] = value
+            if self.first[group] < 0:
+                self.first[group] = number
+            self.last[group] = number
         if operator == Operator.AVG:
-            self.average[row] = value
-            self.has_avg[row] = True
+            self.average[group] = number
+            self.has_avg[group] = True
         elif operator == Operator.STD:
-            self.deviation[row] = value
+            self.deviation[group] = number
         elif operator in _MOMENTS:
-            if not self.has_avg[row]:
-                self.average[row] = value
+            if not self.has_avg[group]:
+                self.average[group] = number
         else:
-            self.percentiles.setdefault(operator, [float("nan")] * self.size)[row] = value
+            self.percentiles.setdefault(operator, [-1] * self.groups)[group] = number
 
-    def freeze(self) -> MeasuredUse:
+    def take(self, values: _Values) -> MeasuredUse:
         return MeasuredUse(
-            valid=_frozen(np.array(self.valid, np.bool_)),
-            average=_frozen_floats(self.average),
-            deviation=_frozen_floats(self.deviation),
-            averaged=_frozen(np.array(self.averaged, np.bool_)),
-            first=_frozen_floats(self.first),
-            last=_frozen_floats(self.last),
-            percentiles={name: _frozen_floats(values) for name, values in self.percentiles.items()},
+            valid=values.where(self.any),
+            average=values.pick(self.average, 0.0),
+            deviation=values.pick(self.deviation, 0.0),
+            averaged=values.where(self.last),
+            first=values.pick(self.first, 0.0),
+            last=values.pick(self.last, 0.0),
+            percentiles={name: values.pick(numbers, np.nan) for name, numbers in self.percentiles.items()},
         )
 
 
-def _frozen_floats(values: Sequence[float]) -> Float64s:
-    array = np.array(values, np.float64)
-    array.flags.writeable = False
-    return array
+def _use(columns: NodeColumns, values: _Values) -> dict[str, MeasuredUse]:
+    choices: dict[str, _Choice] = {}
+    for group in values.groups:
+        for number, series in enumerate(columns.groups[group].series):
+            choice = choices.get(series.type)
+            if choice is None:
+                choice = choices[series.type] = _Choice(len(columns.groups))
+            choice.put(group, series.operator, number)
+    return {metric_type: choice.take(values) for metric_type, choice in choices.items()}
+
+
+def _refuse_infinite(columns: NodeColumns, names: Iterable[str]) -> None:
+    for name in names:
+        for metric in columns[name].metrics if name in columns else ():
+            if not isfinite(metric.value):
+                what = f"metric {metric.name} ({metric.type} {metric.operator})"
+                raise ValueError(f"node {name}: {what} is {metric.value}")
 
 
 def _joined(first: NDArray[Number], second: NDArray[Number]) -> NDArray[Number]:

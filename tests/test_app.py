@@ -12,7 +12,7 @@ from watcher import wire
 from watcher.model import NodeMetrics
 from watcher.providers.base import Fetched
 from watcher.server.openapi import schema
-from watcher.wire import Dialect
+from watcher.wire import COLUMNS_TYPE, Dialect
 
 KEP = jsonschema.Draft4Validator(schema("kep"))
 OURS = jsonschema.Draft202012Validator(schema("watcher"))
@@ -238,7 +238,7 @@ def test_an_entity_tag_saves_the_body(full: Api, path: str) -> None:
         response = full.get(path, If_None_Match=header)
         assert (response.status_code, response.data) == (304, b"")
         assert response.headers["ETag"] == tag
-        assert response.headers["Vary"] == "Accept-Encoding"
+        assert response.headers["Vary"] == "Accept, Accept-Encoding"
     for header in ('W/"other"', "nonsense", ""):
         assert full.get(path, If_None_Match=header).status_code == 200
     full.now += 60
@@ -257,8 +257,37 @@ def test_compression(full: Api, path: str, accepted: str, compressed: bool) -> N
     plain = full.get(path)
     response = full.get(path, Accept_Encoding=accepted)
     assert (response.headers.get("Content-Encoding") == "gzip") is compressed
-    assert response.headers["Vary"] == "Accept-Encoding"
+    assert response.headers["Vary"] == "Accept, Accept-Encoding"
     assert (gzip.decompress(response.data) if compressed else response.data) == plain.data
+
+
+@pytest.mark.parametrize("path", ["/watcher", "/compat/watcher", "/watcher?window=5m"])
+@pytest.mark.parametrize(
+    ("accepted", "columnar"),
+    [(COLUMNS_TYPE, True), (f"{COLUMNS_TYPE}, application/json;q=0.9", True), (COLUMNS_TYPE.upper(), True),
+     (f"application/json;q=0.9, {COLUMNS_TYPE};q=0.95, */*;q=0.1", True), ("*/*", False), ("", False),
+     (f"application/json, {COLUMNS_TYPE};q=0.9", False), (f"{COLUMNS_TYPE};q=0", False), ("application/*", False),
+     (f"{COLUMNS_TYPE};q=0, */*", False), ("text/html", False), ("application/json", False), (";;,q=", False)],
+)  # fmt: skip
+def test_columns_are_for_those_who_prefer_them(full: Api, path: str, accepted: str, columnar: bool) -> None:
+    """Who prefers the columnar form gets the same in it, with a tag of its own; everybody else gets the dialect."""
+    plain, response = full.get(path), full.get(path, Accept=accepted)
+    assert response.status_code == 200
+    assert response.content_type == (COLUMNS_TYPE if columnar else "application/json")
+    assert (response.data != plain.data) is (response.headers["ETag"] != plain.headers["ETag"]) is columnar
+    assert wire.decode(response.data) == wire.decode(plain.data)
+    assert response.headers["Vary"] == "Accept, Accept-Encoding"
+    compressed = full.get(path, Accept=accepted, Accept_Encoding="gzip")
+    assert gzip.decompress(compressed.data) == response.data
+    tag = response.headers["ETag"]
+    assert full.get(path, Accept=accepted, If_None_Match=tag).status_code == 304
+    assert full.get(path, Accept="application/json", If_None_Match=tag).status_code == (200 if columnar else 304)
+
+
+def test_one_node_has_no_columns(full: Api) -> None:
+    """The answer about one node is in the dialect whatever is asked for."""
+    for path in ("/watcher/a", "/watcher?host=a"):
+        assert full.get(path, Accept=COLUMNS_TYPE).data == full.get(path).data
 
 
 def test_requests_encode_nothing(full: Api, monkeypatch: pytest.MonkeyPatch) -> None:

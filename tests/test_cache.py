@@ -30,14 +30,25 @@ def test_bodies_are_what_the_wire_encodes(default: Dialect, dialect: Dialect) ->
     assert gzip.decompress(body.gzip) == body.identity
 
 
+def test_the_columnar_body() -> None:
+    """It equals the whole encoded at once, compressed and not, and is built at the first request and once."""
+    published = Published(snapshot())
+    assert None not in published._bodies
+    body = published.body(None)
+    assert body.identity == wire.encode_columns(snapshot())
+    assert gzip.decompress(body.gzip) == body.identity
+    assert published.body(None) is body
+
+
 def test_entity_tags_differ_with_content_and_dialect() -> None:
-    """Equal content has an equal tag; another value or dialect has another."""
+    """Equal content has an equal tag; another value, dialect or form has another."""
     tags = {
+        Published(snapshot()).body(None).etag,
         Published(snapshot()).body(Dialect.DOCUMENTED).etag,
         Published(snapshot()).body(Dialect.GO).etag,
         Published(snapshot(7)).body(Dialect.DOCUMENTED).etag,
     }
-    assert len(tags) == 3
+    assert len(tags) == 4
     assert Published(snapshot()).body(Dialect.GO).etag in tags
 
 

@@ -24,7 +24,7 @@ from watcher.telemetry import Telemetry
 
 
 class Provider:
-    """Two nodes with values that need rounding on the wire; fails for the windows named."""
+    """Three nodes with values that need rounding on the wire; fails for the windows named."""
 
     def __init__(self, *failing: str) -> None:
         self.failing = failing
@@ -43,7 +43,7 @@ class Provider:
                     tags={"smoothing": "5m"},
                     metadata={"coverage": 0.5},
                 )
-                for name in ("node-1", "health")
+                for name in ("node-1", "health", "NodeMetricsMap")
             }
         )
 
@@ -83,7 +83,7 @@ def test_both_modes_return_equal_objects(both, failing):
     library, service = both(*failing)
     assert library.metrics() == service.metrics()
     assert library.metrics("5m") == service.metrics("5m")
-    for node in ("node-1", "health"):
+    for node in ("node-1", "health", "NodeMetricsMap"):
         assert library.node_metrics(node) == service.node_metrics(node)
     expected = {"15m": "shorter_window"} if failing else {}
     assert library.metrics().data["node-1"].metadata.get("grade") == expected.get("15m")
@@ -94,6 +94,8 @@ def test_both_modes_return_equal_objects(both, failing):
     [
         ((), lambda client: client.metrics("7m"), UnknownWindow),
         ((), lambda client: client.node_metrics("nobody"), UnknownNode),
+        ((), lambda client: client.node_metrics("\udcff"), UnknownNode),
+        ((), lambda client: client.metrics("\udcff"), UnknownWindow),
         (("15m", "10m", "5m"), lambda client: client.metrics(), NoMetrics),
         (("15m",), lambda client: client.metrics("15m"), NoMetrics),
     ],

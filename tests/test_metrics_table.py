@@ -1,12 +1,16 @@
 """A snapshot beside the rows of a table."""
 
+import math
 import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scoring import MetricsTable, Node, NodeTable, Pod, TargetLoadPacking
-from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+from watcher import wire
+from watcher.model import Metric, NodeColumns, NodeMetrics, WatcherMetrics, Window
 
 NODES = NodeTable([Node("a"), Node("b"), Node("c")])
 
@@ -68,3 +72,68 @@ def test_aligned_metrics_can_be_sent_to_other_processes():
     received = pickle.loads(pickle.dumps(metrics))
     assert repr(received.use) == repr(metrics.use)
     assert received.names == metrics.names
+
+
+OPERATORS = ("AVG", "STD", "Latest", "", "P95", "MAX", "Median")
+LABELS = st.tuples(st.sampled_from(["m", "n"]), st.sampled_from(["CPU", "Memory"]), st.sampled_from(OPERATORS))
+METRICS = st.lists(
+    st.builds(lambda label, value: Metric(*label, "15m", value), LABELS, st.integers(-5, 100).map(float)), max_size=6
+).map(tuple)
+DATA = st.dictionaries(st.sampled_from("abcdez"), st.builds(NodeMetrics, METRICS))
+
+
+def expected(metrics, metric_type):
+    """Return what one node's metrics say of a type, as upstream goes through them one after the other."""
+    found = [metric for metric in metrics if metric.type == metric_type]
+    level = [metric.value for metric in found if metric.operator in {"AVG", "Latest"}]
+    average = [metric.value for metric in found if metric.operator == "AVG"]
+    average = average or [metric.value for metric in found if metric.operator in {"", "Latest"}]
+    deviation = [metric.value for metric in found if metric.operator == "STD"]
+    last = {metric.operator: metric.value for metric in found}
+    return {
+        "valid": bool(found), "averaged": bool(level), "average": (average or [0])[-1], "first": (level or [0])[0],
+        "last": (level or [0])[-1], "deviation": (deviation or [0])[-1],
+        "percentiles": {name: value for name, value in last.items() if name in {"P95", "MAX", "Median"}},
+    }  # fmt: skip
+
+
+@given(DATA, st.booleans())
+def test_every_order_of_metrics_counts_as_upstream_counts_it(data, as_objects):
+    """Whatever a node has, in whatever order, each field is what going through its metrics one by one gives."""
+    received = WatcherMetrics(900, Window("15m", 0, 900), "test", data)
+    if not as_objects:
+        received = wire.decode(wire.encode(received))
+    nodes = NodeTable([Node(name) for name in "edcba"])
+    metrics = MetricsTable.align(received, nodes, as_received=True)
+    assert metrics.present.tolist() == [name in data for name in nodes.names]
+    assert set(metrics.use) == {each.type for name in nodes.names if name in data for each in data[name].metrics}
+    for metric_type in ("CPU", "Memory"):
+        use = metrics.of(metric_type)
+        for row, name in enumerate(nodes.names):
+            wanted = expected(data[name].metrics if name in data else (), metric_type)
+            percentiles = {each: values[row] for each, values in use.percentiles.items() if not math.isnan(values[row])}
+            assert percentiles == wanted.pop("percentiles")
+            assert {field: getattr(use, field)[row] for field in wanted} == wanted
+        assert not any(np.isnan(values).all() for values in use.percentiles.values())
+
+
+def test_what_was_read_is_aligned_without_objects():
+    """No node's metrics are made objects on the way from a watcher's answer to arrays."""
+    received = wire.decode(wire.encode(snapshot(a=[("CPU", "AVG", 1.0)], c=[("CPU", "P95", 2.0)])))
+    assert isinstance(received.data, NodeColumns)
+    MetricsTable.align(received, NODES)
+    assert not received.data._made
+
+
+def test_values_of_nodes_that_are_not_in_the_table_are_not_judged():
+    """NaN of another node is nothing to this table."""
+    metrics = MetricsTable.align(snapshot(z=[("CPU", "AVG", float("nan"))], a=[("CPU", "AVG", 1.0)]), NODES)
+    assert metrics.of("CPU").average.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("end", ["soon", math.inf, 1e300, 2**63])
+def test_a_window_of_a_node_that_is_no_time_is_refused(end):
+    """The error names the node, also for numbers that no array of times can hold."""
+    node = NodeMetrics((), {}, {"window_start": 0, "window_end": end})
+    with pytest.raises(ValueError, match="node b: metadata window_start and window_end must be unix seconds"):
+        MetricsTable.align(WatcherMetrics(900, Window("15m", 0, 900), "test", {"b": node}), NODES)

@@ -1,11 +1,15 @@
 """The model: frozen values with promised names."""
 
+import copy
 import dataclasses
+import pickle
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 import watcher
-from watcher.model import Grade, Metric, MetricType, NodeMetrics, Operator, WatcherMetrics, Window
+from watcher.model import Grade, Metric, MetricType, NodeColumns, NodeMetrics, Operator, WatcherMetrics, Window
 
 
 def test_what_the_package_exports() -> None:
@@ -51,3 +55,74 @@ def test_equal_content_is_equal() -> None:
 def test_nodes_do_not_share_their_defaults() -> None:
     """Tags and metadata default to a mapping of each node's own."""
     assert NodeMetrics(()).tags is not NodeMetrics(()).tags
+
+
+# -- columns ------------------------------------------------------------------------------------------------------
+
+AVG, STD = ("n", "CPU", "AVG", "15m"), ("n", "CPU", "STD", "15m")
+
+
+def columns() -> NodeColumns:
+    """Return three nodes in two groups."""
+    groups = [(["a", "b"], [AVG, STD], [[1, 2], [0.1, 0.2]]), (["c"], [STD, AVG], [[0.3], [3]])]
+    return NodeColumns(groups, {"a": {"step": "15s"}}, {"c": {"pool": "x"}})
+
+
+def nodes() -> dict[str, NodeMetrics]:
+    """Return the same as objects."""
+    return {
+        "a": NodeMetrics((Metric(*AVG, 1.0), Metric(*STD, 0.1)), {"step": "15s"}),
+        "b": NodeMetrics((Metric(*AVG, 2.0), Metric(*STD, 0.2))),
+        "c": NodeMetrics((Metric(*STD, 0.3), Metric(*AVG, 3.0)), {}, {"pool": "x"}),
+    }
+
+
+def test_columns_are_read_as_nodes() -> None:
+    """Columns are a mapping of nodes, equal to one of objects in both directions, and made of one."""
+    assert columns() == nodes() == columns()
+    assert nodes() == NodeColumns.of(nodes()) == columns()
+    assert [*columns()] == ["a", "b", "c"]
+    assert (len(columns()), "a" in columns(), "z" in columns(), columns().get("z")) == (3, True, False, None)
+    assert columns() != {**nodes(), "b": nodes()["a"]}
+    with pytest.raises(KeyError):
+        columns()["z"]
+
+
+def test_columns_of_columns_are_themselves() -> None:
+    """What is in columns already is not taken apart."""
+    whole = columns()
+    assert NodeColumns.of(whole) is whole
+
+
+def test_a_node_of_columns_stays_the_same_object() -> None:
+    """A node is made once, as who keeps snapshots tells by identity what did not change."""
+    whole = columns()
+    assert whole["a"] is whole["a"] is dict(whole)["a"]
+
+
+def test_columns_can_be_sent_to_other_processes() -> None:
+    """They come out of pickle and copy as they went in."""
+    assert pickle.loads(pickle.dumps(columns())) == columns() == copy.deepcopy(columns())
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        ((["a", "b"], [AVG], [[1]]), "series 1 has not one value for each of 2 nodes"),
+        ((["a", "b"], [AVG, STD], [[1], [2, 3, 4]]), "series 1 has not"),
+        ((["a"], [AVG], []), "not the values of 1 series"),
+        ((["a"], [AVG], [[1], [2]]), "not the values of 1 series"),
+        ((["a", "a"], [AVG], [[1, 2]]), "twice"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(group: Any, words: str) -> None:
+    """Columns of other lengths than their names and series, and a node that comes twice, are an error."""
+    with pytest.raises(ValueError, match=words):
+        NodeColumns([group], {}, {})
+
+
+@pytest.mark.parametrize("data", [nodes(), columns()], ids=["objects", "columns"])
+def test_metadata_of_all_nodes(data: Mapping[str, NodeMetrics]) -> None:
+    """A snapshot has the metadata of the nodes that have any, and no object is made of columns for it."""
+    assert WatcherMetrics(900, Window("15m", 0, 900), "x", data).metadata == {"c": {"pool": "x"}}
+    assert not isinstance(data, NodeColumns) or not data._made

@@ -10,6 +10,7 @@ import pytest
 from support.bench import Api
 
 from watcher.server.openapi import document
+from watcher.wire import COLUMNS_TYPE
 
 DOCUMENT = document()
 
@@ -84,3 +85,14 @@ def test_answers_are_as_documented(full: Api, path: str, route: str) -> None:
     answer = DOCUMENT["paths"][route]["get"]["responses"][str(response.status_code)]
     wanted = answer["content"]["application/json"]["schema"]
     jsonschema.Draft202012Validator({**wanted, "components": DOCUMENT["components"]}).validate(response.json)
+
+
+@pytest.mark.parametrize("path", ["/watcher", "/compat/watcher"])
+def test_the_columnar_answer_is_as_documented(full: Api, path: str) -> None:
+    """So is the answer for those who ask for columns."""
+    response = full.get(path, Accept=COLUMNS_TYPE)
+    content = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]
+    assert response.content_type in content
+    wanted = content[COLUMNS_TYPE]["schema"]
+    jsonschema.Draft202012Validator({**wanted, "components": DOCUMENT["components"]}).validate(response.json)
+    assert response.json["groups"]

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from support import servers
@@ -20,6 +21,7 @@ from client import (
     UnknownWindow,
     WatcherUnavailable,
 )
+from watcher import wire
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -101,6 +103,56 @@ def test_does_not_read_what_did_not_change():
     with serving(answer) as address, ServiceClient(address) as client:
         assert client.metrics() is client.metrics()
     assert statuses == [200, 304]
+
+
+def test_asks_for_columns_and_takes_what_comes():
+    """It asks for the columnar form, with the dialects as second best, and reads either into equal objects."""
+    accepted = []
+    columnar = wire.encode_columns(wire.decode(GO_BODY))
+
+    def answer(request: BaseHTTPRequestHandler) -> Answer:
+        accepted.append(request.headers["Accept"])
+        return 200, {}, GO_BODY if len(accepted) > 1 else columnar
+
+    with serving(answer) as address, ServiceClient(address) as client:
+        assert client.metrics() == client.metrics() == wire.decode(GO_BODY)
+    assert accepted == [f"{wire.COLUMNS_TYPE}, application/json;q=0.9"] * 2
+
+
+@pytest.mark.parametrize(
+    "etag",
+    ['"folded\r\n tag"', '"caf\xe9"', "no quotes", '"two" "tags"', "", '"' + "x" * 100, f'"{"x" * 5000}"'],
+    ids=["folded", "not ASCII", "no quotes", "two", "empty", "no end", "huge"],
+)
+def test_an_etag_that_cannot_be_sent_back_is_dropped(etag: str):
+    """A bad ETag costs that the next answer is read anew, not the client; a good one after it is used again."""
+    sent = []
+
+    def answer(request: BaseHTTPRequestHandler) -> Answer:
+        sent.append(request.headers.get("If-None-Match"))
+        return 200, {"ETag": '"good"' if len(sent) in {1, 3} else etag}, GO_BODY
+
+    with serving(answer) as address, ServiceClient(address) as client:
+        for _ in range(4):
+            assert "node-1" in client.metrics().data
+    assert sent == [None, '"good"', None, '"good"']
+
+
+@pytest.mark.parametrize("name", ["NodeMetricsMap", "a/b?c#d", "\udcff", "\0", "é", "x" * 10_000])
+def test_a_node_of_any_name_can_be_asked_for(name: str):
+    """A name with odd characters is sent as it is; one that nobody can have is an unknown node."""
+
+    def answer(request: BaseHTTPRequestHandler) -> Answer:
+        asked = parse_qs(urlsplit(request.path).query)["host"][0]
+        node = wire.decode(GO_BODY).data["node-1"]
+        return 200, {}, wire.encode(WatcherMetrics(1, Window("15m", 0, 1), "x", {asked: node}))
+
+    with serving(answer) as address, ServiceClient(address) as client:
+        if name == "\udcff":
+            with pytest.raises(UnknownNode):
+                client.node_metrics(name)
+        else:
+            assert [*client.node_metrics(name).data] == [name]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,16 @@ def test_what_is_saved_survives_closing(path: Path) -> None:
     assert loaded(second) == {"15m": snapshot()}
     assert second.load_samples("x", since=0) == [taken]
     second.close()
+
+
+def test_a_node_named_as_gos_key_is_loaded(store: Store) -> None:
+    """What is kept is in one dialect, whatever its nodes are called and whatever they lack."""
+    node = snapshot().data["node-0"]
+    for data in ({"NodeMetricsMap": node}, {"NodeMetricsMap": node, "b": node}, {"NodeMetricsMap": NodeMetrics(())}):
+        metrics = replace(snapshot(), data=data)
+        store.save_snapshots({"15m": metrics})
+        assert loaded(store) == {"15m": metrics}
+        assert [*store.load_recent("15m", 1, "x")] == [metrics]
 
 
 def test_sources_are_kept_apart(store: Store) -> None:

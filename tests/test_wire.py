@@ -18,6 +18,7 @@ from watcher.wire import Dialect, WireError
 
 KEP = jsonschema.Draft4Validator(schema("kep"))
 OURS = jsonschema.Draft202012Validator(schema("watcher"))
+COLUMNS = jsonschema.Draft202012Validator(schema("columns"))
 CPU = Metric("instance:node_cpu:ratio", "CPU", "AVG", "15m", 20.5)
 STD = Metric("instance:node_cpu:ratio", "CPU", "STD", "15m", 5.1)
 
@@ -255,7 +256,7 @@ SNAPSHOTS = st.builds(
     WHOLE,
     st.builds(Window, TEXTS, WHOLE, WHOLE),
     TEXTS,
-    st.dictionaries(TEXTS.filter(lambda name: name != "NodeMetricsMap"), NODES),
+    st.dictionaries(TEXTS | st.just("NodeMetricsMap"), NODES),
 )
 
 
@@ -263,3 +264,165 @@ SNAPSHOTS = st.builds(
 def test_whatever_is_written_is_read_back(metrics: WatcherMetrics, dialect: Dialect) -> None:
     """Any snapshot, with any texts, comes back equal, in either dialect; ten decimals of a value are kept."""
     assert wire.decode(wire.encode(metrics, dialect)) == metrics
+
+
+# -- the columnar form --------------------------------------------------------------------------------------------
+
+
+def columnar(**changes: Any) -> dict[str, Any]:
+    """Return a small document in the columnar form with changes to its only group."""
+    series = {"name": "n", "type": "CPU", "operator": "AVG", "rollup": "15m", "values": [20.5, 3]}
+    group = {"nodes": ["a", "b"], "series": [series], "tags": {}, "metadata": {}, **changes}
+    head = {key: value for key, value in payload().items() if key != "data"}
+    return {**head, "groups": [group]}
+
+
+def test_the_columnar_form_to_the_letter() -> None:
+    """Nodes that have the same series and tags are one group; its values stand by series, in the order of its nodes."""
+    tags = {"smoothing": "5m"}
+    data = {
+        "a": NodeMetrics((CPU, STD), tags, {"pool": "x"}),
+        "b": NodeMetrics((CPU, STD), tags),
+        "c": NodeMetrics((CPU, STD)),
+        "d": NodeMetrics((STD, CPU), tags),
+    }
+    cpu = {"name": CPU.name, "type": "CPU", "operator": "AVG", "rollup": "15m"}
+    std = {**cpu, "operator": "STD"}
+    document = json.loads(wire.encode_columns(snapshot(**data)))
+    assert document["groups"] == [
+        {"nodes": ["a", "b"], "tags": tags, "metadata": {"a": {"pool": "x"}},
+         "series": [{**cpu, "values": [20.5, 20.5]}, {**std, "values": [5.1, 5.1]}]},
+        {"nodes": ["c"], "tags": {}, "metadata": {}, "series": [{**cpu, "values": [20.5]}, {**std, "values": [5.1]}]},
+        {"nodes": ["d"], "tags": tags, "metadata": {}, "series": [{**std, "values": [5.1]}, {**cpu, "values": [20.5]}]},
+    ]  # fmt: skip
+    assert {key: value for key, value in document.items() if key != "groups"} == {
+        key: value for key, value in json.loads(wire.encode(snapshot())).items() if key != "data"
+    }
+    COLUMNS.validate(document)
+
+
+@given(SNAPSHOTS)
+def test_the_columnar_form_says_the_same(metrics: WatcherMetrics) -> None:
+    """Any snapshot, with any texts, comes back equal from the columnar form, also when it was read before."""
+    read = wire.decode(wire.encode_columns(metrics))
+    assert read == metrics == wire.decode(wire.encode_columns(read))
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_the_columnar_form_has_the_same_numbers(values: list[float]) -> None:
+    """What is read from it is to the last bit what is read from a dialect."""
+    metrics = snapshot(a=NodeMetrics(tuple(Metric(f"n{row}", "x", "", "", v) for row, v in enumerate(values))))
+    columns, nodes = wire.decode(wire.encode_columns(metrics)), wire.decode(wire.encode(metrics))
+    assert [repr(metric) for metric in columns.data["a"].metrics] == [
+        repr(metric) for metric in nodes.data["a"].metrics
+    ]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_the_columnar_form_refuses_what_json_cannot_hold(value: float) -> None:
+    """NaN and infinity raise an error that names node and metric, as do texts that are not valid Unicode."""
+    with pytest.raises(WireError, match=r"data\.a: load AVG"):
+        wire.encode_columns(
+            snapshot(b=NodeMetrics((CPU,)), a=NodeMetrics((Metric("load", "CPU", "AVG", "1m", value),)))
+        )
+    with pytest.raises(WireError, match="metadata"):
+        wire.encode_columns(snapshot(a=NodeMetrics((CPU,), metadata={"coverage": value})))
+    with pytest.raises(WireError, match="groups"):
+        wire.encode_columns(snapshot(**{"\ud800": NodeMetrics((CPU,))}))
+
+
+def series(**changes: Any) -> dict[str, Any]:
+    """Return a group's series, one of which has these changes."""
+    whole = columnar()["groups"][0]["series"][0]
+    return {"series": [whole, {**whole, **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({**columnar(), "groups": {}}, "groups must be an array"),
+        ({**columnar(), "groups": None}, "groups must be an array"),
+        ({**columnar(), "groups": [1]}, "groups[0] must be an object"),
+        (columnar(nodes=None), "groups[0].nodes must be an array"),
+        (columnar(nodes=["a", 1]), "groups[0].nodes must be strings"),
+        (columnar(nodes=["a", None]), "groups[0].nodes must be strings"),
+        (columnar(nodes=["a", "a"]), "node a is there twice"),
+        ({**columnar(), "groups": columnar()["groups"] * 2}, "node a is there twice"),
+        (columnar(series={}), "groups[0].series must be an array"),
+        (columnar(series=["n"]), "groups[0].series[0] must be an object"),
+        (columnar(**series(name=None)), "groups[0].series[1].name must be a string"),
+        (columnar(**series(operator=["AVG"])), "groups[0].series[1].operator must be a string"),
+        (columnar(**series(values=None)), "groups[0].series[1].values must be an array"),
+        (columnar(**series(values=[1])), "groups[0].series[1].values has 1 values for 2 nodes"),
+        (columnar(**series(values=[1, 2, 3])), "groups[0].series[1].values has 3 values for 2 nodes"),
+        (columnar(**series(values=[1, None])), "groups[0].series[1].values must be finite numbers"),
+        (columnar(**series(values=[1, True])), "groups[0].series[1].values must be finite numbers"),
+        (columnar(**series(values=[1, "2"])), "groups[0].series[1].values must be finite numbers"),
+        (columnar(**series(values=[1, [2]])), "groups[0].series[1].values must be finite numbers"),
+        (columnar(**series(values=[1, math.nan])), "not JSON"),
+        (columnar(tags=[]), "groups[0].tags must be an object"),
+        (columnar(metadata=[]), "groups[0].metadata must be an object"),
+        (columnar(metadata={"a": 1}), "groups[0].metadata.a must be an object"),
+        (columnar(metadata={"c": {}}), "groups[0].metadata names c, which is not among its nodes"),
+        ({**columnar(), "timestamp": None}, "timestamp must be an integer"),
+    ],
+)
+def test_what_is_no_columnar_form(document: dict[str, Any], words: str) -> None:
+    """Anything else raises a WireError that names the place."""
+    assert wire.decode(json.dumps(columnar())).data["b"].metrics[0].value == 3
+    with pytest.raises(WireError) as caught:
+        wire.decode(json.dumps(document))
+    assert words in str(caught.value)
+
+
+def test_numbers_that_are_too_large_are_no_json() -> None:
+    """A number beyond a float's range is refused in either form, not read as infinity."""
+    for document in (payload(), columnar()):
+        with pytest.raises(WireError, match="not JSON"):
+            wire.decode(json.dumps(document).replace("20.5", "1e999"))
+
+
+COLUMN_KEYS = st.sampled_from(["nodes", "series", "values", "tags", "metadata", "name", "type", "a"])
+
+
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(COLUMN_KEYS, inner)))
+def test_reading_columns_raises_nothing_but_wire_errors(part: Any) -> None:
+    """Whatever JSON stands in its places, the answer is a snapshot or a WireError."""
+    parts = [{key: part} for key in ("nodes", "series", "tags", "metadata")]
+    bodies = [{**columnar(), "groups": part}, *(columnar(**each) for each in parts), columnar(**series(values=part))]
+    for body in bodies:
+        with contextlib.suppress(WireError):
+            wire.decode(json.dumps(body)).data.items()
+
+
+# -- names and numbers that could be taken for something else -----------------------------------------------------
+
+NAMED = NodeMetrics((CPU,), {"smoothing": "5m"}, {"pool": "x"})
+
+
+@pytest.mark.parametrize("others", [{}, {"b": NodeMetrics((STD,))}], ids=["alone", "among others"])
+@pytest.mark.parametrize("name", ["NodeMetricsMap", "metrics", "data", "groups", "nodes", "", "a/b?c#d", "é\n\0🙂"])
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_node_may_have_any_name(dialect: Dialect, name: str, others: dict[str, NodeMetrics]) -> None:
+    """A node that is named as a key of the contract is read as a node, in every form, known or not."""
+    metrics = snapshot(**{name: NAMED, **others})
+    body = wire.encode(metrics, dialect)
+    assert wire.decode(body) == wire.decode(body, dialect) == wire.decode(wire.encode_columns(metrics)) == metrics
+
+
+def test_a_node_without_metrics_may_be_called_as_gos_key() -> None:
+    """Go's key is told from a node of that name, also where that has no metric, or null, and where Go has no node."""
+    for metrics in ([], None):
+        read = wire.decode(json.dumps(payload(data={"NodeMetricsMap": {"metrics": metrics, "tags": {}}})))
+        assert dict(read.data) == {"NodeMetricsMap": NodeMetrics(())}
+    assert not wire.decode(json.dumps(payload(data={"NodeMetricsMap": {}}))).data
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**64 - 1, 2**64, 10**30])
+@pytest.mark.parametrize("place", ["timestamp", "start", "end"])
+def test_times_have_64_bits(place: str, value: int) -> None:
+    """A time that no reader's integer can hold is refused where it is read."""
+    document = payload()
+    (document if place == "timestamp" else document["window"])[place] = value
+    with pytest.raises(WireError, match=rf"{place} must be an integer of 64 bits"):
+        wire.decode(json.dumps(document))

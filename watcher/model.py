@@ -1,11 +1,19 @@
 """What a watcher says about nodes: metrics, windows and snapshots, all frozen.
 
 The names and their meaning follow load-watcher's documented payload, see docs/api.md.
+
+What a watcher was read from is kept as columns (:class:`NodeColumns`): an object for every metric of a large cluster
+would take longer to make than all that is computed from them.
 """
 
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
+from operator import attrgetter
+from typing import NamedTuple, Self
 
 
 class MetricType(StrEnum):
@@ -70,6 +78,15 @@ class Metric:
     value: float
 
 
+class Series(NamedTuple):
+    """What a value is of: a :class:`Metric` without its value."""
+
+    name: str
+    type: str
+    operator: str
+    rollup: str
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """A span of time. ``start`` and ``end`` are unix seconds, ``duration`` is their distance as text (``15m``)."""
@@ -104,10 +121,143 @@ class WatcherMetrics:
         timestamp: when the snapshot was taken, unix seconds.
         window: the span of time the values cover.
         source: the provider's name.
-        data: node name to its metrics.
+        data: node name to its metrics; of a snapshot that was read, :class:`NodeColumns`.
     """
 
     timestamp: int
     window: Window
     source: str
     data: Mapping[str, NodeMetrics]
+
+    @property
+    def metadata(self) -> Mapping[str, Mapping[str, str | float]]:
+        """The metadata of the nodes that have any, by node name."""
+        if isinstance(self.data, NodeColumns):
+            return self.data.metadata
+        return {name: node.metadata for name, node in self.data.items() if node.metadata}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that have the same series in the same order.
+
+    Attributes:
+        names: the nodes.
+        series: what each of them has a value of, in the order they were received.
+        start: where the group's values begin in ``NodeColumns.numbers``: of the first series for every node, then of
+            the second, and so on.
+    """
+
+    names: tuple[str, ...]
+    series: tuple[Series, ...]
+    start: int
+
+    @property
+    def end(self) -> int:
+        """Where the values of the next group begin."""
+        return self.start + len(self.names) * len(self.series)
+
+
+_Labels = tuple[str, str, str, str]
+_SERIES = attrgetter("name", "type", "operator", "rollup")
+_VALUE = attrgetter("value")
+
+
+class NodeColumns(Mapping[str, NodeMetrics]):
+    """The metrics of many nodes as a few arrays; a node's :class:`NodeMetrics` is made when it is asked for.
+
+    The order is that of the groups. It is not to be changed, and may be read from several threads.
+
+    Attributes:
+        groups: the nodes by what they have; nearly always all of them are in a few groups.
+        numbers: all values, see :class:`NodeGroup`.
+        rows: node name to its number, counted through the groups.
+        tags: of the nodes that have any, by name.
+        metadata: of the nodes that have any, by name.
+    """
+
+    __slots__ = ("_firsts", "_made", "groups", "metadata", "numbers", "rows", "tags")
+
+    def __init__(
+        self,
+        groups: Iterable[tuple[Sequence[str], Iterable[_Labels], Iterable[Iterable[float]]]],
+        tags: Mapping[str, Mapping[str, str]],
+        metadata: Mapping[str, Mapping[str, str | float]],
+    ) -> None:
+        """Take groups of nodes: names, series, and for each series its values in the order of the names.
+
+        Raises:
+            ValueError: a node comes twice, or a series has not one value for each node.
+        """
+        self.numbers = array("d")
+        made = []
+        for names, series, columns in groups:
+            group = NodeGroup(tuple(names), tuple(Series(*each) for each in series), len(self.numbers))
+            for number, column in enumerate(columns, 1):
+                self.numbers.extend(column)
+                if len(self.numbers) != group.start + number * len(group.names):
+                    raise ValueError(f"series {number} has not one value for each of {len(group.names)} nodes")
+            if len(self.numbers) != group.end:
+                raise ValueError(f"there are not the values of {len(group.series)} series")
+            made.append(group)
+        self.groups = tuple(made)
+        self._firsts = [0, *accumulate(len(group.names) for group in self.groups)]
+        self.rows = {name: row for row, name in enumerate(name for group in self.groups for name in group.names)}
+        if len(self.rows) < self._firsts[-1]:
+            raise ValueError("a node is there twice")
+        self.tags = tags
+        self.metadata = metadata
+        self._made: dict[str, NodeMetrics] = {}
+
+    @classmethod
+    def of(cls, data: Mapping[str, NodeMetrics]) -> "NodeColumns":
+        """Return nodes as columns; the same object if they are that already."""
+        if isinstance(data, NodeColumns):
+            return data
+        rows = ((name, tuple(map(_SERIES, node.metrics)), [*map(_VALUE, node.metrics)]) for name, node in data.items())
+        tags = {name: node.tags for name, node in data.items() if node.tags}
+        return cls.grouped(rows, tags, {name: node.metadata for name, node in data.items() if node.metadata})
+
+    @classmethod
+    def grouped(
+        cls,
+        nodes: Iterable[tuple[str, tuple[_Labels, ...], Sequence[float]]],
+        tags: Mapping[str, Mapping[str, str]],
+        metadata: Mapping[str, Mapping[str, str | float]],
+    ) -> Self:
+        """Take nodes one by one: name, series, and as many values."""
+        groups: dict[tuple[_Labels, ...], tuple[list[str], list[Sequence[float]]]] = {}
+        last: tuple[_Labels, ...] | None = None
+        for name, series, values in nodes:
+            if series != last:  # to compare is faster than to hash, and neighbours are mostly alike
+                last, (names, rows) = series, groups.setdefault(series, ([], []))
+            names.append(name)
+            rows.append(values)
+        return cls(
+            ((names, series, zip(*rows, strict=True)) for series, (names, rows) in groups.items()), tags, metadata
+        )
+
+    def __getitem__(self, name: str) -> NodeMetrics:
+        node = self._made.get(name)
+        # Whoever was first has made the one that everybody gets: what did not change is told by its identity.
+        return node if node is not None else self._made.setdefault(name, self._make(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.rows
+
+    def __repr__(self) -> str:
+        return f"NodeColumns({len(self.rows)} nodes)"
+
+    def _make(self, name: str) -> NodeMetrics:
+        row = self.rows[name]
+        place = bisect_right(self._firsts, row) - 1
+        group = self.groups[place]
+        values = self.numbers[group.start + row - self._firsts[place] : group.end : len(group.names)]
+        metrics = tuple(Metric(*series, value) for series, value in zip(group.series, values, strict=True))
+        return NodeMetrics(metrics, dict(self.tags.get(name, ())), dict(self.metadata.get(name, ())))

@@ -1,8 +1,8 @@
 """The published snapshots, encoded. A request is a look-up here and a write.
 
 Each node is encoded once; the fragments are shared by both dialects, by replies about one host, and by snapshots that
-have the same node. The default body is built when a snapshot is published, other variants at their first request; all
-go when the snapshot goes.
+have the same node. The default body is built when a snapshot is published, other variants (the other dialect, the
+columnar form) at their first request; all go when the snapshot goes.
 """
 
 import gzip
@@ -49,15 +49,15 @@ class Published:
         self.metrics = metrics
         self._fragments = _encode_nodes(metrics, like)
         self._frames = {each: wire.frame(metrics, each) for each in Dialect}
-        self._bodies = {dialect: self._build(dialect)}
+        self._bodies: dict[Dialect | None, Body] = {dialect: self._build(dialect)}
         self._lock = threading.Lock()
 
     def grades(self) -> Counter[str]:
         """Count the nodes by their grade; ``measured`` where they have none."""
         return Counter(str(node.metadata.get("grade", "measured")) for node in self.metrics.data.values())
 
-    def body(self, dialect: Dialect) -> Body:
-        """Return all nodes in a dialect."""
+    def body(self, dialect: Dialect | None) -> Body:
+        """Return all nodes in a dialect, or in the columnar form when there is none."""
         body = self._bodies.get(dialect)
         if body is None:
             with self._lock:
@@ -77,9 +77,12 @@ class Published:
         """Return what this very object is encoded as under this name, or None when it is not among the nodes."""
         return self._fragments[name] if self.metrics.data.get(name) is node else None
 
-    def _build(self, dialect: Dialect) -> Body:
-        before, after = self._frames[dialect]
-        identity = b"".join((before, b",".join(self._fragments.values()), after))
+    def _build(self, dialect: Dialect | None) -> Body:
+        if dialect is None:
+            identity = wire.encode_columns(self.metrics)
+        else:
+            before, after = self._frames[dialect]
+            identity = b"".join((before, b",".join(self._fragments.values()), after))
         digest = hashlib.blake2b(identity, digest_size=12).hexdigest()
         return Body(identity, gzip.compress(identity, _GZIP_LEVEL, mtime=0), f'W/"{digest}"')
 

@@ -7,21 +7,31 @@ from typing import Any
 import orjson
 
 from watcher.findings import Finding, Kind
-from watcher.wire import Dialect
+from watcher.wire import COLUMNS_TYPE, Dialect
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return a JSON Schema that comes with the package: ``kep``, as documented, or ``watcher``, as we write it."""
+    """Return a JSON Schema that comes with the package.
+
+    ``kep`` is the documented one, ``watcher`` that of what we write, ``columns`` that of the columnar form.
+    """
     loaded: dict[str, Any] = orjson.loads(files("watcher").joinpath("schemas", f"{name}.json").read_bytes())
     return loaded
 
 
-def _reply(description: str, schema_name: str, headers: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {
-        "description": description,
-        **({"headers": {name: {"$ref": f"#/components/headers/{name}"} for name in headers}} if headers else {}),
-        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema_name}"}}},
-    }
+def _reply(description: str, schema_name: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": _content(schema_name)}}
+
+
+def _content(schema_name: str) -> dict[str, Any]:
+    return {"schema": {"$ref": f"#/components/schemas/{schema_name}"}}
+
+
+def _all_nodes(description: str, schema_name: str) -> dict[str, Any]:
+    """Return the answer for all nodes, in a dialect or, for those who ask for it, in the columnar form."""
+    reply = _reply(description, schema_name)
+    reply["content"][COLUMNS_TYPE] = _content("WatcherColumns")
+    return {**reply, "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in _VALIDATORS}}
 
 
 _ALWAYS = {
@@ -99,6 +109,8 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
     ours.pop("$schema")
     ours["properties"]["data"]["additionalProperties"] = {"$ref": "#/components/schemas/Node"}
     definitions["node"]["properties"]["metrics"]["items"] = {"$ref": "#/components/schemas/Metric"}
+    columns = schema("columns")
+    columns.pop("$schema")
     go = {**ours, "title": "The payload in the dialect of load-watcher's Go code"}
     go["properties"] = {
         **ours["properties"],
@@ -125,7 +137,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
             "/": _operations("The routes", {"200": _reply("an index", "Index")}),
             "/watcher": _operations(
                 "All nodes, or one with ?host=",
-                {"200": _reply("all nodes", default, _VALIDATORS), **nodes},
+                {"200": _all_nodes("all nodes", default), **nodes},
                 read,
             ),
             "/watcher/{host}": _operations(
@@ -137,7 +149,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
             ),
             "/compat/watcher": _operations(
                 "All nodes as load-watcher's Go clients read them",
-                {"200": _reply("all nodes; none when nothing is fresh", "GoWatcherMetrics", _VALIDATORS), **nodes},
+                {"200": _all_nodes("all nodes; none when nothing is fresh", "GoWatcherMetrics"), **nodes},
                 read,
             ),
             "/compat/watcher/{host}": _operations(
@@ -191,6 +203,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
             "schemas": {
                 "WatcherMetrics": ours,
                 "GoWatcherMetrics": go,
+                "WatcherColumns": columns,
                 "Node": definitions["node"],
                 "Metric": definitions["metric"],
                 "Index": _object(

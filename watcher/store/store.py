@@ -23,6 +23,7 @@ from watcher.model import WatcherMetrics
 from watcher.store.file import StoreFile, is_corrupt
 from watcher.store.schema import UNREADABLE, connect
 from watcher.windows.samples import SampleRound
+from watcher.wire import Dialect
 
 _log = logging.getLogger(__name__)
 _COMPRESSION = 1
@@ -134,7 +135,7 @@ class Store:
                     select="body", order_by="timestamp desc",
                 ):  # fmt: skip
                     try:
-                        found[window] = wire.decode(zlib.decompress(row["body"]))
+                        found[window] = wire.decode(zlib.decompress(row["body"]), Dialect.DOCUMENTED)
                         break
                     except _UNREADABLE_BODY as error:
                         _log.warning("a kept snapshot is unreadable", extra={"window": window, "error": str(error)})
@@ -155,7 +156,7 @@ class Store:
             bodies += (row["body"] for row in rows)
         for body in bodies:
             with contextlib.suppress(*_UNREADABLE_BODY):  # one unreadable snapshot is a gap
-                yield wire.decode(zlib.decompress(body))
+                yield wire.decode(zlib.decompress(body), Dialect.DOCUMENTED)
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
         """Write one round of samples and delete some of those before ``keep_since``, unix seconds."""

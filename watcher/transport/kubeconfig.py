@@ -78,10 +78,7 @@ class KubeConfig:
 def _problem(file: Path, context: str, file_option: str, context_option: str) -> str:
     """Return why the kubeconfig cannot be used, or nothing, without running its plugins."""
     if find_spec("kubernetes") is None:
-        return (
-            f"{file_option} needs the package kubernetes: pip install kubernetes; in a cluster, leave it "
-            "unset"
-        )
+        return f"{file_option} needs the package kubernetes: pip install kubernetes; in a cluster, leave it unset"
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         contexts = [each["name"] for each in content["contexts"]]

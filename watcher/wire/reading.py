@@ -1,0 +1,207 @@
+"""Reads snapshots: tells the forms apart, refuses what is none of them, and makes no object for a metric."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import orjson
+
+from watcher.model import NodeColumns, WatcherMetrics, Window
+from watcher.wire.errors import WireError
+from watcher.wire.writing import GO_KEY, Dialect
+
+_SERIES = itemgetter("name", "type", "operator", "rollup")
+_VALUE = itemgetter("value")
+_WHOLE = 2**63  # beyond it neither Go nor an array can hold it
+_NUMBERS = {int, float}  # orjson reads no number that is not finite
+
+_Labels = tuple[str, str, str, str]
+_Extra = dict[str, dict[str, Any]]
+
+
+def decode(body: bytes | str, dialect: Dialect | None = None) -> WatcherMetrics:
+    """Read a snapshot in either dialect or in the columnar form; its nodes are :class:`~watcher.model.NodeColumns`.
+
+    Types and operators we do not know are kept as they are, and so is any finite value.
+
+    Args:
+        body: the document.
+        dialect: whose it is, where that is known. Else ``NodeMetricsMap`` is Go's key, unless what it holds has
+            ``metrics`` as every node has them: then it is a node of that name.
+
+    Raises:
+        WireError: not JSON, or of none of these shapes; the message names the place.
+    """
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise WireError(f"not JSON: {error}") from error
+    document = _object(document, "the document")
+    window = _object(document.get("window"), "window")
+    if "groups" in document and "data" not in document:
+        data = _decode_groups(document["groups"])
+    else:
+        data = _decode_nodes(_nodes(document, dialect))
+    return WatcherMetrics(
+        timestamp=_integer(document, "timestamp", "timestamp"),
+        window=Window(
+            duration=_string(window, "duration", "window"),
+            start=_integer(window, "start", "window.start"),
+            end=_integer(window, "end", "window.end"),
+        ),
+        source=_string(document, "source", "the document"),
+        data=data,
+    )
+
+
+def _nodes(document: Mapping[str, Any], dialect: Dialect | None) -> dict[str, Any]:
+    data = _object(document.get("data"), "data")
+    if dialect is None and GO_KEY in data:
+        inside = data[GO_KEY]
+        # In Go's map "metrics" can only be a node, and so an object.
+        is_node = isinstance(inside, dict) and isinstance(inside.get("metrics", ...), list | None)
+        dialect = Dialect.DOCUMENTED if is_node else Dialect.GO
+    return _object(data.get(GO_KEY), f"data.{GO_KEY}", nullable=True) if dialect is Dialect.GO else data
+
+
+def _decode_nodes(data: dict[str, Any]) -> NodeColumns:
+    if not {*map(type, data.values())} <= {dict}:
+        for name, node in data.items():
+            _object(node, f"data.{name}")
+    tags, metadata = _decode_extra(data, "tags"), _decode_extra(data, "metadata")
+    return NodeColumns.grouped(_decode_rows(data), tags, metadata)
+
+
+def _decode_extra(data: dict[str, Any], key: str) -> _Extra:
+    """Return the tags or metadata of the nodes that have any."""
+    found = ((name, node[key]) for name, node in data.items() if key in node and node[key] != {})
+    return {name: texts for name, extra in found if (texts := _texts(extra, f"data.{name}.{key}"))}
+
+
+def _decode_rows(data: dict[str, Any]) -> Iterator[tuple[str, tuple[_Labels, ...], list[float]]]:
+    """Yield name, series and values of each node.
+
+    A large cluster has hundreds of thousands of values: what nearly all nodes have in common is looked at once, and
+    only what is not as usual is looked at closely.
+    """
+    last: tuple[_Labels, ...] = ()
+    kinds: set[type] = set()
+    for name, node in data.items():
+        series, values = _decode_metrics(node.get("metrics"), name)
+        if series != last:
+            if not {*map(type, chain.from_iterable(series))} <= {str}:
+                _examine(node["metrics"], name)  # raises the error that names the place
+            last = series
+        kinds.update(map(type, values))
+        yield name, series, values
+    if not kinds <= _NUMBERS:
+        for name, node in data.items():
+            _examine(node.get("metrics"), name)
+
+
+def _decode_metrics(metrics: Any, name: str) -> tuple[tuple[_Labels, ...], list[float]]:
+    if type(metrics) is not list:
+        return _examine(metrics, name)
+    try:
+        return tuple(map(_SERIES, metrics)), [*map(_VALUE, metrics)]
+    except (KeyError, TypeError):
+        return _examine(metrics, name)
+
+
+def _examine(metrics: Any, name: str) -> tuple[tuple[_Labels, ...], list[float]]:
+    """Return series and values of a node, of which Go leaves out what is empty."""
+    place = f"data.{name}"
+    if metrics is not None and not isinstance(metrics, list):
+        raise WireError(f"{place}.metrics must be an array")
+    series, values = [], []
+    for metric in metrics or ():
+        labels = _labels(metric, f"{place}.metrics[]")
+        value = metric.get("value")
+        if type(value) not in _NUMBERS:
+            raise WireError(f"{place}.metrics[].value must be a finite number")
+        series.append(labels)
+        values.append(value)
+    return tuple(series), values
+
+
+def _labels(metric: Any, place: str) -> _Labels:
+    labels = {"operator": "", "rollup": "", **_object(metric, place)}
+    name, type_, operator, rollup = (_string(labels, key, place) for key in ("name", "type", "operator", "rollup"))
+    return name, type_, operator, rollup
+
+
+def _decode_groups(groups: Any) -> NodeColumns:
+    tags: _Extra = {}
+    metadata: _Extra = {}
+    read = [
+        _decode_group(_object(group, f"groups[{number}]"), f"groups[{number}]", tags, metadata)
+        for number, group in enumerate(_array(groups, "groups"))
+    ]
+    count = Counter(chain.from_iterable(names for names, _, _ in read))
+    if len(count) < count.total():
+        raise WireError(f"groups: node {count.most_common(1)[0][0]} is there twice")
+    return NodeColumns(read, tags, metadata)
+
+
+def _decode_group(
+    group: dict[str, Any], place: str, tags: _Extra, metadata: _Extra
+) -> tuple[list[str], list[_Labels], list[list[float]]]:
+    """Return names, series and their values of one group, and put what else its nodes have where that belongs."""
+    names = _array(group.get("nodes"), f"{place}.nodes")
+    if not {*map(type, names)} <= {str}:
+        raise WireError(f"{place}.nodes must be strings")
+    series, columns = [], []
+    for number, each in enumerate(_array(group.get("series"), f"{place}.series")):
+        here = f"{place}.series[{number}]"
+        series.append(_labels(each, here))
+        values = _array(each.get("values"), f"{here}.values")
+        if len(values) != len(names):
+            raise WireError(f"{here}.values has {len(values)} values for {len(names)} nodes")
+        if not {*map(type, values)} <= _NUMBERS:
+            raise WireError(f"{here}.values must be finite numbers")
+        columns.append(values)
+    if common := _texts(group.get("tags"), f"{place}.tags"):
+        tags.update(dict.fromkeys(names, common))
+    of_nodes = _object(group.get("metadata"), f"{place}.metadata", nullable=True)
+    if strangers := of_nodes.keys() - {*names}:
+        raise WireError(f"{place}.metadata names {min(strangers)}, which is not among its nodes")
+    for name, found in of_nodes.items():
+        if texts := _texts(found, f"{place}.metadata.{name}"):
+            metadata[name] = texts
+    return names, series, columns
+
+
+def _object(value: Any, place: str, *, nullable: bool = False) -> dict[str, Any]:
+    if value is None and nullable:
+        return {}
+    if not isinstance(value, dict):
+        raise WireError(f"{place} must be an object")
+    return value
+
+
+def _array(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise WireError(f"{place} must be an array")
+    return value
+
+
+def _integer(parent: Mapping[str, Any], key: str, place: str) -> int:
+    value = parent.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not -_WHOLE <= value < _WHOLE:
+        raise WireError(f"{place} must be an integer of 64 bits")
+    return value
+
+
+def _string(parent: Mapping[str, Any], key: str, place: str) -> str:
+    value = parent.get(key)
+    if not isinstance(value, str):
+        raise WireError(f"{place}.{key} must be a string")
+    return value
+
+
+def _texts(value: Any, place: str) -> dict[str, Any]:
+    return {
+        key: item for key, item in _object(value, place, nullable=True).items() if isinstance(item, str | int | float)
+    }
