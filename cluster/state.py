@@ -1,0 +1,161 @@
+"""What a cluster is like, as one NodeTable: every node, the pods on them, and what is in flight. No input, no threads.
+
+Pods may be told of before their node is, and outlive it: they wait by the node's name, so that a node that is deleted
+and created again under its name has them.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from cluster.assumptions import Assumptions
+from scoring import Node, NodeTable, Pod
+
+
+class ClusterState:
+    """Nodes and pods, told of one by one or as whole lists, in any order. Needs its caller's lock.
+
+    Args:
+        assume_seconds: how long a placement that was advised is believed without a word of the API server.
+
+    Attributes:
+        table: the nodes, with all pods that are bound to them or assumed on them.
+        assumptions: what is assumed, and what became of it.
+        pending: pods that are bound to no node, by uid, oldest first.
+    """
+
+    def __init__(self, assume_seconds: float = 30.0) -> None:
+        self.table = NodeTable(())
+        self.assumptions = Assumptions(assume_seconds)
+        self.pending: dict[str, Pod] = {}
+        self._node_of: dict[str, str] = {}  # each bound pod's node, whether that is there or not
+        self._waiting: dict[str, dict[str, Pod]] = {}  # pods of nodes that are not there, by the node's name and uid
+
+    def replace_nodes(self, nodes: Iterable[Node]) -> None:
+        """Take all nodes that there are."""
+        by_name = {node.name: node for node in nodes}
+        self._remove_nodes([name for name in self.table.names if name not in by_name])
+        self._add_nodes([node for node in by_name.values() if not self._has(node)])
+
+    def put_node(self, node: Node) -> None:
+        """Take a node that is new or has changed; most updates are heartbeats, and cost nothing."""
+        if not self._has(node):
+            self._add_nodes([node])
+
+    def drop_node(self, name: str) -> None:
+        """Take a node away; its pods wait for one of that name."""
+        if name in self.table:
+            self._remove_nodes([name])
+
+    def replace_pods(self, pods: Iterable[tuple[Pod, bool]]) -> None:
+        """Take all pods that there are, each with whether the scheduler refused it last."""
+        by_uid = {pod.uid: (pod, refused) for pod, refused in pods}
+        for uid in [uid for uid in (*self._node_of, *self.pending) if uid not in by_uid]:
+            self.drop_pod(uid)
+        for pod, refused in by_uid.values():
+            self.put_pod(pod, refused=refused)
+
+    def put_pod(self, pod: Pod, *, refused: bool = False) -> None:
+        """Take a pod that is new or has changed.
+
+        Args:
+            pod: the pod.
+            refused: the scheduler found no place for it, so that it is not on its way to one either.
+        """
+        if pod.finished:
+            self.drop_pod(pod.uid)
+        elif pod.node_name:
+            self._bind(pod)
+        else:
+            self.pending[pod.uid] = pod
+            if refused:
+                self.assumptions.drop(pod.uid)
+            self._wait(pod)
+
+    def drop_pod(self, uid: str) -> None:
+        """Take a pod away, told by its uid."""
+        self.assumptions.drop(uid)
+        self.pending.pop(uid, None)
+        self._leave(uid)
+        self._withdraw(uid)
+
+    def assume(self, pod: Pod, node_name: str, now: float) -> None:
+        """Count a pod that is about to be bound, in place of what was assumed of it before.
+
+        A pod that is bound already, or a node that is not there, changes nothing.
+
+        Args:
+            pod: the pod.
+            node_name: where it is expected.
+            now: monotonic seconds.
+        """
+        if pod.uid not in self._node_of and node_name in self.table:
+            self.assumptions.make(pod.uid, node_name, now)
+            self.table.assume(pod, node_name)
+
+    def expire(self, now: float) -> None:
+        """Give up assumptions that are too old, by monotonic seconds."""
+        for uid in self.assumptions.expire(now):
+            self._withdraw(uid)
+            if uid in self.pending:
+                self._wait(self.pending[uid])
+
+    def _has(self, node: Node) -> bool:
+        return node.name in self.table and self.table.nodes[self.table.row(node.name)] == node
+
+    def _add_nodes(self, nodes: list[Node]) -> None:
+        if nodes:
+            self.table.add_nodes(nodes)
+        for node in nodes:
+            for pod in self._waiting.pop(node.name, {}).values():
+                self.table.add(pod)
+        for pod in self.pending.values() if nodes else ():
+            if pod.nominated_node_name:
+                self._wait(pod)
+
+    def _remove_nodes(self, names: list[str]) -> None:
+        for name in names:
+            for pod in self.table.pods(name):
+                if pod.uid in self._node_of:
+                    self._waiting.setdefault(name, {})[pod.uid] = pod
+                else:
+                    self.assumptions.drop(pod.uid)
+        if names:
+            self.table.remove_nodes(names)
+        for pod in self.pending.values() if names else ():
+            if pod.nominated_node_name:
+                self._wait(pod)
+
+    def _bind(self, pod: Pod) -> None:
+        self.assumptions.bound(pod.uid, pod.node_name)
+        self.pending.pop(pod.uid, None)
+        if self._node_of.get(pod.uid) != pod.node_name:
+            self._leave(pod.uid)
+        self._node_of[pod.uid] = pod.node_name
+        if pod.node_name not in self.table:
+            self._withdraw(pod.uid)
+            self._waiting.setdefault(pod.node_name, {})[pod.uid] = pod
+            return
+        known = self.table.find(pod)
+        if known is None or known[0] != pod.node_name or known[1].pod != pod or known[1].placed_at == float("inf"):
+            self.table.add(pod)
+
+    def _wait(self, pod: Pod) -> None:
+        """Count a pending pod as nominated where it is, unless it is assumed somewhere."""
+        if pod.uid not in self.assumptions:
+            self._withdraw(pod.uid)
+            if pod.nominated_node_name in self.table:
+                self.table.nominate(pod)
+
+    def _leave(self, uid: str) -> None:
+        """Forget the node that a pod was bound to."""
+        name = self._node_of.pop(uid, "")
+        waiting = self._waiting.get(name)
+        if waiting is not None:
+            waiting.pop(uid, None)
+            if not waiting:
+                del self._waiting[name]
+
+    def _withdraw(self, uid: str) -> None:
+        """Take a pod off the table, where it is counted, assumed or nominated there."""
+        with suppress(KeyError):
+            self.table.remove(Pod(uid=uid))
