@@ -28,7 +28,6 @@ from scoring import (
     LowRiskOverCommitment,
     MetricsTable,
     Node,
-    NodePlan,
     NodeResourcesAllocatable,
     NodeResourcesBalancedAllocation,
     NodeResourcesFit,
@@ -506,7 +505,7 @@ def many_pods() -> None:
     profile = Profile.of(*in_tree, LoadVariationRiskBalancing())
 
     def place_all() -> None:
-        plan = NodePlan(nodes)  # what a transaction yields; never committed, so every run starts alike
+        plan = nodes.copy()  # what a transaction yields; never committed, so every run starts alike
         prepared = profile.prepare(plan, metrics)
         for pod in pods:
             plan.assume(pod, prepared.score(pod).best())

@@ -108,10 +108,9 @@ class AssignedPods:
         Pods that it has on another node stay there, as the API server knows best where a pod is; pods on nodes that it
         does not have are left out. Writing to a table needs its caller's lock.
         """
-        names = set(nodes.names)
         for node_name, placed in self.placed():
             known = nodes.find(placed.pod)
-            if known is None and node_name in names:
+            if known is None and node_name in nodes:
                 nodes.add(placed.pod, node_name, placed.placed_at)
             elif known is not None and known[0] == node_name and known[1].placed_at != placed.placed_at:
                 nodes.add(known[1].pod, node_name, placed.placed_at)

@@ -19,7 +19,7 @@ from watcher.model import AVERAGES, MetricType, NodeMetrics, Operator, WatcherMe
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
-_BY_PODS = {"TargetLoadPacking", "LowRiskOverCommitment", NodeGrade.ALLOCATION, NodeGrade.PREDICTED}
+_GRADED_BY_PODS = {NodeGrade.ALLOCATION, NodeGrade.PREDICTED}
 _NO_FILTER = "Ranked, not filtered: kube-scheduler also looks at taints, cordons, affinity and free resources."
 
 
@@ -147,13 +147,13 @@ def score(
             _fail(error, status=1)
     if fallback == "off":
         assert snapshot is not None  # noqa: S101
-        scores = profile.score(pod, nodes, snapshot)
+        prepared = profile.prepare(nodes, snapshot)
     else:
-        scores = profile.score(pod, nodes, FallbackPolicy(fallback).judge(nodes, snapshot, time.time()))
+        prepared = profile.prepare(nodes, FallbackPolicy(fallback).judge(nodes, snapshot, time.time()))
+    scores = prepared.score(pod)
     for doubt in _doubts(scores, snapshot, pods_known=pods_file is not None):
         click.echo(f"trimaran: {doubt}", err=True)
-    ranked = [*(name for name, _ in scores.ranking())]
-    ranked += [name for name in nodes.names if name not in set(ranked)]
+    ranked = scores.order()
     if output == "json":
         click.echo(orjson.dumps(_as_document(scores, ranked, snapshot), option=orjson.OPT_INDENT_2, default=str))
         return
@@ -174,7 +174,8 @@ def _doubts(scores: Scores, snapshot: WatcherMetrics | None, *, pods_known: bool
         known = sorted(snapshot.data)
         more = ", ..." if len(known) > 5 else ""
         yield f"the watcher knows none of these nodes; the ones it knows are named {', '.join(known[:5])}{more}"
-    affected = sorted(_BY_PODS.intersection([*scores.plugins, *scores.grades]))
+    by_pods = {name for name, part in scores.plugins.items() if part.weighted.plugin.reads_pods}
+    affected = sorted(by_pods | _GRADED_BY_PODS.intersection(scores.grades))
     if affected and not pods_known:
         yield f"without --pods all nodes count as empty, which matters to {', '.join(affected)}"
 
@@ -199,25 +200,13 @@ def _counted(judgment: Judgment) -> str:
 
 
 def _as_document(scores: Scores, ranked: Sequence[str], snapshot: WatcherMetrics | None) -> dict[str, Any]:
-    explained = {name: scores.explain(name) for name in ranked}
     return {
         "pod": f"{scores.pod.namespace}/{scores.pod.name}",
         "window": asdict(snapshot.window) if snapshot else None,
         "source": snapshot.source if snapshot else None,
         "fallback": scores.judgment.policy.fail if scores.judgment else "off",
         "grades": dict(scores.judgment.counts()) if scores.judgment else {},
-        "nodes": [
-            {
-                "name": name,
-                "score": None if each.total == INFEASIBLE else each.total,
-                "grade": each.grade,
-                "plugins": [
-                    {"name": part.plugin, "score": normalized, "why": part.line, "terms": dict(part.terms)}
-                    for part, _, normalized in each.parts
-                ],
-            }
-            for name, each in explained.items()
-        ],
+        "nodes": [scores.explain(name).as_document() for name in ranked],
     }
 
 

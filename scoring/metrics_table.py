@@ -149,7 +149,11 @@ class MetricsTable:
         )  # fmt: skip
 
     def follow(self, nodes: NodeTable) -> Self:
-        """Return the same metrics of other nodes: those that joined get what the snapshot has of them."""
+        """Return the same metrics of other nodes: those that joined get what the snapshot has of them.
+
+        Raises:
+            ValueError: a value of a node that joined is NaN or infinite, as in :meth:`align`.
+        """
         names = nodes.names
         if self.names is names or self.names == names:
             return self

@@ -115,9 +115,8 @@ class NodeTable:
         Raises:
             KeyError: no such node.
         """
-        row_by_name = self.occupancy.rows.row_by_name
         try:
-            return np.array([row_by_name[name] for name in node_names], np.int64)
+            return np.fromiter(map(self.occupancy.rows.row_by_name.__getitem__, node_names), np.int64)
         except KeyError as error:
             raise KeyError(f"no node {error.args[0]!r} in this table") from None
 

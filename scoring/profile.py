@@ -67,6 +67,18 @@ class ProfileExplanation:
     parts: tuple[tuple[Explanation, int, int], ...]
     grade: str = ""
 
+    def as_document(self) -> dict[str, Any]:
+        """Return the same as what JSON has: name, score (None where the node was not feasible), grade and plugins."""
+        return {
+            "name": self.node,
+            "score": None if self.total == INFEASIBLE else self.total,
+            "grade": self.grade,
+            "plugins": [
+                {"name": part.plugin, "score": normalized, "why": part.line, "terms": dict(part.terms)}
+                for part, _, normalized in self.parts
+            ],
+        }
+
     def __str__(self) -> str:
         grade = f" ({self.grade})" if self.grade else ""
         lines = [f"{self.pod} on {self.node}: {self.total}{grade}"]
@@ -119,10 +131,18 @@ class Scores:
             best = int(rng.choice(np.flatnonzero(self.total == self.total[best])))
         return self.names[best]
 
+    def order(self) -> list[str]:
+        """Return the names of all nodes, best first, equals in row order; those that were not feasible come last."""
+        return [self.names[row] for row in self._best_first()]
+
     def ranking(self) -> list[tuple[str, int]]:
         """Return feasible nodes and totals, best first, equals in row order."""
-        order = np.argsort(-self.total, kind="stable")
-        return [(self.names[row], int(self.total[row])) for row in order if self.total[row] != INFEASIBLE]
+        best_first = self._best_first()
+        return [(self.names[row], int(self.total[row])) for row in best_first if self.total[row] != INFEASIBLE]
+
+    def _best_first(self) -> list[int]:
+        order: list[int] = np.argsort(-self.total, kind="stable").tolist()
+        return order
 
     def explain(self, node_name: str) -> ProfileExplanation:
         """Return every plugin's explanation for one node.

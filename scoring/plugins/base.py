@@ -178,7 +178,7 @@ class PreparedPlugin:
         if rows is None:
             self._lent = True
             return {**self._node, **self.plugin.pod_terms([pod], self._node, self.nodes, EVERY_ROW)}
-        node = {name: term[rows] for name, term in self._node.items()}
+        node = {name: term.take(rows) for name, term in self._node.items()}
         return {**node, **self.plugin.pod_terms([pod], node, self.nodes, rows)}
 
     def explain(self, pod: Pod, node_name: str) -> Explanation:

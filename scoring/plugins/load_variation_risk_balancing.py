@@ -82,7 +82,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
             allocatable = resource.scaled(nodes.allocatable(resource.name))
             deviation = _within(self._deviation_percent(use) * allocatable / 100, allocatable)
             # With nothing allocatable there is no share of it, and no score, as upstream.
-            terms[f"_{resource.name}.divisor"] = _divisor(allocatable)
+            divisor = terms[f"_{resource.name}.divisor"] = _divisor(allocatable)
             terms[f"_{resource.name}.highest"] = np.where(allocatable > 0, float(MAX_NODE_SCORE), 0.0)
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.allocatable"] = allocatable
@@ -94,7 +94,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
                 average = average + unreported
             terms[f"{resource.name}.average_use"] = _within(average, allocatable)
             terms[f"{resource.name}.deviation_use"] = deviation
-            terms[f"{resource.name}.sigma"] = self.sigma(deviation, allocatable)
+            terms[f"{resource.name}.sigma"] = self._sigma(_part(deviation, divisor))
             if self.formula == "kep":
                 deviated = terms[f"{resource.name}.average_use"] + self.safe_variance_margin * deviation
                 terms[f"{resource.name}.deviated_use"] = deviated
@@ -123,7 +123,9 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
         """Return the deviation's share of the risk, 0 to 1; both arguments in the same unit."""
-        sigma = _part(deviation, _divisor(allocatable))
+        return self._sigma(_part(deviation, _divisor(allocatable)))
+
+    def _sigma(self, sigma: Float64s) -> Float64s:
         if self.safe_variance_sensitivity == 0:
             sigma = np.power(sigma, np.inf)
         elif self.safe_variance_sensitivity > 0:
