@@ -1,12 +1,13 @@
 """How long a watcher's answer takes to become scoring's arrays: each form of it, beside an object for every metric.
 
 The baseline is what one writes first: parse the JSON, make a Metric of every value, align the objects. All ways must
-give the same arrays, or the benchmark stops. They take turns; times are medians, in processor time, and each pays for its
-own garbage; a ratio is of times from one turn.
+give the same arrays, or the benchmark stops. They take turns, and each pays for its own garbage; times are medians, in
+processor time, and a ratio is of times from one turn.
 
     python benchmarks/reading.py [--nodes 5000] [--rounds 15] [--before PATH]
 
 ``--before`` is the folder of another version of this project, which then takes its turns too, in a process of its own.
+So does load-watcher's Go client, where there is Go: it reads Go's dialect, and has no arrays to make.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import go_programs
 import numpy as np
 import orjson
 
@@ -136,6 +138,9 @@ def main(count: int, rounds: int, before: Path | None) -> None:
     turns: dict[str, list[tuple[float, float]]] = {name: [] for name in forms}
     if other:
         turns["the version before"] = []
+    in_go = go_programs.decode(forms["Go's dialect"][1], 1)
+    if in_go:
+        turns["load-watcher's Go client"] = []
     for _ in range(rounds):
         found = []
         for name, (read, body) in forms.items():
@@ -146,6 +151,9 @@ def main(count: int, rounds: int, before: Path | None) -> None:
             sys.exit("the forms do not give the same arrays")
         if other:
             turns["the version before"].append(other.take())
+        if in_go:
+            in_go = go_programs.decode(forms["Go's dialect"][1], 3)
+            turns["load-watcher's Go client"].append((in_go["client"]["processor_ms"], 0.0))
     if other:
         other.close()
     print(f"\n{count} nodes x {2 * len(TYPES)} metrics, Python {platform.python_version()}, {rounds} rounds\n")
