@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from watcher import wire
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.server.openapi import schema
-from watcher.wire import Dialect, WireError
+from watcher.wire import Dialect, WireError, reading, typed
 
 KEP = jsonschema.Draft4Validator(schema("kep"))
 OURS = jsonschema.Draft202012Validator(schema("watcher"))
@@ -264,6 +264,41 @@ SNAPSHOTS = st.builds(
 def test_whatever_is_written_is_read_back(metrics: WatcherMetrics, dialect: Dialect) -> None:
     """Any snapshot, with any texts, comes back equal, in either dialect; ten decimals of a value are kept."""
     assert wire.decode(wire.encode(metrics, dialect)) == metrics
+
+
+ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just([]) | st.just({})
+METRIC = st.fixed_dictionaries(
+    {"name": st.just("n") | ODD, "type": st.just("CPU") | ODD, "value": st.floats() | st.integers() | ODD},
+    optional={"operator": st.just("AVG") | ODD, "rollup": st.just("15m") | ODD, "x": ODD},
+)
+SOUND = st.fixed_dictionaries({"name": st.just("n"), "type": st.just("CPU"), "value": st.floats(-1e9, 1e9)})
+NODE = st.fixed_dictionaries(
+    {}, optional={"metrics": st.lists(SOUND | METRIC, max_size=3) | ODD, "tags": st.dictionaries(TEXTS, ODD) | ODD}
+)
+DATA = st.dictionaries(st.sampled_from(["a", "b", "metrics", "NodeMetricsMap"]), NODE | st.none(), max_size=3)
+
+
+@given(DATA | st.builds(lambda data: {"NodeMetricsMap": data}, DATA), st.sampled_from([None, *Dialect]), WHOLE | ODD)
+def test_the_fast_way_to_read_reads_nothing_else(data: Any, dialect: Dialect | None, timestamp: Any) -> None:
+    """What is read straight into structures is, to the last bit, what looking at it closely gives."""
+    body = json.dumps(payload(data=data, timestamp=timestamp)).encode()
+    fast = typed.decode(body, dialect)
+    if fast is not None:
+        slow = reading.examine(body, dialect)
+        assert slow == fast
+        assert [repr([*node.metrics]) for node in slow.data.values()] == [
+            repr([*fast.data[name].metrics]) for name in slow.data
+        ]
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+def test_what_is_as_usual_is_read_the_fast_way(dialect: Dialect) -> None:
+    """What a watcher writes, and what Go leaves out, needs no close look."""
+    nodes = snapshot(a=NodeMetrics((CPU, STD), {"smoothing": "5m"}, {"pool": "x"}), b=NodeMetrics(()))
+    assert typed.decode(wire.encode(nodes, dialect), None) == nodes
+    sparse = {"a": {"metrics": [{"name": "n", "type": "CPU", "value": 1}], "tags": None}, "b": {"metrics": None}}
+    data = {"NodeMetricsMap": sparse} if dialect is Dialect.GO else sparse
+    assert typed.decode(json.dumps(payload(data=data)).encode(), None) is not None
 
 
 # -- the columnar form --------------------------------------------------------------------------------------------

@@ -1,20 +1,17 @@
 """Reads snapshots: tells the forms apart, refuses what is none of them, and makes no object for a metric."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
-from operator import itemgetter
 from typing import Any
 
 import orjson
 
 from watcher.model import NodeColumns, WatcherMetrics, Window
+from watcher.wire import typed
 from watcher.wire.errors import WireError
 from watcher.wire.writing import GO_KEY, Dialect
 
-_SERIES = itemgetter("name", "type", "operator", "rollup")
-_VALUE = itemgetter("value")
-_WHOLE = 2**63  # beyond it neither Go nor an array can hold it
 _NUMBERS = {int, float}  # orjson reads no number that is not finite
 
 _Labels = tuple[str, str, str, str]
@@ -34,6 +31,13 @@ def decode(body: bytes | str, dialect: Dialect | None = None) -> WatcherMetrics:
     Raises:
         WireError: not JSON, or of none of these shapes; the message names the place.
     """
+    if isinstance(body, str):
+        body = body.encode("utf-8", "surrogatepass")  # which is no JSON either
+    return typed.decode(body, dialect) or examine(body, dialect)
+
+
+def examine(body: bytes, dialect: Dialect | None) -> WatcherMetrics:
+    """Read a document of any form, or say what is wrong with it, and where."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -67,52 +71,21 @@ def _nodes(document: Mapping[str, Any], dialect: Dialect | None) -> dict[str, An
 
 
 def _decode_nodes(data: dict[str, Any]) -> NodeColumns:
-    if not {*map(type, data.values())} <= {dict}:
-        for name, node in data.items():
-            _object(node, f"data.{name}")
-    tags, metadata = _decode_extra(data, "tags"), _decode_extra(data, "metadata")
-    return NodeColumns.grouped(_decode_rows(data), tags, metadata)
-
-
-def _decode_extra(data: dict[str, Any], key: str) -> _Extra:
-    """Return the tags or metadata of the nodes that have any."""
-    found = ((name, node[key]) for name, node in data.items() if key in node and node[key] != {})
-    return {name: texts for name, extra in found if (texts := _texts(extra, f"data.{name}.{key}"))}
-
-
-def _decode_rows(data: dict[str, Any]) -> Iterator[tuple[str, tuple[_Labels, ...], list[float]]]:
-    """Yield name, series and values of each node.
-
-    A large cluster has hundreds of thousands of values: what nearly all nodes have in common is looked at once, and
-    only what is not as usual is looked at closely.
-    """
-    last: tuple[_Labels, ...] = ()
-    kinds: set[type] = set()
+    tags: _Extra = {}
+    metadata: _Extra = {}
+    rows = []
     for name, node in data.items():
-        series, values = _decode_metrics(node.get("metrics"), name)
-        if series != last:
-            if not {*map(type, chain.from_iterable(series))} <= {str}:
-                _examine(node["metrics"], name)  # raises the error that names the place
-            last = series
-        kinds.update(map(type, values))
-        yield name, series, values
-    if not kinds <= _NUMBERS:
-        for name, node in data.items():
-            _examine(node.get("metrics"), name)
+        place = f"data.{name}"
+        series, values = _decode_metrics(_object(node, place).get("metrics"), place)
+        rows.append((name, series, values))
+        for key, kept in (("tags", tags), ("metadata", metadata)):
+            if found := typed.scalars(_object(node.get(key), f"{place}.{key}", nullable=True)):
+                kept[name] = found
+    return NodeColumns.grouped(rows, tags, metadata)
 
 
-def _decode_metrics(metrics: Any, name: str) -> tuple[tuple[_Labels, ...], list[float]]:
-    if type(metrics) is not list:
-        return _examine(metrics, name)
-    try:
-        return tuple(map(_SERIES, metrics)), [*map(_VALUE, metrics)]
-    except (KeyError, TypeError):
-        return _examine(metrics, name)
-
-
-def _examine(metrics: Any, name: str) -> tuple[tuple[_Labels, ...], list[float]]:
+def _decode_metrics(metrics: Any, place: str) -> tuple[tuple[_Labels, ...], list[float]]:
     """Return series and values of a node, of which Go leaves out what is empty."""
-    place = f"data.{name}"
     if metrics is not None and not isinstance(metrics, list):
         raise WireError(f"{place}.metrics must be an array")
     series, values = [], []
@@ -162,14 +135,14 @@ def _decode_group(
         if not {*map(type, values)} <= _NUMBERS:
             raise WireError(f"{here}.values must be finite numbers")
         columns.append(values)
-    if common := _texts(group.get("tags"), f"{place}.tags"):
+    if common := typed.scalars(_object(group.get("tags"), f"{place}.tags", nullable=True)):
         tags.update(dict.fromkeys(names, common))
     of_nodes = _object(group.get("metadata"), f"{place}.metadata", nullable=True)
     if strangers := of_nodes.keys() - {*names}:
         raise WireError(f"{place}.metadata names {min(strangers)}, which is not among its nodes")
     for name, found in of_nodes.items():
-        if texts := _texts(found, f"{place}.metadata.{name}"):
-            metadata[name] = texts
+        if kept := typed.scalars(_object(found, f"{place}.metadata.{name}", nullable=True)):
+            metadata[name] = kept
     return names, series, columns
 
 
@@ -189,7 +162,7 @@ def _array(value: Any, place: str) -> list[Any]:
 
 def _integer(parent: Mapping[str, Any], key: str, place: str) -> int:
     value = parent.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not -_WHOLE <= value < _WHOLE:
+    if not isinstance(value, int) or isinstance(value, bool) or not typed.fits(value):
         raise WireError(f"{place} must be an integer of 64 bits")
     return value
 
@@ -199,9 +172,3 @@ def _string(parent: Mapping[str, Any], key: str, place: str) -> str:
     if not isinstance(value, str):
         raise WireError(f"{place}.{key} must be a string")
     return value
-
-
-def _texts(value: Any, place: str) -> dict[str, Any]:
-    return {
-        key: item for key, item in _object(value, place, nullable=True).items() if isinstance(item, str | int | float)
-    }
