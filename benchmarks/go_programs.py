@@ -1,9 +1,9 @@
 """What Go takes for the same work: reading a snapshot, serving it, scoring with it.
 
 The Go side is load-watcher's own client and service and scheduler-plugins' own LoadVariationRiskBalancing, called from
-the small programs in ``go/``, built once into the cache of the end-to-end tests; without Go this says so, and
-measures nothing. Go and Python take turns, and a ratio is of figures from one turn. Reading and scoring are in CPU
-time, garbage collection included, so that other work on the machine disturbs less; ``client`` has its server's too.
+the small programs in ``go/``, which are built once into the cache of the end-to-end tests; without Go this says so, and
+measures nothing. Go and Python take turns, and a ratio is of figures from one turn. Reading and scoring are in
+processor time, garbage collection included, so that other work disturbs less; ``client`` has its server's too.
 
     python benchmarks/go_programs.py [--nodes 5000] [--rounds 5]
 
