@@ -26,10 +26,7 @@ CACHE = Path(
     os.environ.get("TRIMARAN_E2E_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimaran" / "control-plane"
 )
-_NO_GO = (
-    "there is no go on the PATH: end-to-end tests build Kubernetes' own programs with Go 1.26 or newer "
-    "(https://go.dev/doc/install)"
-)
+_NO_GO = "go is not installed: Kubernetes' own programs are built with Go 1.26 or newer (https://go.dev/doc/install)"
 
 
 class BuildFailed(Exception):
