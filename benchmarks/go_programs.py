@@ -1,9 +1,9 @@
 """What Go takes for the same work: reading a snapshot, serving it, scoring with it.
 
 The Go side is load-watcher's own client and service and scheduler-plugins' own LoadVariationRiskBalancing, called from
-the small programs in ``go/``, built once into the cache of the end-to-end tests; without Go this says so, and
-measures nothing. Go and Python take turns, and a ratio is of figures from one turn. Reading and scoring are in CPU
-time, garbage collection included, so that other work on the machine disturbs less; ``client`` has its server's too.
+the small programs in ``go/``, which are built once into the cache of the end-to-end tests; without Go this says so, and
+measures nothing. Go and Python take turns, and a ratio is of figures from one turn. Reading and scoring are in
+processor time, garbage collection included, so that other work disturbs less; ``client`` has its server's too.
 
     python benchmarks/go_programs.py [--nodes 5000] [--rounds 5]
 
@@ -132,22 +132,27 @@ def processor_ms(act: Callable[[], object], rounds: int) -> float:
 
 
 def decoding(nodes: int, rounds: int) -> None:
-    """Print how long a snapshot takes to read, in both dialects."""
-    print(f"\nreading {nodes} nodes x 8 metrics | nodes found | processor, ms | clock, ms | ours / this")
-    for dialect in (Dialect.GO, Dialect.DOCUMENTED):
-        body = wire.encode(snapshot(nodes), dialect)
-        turns: list[tuple[Mapping[str, Mapping[str, float]], float]] = []
-        for _ in range(rounds):
-            found = decode(body, 9)
-            if found is None:
-                return
-            turns.append((found, processor_ms(lambda body=body: wire.decode(body), 9)))
-        for way in turns[0][0]:
-            processor, clock = (statistics.median(go[way][key] for go, _ in turns) for key in ("processor_ms", "ms"))
-            times = statistics.median(own / go[way]["processor_ms"] for go, own in turns)
-            name = f"{dialect.value} ({len(body) / 1e6:.1f} MB): {way}"
-            print(f"{name:>32} | {turns[0][0][way]['nodes']:11,} | {processor:13.1f} | {clock:9.1f} | {times:.1f}")
-        print(f"{'ours':>32} | {nodes:11,} | {statistics.median(own for _, own in turns):13.1f} |")
+    """Print how long a snapshot takes to read: by Go in both dialects, by us in the columnar form too."""
+    made = snapshot(nodes)
+    bodies = {dialect.value: wire.encode(made, dialect) for dialect in Dialect}
+    forms = {**bodies, "columnar": wire.encode_columns(made)}
+    processor: dict[str, list[float]] = {}
+    found: dict[str, float] = {}
+    for _ in range(rounds):
+        for form, body in forms.items():
+            processor.setdefault(f"ours, {form}", []).append(processor_ms(lambda body=body: wire.decode(body), 9))
+            found[f"ours, {form}"] = len(wire.decode(body).data)
+        for dialect, body in bodies.items():
+            for way, result in (decode(body, 9) or {}).items():
+                processor.setdefault(f"Go {way}, {dialect}", []).append(result["processor_ms"])
+                found[f"Go {way}, {dialect}"] = result["nodes"]
+    print(
+        f"\nreading {nodes} nodes x 8 metrics, {len(bodies['go']) / 1e6:.1f} MB | nodes | processor, ms | of Go's"
+    )
+    theirs = processor[f"Go client, {Dialect.GO.value}"]
+    for what, own in processor.items():
+        times = statistics.median(each / go for each, go in zip(own, theirs, strict=True))
+        print(f"{what:>42} | {found[what]:5,} | {statistics.median(own):13.1f} | {times:.2f}")
 
 
 def scoring(nodes: int, rounds: int) -> None:
@@ -162,8 +167,7 @@ def scoring(nodes: int, rounds: int) -> None:
     turns = []
     for _ in range(rounds):
         found = score(body, 50)
-        if found is None:
-            return
+        assert found
         if found["total"] != plugin.score(pod).sum():
             sys.exit(f"Go's scores add up to {found['total']}, ours to {plugin.score(pod).sum()}")
         turns.append((found["processor_ms"], processor_ms(lambda: plugin.score(pod), 500)))
@@ -179,8 +183,7 @@ def answering(nodes: int, seconds: int, rounds: int) -> None:
     with ours.serving(nodes) as (own, _):
         body = requests.get(f"{own}/compat/watcher", timeout=30).content
         with serving(body) as go:
-            if go is None:
-                return
+            assert go
             print(f"\n{nodes} nodes x 8 metrics, 8 connections | Go, requests/s | ours | ours / Go")
             for what, (theirs_path, own_path) in paths.items():
                 turns = [
@@ -197,6 +200,8 @@ if __name__ == "__main__":
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    if not all(map(program, _SECONDS)):
+        sys.exit(1)
     print(f"Python {platform.python_version()}, {platform.machine()}")
     decoding(options.nodes, options.rounds)
     scoring(options.nodes, options.rounds)

@@ -198,7 +198,7 @@ def load(url: str, connections: int, seconds: int, *headers: str) -> Load:
 def with_wrk(url: str, connections: int, seconds: int, *headers: str) -> Load:
     """Ask with wrk, in one thread."""
     options = [option for header in headers for option in ("-H", header)]
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", *options, url]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout=30s", "--latency", *options, url]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if "Non-2xx" in text or "Socket errors" in text:
         sys.exit(f"{url} did not answer well:\n{text}")

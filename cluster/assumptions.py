@@ -2,8 +2,8 @@
 
 A scheduler that asks for the next pod's scores before the API server has told of the last one's binding would find the
 same node idle again. So the best candidate is assumed, one for each pod, until the watch speaks: the pod is bound,
-could not be scheduled, or is gone; or until an assumption is too old to be believed. How often the best candidate was the
-node that the pod was bound to is counted.
+could not be scheduled, or is gone; or until an assumption is too old to be believed. How often the best candidate was
+the node that the pod was bound to is counted.
 """
 
 from dataclasses import dataclass

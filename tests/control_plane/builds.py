@@ -26,10 +26,7 @@ CACHE = Path(
     os.environ.get("TRIMARAN_E2E_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimaran" / "control-plane"
 )
-_NO_GO = (
-    "there is no go on the PATH: end-to-end tests build Kubernetes' own programs with Go 1.26 or newer "
-    "(https://go.dev/doc/install)"
-)
+_NO_GO = "go is not installed: Kubernetes' own programs are built with Go 1.26 or newer (https://go.dev/doc/install)"
 
 
 class BuildFailed(Exception):
@@ -48,7 +45,7 @@ class Program:
         folder: the Go module of ours that names its version.
         module: the module it comes from, as ``go.mod`` requires it; "" when its sources are in ``folder``.
         package: the path of its main package within that module, such as "/cmd/kwok"; within ``folder`` "./decode".
-        seconds: how long it usually takes to build on two processors with nothing cached.
+        seconds: how long it usually takes to build on two processors, after those above it.
         data: a folder of the module that the program needs when it runs; it is copied beside the binary.
     """
 
@@ -88,17 +85,17 @@ class Program:
 _KUBERNETES = "k8s.io/kubernetes"
 PROGRAMS: Mapping[str, Program] = {
     "etcd": Program(MODULES / "etcd", "go.etcd.io/etcd/server/v3"),
-    "kube-apiserver": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-apiserver", 300),
-    "kube-scheduler": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-scheduler", 60),
+    "kube-apiserver": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-apiserver", 240),
+    "kube-scheduler": Program(MODULES / "kubernetes", _KUBERNETES, "/cmd/kube-scheduler", 30),
     "kube-scheduler-oldest": Program(MODULES / "kubernetes-oldest", _KUBERNETES, "/cmd/kube-scheduler", 240),
-    "kwok": Program(MODULES / "kwok", "sigs.k8s.io/kwok", "/cmd/kwok", 120, data="kustomize"),
-    "metrics-server": Program(MODULES / "metrics-server", "sigs.k8s.io/metrics-server", "/cmd/metrics-server", 150),
+    "kwok": Program(MODULES / "kwok", "sigs.k8s.io/kwok", "/cmd/kwok", 100, data="kustomize"),
+    "metrics-server": Program(MODULES / "metrics-server", "sigs.k8s.io/metrics-server", "/cmd/metrics-server", 100),
     "trimaran-scheduler": Program(
-        MODULES / "trimaran-scheduler", "sigs.k8s.io/scheduler-plugins", "/cmd/scheduler", 240
+        MODULES / "trimaran-scheduler", "sigs.k8s.io/scheduler-plugins", "/cmd/scheduler", 150
     ),
     "load-watcher": Program(MODULES / "load-watcher", "github.com/paypal/load-watcher"),
     "descheduler": Program(MODULES / "descheduler", "sigs.k8s.io/descheduler", "/cmd/descheduler", 120),
-    "helm": Program(MODULES / "helm", "helm.sh/helm/v3", "/cmd/helm", 120),
+    "helm": Program(MODULES / "helm", "helm.sh/helm/v3", "/cmd/helm", 100),
 }
 
 
