@@ -15,7 +15,7 @@ from scoring.objects import CPU, MEMORY, ResourceList
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.image_locality import ImageLocality
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
-from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
+from scoring.plugins.low_risk_over_commitment import DEFAULT_RISK_LIMIT_WEIGHT, LowRiskOverCommitment
 from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import (
@@ -31,7 +31,7 @@ from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 
 _PERCENTILES = ("", "P90", "P95", "P99", "MAX")
-_DEFAULT_REQUESTS = {CPU: 1000, MEMORY: 200 * 1024 * 1024}
+_DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024 * 1024}
 _WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
 # Peaks' Go type has malformed tags, so kube-scheduler reads this spelling; its documentation has the other.
 _POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
@@ -75,7 +75,7 @@ def plugin_from_config(
 def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
     resource: Literal["cpu", "memory"] = reader.choice("resource", (CPU, MEMORY))
     return TargetLoadPacking(
-        target_utilization=reader.integer("targetUtilization", 40, at_most=100),
+        target_utilization=reader.integer("targetUtilization", TargetLoadPacking.target_utilization, at_most=100),
         default_requests=_default_requests(reader, resource),
         default_requests_multiplier=_multiplier(reader),
         resource=resource,
@@ -101,18 +101,23 @@ def _multiplier(reader: FieldReader) -> float:
     key = "defaultRequestsMultiplier"
     written = reader.raw(key)
     if written is None:
-        return 1.5
+        return TargetLoadPacking.default_requests_multiplier
     try:
         value = float(written)
     except (TypeError, ValueError):
         raise reader.error(key, f"must be a number in quotes, got {written!r}") from None
-    return reader.limited(key, value, 1.5)
+    return reader.limited(key, value, TargetLoadPacking.default_requests_multiplier)
 
 
 def _load_variation_risk_balancing(reader: FieldReader) -> LoadVariationRiskBalancing:
+    default = LoadVariationRiskBalancing
     return LoadVariationRiskBalancing(
-        safe_variance_margin=reader.number("safeVarianceMargin", 1.0, negative_is_default=True),
-        safe_variance_sensitivity=reader.number("safeVarianceSensitivity", 1.0, negative_is_default=True),
+        safe_variance_margin=reader.number(
+            "safeVarianceMargin", default.safe_variance_margin, negative_is_default=True
+        ),
+        safe_variance_sensitivity=reader.number(
+            "safeVarianceSensitivity", default.safe_variance_sensitivity, negative_is_default=True
+        ),
         resources=_resources(reader),
         formula=reader.choice("formula", ("trimaran", "kep")),
         balance=reader.choice("balance", ("risk", "load", "variability", "relative-variability")),
@@ -123,7 +128,7 @@ def _load_variation_risk_balancing(reader: FieldReader) -> LoadVariationRiskBala
 
 def _low_risk_over_commitment(reader: FieldReader) -> LowRiskOverCommitment:
     return LowRiskOverCommitment(
-        smoothing_window_size=reader.integer("smoothingWindowSize", 5),
+        smoothing_window_size=reader.integer("smoothingWindowSize", LowRiskOverCommitment.smoothing_window_size),
         risk_limit_weights=_risk_limit_weights(reader),
         resources=_resources(reader),
         distribution=reader.choice("distribution", ("fitted", "measured")),
@@ -132,16 +137,17 @@ def _low_risk_over_commitment(reader: FieldReader) -> LowRiskOverCommitment:
 
 
 def _risk_limit_weights(reader: FieldReader) -> Mapping[str, float]:
-    weights = {CPU: 0.5, MEMORY: 0.5}
+    default = DEFAULT_RISK_LIMIT_WEIGHT
+    weights = {CPU: default, MEMORY: default}
     inner = reader.nested("riskLimitWeights")
     if inner is None:
         return weights
     reader.honored("riskLimitWeights", None)
     for resource in inner.fields:
-        weight = inner.number(resource, 0.5, negative_is_default=True)
+        weight = inner.number(resource, default, negative_is_default=True)
         if weight > 1:
             inner.notes.pop()
-            weight = inner.changed(resource, 0.5, f"{weight:g} is above 1, 0.5 is used, as upstream")
+            weight = inner.changed(resource, default, f"{weight:g} is above 1, {default:g} is used, as upstream")
         weights[resource] = weight
     return weights
 
@@ -160,12 +166,12 @@ def _resources(reader: FieldReader) -> tuple[MeasuredResource, ...]:
 
 
 def _tail_risk(reader: FieldReader) -> TailRisk:
-    target = reader.number("target", 100.0)
+    target = reader.number("target", TailRisk.target)
     if not 0 < target <= 100:
         raise reader.error("target", f"must be above 0 and at most 100, got {target:g}")
     return TailRisk(
         target=target,
-        smoothing_window_size=reader.integer("smoothingWindowSize", 5),
+        smoothing_window_size=reader.integer("smoothingWindowSize", TailRisk.smoothing_window_size),
         distribution=reader.choice("distribution", ("fitted", "measured")),
         together=reader.choice("together", ("independent", "union")),
         resources=_resources(reader),
