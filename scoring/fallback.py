@@ -35,7 +35,6 @@ from scoring.plugins.node_resources_fit import NodeResourcesFit, fits
 from scoring.recent_pods import REPORTING_INTERVAL_SECONDS
 from watcher.model import MetricType, WatcherMetrics
 
-
 _RESOURCES = {MetricType.CPU.value: CPU, MetricType.MEMORY.value: MEMORY}
 NEUTRAL_SCORE = MAX_NODE_SCORE // 2
 
