@@ -1,10 +1,13 @@
-"""A writer killed 500 times in the middle of its work, and what each restart finds.
+"""A writer, and a whole watcher, killed 500 times each in the middle of their work, and what each restart finds.
 
     python benchmarks/soak.py [--kills 500] [--nodes 300] [--seed 903]
 
 A process writes three windows a fetch as fast as it can, and says of each fetch that it was committed. It gets SIGKILL
 at a random moment. Then the file is opened as a restart opens it: SQLite must find it sound, every fetch in it must be
 whole, the newest must be equal to what was written, and no older than the last one that was said to be committed.
+
+Then the same with a watcher that fetches as fast as it can, and a reader beside it that says which snapshot is served:
+after a restart nothing older may be.
 """
 
 import argparse
@@ -23,10 +26,36 @@ from watcher.store import Store
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from test_store import WINDOWS, WRITER, loaded, snapshot
 
+WATCHER = """
+import sys, threading
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from support.bench import Bench
+from test_store import snapshot
+from watcher.providers.base import Fetched
 
-def killed(path: Path, random_: random.Random, nodes: int) -> int:
-    """Run a writer until it is killed at a random moment; return the last fetch that it said was committed."""
-    program = WRITER.format(tests=str(Path(__file__).parent.parent / "tests"), path=str(path), nodes=nodes)
+bench = Bench(Path({path!r}), now={start})
+nodes = snapshot(nodes={nodes}).data
+bench.source.answers = dict.fromkeys(("15m", "10m", "5m"), lambda window: Fetched(nodes))
+
+def read():
+    seen = 0
+    while True:
+        newest = bench.watcher.newest()
+        if newest is not None and newest.timestamp > seen:
+            seen = newest.timestamp
+            print(seen, flush=True)
+
+threading.Thread(target=read, daemon=True).start()
+while True:
+    bench.now += 1
+    bench.watcher.fetch_once()
+"""
+
+
+def killed(program: str, path: Path, random_: random.Random, **values: int) -> int:
+    """Run a program until it is killed at a random moment; return the last fetch that it said was there."""
+    program = program.format(tests=str(Path(__file__).parent.parent / "tests"), path=str(path), **values)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     said = [process.stdout.readline(), process.stdout.readline()]
@@ -67,6 +96,20 @@ def check(path: Path, committed: int, nodes: int) -> tuple[list[str], float]:
     return wrong, took
 
 
+def watched(path: Path, kills: int, nodes: int, random_: random.Random) -> list[str]:
+    """Kill a watcher again and again; return what was served after a restart that is older than what was before."""
+    faults, start = [], 1000
+    for number in range(1, kills + 1):
+        served = killed(WATCHER, path, random_, nodes=nodes, start=start)
+        store = Store(path)
+        kept = {metrics.timestamp for metrics in store.load_snapshots(["Test"], WINDOWS).values()}
+        store.close()
+        start = max(kept, default=0)
+        if len(kept) != 1 or start < served:
+            faults.append(f"watcher, kill {number}: {served} was served, and {start} is there")
+    return faults
+
+
 def main() -> None:
     """Kill, check and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -78,18 +121,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "watcher.sqlite"
         for number in range(1, arguments.kills + 1):
-            committed = killed(path, random_, arguments.nodes)
+            committed = killed(WRITER, path, random_, nodes=arguments.nodes)
             wrong, seconds = check(path, committed, arguments.nodes)
             faults += [f"kill {number}: {each}" for each in wrong]
             took.append(seconds)
             if number % 50 == 0:
                 print(f"{number} kills, {committed} fetches committed, {len(faults)} faults", flush=True)
         size = path.stat().st_size / 2**20
+        served = watched(Path(folder) / "watched.sqlite", arguments.kills, arguments.nodes, random_)
+        faults += served
     print(*faults, sep="\n")
     print(
         f"{arguments.kills} kills, {committed} fetches of {len(WINDOWS)} windows x {arguments.nodes} nodes: "
         f"{len(faults)} faults; file {size:.0f} MiB; "
-        f"opened and read in {statistics.median(took):.3f} s, at most {max(took):.3f} s"
+        f"opened and read in {statistics.median(took):.3f} s, at most {max(took):.3f} s\n"
+        f"{arguments.kills} kills of a watcher: {len(served)} times older metrics than a reader had seen"
     )
     sys.exit(1 if faults else 0)
 

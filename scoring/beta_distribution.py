@@ -6,9 +6,9 @@ Source: pkg/trimaran/lowriskovercommitment/beta.go, whose edge cases are kept.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Float64s = NDArray[np.float64]
+from scoring.arrays import Bools, Float64s
 
 _SMALLEST = np.nextafter(0.0, 1.0)
 
@@ -16,7 +16,7 @@ _SMALLEST = np.nextafter(0.0, 1.0)
 class BetaFit(NamedTuple):
     """A fit for each element. Where ``fitted`` is False no distribution has these moments; alpha and beta are 1."""
 
-    fitted: NDArray[np.bool_]
+    fitted: Bools
     alpha: Float64s
     beta: Float64s
 

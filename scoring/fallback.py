@@ -23,21 +23,17 @@ from math import inf
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoring import pod_demand
+from scoring.arrays import Bools, Int64s, Texts
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, MEMORY, Pod
 from scoring.plugins.base import PreparedPlugin
 from scoring.plugins.node_resources_fit import NodeResourcesFit, fits
-from scoring.pod_sums import Int64s
 from scoring.recent_pods import REPORTING_INTERVAL_SECONDS
 from watcher.model import MetricType, WatcherMetrics
-
-Bools = NDArray[np.bool_]
-Texts = NDArray[np.object_]
 
 _RESOURCES = {MetricType.CPU.value: CPU, MetricType.MEMORY.value: MEMORY}
 NEUTRAL_SCORE = MAX_NODE_SCORE // 2

@@ -4,12 +4,14 @@ Scores are compared with kube-scheduler's, so a half must round the same way.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from scoring.arrays import Float64s, Int64s
 
 _BELOW_HALF = np.nextafter(0.5, 0.0)
 
 
-def round_half_away(values: ArrayLike) -> NDArray[np.float64]:
+def round_half_away(values: ArrayLike) -> Float64s:
     """Round to the nearest integer, halves away from zero, as Go's ``math.Round``.
 
     numpy rounds halves to even, and ``floor(x + 0.5)`` is wrong just below one half and for negative halves.
@@ -23,12 +25,12 @@ def round_half_away(values: ArrayLike) -> NDArray[np.float64]:
     return np.trunc(_toward_next(values))
 
 
-def rounded_score(values: ArrayLike) -> NDArray[np.int64]:
+def rounded_score(values: ArrayLike) -> Int64s:
     """Return ``int64(math.Round(x))``, the last step of most score plugins."""
     return _toward_next(values).astype(np.int64)
 
 
-def truncating_divide(numerator: ArrayLike, denominator: ArrayLike) -> NDArray[np.int64]:
+def truncating_divide(numerator: ArrayLike, denominator: ArrayLike) -> Int64s:
     """Divide integers and round toward zero, as Go does; numpy's ``//`` rounds down.
 
     Args:
@@ -37,12 +39,12 @@ def truncating_divide(numerator: ArrayLike, denominator: ArrayLike) -> NDArray[n
     """
     a = np.asarray(numerator, dtype=np.int64)
     b = np.asarray(denominator, dtype=np.int64)
-    down: NDArray[np.int64] = a // b
-    up: NDArray[np.int64] = down + ((down < 0) & (down * b != a))
+    down: Int64s = a // b
+    up: Int64s = down + ((down < 0) & (down * b != a))
     return up
 
 
-def _toward_next(values: ArrayLike) -> NDArray[np.float64]:
+def _toward_next(values: ArrayLike) -> Float64s:
     """Add the largest number below one half, away from zero: what is then truncated is rounded half away from zero.
 
     The sum reaches the next integer just when the fraction is at least one half: then the exact sum is so near to that

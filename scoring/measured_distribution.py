@@ -9,12 +9,10 @@ lower half.
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoring.arrays import Bools, Float64s
 from scoring.metrics_table import MeasuredUse
 from watcher.model import QUANTILES, Operator
-
-Float64s = NDArray[np.float64]
 
 _MEDIAN = 0.5
 
@@ -25,7 +23,7 @@ def percentiles(use: MeasuredUse) -> dict[str, Float64s]:
     return {name: use.percentiles.get(name, unknown) / 100 for name in QUANTILES}
 
 
-def known(measured: Mapping[str, Float64s]) -> NDArray[np.bool_]:
+def known(measured: Mapping[str, Float64s]) -> Bools:
     """Say which nodes have any percentile, shape (nodes,)."""
     any_known = np.zeros_like(measured[Operator.MAX], np.bool_)
     for name in QUANTILES:

@@ -7,10 +7,9 @@ capacity, a capacity on the node, a demand of the pod (see docs/scores.md for wh
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoring.arrays import Float64s, Int64s
 from scoring.objects import CPU, DISK, GPU, MEMORY, NETWORK
-from scoring.pod_sums import Int64s
 from watcher.model import MetricType
 
 MIB = 1.0 / 1024 / 1024
@@ -30,7 +29,7 @@ class MeasuredResource:
     metric_type: str
     scale: float = 1.0
 
-    def scaled(self, amounts: Int64s | NDArray[np.float64]) -> NDArray[np.float64]:
+    def scaled(self, amounts: Int64s | Float64s) -> Float64s:
         """Return amounts in the formulas' unit."""
         return np.multiply(amounts, self.scale, dtype=np.float64)
 

@@ -13,13 +13,11 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scoring.arrays import Bools, Float64s, Int64s
 from scoring.node_table import NodeTable
 from scoring.objects import Node
-from scoring.pod_sums import Int64s
 from watcher.model import AVERAGES, NodeColumns, Operator, WatcherMetrics
 
-Float64s = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Number = TypeVar("Number", np.bool_, np.int64, np.float64)
 
 _MOMENTS = frozenset({*AVERAGES, Operator.STD.value, ""})
@@ -47,7 +45,7 @@ class MeasuredUse:
     last: Float64s
     percentiles: Mapping[str, Float64s]
 
-    def take(self, rows: NDArray[np.int64]) -> Self:
+    def take(self, rows: Int64s) -> Self:
         """Return some rows, in that order."""
         return type(self)(
             self.valid[rows], self.average[rows], self.deviation[rows], self.averaged[rows], self.first[rows],
@@ -68,7 +66,7 @@ class MeasuredUse:
         }
         return type(self)(**joined, percentiles=percentiles)
 
-    def predicted(self, rows: NDArray[np.int64], percents: Float64s) -> Self:
+    def predicted(self, rows: Int64s, percents: Float64s) -> Self:
         """Return this with averages of some rows where nothing was measured. See :meth:`MetricsTable.predicted`."""
         unknown = ~self.valid[rows]
         rows, percents = rows[unknown], percents[unknown]
@@ -139,7 +137,7 @@ class MetricsTable:
         use = self.use.get(metric_type)
         return _nothing(len(self.names)) if use is None else use
 
-    def take(self, rows: NDArray[np.int64]) -> Self:
+    def take(self, rows: Int64s) -> Self:
         """Return some rows, in that order."""
         use = {metric_type: values.take(rows) for metric_type, values in self.use.items()}
         names = tuple(self.names[row] for row in rows.tolist())
@@ -184,7 +182,7 @@ class MetricsTable:
         some = {name: self.source.data[name] for name in names if name in self.source.data}
         return type(self).align(replace(self.source, data=some), nodes, as_received=self.as_received)
 
-    def predicted(self, rows: NDArray[np.int64], percents: Mapping[str, Float64s], until: int) -> Self:
+    def predicted(self, rows: Int64s, percents: Mapping[str, Float64s], until: int) -> Self:
         """Return this table with predictions where nothing was measured.
 
         Args:

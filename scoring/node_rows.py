@@ -13,12 +13,10 @@ from functools import cached_property
 from itertools import compress
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoring.arrays import Int64s
 from scoring.node_images import NodeImages
 from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Node, ResourceList
-
-Int64s = NDArray[np.int64]
 
 # Every table has columns for these, in this order.
 ALWAYS = (CPU, MEMORY, EPHEMERAL_STORAGE)

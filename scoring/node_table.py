@@ -23,10 +23,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scoring.arrays import Float64s, Int64s
 from scoring.node_rows import NodeRows
 from scoring.objects import Node, Pod
-from scoring.occupancy import Float64s, Occupancy, PlacedPod
-from scoring.pod_sums import Int64s
+from scoring.occupancy import Occupancy, PlacedPod
 
 Number = TypeVar("Number", np.int64, np.float64)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scoring.pod_sums import Int64s
+from scoring.arrays import Int64s
 
 MAX_NODE_SCORE = 100
 

@@ -8,12 +8,12 @@ unreadable quantity is refused here with the name of its field, so that the form
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from watcher import quantity
 
-CPU = "cpu"
-MEMORY = "memory"
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 GPU = "nvidia.com/gpu"
 # Kubernetes has no resource for these two. A pod's demand and a node's capacity, in bytes per second, are read from

@@ -8,15 +8,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoring.arrays import Float64s, Int64s
 from scoring.node_rows import NodeRows
 from scoring.objects import Node, Pod
 from scoring.pod_index import PodIndex
 from scoring.pod_sums import PodSums
-
-Int64s = NDArray[np.int64]
-Float64s = NDArray[np.float64]
 
 _NEVER = float("-inf")
 

@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoring import pod_demand
+from scoring.arrays import Int64s
 from scoring.objects import Pod
-
-Int64s = NDArray[np.int64]
 
 _NON_ZERO = tuple(pod_demand.NON_ZERO_REQUESTS)
 _COUNTS = 3  # pods, terminating, nominated

@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoring.arrays import Bools, Int64s, Texts
 from scoring.fallback import Judgment
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin, Terms, aligned, explanation
-from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
 INFEASIBLE = -1
@@ -109,7 +108,7 @@ class Scores:
     rows: Int64s | None = None
 
     @property
-    def grades(self) -> NDArray[np.object_]:
+    def grades(self) -> Texts:
         """How each node's load is known, as text, shape (nodes,); empty texts without fallback."""
         if self.judgment is None:
             return np.full(len(self.names), "", object)
@@ -220,7 +219,7 @@ class Profile:
         pod: Pod,
         nodes: NodeTable,
         metrics: MetricsTable | WatcherMetrics | Judgment,
-        feasible: NDArray[np.bool_] | None = None,
+        feasible: Bools | None = None,
     ) -> Scores:
         """Return the pod's scores. For many pods, :meth:`prepare` first: this aligns and prepares for each.
 
@@ -263,7 +262,7 @@ class PreparedProfile:
     def score(
         self,
         pod: Pod,
-        feasible: NDArray[np.bool_] | None = None,
+        feasible: Bools | None = None,
         among: Sequence[str] | Int64s | None = None,
     ) -> Scores:
         """Return the pod's scores.
@@ -302,7 +301,7 @@ class PreparedProfile:
             total[~feasible] = INFEASIBLE
         return Scores(pod, names, total, plugins, self.judgment, rows)
 
-    def score_many(self, pods: Sequence[Pod], feasible: NDArray[np.bool_] | None = None) -> Int64s:
+    def score_many(self, pods: Sequence[Pod], feasible: Bools | None = None) -> Int64s:
         """Return totals of many pods, each as if it came alone, shape (pods, nodes).
 
         Args:
@@ -357,14 +356,14 @@ class PreparedProfile:
             return tuple(names[row] for row in among.tolist()), among
         return tuple(among), self.nodes.rows_of(among)
 
-    def _replacement(self, pod: Pod, rows: Int64s | None) -> tuple[NDArray[np.bool_], Int64s] | None:
+    def _replacement(self, pod: Pod, rows: Int64s | None) -> tuple[Bools, Int64s] | None:
         """Return which scores by load are replaced, and by what; both of shape (nodes,)."""
         scores = None if self._stand_ins is None else self._stand_ins.scores(pod, rows)
         if scores is None or self.judgment is None:
             return None
         return self.judgment.replaced if rows is None else self.judgment.replaced[rows], scores
 
-    def _allowed(self, feasible: NDArray[np.bool_] | None, rows: Int64s | None) -> NDArray[np.bool_] | None:
+    def _allowed(self, feasible: Bools | None, rows: Int64s | None) -> Bools | None:
         """Return the feasible nodes without those that fail-closed refuses; None means all."""
         if self.judgment is None or not self.judgment.refuses:
             return feasible
@@ -375,8 +374,8 @@ class PreparedProfile:
         self,
         plugin: ScorePlugin,
         raw: Int64s,
-        feasible: NDArray[np.bool_] | None,
-        replacement: tuple[NDArray[np.bool_], Int64s] | None,
+        feasible: Bools | None,
+        replacement: tuple[Bools, Int64s] | None,
     ) -> Int64s:
         replaced, stand_ins = replacement if replacement and plugin.reads_metrics else (None, None)
         counted = feasible if replaced is None else ~replaced if feasible is None else feasible & ~replaced

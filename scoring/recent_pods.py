@@ -19,13 +19,11 @@ A pod whose time of placement is unknown is an old one: it counts as reported.
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from scoring.arrays import Float64s
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.objects import Pod
-
-Float64s = NDArray[np.float64]
 
 # Metrics agents report once a minute: a pod placed later than this before the window's end may be in no measurement.
 REPORTING_INTERVAL_SECONDS = 60

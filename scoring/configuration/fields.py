@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 Status = Literal["honored", "changed", "ignored", "unknown"]
 
 
@@ -98,7 +99,7 @@ class FieldReader:
             raise self.error(key, f"must be at most {at_most}, got {value}")
         return self.honored(key, value)
 
-    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+    def choice(self, key: str, choices: tuple[Word, ...]) -> Word:
         """Take one of some words; the first is the default.
 
         Raises:
@@ -107,9 +108,10 @@ class FieldReader:
         value = self.raw(key)
         if value is None:
             return choices[0]
-        if value not in choices:
-            raise self.error(key, f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
-        return str(self.honored(key, value))
+        for choice in choices:
+            if value == choice:
+                return self.honored(key, choice)
+        raise self.error(key, f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
     def flag(self, key: str) -> bool:
         """Take true or false; false is the default.

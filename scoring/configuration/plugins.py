@@ -7,7 +7,7 @@ in the docstrings; a stock kube-scheduler refuses a file that has them.
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Any, cast
+from typing import Any, Literal
 
 from scoring.configuration.fields import ConfigNote, FieldReader
 from scoring.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource
@@ -15,17 +15,23 @@ from scoring.objects import CPU, MEMORY, ResourceList
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.image_locality import ImageLocality
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
-from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
+from scoring.plugins.low_risk_over_commitment import DEFAULT_RISK_LIMIT_WEIGHT, LowRiskOverCommitment
 from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from scoring.plugins.node_resources_fit import CPU_AND_MEMORY_ALIKE, NodeResourcesFit, ResourceWeight, ShapePoint
+from scoring.plugins.node_resources_fit import (
+    CPU_AND_MEMORY_ALIKE,
+    NodeResourcesFit,
+    ResourceWeight,
+    ShapePoint,
+    Strategy,
+)
 from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 
 _PERCENTILES = ("", "P90", "P95", "P99", "MAX")
-_DEFAULT_REQUESTS = {CPU: 1000, MEMORY: 200 * 1024 * 1024}
+_DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024 * 1024}
 _WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
 # Peaks' Go type has malformed tags, so kube-scheduler reads this spelling; its documentation has the other.
 _POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
@@ -33,7 +39,7 @@ _RECENT_PODS_KEY = "countRecentPods"
 _FILTER_KEYS = ("ignoredResources", "ignoredResourceGroups")
 
 # The name that a plugin had before kube-scheduler v1beta2, and what became of it.
-RENAMED: Mapping[str, tuple[str, str]] = {
+RENAMED: Mapping[str, tuple[str, Strategy]] = {
     "NodeResourcesLeastAllocated": (NodeResourcesFit.name, "LeastAllocated"),
     "NodeResourcesMostAllocated": (NodeResourcesFit.name, "MostAllocated"),
     "RequestedToCapacityRatio": (NodeResourcesFit.name, "RequestedToCapacityRatio"),
@@ -67,13 +73,13 @@ def plugin_from_config(
 
 
 def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
-    resource = reader.choice("resource", (CPU, MEMORY))
+    resource: Literal["cpu", "memory"] = reader.choice("resource", (CPU, MEMORY))
     return TargetLoadPacking(
-        target_utilization=reader.integer("targetUtilization", 40, at_most=100),
+        target_utilization=reader.integer("targetUtilization", TargetLoadPacking.target_utilization, at_most=100),
         default_requests=_default_requests(reader, resource),
         default_requests_multiplier=_multiplier(reader),
-        resource=cast("Any", resource),
-        predict_from=cast("Any", reader.choice("predictFrom", ("limits", "requests"))),
+        resource=resource,
+        predict_from=reader.choice("predictFrom", ("limits", "requests")),
         percentile=reader.choice("percentile", _PERCENTILES),
         count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
@@ -95,47 +101,53 @@ def _multiplier(reader: FieldReader) -> float:
     key = "defaultRequestsMultiplier"
     written = reader.raw(key)
     if written is None:
-        return 1.5
+        return TargetLoadPacking.default_requests_multiplier
     try:
         value = float(written)
     except (TypeError, ValueError):
         raise reader.error(key, f"must be a number in quotes, got {written!r}") from None
-    return reader.limited(key, value, 1.5)
+    return reader.limited(key, value, TargetLoadPacking.default_requests_multiplier)
 
 
 def _load_variation_risk_balancing(reader: FieldReader) -> LoadVariationRiskBalancing:
+    default = LoadVariationRiskBalancing
     return LoadVariationRiskBalancing(
-        safe_variance_margin=reader.number("safeVarianceMargin", 1.0, negative_is_default=True),
-        safe_variance_sensitivity=reader.number("safeVarianceSensitivity", 1.0, negative_is_default=True),
+        safe_variance_margin=reader.number(
+            "safeVarianceMargin", default.safe_variance_margin, negative_is_default=True
+        ),
+        safe_variance_sensitivity=reader.number(
+            "safeVarianceSensitivity", default.safe_variance_sensitivity, negative_is_default=True
+        ),
         resources=_resources(reader),
-        formula=cast("Any", reader.choice("formula", ("trimaran", "kep"))),
-        balance=cast("Any", reader.choice("balance", ("risk", "load", "variability", "relative-variability"))),
-        percentile=cast("Any", reader.choice("percentile", ("", "P90", "P95", "P99"))),
+        formula=reader.choice("formula", ("trimaran", "kep")),
+        balance=reader.choice("balance", ("risk", "load", "variability", "relative-variability")),
+        percentile=reader.choice("percentile", ("", "P90", "P95", "P99")),
         count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
 
 
 def _low_risk_over_commitment(reader: FieldReader) -> LowRiskOverCommitment:
     return LowRiskOverCommitment(
-        smoothing_window_size=reader.integer("smoothingWindowSize", 5),
+        smoothing_window_size=reader.integer("smoothingWindowSize", LowRiskOverCommitment.smoothing_window_size),
         risk_limit_weights=_risk_limit_weights(reader),
         resources=_resources(reader),
-        distribution=cast("Any", reader.choice("distribution", ("fitted", "measured"))),
+        distribution=reader.choice("distribution", ("fitted", "measured")),
         count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
 
 
 def _risk_limit_weights(reader: FieldReader) -> Mapping[str, float]:
-    weights = {CPU: 0.5, MEMORY: 0.5}
+    default = DEFAULT_RISK_LIMIT_WEIGHT
+    weights = {CPU: default, MEMORY: default}
     inner = reader.nested("riskLimitWeights")
     if inner is None:
         return weights
     reader.honored("riskLimitWeights", None)
     for resource in inner.fields:
-        weight = inner.number(resource, 0.5, negative_is_default=True)
+        weight = inner.number(resource, default, negative_is_default=True)
         if weight > 1:
             inner.notes.pop()
-            weight = inner.changed(resource, 0.5, f"{weight:g} is above 1, 0.5 is used, as upstream")
+            weight = inner.changed(resource, default, f"{weight:g} is above 1, {default:g} is used, as upstream")
         weights[resource] = weight
     return weights
 
@@ -154,14 +166,14 @@ def _resources(reader: FieldReader) -> tuple[MeasuredResource, ...]:
 
 
 def _tail_risk(reader: FieldReader) -> TailRisk:
-    target = reader.number("target", 100.0)
+    target = reader.number("target", TailRisk.target)
     if not 0 < target <= 100:
         raise reader.error("target", f"must be above 0 and at most 100, got {target:g}")
     return TailRisk(
         target=target,
-        smoothing_window_size=reader.integer("smoothingWindowSize", 5),
-        distribution=cast("Any", reader.choice("distribution", ("fitted", "measured"))),
-        together=cast("Any", reader.choice("together", ("independent", "union"))),
+        smoothing_window_size=reader.integer("smoothingWindowSize", TailRisk.smoothing_window_size),
+        distribution=reader.choice("distribution", ("fitted", "measured")),
+        together=reader.choice("together", ("independent", "union")),
         resources=_resources(reader),
         count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
@@ -171,15 +183,15 @@ def _peaks(reader: FieldReader) -> Peaks:
     models: dict[str, PowerModel] = {}
     for key in _POWER_MODEL_KEYS:
         nodes = reader.nested(key)
-        for node_name in nodes.fields if nodes else ():
-            model = cast("FieldReader", nodes).nested(node_name)
+        if nodes is None:
+            continue
+        for node_name in nodes.fields:
+            model = nodes.nested(node_name)
             if model is not None:
                 models[node_name] = PowerModel(*(_finite(model, constant) for constant in ("k0", "k1", "k2")))
                 model.finish()
-        if nodes is not None:
-            reader.honored(key, None)
-    missing = cast("Any", reader.choice("missing", ("best", "worst")))
-    return Peaks(models, missing, reader.flag(_RECENT_PODS_KEY))
+        reader.honored(key, None)
+    return Peaks(models, reader.choice("missing", ("best", "worst")), reader.flag(_RECENT_PODS_KEY))
 
 
 def _finite(reader: FieldReader, key: str) -> float:
@@ -198,7 +210,7 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
     if strategy is None:
         return NodeResourcesFit()
     reader.honored("scoringStrategy", None)
-    kind = strategy.choice("type", ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"))
+    kind: Strategy = strategy.choice("type", ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"))
     resources = _weights(strategy, CPU_AND_MEMORY_ALIKE, at_most=100)
     ratio = strategy.nested("requestedToCapacityRatio")
     shape = NodeResourcesFit.shape
@@ -209,14 +221,14 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
     elif kind == "RequestedToCapacityRatio":
         raise strategy.error("requestedToCapacityRatio", "is required for this type")
     strategy.finish()
-    return NodeResourcesFit(cast("Any", kind), resources, shape)
+    return NodeResourcesFit(kind, resources, shape)
 
 
-def _renamed(strategy: str) -> Callable[[FieldReader], NodeResourcesFit]:
+def _renamed(strategy: Strategy) -> Callable[[FieldReader], NodeResourcesFit]:
     def read(reader: FieldReader) -> NodeResourcesFit:
         resources = _weights(reader, CPU_AND_MEMORY_ALIKE, at_most=100)
         if strategy != "RequestedToCapacityRatio":
-            return NodeResourcesFit(cast("Any", strategy), resources)
+            return NodeResourcesFit(strategy, resources)
         return NodeResourcesFit("RequestedToCapacityRatio", resources, _shape(reader))
 
     return read
@@ -225,14 +237,14 @@ def _renamed(strategy: str) -> Callable[[FieldReader], NodeResourcesFit]:
 def _balanced_allocation(reader: FieldReader) -> NodeResourcesBalancedAllocation:
     return NodeResourcesBalancedAllocation(
         resources=_weights(reader, CPU_AND_MEMORY_ALIKE, at_most=1),
-        formula=cast("Any", reader.choice("formula", ("absolute", "difference"))),
+        formula=reader.choice("formula", ("absolute", "difference")),
         skip_best_effort=reader.flag("skipBestEffort"),
     )
 
 
 def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:
     return NodeResourcesAllocatable(
-        mode=cast("Any", reader.choice("mode", ("Least", "Most"))),
+        mode=reader.choice("mode", ("Least", "Most")),
         resources=_weights(reader, NodeResourcesAllocatable.resources),
     )
 

@@ -18,16 +18,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scoring.arrays import Int64s
 from scoring.metrics_table import MetricsTable
 from scoring.node_rows import NodeRows
 from scoring.node_table import NodeTable
 from scoring.objects import Pod
-from scoring.pod_sums import Int64s
 from watcher.model import WatcherMetrics
 
 Terms = dict[str, NDArray[Any]]
 """Name of a term to its values; each broadcasts to (pods, nodes). Names with a leading underscore are not explained."""
-Rows = NDArray[np.int64] | slice
+Rows = Int64s | slice
 """Which rows of a table, in which order: their numbers, or a slice of all."""
 
 EVERY_ROW = slice(None)

@@ -25,9 +25,9 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoring import pod_demand, recent_pods
+from scoring.arrays import Float64s
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
 from scoring.metrics_table import MeasuredUse, MetricsTable
@@ -35,8 +35,6 @@ from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-
-Float64s = NDArray[np.float64]
 
 _NORMAL_QUANTILES = {"P90": 1.2815515655446004, "P95": 1.6448536269514722, "P99": 2.3263478740408408}
 

@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoring import measured_distribution, pod_demand, recent_pods
+from scoring.arrays import Float64s
 from scoring.beta_distribution import distribution, max_variance, probability_at_most
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
@@ -32,11 +32,9 @@ from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, MEMORY, Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 
-Float64s = NDArray[np.float64]
-
 # The fit needs a variance below the largest possible one.
 _MAX_VARIANCE_ALLOWANCE = 0.99
-_DEFAULT_RISK_LIMIT_WEIGHT = 0.5
+DEFAULT_RISK_LIMIT_WEIGHT = 0.5
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,9 @@ class LowRiskOverCommitment(ScorePlugin):
     """
 
     smoothing_window_size: int = 5
-    risk_limit_weights: Mapping[str, float] = field(default_factory=lambda: {CPU: 0.5, MEMORY: 0.5})
+    risk_limit_weights: Mapping[str, float] = field(
+        default_factory=lambda: dict.fromkeys((CPU, MEMORY), DEFAULT_RISK_LIMIT_WEIGHT)
+    )
     resources: tuple[MeasuredResource, ...] = CPU_AND_MEMORY
     distribution: Literal["fitted", "measured"] = "fitted"
     count_recent_pods: bool = False
@@ -86,7 +86,7 @@ class LowRiskOverCommitment(ScorePlugin):
             with np.errstate(divide="ignore", invalid="ignore"):
                 over = (limit - allocatable) / (limit - request)
             risk_limit = np.where(limit > allocatable, over, 0.0)
-            weight = self.risk_limit_weights.get(name, _DEFAULT_RISK_LIMIT_WEIGHT)
+            weight = self.risk_limit_weights.get(name, DEFAULT_RISK_LIMIT_WEIGHT)
             risk = np.clip(weight * risk_limit + (1 - weight) * node[f"{name}.risk_load"], 0.0, 1.0)
             terms[f"{name}.request"], terms[f"{name}.limit"] = request, limit
             terms[f"{name}.risk_limit"], terms[f"{name}.risk"] = risk_limit, risk

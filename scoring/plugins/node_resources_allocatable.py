@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from scoring.arrays import Int64s
 from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
@@ -18,7 +19,6 @@ from scoring.normalization import stretched
 from scoring.objects import CPU, MEMORY, Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import ResourceWeight
-from scoring.pod_sums import Int64s
 
 # A millicore weighs as much as a MiB.
 _DEFAULT_RESOURCES = (ResourceWeight(MEMORY, 1), ResourceWeight(CPU, 1 << 20))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoring import pod_demand
+from scoring.arrays import Bools, Float64s, Int64s
 from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
@@ -30,10 +30,6 @@ from scoring.plugins.node_resources_fit import (
     requested_lines,
     requested_terms,
 )
-from scoring.pod_sums import Int64s
-
-Float64s = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,15 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoring import pod_demand
+from scoring.arrays import Bools, Int64s
 from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.pod_sums import Int64s
 
 _NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _MAX_SHAPE_SCORE = 10
@@ -148,9 +147,7 @@ def requested_terms(nodes: NodeTable, resources: Sequence[ResourceWeight], *, no
     return terms
 
 
-def counted_requests(
-    pods: Sequence[Pod], node: Terms, name: str, *, non_zero: bool
-) -> tuple[Int64s, NDArray[np.bool_]]:
+def counted_requests(pods: Sequence[Pod], node: Terms, name: str, *, non_zero: bool) -> tuple[Int64s, Bools]:
     """Return the pods' requests, shape (pods, 1), and where the resource counts."""
     request = per_pod(pods, _non_zero_request if non_zero else pod_demand.in_tree_requests, name)
     counted = node[f"{name}.allocatable"] != 0
@@ -170,7 +167,7 @@ def requested_lines(terms: Mapping[str, Any], resources: Sequence[ResourceWeight
     ]
 
 
-def fits(pod: Pod, nodes: NodeTable) -> NDArray[np.bool_]:
+def fits(pod: Pod, nodes: NodeTable) -> Bools:
     """Say where the pod's requests fit beside those of the node's pods: the plugin's filter, shape (nodes,).
 
     Resources that the pod does not request do not matter. A node that lists ``pods`` takes no more than so many.

@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from scoring import pod_demand, recent_pods
+from scoring.arrays import Int64s
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.pod_sums import Int64s
 from watcher.model import MetricType
 
 _TO_INTEGER = 1e15

@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scoring import measured_distribution, pod_demand, recent_pods
+from scoring.arrays import Float64s
 from scoring.beta_distribution import max_variance, probability_at_most
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
@@ -34,8 +34,6 @@ from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from watcher.model import QUANTILES
-
-Float64s = NDArray[np.float64]
 
 # A beta distribution needs a variance below the largest possible one.
 _MAX_VARIANCE_ALLOWANCE = 0.99

@@ -2,8 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
 
 from watcher.settings import ProviderSettings, Settings, without_credentials
 
@@ -40,7 +38,11 @@ def _origin(settings: Settings) -> str:
     provider = settings.provider
     parts = [without_credentials(provider.address or "")]
     if provider.kube_config is not None:
-        parts.append(_cluster(provider.kube_config, settings.metrics_server.kube_context))
+        from watcher.transport.kubeconfig import server_of  # noqa: PLC0415  only kubeconfigs need it
+
+        context = settings.metrics_server.kube_context
+        file = provider.kube_config
+        parts.append(without_credentials(server_of(file, context)) or f"{file} {context}".rstrip())
     for name in _SELECTING.get(provider.name, ()):
         section, _, key = name.partition(".")
         if value := getattr(getattr(settings, section), key):
@@ -56,19 +58,3 @@ def _tenant(provider: ProviderSettings) -> str:
     headers.pop("authorization", None)
     said = "\n".join(f"{name}: {value}" for name, value in sorted(headers.items()))
     return hashlib.blake2b(said.encode(), digest_size=8).hexdigest() if said else ""
-
-
-def _cluster(kube_config: Path, context: str) -> str:
-    """Return the server that a kubeconfig leads to, or its path where that cannot be told."""
-    import yaml  # noqa: PLC0415  only kubeconfigs need it
-
-    try:
-        document = yaml.safe_load(kube_config.read_text(encoding="utf-8"))
-        contexts, clusters = _by_name(document, "contexts", "context"), _by_name(document, "clusters", "cluster")
-        return without_credentials(str(clusters[contexts[context or document["current-context"]]["cluster"]]["server"]))
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-        return f"{kube_config} {context}".rstrip()
-
-
-def _by_name(document: Any, group: str, what: str) -> dict[str, Any]:
-    return {entry["name"]: entry[what] for entry in document[group]}

@@ -75,6 +75,17 @@ class KubeConfig:
             self._configuration = None
 
 
+def server_of(file: Path, context: str) -> str:
+    """Return the address that a context, or the current one, leads to, or nothing where that cannot be told."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        contexts = {each["name"]: each["context"] for each in content["contexts"]}
+        clusters = {each["name"]: each["cluster"] for each in content["clusters"]}
+        return str(clusters[contexts[context or content["current-context"]]["cluster"]]["server"])
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return ""
+
+
 def _problem(file: Path, context: str, file_option: str, context_option: str) -> str:
     """Return why the kubeconfig cannot be used, or nothing, without running its plugins."""
     if find_spec("kubernetes") is None:
