@@ -29,7 +29,16 @@ QUERIES = (
 )  # fmt: skip
 METHODS = ("GET", "HEAD", "POST", "OPTIONS", "get")
 ENCODINGS = (None, "", "gzip", "identity", "gzip;q=0", "*", "*;q=0", "br, gzip;q=0.5", "nonsense;;;", "GZIP")
-ACCEPTED = (None, "", "*/*", JSON, wire.COLUMNS_TYPE, f"{JSON}, {wire.COLUMNS_TYPE};q=0.5", f"{wire.COLUMNS_TYPE};q=0", "x")
+ACCEPTED = (
+    None,
+    "",
+    "*/*",
+    JSON,
+    wire.COLUMNS_TYPE,
+    f"{JSON}, {wire.COLUMNS_TYPE};q=0.5",
+    f"{wire.COLUMNS_TYPE};q=0",
+    "x",
+)
 TAGS = (None, "", "*", "current", '"other", current', "W/x", "weak", "nonsense")
 TOKENS = (None, f"Bearer {TOKEN}", "Bearer wrong-token-wrong-token", "Basic x")
 SETTINGS: tuple[dict[str, Any], ...] = (
