@@ -231,7 +231,7 @@ def test_how_long_a_client_is_waited_for(said: list[bytes], seconds: float | Non
 
 
 def test_an_event_that_comes_too_late() -> None:
-    """While an answer is made nothing is read, and while a request is read nothing is sent, whatever the poller said."""
+    """While an answer is made nothing is read, and before it is whole nothing is sent, whatever the poller says."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         machine = Machine()
