@@ -19,6 +19,7 @@ from test_app import ROUTES, check_error
 from watcher.errors import SettingsError
 from watcher.server.access import Access, certified_until, parse_tokens
 from watcher.server.app import create_app
+from watcher.server.service import open_access, open_tls
 from watcher.server.tls import TlsContext
 from watcher.settings import ServerSettings
 
@@ -35,7 +36,7 @@ def locked(full: Api) -> Locked:
 
     def lock(**settings: Any) -> Api:
         server = ServerSettings(**settings)
-        full.app = create_app(full.watcher, server, full.telemetry, access=Access(server, lambda: full.now))
+        full.app = create_app(full.watcher, full.telemetry, open_access(server, lambda: full.now))
         full.client = full.app.test_client()
         return full
 
@@ -253,7 +254,7 @@ def test_a_line_that_cannot_be_used(
     file = tmp_path / "tokens"
     file.write_text(f"{OTHER}\n{line}\n")
     with pytest.raises(SettingsError, match="line 2") as caught:
-        Access(ServerSettings(tokens_file=file))
+        Access(tokens_file=file)
     file.write_text(f"{OTHER}\n")
     api = locked(tokens_file=file)
     file.write_text(f"{OTHER}\n{line}\n")
@@ -293,7 +294,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
         case "not UTF-8":
             file.write_bytes(b"\xff" * 20)
     with pytest.raises(SettingsError, match=r"server\.tokens_file = "):
-        Access(ServerSettings(tokens_file=file))
+        Access(tokens_file=file)
 
 
 # -- ports and certificates ---------------------------------------------------------------------------------------
@@ -333,7 +334,7 @@ def test_a_client_certificate_that_expires(locked: Locked, tmp_path: Path, versi
     """A connection is trusted no longer than its client's certificate, also one that takes up its session again."""
     authority = Authority(tmp_path, "authority")
     settings = {"certificate": authority.issue("server"), "client_ca_file": authority.certificate}
-    api, tls = locked(**settings), TlsContext(ServerSettings(**settings))
+    api, tls = locked(**settings), open_tls(ServerSettings(**settings))
     context = ssl.create_default_context(cafile=authority.certificate)
     context.load_cert_chain(authority.issue("reader"))
     context.minimum_version = context.maximum_version = version

@@ -60,7 +60,7 @@ def both():
     def open_both(*failing: str) -> tuple[LibraryClient, ServiceClient]:
         library = LibraryClient(Settings(), provider=Provider(*failing))
         library._watcher.wait_for_first_fetch(5)
-        app = create_app(library._watcher, Settings().server, Telemetry())
+        app = create_app(library._watcher, Telemetry())
         server = make_server("127.0.0.1", 0, app, threaded=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -20,7 +20,7 @@ from watcher.model import Metric, NodeMetrics, Window
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import Check, Fetched
 from watcher.server.app import create_app
-from watcher.settings import ServerSettings, WatchSettings
+from watcher.settings import WatchSettings
 from watcher.store import Store
 from watcher.telemetry import Telemetry
 from watcher.transport.gather import Deadline
@@ -109,7 +109,7 @@ def watch(world: World, path: Path) -> tuple[Watcher, Client]:
     telemetry = Telemetry()
     settings = WatchSettings(interval_seconds=INTERVAL_SECONDS, expiry_seconds=EXPIRY_SECONDS)
     watcher = Watcher(world, Store(path), settings, source="Test", telemetry=telemetry, clock=world.clock)
-    return watcher, create_app(watcher, ServerSettings(), telemetry).test_client()
+    return watcher, create_app(watcher, telemetry).test_client()
 
 
 def refuse(token: str) -> float:

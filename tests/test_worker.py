@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -17,7 +17,8 @@ import requests
 from support.certificates import Authority
 from support.servers import Service, check_error, free_port, raw, wait_until
 
-from watcher.server.worker import HEAD_SECONDS, OPTIONS
+from watcher.server.connection import HEAD_SECONDS
+from watcher.wire import ErrorCode
 
 Start = Callable[..., Service]
 Connect = Callable[[], socket.socket]
@@ -34,13 +35,15 @@ def service(watch: Start) -> Service:
     return service
 
 
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """More open files for this process than there may be connections."""
+@contextmanager
+def few_files(files: int) -> Iterator[None]:
+    """Few open files for what is started meanwhile."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 4096 else max(soft, 4096), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def connect(service: Service) -> socket.socket:
@@ -133,16 +136,58 @@ def test_clients_that_do_not_close(service: Service) -> None:
 
 
 @pytest.mark.parametrize("first", [b"", b"G", HEAD.replace(b"/watcher", b"/livez") + b"\r\n"])
-def test_more_connections_than_there_may_be(service: Service, many_files: None, first: bytes) -> None:
+def test_more_connections_than_there_may_be(watch: Start, first: bytes) -> None:
     """Clients that send nothing, begin a request, or idle after one, keep nobody out however many they are."""
+    with few_files(256):  # of which 132 are for connections
+        service = watch(*FEW)
+    service.wait_for("/watcher")
+    worker = service.workers()
     with ExitStack() as stack:
         connections = []
-        for _ in range(OPTIONS["worker_connections"] + 200):
+        for _ in range(300):
             connections.append(stack.enter_context(connect(service)))
             connections[-1].sendall(first)
         check_served(service)
         wait_until(lambda: all(map(_is_closed, connections[:150])), "the oldest have made room")
         check_served(service)
+    assert service.workers() == worker
+
+
+@pytest.mark.parametrize("first", [b"", HEAD + b"\r\n"])
+def test_more_connections_than_files(watch: Start, first: bytes) -> None:
+    """At the limit of open files, which others of the process use too, the worker lives and everyone is served."""
+    with few_files(64):
+        service = watch(*FEW)
+    service.wait_for("/watcher")
+    worker = service.workers()
+    with ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(connect(service)).sendall(first)
+        check_served(service)
+    assert service.workers() == worker
+
+
+@pytest.mark.parametrize("line", [b"X-Slow: yes\r\n", b"\r\n"])
+def test_clients_that_send_a_line_now_and_then(watch: Start, line: bytes) -> None:
+    """Hundreds that send heads, or nothing but empty lines, line by line while others take their place kill no worker.
+
+    A connection that makes room may have an event of its own in the batch that is being worked on.
+    """
+    with few_files(256):
+        service = watch(*FEW)
+    service.wait_for("/watcher")
+    worker = service.workers()
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connect(service)) for _ in range(120)]
+        with trickling(slow, line * 10):
+            for _ in range(10):
+                slow += [stack.enter_context(connect(service)) for _ in range(60)]
+                for each in slow:
+                    with suppress(OSError):
+                        each.send(line)
+            check_served(service)
+    assert service.workers() == worker
+    assert "Traceback" not in service.log.read_text()
 
 
 def test_silent_connections_are_closed(service: Service) -> None:
@@ -217,23 +262,77 @@ def test_many_clients_that_do_not_read(large: tuple[Service, Connect, str]) -> N
         wait_until(lambda: open_ones() <= 64, "some are closed")
 
 
+POST = b"POST /watcher HTTP/1.1\r\nHost: x\r\n"
+
+
 @pytest.mark.parametrize(
-    "framing",
-    [b"Content-Length: 1000000000000", b"Transfer-Encoding: chunked", b"Content-Length: 5\r\nExpect: 100-continue"],
+    "body",
+    [
+        b"Content-Length: 5\r\n\r\nabcde",
+        b"Transfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n3\r\ncde\r\n0\r\nT: x\r\n\r\n",
+    ],
 )
-def test_a_body_is_not_read(service: Service, framing: bytes) -> None:
-    """A request that announces a body is answered at once, without it, and ends the connection."""
-    status, headers, _ = raw(service, HEAD + framing + b"\r\n\r\n")
-    assert status in {100, 200}  # 100 only for those who ask for it
-    assert status == 100 or headers["connection"] == "close"
+def test_a_connection_is_kept_after_a_body(service: Service, body: bytes) -> None:
+    """A body is read, also byte by byte, and what follows it is the next request."""
+    with connect(service) as client:
+        for byte in POST + body:
+            client.send(bytes([byte]))
+            time.sleep(0.001)
+        assert client.recv(65536).startswith(b"HTTP/1.1 405")
+        client.sendall(HEAD + body + HEAD + b"Connection: close\r\n\r\n")
+        answers = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answers.count(b"HTTP/1.1 200 OK") == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Content-Length: 1000000000000\r\n\r\n",
+        b"Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nfffffffff\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n" + b"1000\r\n" + b"x" * 4096 + b"\r\n" + b"ffff\r\n",
+    ],
+)
+def test_a_body_that_is_too_large(service: Service, body: bytes) -> None:
+    """A body that announces more than is read is refused at once, in the one shape, and ends the connection."""
+    status, headers, answer = raw(service, POST + body)
+    assert (status, headers["connection"], headers["content-type"]) == (413, "close", "application/json")
+    assert json.loads(answer)["error"]["code"] == ErrorCode.TOO_LARGE
     check_served(service)
 
 
-def test_a_body_that_comes_all_the_same(service: Service) -> None:
-    """A client that sends megabytes gets its answer whole."""
-    response = requests.post(f"{service.url}/watcher", data=b"x" * 3_000_000, timeout=10)
-    check_error(response, 405, "method_not_allowed")
-    assert service.get("/watcher", data=b"x" * 3_000_000).status_code == 200
+def test_a_large_body_that_comes_all_the_same(service: Service) -> None:
+    """A client that sends megabytes without waiting gets its refusal whole."""
+    check_error(requests.post(f"{service.url}/watcher", data=b"x" * 3_000_000, timeout=10), 413, "too_large")
+
+
+def test_a_client_that_asks_whether_to_send_its_body(service: Service) -> None:
+    """Expect: 100-continue is answered when the head is there, then the request, and the connection is kept."""
+    with connect(service) as client:
+        for _ in range(2):
+            client.sendall(POST + b"Content-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+            assert client.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            client.sendall(b"abcde")
+            assert client.recv(65536).startswith(b"HTTP/1.1 405")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"x\r\n",
+        b"-1\r\n",
+        b"1\r\nab\r\n",
+        b"1\nx\r\n0\r\n\r\n",
+        b"1" * 5000,
+        b"0\r\n" + b"T: x\r\n" * 1000,
+        b"1\r\nx\r\n" * 40000,
+    ],
+)
+def test_chunks_that_are_none(service: Service, body: bytes) -> None:
+    """What is not made of chunks, or of too many, is a 400 of the one shape that ends the connection."""
+    status, headers, answer = raw(service, POST + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+    assert (status, headers["connection"]) == (400, "close")
+    assert b'"code":"bad_request"' in answer
 
 
 @pytest.mark.parametrize(

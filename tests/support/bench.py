@@ -12,7 +12,7 @@ from watcher.model import Metric, NodeMetrics, Window
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import Check, Fetched
 from watcher.server.app import create_app
-from watcher.settings import QualitySettings, ServerSettings, WatchSettings
+from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import Telemetry
 from watcher.transport.gather import Deadline
@@ -82,7 +82,7 @@ class Api(Bench):
 
     def __init__(self, dialect: Dialect = Dialect.DOCUMENTED, **settings: Any) -> None:
         super().__init__(**settings)
-        self.app = create_app(self.watcher, ServerSettings(dialect=dialect), self.telemetry)
+        self.app = create_app(self.watcher, self.telemetry, dialect=dialect)
         self.client = self.app.test_client()
 
     def get(self, path: str, **headers: str) -> TestResponse:

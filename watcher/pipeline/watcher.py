@@ -138,6 +138,15 @@ class Watcher:
         limit = self._settings.expiry_seconds
         raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s", self._why())
 
+    @property
+    def windows(self) -> tuple[str, ...]:
+        """The windows that may be asked for."""
+        return tuple(self._settings.windows)
+
+    def ready(self, window: str | None = None) -> Published | None:
+        """Return what ``published`` does where that is only looked up, without waiting for anything; else None."""
+        return self._cache.ready(window, self._clock())
+
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
         found = [kept.metrics for name in self._order if (kept := self._cache.get(name)) is not None]

@@ -65,6 +65,10 @@ class Published:
                 self._bodies[dialect] = body
         return body
 
+    def built(self, dialect: Dialect | None) -> Body | None:
+        """Return what ``body`` does, or None when that has not been built yet."""
+        return self._bodies.get(dialect)
+
     def node_body(self, node: str, dialect: Dialect) -> bytes | None:
         """Return one node in a dialect, or None when it is not among the nodes."""
         fragment = self._fragments.get(node)
@@ -189,6 +193,14 @@ class Cache:
                 if now > self._decided.until:
                     self._decided = self._decide(self._decided.fetched, now).decided
                 decided = self._decided
+        return self._found(decided, window, now)
+
+    def ready(self, window: str | None, now: float) -> Published | None:
+        """Return what ``served`` does, but None also when that would have to be decided first: this never waits."""
+        decided = self._decided
+        return self._found(decided, window, now) if now <= decided.until else None
+
+    def _found(self, decided: _Decided, window: str | None, now: float) -> Published | None:
         found = decided.default if window is None else decided.exact.get(window)
         fresh = Freshness(now, self._expiry_seconds)
         return found if found is not None and fresh.holds(found.metrics.window.end) else None

@@ -6,7 +6,7 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from watcher.errors import SettingsError
 from watcher.server.reloading import Reloading
-from watcher.settings import MIN_TOKEN_LENGTH, ServerSettings
+from watcher.settings import MIN_TOKEN_LENGTH
 
 _log = logging.getLogger(__name__)
 
@@ -30,28 +30,43 @@ class Verdict(Enum):
     OLD_CERTIFICATE = "the client certificate has expired"
     NO_TOKEN = "a bearer token is needed"  # noqa: S105  a message
     BAD_TOKEN = "the token is not known, or has expired"  # noqa: S105
-    NOT_HERE = "this port answers /compat alone"
+    NOT_HERE = "this port does not answer that"
 
 
 class Access:
-    """Judges requests by the settings. Where both token and client certificate are set up, both are needed."""
+    """Judges requests. Where both tokens and client certificates are asked for, both are needed."""
 
-    def __init__(self, settings: ServerSettings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        token: str | None = None,
+        tokens_file: Path | None = None,
+        certificates: bool = False,
+        open_routes: Iterable[str] = (),
+        ports: Mapping[int, str] | None = None,
+        section: str = "server",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Read the tokens.
 
         Args:
-            settings: tokens, certificates and what is open.
+            token: one that is known, and does not expire.
+            tokens_file: more of them; None for no file.
+            certificates: whether readers must have a certificate, which the connection's handshake has verified.
+            open_routes: rules that are open to everyone beside the probes; one that ends in ``/`` is for all below it.
+            ports: to the beginning of the only routes, beside the probes, that it answers, and to everyone.
+            section: of the settings, which errors name.
             clock: unix time, for tokens and certificates that expire.
 
         Raises:
             SettingsError: the file of tokens cannot be used.
         """
         self._clock = clock
-        self._tokens = _tokens(settings)
-        self._certificates = settings.client_ca_file is not None
-        self._metrics_open = settings.metrics_open
-        self._compat_open = settings.compat_open
-        self._compat_port = None if settings.compat_port is None else str(settings.compat_port)
+        self._tokens = _tokens(token, tokens_file, section)
+        self._certificates = certificates
+        self._open_routes = frozenset(open_routes) | _PROBES
+        self._open_below = tuple(route for route in self._open_routes if route.endswith("/"))
+        self._ports = {str(port): beginning for port, beginning in (ports or {}).items()}
 
     @property
     def is_locked(self) -> bool:
@@ -61,7 +76,7 @@ class Access:
     @property
     def refuses_any(self) -> bool:
         """Return whether any request may be refused."""
-        return self.is_locked or self._compat_port is not None
+        return self.is_locked or bool(self._ports)
 
     def judge(self, route: str, environ: Mapping[str, Any]) -> Verdict:
         """Return what becomes of a request.
@@ -70,8 +85,9 @@ class Access:
             route: the rule that its path matched; empty when none did.
             environ: the request, as WSGI has it. SERVER_PORT is the port of the socket it came in by.
         """
-        if environ.get("SERVER_PORT") == self._compat_port:
-            return Verdict.OPEN if route in _PROBES or route.startswith("/compat/") else Verdict.NOT_HERE
+        alone = self._ports.get(environ.get("SERVER_PORT", "")) if self._ports else None
+        if alone is not None:
+            return Verdict.OPEN if route in _PROBES or route.startswith(alone) else Verdict.NOT_HERE
         if not self.is_locked:
             return Verdict.ADMITTED
         refused = self._refused(environ)
@@ -99,11 +115,7 @@ class Access:
         return known
 
     def _is_open(self, route: str) -> bool:
-        return (
-            route in _PROBES
-            or (self._metrics_open and route == "/metrics")
-            or (self._compat_open and route.startswith("/compat/"))
-        )
+        return route in self._open_routes or route.startswith(self._open_below)
 
 
 def certified_until(connection: object) -> float | None:
@@ -146,9 +158,8 @@ def parse_tokens(text: str) -> tuple[dict[bytes, float], list[str]]:
     return tokens, problems
 
 
-def _tokens(settings: ServerSettings) -> Reloading[Mapping[bytes, float]] | None:
-    own = {} if settings.token is None else {_digest(settings.token.get_secret_value()): math.inf}
-    file = settings.tokens_file
+def _tokens(token: str | None, file: Path | None, section: str) -> Reloading[Mapping[bytes, float]] | None:
+    own = {} if token is None else {_digest(token): math.inf}
     if file is None:
         return Reloading((), lambda: own) if own else None
     try:
@@ -156,7 +167,7 @@ def _tokens(settings: ServerSettings) -> Reloading[Mapping[bytes, float]] | None
     except (OSError, ValueError) as error:
         problems = [getattr(error, "strerror", None) or str(error)]
     if problems:
-        raise SettingsError([f"server.tokens_file = {str(file)!r}: {problem}" for problem in problems])
+        raise SettingsError([f"{section}.tokens_file = {str(file)!r}: {problem}" for problem in problems])
     return Reloading((file,), lambda: own | _usable(file))
 
 

@@ -35,7 +35,8 @@ def _all_nodes(description: str, schema_name: str) -> dict[str, Any]:
 
 
 _ALWAYS = {
-    "400": _reply("the request cannot be read", "Error"),
+    "400": _reply("the request cannot be read, or has a parameter that there is not", "Error"),
+    "413": _reply("the request has a body that is too large; none is needed", "Error"),
     "414": _reply("the request line is too long", "Error"),
     "431": _reply("the header fields are too large", "Error"),
     "500": _reply("a defect of the watcher; its log has it", "Error"),

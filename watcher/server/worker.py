@@ -1,208 +1,163 @@
-"""Connections: gunicorn's threaded worker, made safe against clients that are slow, on purpose or not.
+"""A gunicorn worker that no client can hold up: threads have whole requests only, and hand whole answers back.
 
-gunicorn gives a connection a thread as soon as it is there, and waits in it for the request and until the answer is
-taken; as many clients as there are threads then keep everyone else out by sending a byte now and then, by taking
-nothing, or by not closing. Here a connection waits for its client in the worker's poller, also while TLS is set up, and
-has a thread only while there is something to do. And where there are many connections gunicorn takes no more; here the
-one that has been waited for longest makes room.
+gunicorn's own threaded worker gives a connection a thread from its first byte until its answer is taken. Here one loop
+waits for all clients (``connections``), answers by itself what is known, and gives the rest to the threads. What is
+gunicorn's: the master, signals, the heartbeat, the parser of heads, and how an application's answer is written.
 """
 
 import contextlib
+import logging
+import os
 import selectors
-import socket
 import time
-from functools import partial
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any
 
-from gunicorn import http
-from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine
-from gunicorn.workers import gthread
+from gunicorn.http.wsgi import Response
+from gunicorn.workers.base import Worker as BaseWorker
 
 from watcher import wire
+from watcher.server import answers, connections
 from watcher.server.access import certified_until
-from watcher.server.sockets import NOT_YET, BufferedSocket
+from watcher.server.connection import Connection, Reply
+from watcher.server.connections import Connections, Listener
+from watcher.server.requests import Head, Refused, environ
 
-HEAD_SECONDS = 5.0  # from the beginning of a connection, or of a later request, to the end of the request's head
-ANSWER_SECONDS = 60.0  # to take an answer
-_MAX_SENDING = 64  # answers that wait for their clients: each may be megabytes that nobody else holds
-_LINGER_SECONDS = 2.0  # for a client to close, so that it gets the end of the answer
-_MAX_HEAD_BYTES = 65536
-_END_OF_HEAD = b"\r\n\r\n"
-_WAIT = gthread._DEFER  # noqa: SLF001  what a worker's handle() returns to have the poller watch for what comes
-_SENDING = object()  # the same for what goes
+_log = logging.getLogger(__name__)
 
-#: gunicorn's settings that go with this worker.
-OPTIONS: dict[str, Any] = {
-    "keepalive": 30,
-    "worker_connections": 900,  # with the rest below 1024 files, the usual limit
-    "limit_request_line": 4094,
-    "limit_request_fields": 64,
-    "limit_request_field_size": 8190,
-}
+_TICK_SECONDS = 1.0
 
 
-class Worker(gthread.ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's threaded worker, which waits for clients without a thread, and not for ever.
-
-    Of a connection it keeps ``step``, what to do when its client has done something, ``since``, when waiting for that
-    began, and ``until``, when it ends.
-    """
+class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
+    """gunicorn's worker; its application is a ``Front``, with ``listeners`` and ``max_body_bytes`` from ``serving``."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._next_look = 0.0
+        self._answered: deque[tuple[Connection, Reply]] = deque()
+        self._date = (0, "")
+        self.alive: bool = True
 
-    # -- in the main loop ------------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Serve until told to stop."""
+        self._pool = ThreadPoolExecutor(self.cfg.threads)
+        self._poller = selectors.DefaultSelector()
+        self._poller.register(self.PIPE[0], selectors.EVENT_READ)
+        listeners = map(Listener, self.sockets, self.app.secure)
+        self._connections = Connections(self._poller, listeners, self._connect, connections.limit())
+        next_tick = 0.0
+        while self.alive:
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + _TICK_SECONDS
+                self.notify()
+                if self.ppid != os.getppid():
+                    self.log.info("Parent changed, shutting down: %s", self)
+                    break
+            self._turn(_TICK_SECONDS)
+        self.alive = False
+        self._connections.stop(time.monotonic())
+        end = time.monotonic() + self.cfg.graceful_timeout
+        while len(self._connections) and time.monotonic() < end:
+            self.notify()
+            self._turn(0.1)
+        self._connections.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._poller.close()
 
-    def accept(self, listener: Any) -> None:
-        """Take a connection; where there are many, in place of the one that has been waited for longest."""
-        if self.nr_conns >= self.worker_connections - 1:  # at the limit gunicorn takes none
-            self._close_longest([*self.pending_conns, *self.keepalived_conns])
-        super().accept(listener)
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """Stop at once."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        super().handle_quit(sig, frame)
 
-    def finish_request(self, conn: Any, fs: Any) -> None:
-        """Have the poller watch a connection for what is waited for."""
-        outcome = False
-        with contextlib.suppress(Exception):  # the client has gone
-            outcome = fs.result()
-        if outcome is _SENDING:
-            sending = [each for each in self.pending_conns if vars(each).get("step") == self._send]
-            if len(sending) >= _MAX_SENDING:
-                self._close_longest(sending)
-            self.poller.register(conn.sock, selectors.EVENT_WRITE, partial(self.on_pending_socket_readable, conn))
-            self.pending_conns.append(conn)
-        elif outcome:
-            super().finish_request(conn, fs)
-        else:
-            self.nr_conns -= 1
-            conn.close()  # at once: gunicorn would wait here for the client to close, and everyone with it
-
-    def murder_pending(self) -> None:
-        """Close connections that have been waited for too long; the worker calls this every second or more often."""
+    def _turn(self, seconds: float) -> None:
+        """Do what clients, threads and signals have brought, and wait for it so long."""
+        events = self._poller.select(seconds)
         now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + 1
-        for conn in [each for each in self.pending_conns if now > each.until]:
-            self._close(conn)
-
-    def _close_longest(self, waiting: list[Any]) -> None:
-        if waiting:
-            self._close(min(waiting, key=lambda conn: conn.since))
-
-    def _close(self, conn: Any) -> None:
-        (self.pending_conns if conn in self.pending_conns else self.keepalived_conns).remove(conn)
-        self.poller.unregister(conn.sock)
-        self.nr_conns -= 1
-        conn.close()
-
-    # -- in a thread -----------------------------------------------------------------------------------------------
-
-    def handle(self, conn: Any) -> Any:
-        """Go on with a connection as far as its client lets us, then let the poller watch it."""
-        try:
-            return vars(conn).get("step", self._read)(conn)
-        except OSError:  # it closed, or does not speak TLS as we do, which is told to it
-            return self._finish(conn)
-
-    def handle_request(self, req: Any, conn: Any) -> Any:
-        """Answer, and close the connection after a body, which nothing here reads, and after a certificate's expiry."""
-        headers = dict(req.headers)
-        if headers.get("CONTENT-LENGTH", "0") != "0" or "TRANSFER-ENCODING" in headers:
-            req.force_close()
-        until = certified_until(conn.sock)
-        if until is not None and time.time() >= until:
-            req.force_close()  # a renewed one comes with another handshake
-        return super().handle_request(req, conn)
-
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """Answer what gunicorn refuses itself in our shape of errors."""
-        status = {LimitRequestLine: "414 URI Too Long", LimitRequestHeaders: "431 Request Header Fields Too Large"}
-        if isinstance(exc, OSError):
-            super().handle_error(req, client, addr, exc)
-            return
-        line = status.get(type(exc), "400 Bad Request")
-        body = wire.encode_error(wire.ErrorCode.BAD_REQUEST, f"the request cannot be read: {line.partition(' ')[2]}")
-        head = (
-            f"HTTP/1.1 {line}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-            f"X-Content-Type-Options: nosniff\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        with contextlib.suppress(OSError):
-            client.sendall(head.encode() + (b"" if client.head_only else body))
-
-    def _read(self, conn: Any) -> Any:
-        """Read a request's head, and answer when it is whole."""
-        keep = False
-        try:
-            self._receive(conn)
-        except NOT_YET:
-            return _WAIT if time.monotonic() < conn.until else False
-        except LimitRequestHeaders as error:
-            self.handle_error(None, conn.sock, conn.client, error)
-        else:
-            keep = super().handle(conn)
-        conn.keep, conn.step = keep, self._send
-        _wait(conn, ANSWER_SECONDS)
-        return self._send(conn)
-
-    def _receive(self, conn: Any) -> None:
-        """Read what has come, until the head of a request is whole, and hand that to gunicorn's parser.
-
-        Raises:
-            BlockingIOError, ssl.SSLWantReadError: it is not whole yet.
-            OSError: the client has gone.
-            LimitRequestHeaders: it is too long.
-        """
-        if "head" not in vars(conn):
-            _wait(conn, HEAD_SECONDS)
-            if conn.parser is None:
-                tls = self.app.tls_by_port.get(conn.server[1])
-                conn.sock = tls.wrap(conn.sock) if tls else BufferedSocket(fileno=conn.sock.detach())
-                conn.sock.setblocking(False)
-                conn.head = b""
+        for key, mask in events:
+            found = key.data
+            if isinstance(found, Connection):
+                self._connections.ready(found, mask, now)
+            elif found is not None:
+                self._connections.accept(found, now)
             else:
-                conn.head = conn.parser.unreader.take_buffered()
-        while True:
-            conn.sock.head_only = conn.head.startswith(b"HEAD ")
-            if _END_OF_HEAD in conn.head:
-                break
-            if len(conn.head) > _MAX_HEAD_BYTES:
-                raise LimitRequestHeaders("limit request headers total size")
-            arrived = conn.sock.recv(16384)
-            if not arrived:
-                raise ConnectionError
-            conn.head = (conn.head + arrived).lstrip(b"\r\n")  # empty lines before a request are none of its
-        if conn.parser is None:
-            conn.parser, conn.initialized = http.get_parser(self.cfg, conn.sock, conn.client), True
-        conn.parser.unreader.unread(conn.head)
-        del conn.head
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.PIPE[0], 4096)
+        while self._answered:
+            self._connections.answered(*self._answered.popleft(), now)
+        self._connections.look_after(now)
 
-    def _send(self, conn: Any) -> Any:
-        """Send what the client takes of the answer; then go on to the next request, or close."""
-        if conn.sock.unsent and conn.sock.flush():
-            conn.since = time.monotonic()
-        if conn.sock.unsent:
-            return _SENDING if time.monotonic() < conn.until else False
-        conn.step = self._read
-        return conn.keep or self._finish(conn)
+    def _connect(self, sock: Any, client: Any, server: Any, now: float) -> Connection:
+        return Connection(sock, client, server, self.app.max_body_bytes, self._answer, self._refuse, now)
 
-    def _finish(self, conn: Any) -> Any:
-        """Close our side, and wait in the poller for the client to close its own, so that it gets the answer's end."""
-        conn.sock.shutdown(socket.SHUT_WR)
-        conn.step = self._linger
-        _wait(conn, _LINGER_SECONDS)
-        return self._linger(conn)
+    def _answer(self, connection: Connection, head: Head, body: bytes) -> Reply | None:
+        """Return what is known; give what is not to a thread."""
+        keep = head.keep and self.alive
+        if connection.is_secure:
+            until = certified_until(connection.sock)
+            keep = keep and (until is None or time.time() < until)  # a renewed one comes with another handshake
+        asked = environ(head, body, connection.client, connection.server, connection.sock)
+        found = self.wsgi.known(asked)
+        if found is None:
+            self._pool.submit(self._work, connection, head, asked, keep)
+            return None
+        status, fields, body = found
+        version = head.request.version
+        return Reply((answers.encode(status, fields, date=self._now(), keep=keep, version=version), body), keep)
 
-    def _linger(self, conn: Any) -> Any:
+    def _work(self, connection: Connection, head: Head, asked: dict[str, Any], keep: bool) -> None:
+        """Have the application answer, in a thread."""
+        sent = _Sent()
+        response = Response(head.request, sent, self.cfg)
+        if not keep:
+            response.force_close()
         try:
-            while time.monotonic() < conn.until and conn.sock.recv(65536):
-                pass
-        except NOT_YET:
-            if self.alive:
-                return _WAIT
-        return False
+            found = self.wsgi(asked, response.start_response)
+            try:
+                for piece in found:
+                    response.write(piece)
+                response.close()
+            finally:
+                if hasattr(found, "close"):
+                    found.close()
+            reply = Reply(sent.pieces, not response.should_close())
+        except Exception:  # noqa: BLE001  it costs one answer
+            _log.exception("a request failed", extra={"path": head.request.path[:200]})
+            message = "the service failed to answer; its log says why"
+            reply = self._error(HTTPStatus.INTERNAL_SERVER_ERROR, wire.ErrorCode.INTERNAL, message, head_only=False)
+        self._answered.append((connection, reply))
+        with contextlib.suppress(OSError):  # full: it wakes the loop all the same
+            os.write(self.PIPE[1], b".")
+
+    def _refuse(self, refused: Refused) -> Reply:
+        """Answer what is no request in our shape of errors."""
+        code, message = wire.ErrorCode.BAD_REQUEST, f"the request cannot be read: {refused.status.phrase}"
+        if refused.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            code = wire.ErrorCode.TOO_LARGE
+            message = f"the request's body is too large: at most {self.app.max_body_bytes} bytes are read"
+        return self._error(refused.status, code, message, head_only=refused.head_only)
+
+    def _error(self, status: HTTPStatus, code: str, message: str, *, head_only: bool) -> Reply:
+        answer = answers.error(status, code, message)
+        fields = answer.head()
+        answers.finish(fields, locked=False)
+        head = answers.encode(status, fields, date=self._now(), keep=False)
+        return Reply((head,) if head_only else (head, answer.body), keep=False)
+
+    def _now(self) -> str:
+        second = int(time.time())
+        if second != self._date[0]:
+            self._date = second, formatdate(second, usegmt=True)
+        return self._date[1]
 
 
-def _wait(conn: Any, seconds: float) -> None:
-    conn.since = time.monotonic()
-    conn.until = conn.since + seconds
+class _Sent:
+    """What gunicorn takes for a connection: keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def sendall(self, data: bytes) -> None:
+        self.pieces.append(data)

@@ -17,6 +17,7 @@ class ErrorCode(StrEnum):
     UNKNOWN_WINDOW = "unknown_window"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    TOO_LARGE = "too_large"
     INTERNAL = "internal"
 
 

@@ -1,0 +1,131 @@
+"""The running service under clients that mean it harm: does its worker live, and is everyone else served?
+
+    python benchmarks/attacks.py [--seconds 25] [--connections 1000]
+
+Each attack runs against a service of its own, from a process of its own, while another one asks for ``/watcher`` on new
+connections: what is printed is how often the worker died, how many of those requests failed, and how long they took.
+"""
+
+import argparse
+import os
+import random
+import resource
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import requests
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.servers import Service, free_port
+
+HEAD = b"GET /watcher HTTP/1.1\r\nHost: x\r\n"
+REQUEST = HEAD + b"\r\n"
+CHUNKED = b"POST /watcher HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+#: What each client sends, piece by piece; the last piece again and again.
+ATTACKS = {
+    "heads line by line": [b"GET /watcher HTTP/1.1\r\n", b"Host: x\r\n", b"X-Slow: yes\r\n"],
+    "heads line by line, ended": [b"GET /livez HTTP/1.1\r\n", b"Host: x\r\n", b"X: y\r\n", b"X: y\r\n", b"\r\n"],
+    "blank lines only": [b"\r\n"],
+    "whole requests, many at once": [REQUEST * 20],
+    "bodies byte by byte": [b"POST /watcher HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n", b"x"],
+    "chunks of one byte": [CHUNKED, b"1\r\nx\r\n" * 50],
+    "requests that are not": [b"\x16\x03\x01\x02\x00", b"\x00\xff" * 100],
+    "nothing": [b""],
+}
+
+
+def attack(port: int, name: str, connections: int, seconds: float) -> None:
+    """Keep so many connections busy; each that is closed is opened anew."""
+    pieces, random_ = ATTACKS[name], random.Random(903)
+    end = time.monotonic() + seconds
+    said: dict[socket.socket, int] = {}
+    while time.monotonic() < end:
+        while len(said) < connections:
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", port))
+            said[client] = 0
+        for client in random_.sample(list(said), len(said) // 4):
+            try:
+                client.send(pieces[min(said[client], len(pieces) - 1)])
+                said[client] += 1
+                while client.recv(65536):
+                    pass
+            except BlockingIOError:
+                continue
+            except OSError:
+                pass
+            del said[client]
+            client.close()
+        time.sleep(0.01)
+
+
+def judge(name: str, connections: int, seconds: float, files: int | None) -> bool:
+    """Run one attack; print and return whether the worker lived and everyone was served."""
+    with tempfile.TemporaryDirectory() as folder:
+        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, usual[1]))  # the service inherits it
+        service = Service(Path(folder) / "s.sqlite", Path(folder) / "log", free_port(), "--provider", "Fake")
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        try:
+            service.wait_for("/watcher")
+            port = service.url.rpartition(":")[2]
+            command = [sys.executable, __file__, "--attack", name, "--port", port]
+            attacker = subprocess.Popen([*command, "--connections", str(connections), "--seconds", str(seconds)])
+            workers, took, failed = [service.workers()[0]], [], 0
+            while attacker.poll() is None:
+                began = time.monotonic()
+                try:
+                    failed += requests.get(f"{service.url}/watcher", timeout=5).status_code != 200
+                except requests.RequestException:
+                    failed += 1
+                took.append(time.monotonic() - began)
+                workers += [pid for pid in service.workers() if pid not in workers]
+                time.sleep(0.05)
+        finally:
+            os.killpg(service.process.pid, signal.SIGKILL)
+            service.process.wait()
+    deaths = len(workers) - 1
+    print(
+        f"{name:>28}{'' if files is None else f', {files} files'} | {deaths} deaths | {failed} of {len(took)} failed | "
+        f"p50 {1000 * statistics.median(took):.0f} ms, most {max(took):.2f} s",
+        flush=True,
+    )
+    return not deaths and not failed
+
+
+def runs(connections: int) -> Iterator[tuple[str, int, int | None]]:
+    """Yield the attacks: what is sent, over how many connections, with how many files for the service."""
+    for name in ATTACKS:
+        yield name, connections, None
+    yield "nothing", 200, 96
+    yield "whole requests, many at once", 200, 96
+
+
+def main() -> None:
+    """Attack and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=25)
+    parser.add_argument("--connections", type=int, default=1000)
+    parser.add_argument("--attack", help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.attack:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65536), most))
+        attack(arguments.port, arguments.attack, arguments.connections, arguments.seconds)
+        return
+    well = [judge(name, many, arguments.seconds, files) for name, many, files in runs(arguments.connections)]
+    sys.exit(0 if all(well) else "the service suffered: see above")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The front of an application: what is known is answered before any routing, and every answer is finished and counted.
+
+What is known goes the same way whoever asks: a worker of ours (``worker``), in its main loop, without a thread; any
+other WSGI server, by calling this as it calls every application.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from watcher.server import answers
+from watcher.server.answers import Answer
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+def knows_nothing(_environ: "WSGIEnvironment") -> None:
+    """Answer nothing before routing."""
+
+
+class Front:
+    """A WSGI application around another one, which is Flask's or says its route as ``environ["trimaran.route"]``."""
+
+    def __init__(
+        self,
+        application: "WSGIApplication",
+        count: Callable[[str, int, float], None],
+        known: Callable[["WSGIEnvironment"], tuple[str, Answer] | None] = knows_nothing,
+        *,
+        locked: bool = False,
+    ) -> None:
+        """Put a front before an application.
+
+        Args:
+            application: answers what is not known.
+            count: is told of each answer: its route, which is not its path, its status, and the seconds it took.
+            known: returns route and answer of a request without waiting for anything, or None. It has judged whether
+                the request may be answered at all.
+            locked: whether answers are for those alone who may read them.
+        """
+        self._application = application
+        self._count = count
+        self._known = known
+        self._locked = locked
+
+    def known(self, environ: "WSGIEnvironment") -> tuple[int, list[tuple[str, str]], bytes] | None:
+        """Return status, header fields and body of what is known; None for what the application answers."""
+        began = time.perf_counter()
+        found = self._known(environ)
+        if found is None:
+            return None
+        route, answer = found
+        fields = answer.head()
+        answers.finish(fields, locked=self._locked)
+        self._count(route, answer.status, time.perf_counter() - began)
+        return answer.status, fields, b"" if environ["REQUEST_METHOD"] == "HEAD" else answer.body
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Answer, as WSGI has it."""
+        found = self.known(environ)
+        if found is not None:
+            status, fields, body = found
+            start_response(answers.status_line(status), fields)
+            return [body]
+        began = time.perf_counter()
+
+        def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
+            answers.finish(headers, locked=self._locked)
+            self._count(_route(environ), int(status[:3]), time.perf_counter() - began)
+            return start_response(status, headers, *failure)
+
+        return self._application(environ, start)
+
+
+def _route(environ: "WSGIEnvironment") -> str:
+    request = environ.get("werkzeug.request")  # not Flask's hooks, which take as long as all the rest of an answer
+    rule = request.url_rule if request is not None else None
+    return rule.rule if rule else str(environ.get("trimaran.route", "none"))
