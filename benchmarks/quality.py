@@ -60,11 +60,13 @@ class Run:
         judge: as the watcher has it.
         open: the findings of the last fetch.
         opened: fetch and what is new in it, in order.
+        known: what was found before a fault began, and says nothing about it.
     """
 
     judge: Any = field(default_factory=lambda: Judge(QualitySettings(), list(SPANS), INTERVAL))
     open: set[Key] = field(default_factory=set)
     opened: list[tuple[int, Key]] = field(default_factory=list)
+    known: frozenset[Key] = frozenset()
 
     def play(self, trace: Trace, second: Trace, fetches: range) -> Iterator[tuple[int, set[Key]]]:
         """Judge a stretch of fetches, a part at a time; yield what is found in each."""
@@ -77,7 +79,7 @@ class Run:
                                     beside=_nodes(beside, column, "5m"))  # fmt: skip
                 self.opened += [(fetch, key) for key in found - self.open]
                 self.open = found
-                yield fetch, found
+                yield fetch, found - self.known
 
     def _fetch(self, fetch: int, *answers: dict[str, NodeMetrics], beside: dict[str, NodeMetrics]) -> set[Key]:
         now = START + fetch * INTERVAL
@@ -228,6 +230,7 @@ def score(trace: Trace, fault: Fault, kept: Mapping[int, Run], halves: tuple[Sco
             first |= {(node + 1) % count: begin for node in group if (node + 1) % count not in first}
         run = copy.deepcopy(warm)
         run.opened = []
+        run.known = frozenset(warm.open)
         cooler = hot(trace, ill, fetches)
         for half, mine in enumerate(halves):
             mine.unseen += int(cooler[half::2].sum())
