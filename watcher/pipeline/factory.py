@@ -43,13 +43,14 @@ def open_watcher(
     views = [settings] if provider is not None else settings.for_each_provider()
     opened = [provider] if provider is not None else _open_all(views)
     corroborating = settings.corroborating() if provider is None else None
+    names = [view.provider.name for view in views]
+    beside = [corroborating] if corroborating is not None and corroborating.provider.name not in names else []
     store = Store(
         store_path,
         keep_hours=settings.store.keep_hours,
         max_megabytes=settings.store.max_megabytes,
-        origins=origins([*views, corroborating] if corroborating is not None else views),
+        origins=origins([*views, *beside]),
     )
-    names = [view.provider.name for view in views]
 
     def windowed(name: str, each: WindowProvider | SampleProvider) -> WindowProvider:
         if isinstance(each, WindowProvider):
