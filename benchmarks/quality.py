@@ -1,345 +1,330 @@
-"""What the analyzer sees on loads of real machines, what of faults put into them, and how fast it looks.
+"""What the analyzer sees on loads of real machines, what of faults put into their sources, and how fast it looks.
 
 Speed needs nothing. The traces are public but not ours to pass on; without a folder that has them, that part is left
-out and says so. benchmarks/README.md tells where to get them.
+out and says so. benchmarks/README.md tells where to get them, and what the columns mean.
 
-    make bench                                                  speed; traces too when TRIMARAN_TRACES names the folder
-    python benchmarks/quality.py FOLDER                         on the half of the nodes not used to tune the defaults
-    python benchmarks/quality.py FOLDER --tuned                 on the other half
+    make bench                                            speed; traces too when TRIMARAN_TRACES names the folder
+    python benchmarks/quality.py FOLDER                   everything
+    python benchmarks/quality.py FOLDER --only=alibaba    one trace
+    PYTHONPATH=OTHER python benchmarks/quality.py FOLDER  the same faults before the analyzer of another checkout
 """
 
-import csv
-import gzip
+import copy
+import inspect
 import os
 import platform
 import statistics
 import sys
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from quality_faults import FAULTS, HOUR, Fault
+from quality_traces import DAY, LOADERS, SOURCES, Floats, Trace, windows
 
-from watcher import duration
-from watcher.findings import Finding, Kind
+from watcher.findings import Kind
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.quality import analyzer
-from watcher.quality.anomalies import AnomalyDetector
-from watcher.quality.open_findings import OpenFindings
 from watcher.settings import QualitySettings
 
+try:
+    from watcher.quality.anomalies import AnomalyDetector as Judge
+except ImportError:  # a checkout from before it was called so
+    from watcher.quality.suspicion import Suspicion as Judge  # type: ignore[import-not-found,no-redef]
+
 RUNS = 5
-CLUSTERS = 20
-DAY = 86400
 START = 1_700_000_000
-SOURCES = {
-    "planetlab": "planetlab/planetlab_cpu_288x5min.npz",
-    "alibaba": "alibaba/v2018_machine_usage_11m.csv.gz",
-    "bitbrains": "bitbrains/bitbrains_vm_full_metrics.csv",
-    "bitbrains, 50 machines": "bitbrains/bitbrains-small_trace.parquet",
-}
+SPANS = {"15m": 900, "10m": 600, "5m": 300}
+INTERVAL = 60
+HOT_PERCENT = 20.0
+LASTS = 6 * HOUR  # a run with a fault, from its begin
+CORROBORATES = "beside" in inspect.signature(Judge.judge).parameters
+TRUE_OF_TRACES = {Kind.MISSING, Kind.LOW_COVERAGE, Kind.OUT_OF_RANGE}  # gaps, and machines that got more than promised
+NAMES = [f"node-{number}" for number in range(10_000)]
+NUMBERS = {name: number for number, name in enumerate(NAMES)}
+Key = tuple[str, str, str, str]
+
+
+# -- a fleet before the judge -----------------------------------------------------------------------------------------
 
 
 @dataclass
-class Trace:
-    """A day of some nodes; days of one machine count as nodes of their own, and lie in one half.
+class Run:
+    """A judge, and what it has said.
 
     Attributes:
-        window: what the watcher fetches, and of which it keeps the past.
-        interval: seconds from one fetch to the next.
-        step: seconds from one sample to the next.
-        samples: resource to (nodes, times) percent, NaN for gaps.
+        judge: as the watcher has it.
+        open: the findings of the last fetch.
+        opened: fetch and what is new in it, in order.
+        known: what was found before a fault began, and says nothing about it.
     """
 
-    window: str
-    interval: int
-    step: int
-    samples: dict[str, np.ndarray]
+    judge: Any = field(default_factory=lambda: Judge(QualitySettings(), list(SPANS), INTERVAL))
+    open: set[Key] = field(default_factory=set)
+    opened: list[tuple[int, Key]] = field(default_factory=list)
+    known: frozenset[Key] = frozenset()
 
-    def rolled(self) -> dict[tuple[str, str], np.ndarray]:
-        """Return what a provider publishes at each fetch, and under ("", "coverage") how much of the window it has."""
-        length, every = duration.seconds(self.window) // self.step, self.interval // self.step
-        published: dict[tuple[str, str], np.ndarray] = {}
-        for resource, samples in self.samples.items():
-            windows = np.lib.stride_tricks.sliding_window_view(samples, length, axis=1)[:, ::every]
-            present = ~np.isnan(windows)
-            counts = present.sum(axis=2)
-            some = np.maximum(counts, 1)
-            means = np.where(present, windows, 0).sum(axis=2) / some
-            squares = (np.where(present, windows - means[:, :, None], 0) ** 2).sum(axis=2) / some
-            published[resource, "AVG"] = np.where(counts > 0, means, np.nan)
-            published[resource, "STD"] = np.where(counts > 0, np.sqrt(squares), np.nan)
-            if resource == "CPU":
-                published["", "coverage"] = counts / length
-        return published
+    def play(self, trace: Trace, second: Trace, fetches: range) -> Iterator[tuple[int, set[Key]]]:
+        """Judge a stretch of fetches, a part at a time; yield what is found in each."""
+        for begin in range(fetches.start, fetches.stop, 720):
+            part = np.arange(begin, min(begin + 720, fetches.stop))
+            answers = windows(trace, SPANS.values(), part * INTERVAL)
+            beside = windows(second, [300], part * INTERVAL)
+            for column, fetch in enumerate(part.tolist()):
+                found = self._fetch(fetch, *(_nodes(answers, column, window) for window in SPANS),
+                                    beside=_nodes(beside, column, "5m"))  # fmt: skip
+                self.opened += [(fetch, key) for key in found - self.open]
+                self.open = found
+                yield fetch, found - self.known
 
-
-# -- traces -------------------------------------------------------------------------------------------------------
-
-
-def planetlab(folder: Path, tuned: bool) -> Trace:
-    """Whole percents of CPU every 5 minutes, days of virtual machines all over the world."""
-    with np.load(folder / SOURCES["planetlab"]) as days:
-        values = np.concatenate([days[name] for name in days.files if not name.endswith("_names")]).astype(float)
-    return Trace("15m", 300, 300, {"CPU": values[not tuned :: 2]})
-
-
-def alibaba(folder: Path, tuned: bool) -> Trace:
-    """Whole percents every 10 seconds to 7 minutes, a week of hosts under batch and online load."""
-    machines = defaultdict(list)
-    with gzip.open(folder / SOURCES["alibaba"], "rt") as file:
-        for row in csv.reader(file):
-            machines[row[0]].append([float(row[i] or "nan") for i in (1, 2, 3, 6, 8)])
-    days: dict[str, list[np.ndarray]] = defaultdict(list)
-    for name in sorted(machines)[not tuned :: 2]:
-        rows = np.array(sorted(machines[name]))
-        for begin in range(int(rows[0, 0]), int(rows[-1, 0]) - DAY, DAY):
-            times = begin + np.arange(0, DAY, 30)
-            at = np.searchsorted(rows[:, 0], times, side="right") - 1
-            fresh = times - rows[at, 0] < 600  # longer gaps are gaps
-            for column, resource in enumerate(("CPU", "Memory", "Bandwidth", "Storage"), 1):
-                days[resource].append(np.where(fresh, rows[at, column], np.nan))
-    return Trace("5m", 60, 30, {resource: np.array(values) for resource, values in days.items()})
+    def _fetch(self, fetch: int, *answers: dict[str, NodeMetrics], beside: dict[str, NodeMetrics]) -> set[Key]:
+        now = START + fetch * INTERVAL
+        snapshots, findings = {}, []
+        for (name, span), nodes in zip(SPANS.items(), answers, strict=True):
+            cleaned, found = analyzer.clean(nodes, name)
+            findings += found
+            if cleaned:
+                snapshots[name] = WatcherMetrics(now, Window(name, now - span, now), "trace", cleaned)
+        if CORROBORATES:
+            findings += self.judge.judge(now, snapshots, {}, findings, beside)[1]
+        else:
+            findings += self.judge.judge(now, snapshots, {}, findings)[1]
+            findings += _ten_points(snapshots["5m"].data if "5m" in snapshots else {}, beside)
+        return {(each.kind, each.window, each.node, each.metric) for each in findings}
 
 
-def bitbrains(folder: Path, tuned: bool) -> Trace:
-    """CPU and memory every 5 minutes, a month of one machine: its days are halved."""
-    with (folder / SOURCES["bitbrains"]).open() as file:
-        rows = np.array([[float(cell) for cell in row] for row in list(csv.reader(file, delimiter=";"))[1:]])
-    slots = ((rows[:, 0] - rows[0, 0]) / 300).round().astype(int)
-    values = np.full((2, (slots[-1] // 288 + 1) * 288), np.nan)
-    values[:, slots] = rows[:, 4], 100 * rows[:, 6] / rows[:, 5]
-    cpu, memory = values.reshape(2, -1, 288)
-    return Trace("15m", 300, 300, {"CPU": cpu[not tuned :: 2], "Memory": memory[not tuned :: 2]})
+def _nodes(answers: Mapping[tuple[str, str, int], Floats], column: int, window: str) -> dict[str, NodeMetrics]:
+    """Return the nodes that one fetch of a window brings."""
+    span = SPANS[window]
+    keys = [(resource, operator) for resource, operator, each in answers if each == span and resource]
+    rows = np.stack([answers[resource, operator, span][:, column] for resource, operator in keys], axis=1).tolist()
+    coverage = answers["", "coverage", span][:, column].tolist()
+    return {
+        NAMES[number]: NodeMetrics(
+            tuple(
+                Metric(resource, resource, operator, window, value)
+                for (resource, operator), value in zip(keys, row, strict=True)
+                if value == value  # noqa: PLR0124  not NaN
+            ),
+            metadata={} if covered >= 1 else {"coverage": covered},
+        )
+        for number, (row, covered) in enumerate(zip(rows, coverage, strict=True))
+        if covered > 0
+    }
 
 
-def bitbrains_50(folder: Path, tuned: bool) -> Trace:
-    """CPU every 5 minutes, a month of 50 machines, most of them idle."""
-    from pyarrow.parquet import read_table  # noqa: PLC0415  not needed for anything else
+def _ten_points(ours: Mapping[str, NodeMetrics], theirs: Mapping[str, NodeMetrics]) -> list[Any]:
+    """Return what comparing two providers at 10 points found, before there was ``corroborate``."""
+    from watcher.providers.several import SeveralProviders  # as it was called  # noqa: PLC0415
 
-    columns = read_table(folder / SOURCES["bitbrains, 50 machines"]).to_pydict()
-    meta = read_table(folder / "bitbrains/bitbrains-small_meta.parquet").to_pydict()
-    capacity = dict(zip(meta["id"], meta["cpu_capacity"], strict=True))
-    machines = defaultdict(list)
-    for name, at, lasts, used in zip(
-        *(columns[each] for each in ("id", "timestamp", "duration", "cpu_usage")), strict=True
-    ):
-        machines[name].append((at.timestamp(), lasts / 1000, 100 * used / capacity[name]))
-    days = []
-    for name in sorted(machines)[not tuned :: 2]:
-        rows = np.array(sorted(machines[name]))
-        slots = ((rows[:, 0] - rows[0, 0]) / 300).round().astype(int)
-        values = np.full((slots[-1] // 288 + 1) * 288, np.nan)
-        for slot, lasts, value in zip(slots, rows[:, 1], rows[:, 2], strict=True):
-            values[max(0, slot + 1 - round(lasts / 300)) : slot + 1] = value  # equal samples are one row
-        days += list(values.reshape(-1, 288))
-    return Trace("15m", 300, 300, {"CPU": np.array(days)})
+    return list(SeveralProviders([], 10)._compare("one", ours, "other", theirs, "5m"))  # noqa: SLF001
 
 
-# -- what is seen -------------------------------------------------------------------------------------------------
+def second_source(trace: Trace) -> Trace:
+    """Return what a metrics server says of the same machines.
+
+    It looks for itself, a minute later, at shorter spans; its CPU is 3 percent lower, as it counts no interrupts, and
+    its memory counts caches otherwise: a twentieth more, and each node some points of its own.
+    """
+    rng = np.random.default_rng(12)
+    trace = trace.resampled(INTERVAL)
+    nodes, _ = trace.shape
+    own = {"CPU": (0.97, 0.0), "Memory": (1.05, rng.normal(0, 3, (nodes, 1)))}
+    samples = {}
+    for resource, (factor, offset) in own.items():
+        if resource in trace.samples:
+            values = trace.samples[resource]
+            seen = np.concatenate([values[:, :1], values[:, :-1]], axis=1)
+            noisy = seen * factor * rng.normal(1, 0.05, seen.shape) + offset + rng.normal(0, 0.5, seen.shape)
+            samples[resource] = np.clip(noisy, 0, 100)
+    return Trace(trace.step, samples)
 
 
-def opened(
-    trace: Trace, published: Mapping[tuple[str, str], np.ndarray], newest: np.ndarray | None = None
-) -> Iterator[tuple[int, Finding]]:
-    """Run the analyzer over a day and yield each finding when it opens, with the number of the fetch."""
-    suspicion = AnomalyDetector(QualitySettings(), [trace.window], trace.interval)
-    findings = OpenFindings()
-    keys = [key for key in published if key[1] != "coverage"]
-    values = np.stack([published[key] for key in keys], axis=2).transpose(1, 0, 2)
-    coverage = published["", "coverage"].T
-    for fetch, rows in enumerate(values):
-        now = START + fetch * trace.interval
-        nodes = {
-            str(row): NodeMetrics(
-                tuple(
-                    Metric(resource, resource, operator, trace.window, value)
-                    for (resource, operator), value in zip(keys, found, strict=True)
-                    if value is not None
-                ),
-                metadata={"coverage": covered},
-            )
-            for row, (found, covered) in enumerate(zip(_gaps_out(rows), coverage[fetch].tolist(), strict=True))
-            if covered > 0
-        }
-        cleaned, found = analyzer.clean(nodes, trace.window)
-        span = Window(trace.window, now - duration.seconds(trace.window), now)
-        snapshots = {trace.window: WatcherMetrics(now, span, "trace", cleaned)} if cleaned else {}
-        ages = {name: float(newest[int(name), fetch]) for name in cleaned} if newest is not None else {}
-        _, suspicions = suspicion.judge(now, snapshots, ages, found)
-        yield from ((fetch, finding) for finding in findings.update(now, [*found, *suspicions]).opened)
+# -- false alarms and faults ------------------------------------------------------------------------------------------
 
 
-_NOT_A_NUMBER = -12345.0  # stands for a NaN that is published, as NaN is for a gap
+def of_one_source(found: Iterable[Key]) -> list[Key]:
+    """Return what was found without a second source."""
+    return [key for key in found if key[0] != Kind.DISAGREEMENT]
 
 
-def _gaps_out(rows: np.ndarray) -> list[list[float | None]]:
-    return [
-        [None if value != value else float("nan") if value == _NOT_A_NUMBER else value for value in row]  # noqa: PLR0124
-        for row in rows.tolist()
-    ]
+def false_alarms(name: str, trace: Trace, begins: Iterable[int]) -> dict[int, Run]:
+    """Print how often each kind is found on a trace as it is, and return how the judge was before each begin."""
+    run, second, kept = Run(), second_source(trace), {}
+    stops = [*sorted(begins), trace.shape[1] * trace.step // INTERVAL]
+    at = 0
+    for stop in stops:
+        deque(run.play(trace, second, range(at, stop)), maxlen=0)
+        at = stop
+        kept[stop] = copy.deepcopy(run)
+    for half in (1, 0):
+        days = trace.tuned(bool(half)).node_days
+        # What is said of all nodes at once counts in both halves.
+        kinds = Counter(
+            key[0]
+            for _, key in run.opened
+            if key[0] not in TRUE_OF_TRACES and (not key[2] or NUMBERS[key[2]] % 2 == 1 - half)
+        )
+        one = sum(count for kind, count in kinds.items() if kind != Kind.DISAGREEMENT)
+        both = kinds.total()
+        said = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())) or "none"
+        print(f"| {name} | {trace.step} s | {'tuned' if half else 'other'} | {days:,.0f} | {one / days:.3f} |"
+              f" {both / days:.3f} | {said} |", flush=True)  # fmt: skip
+    return kept
 
 
-def false_findings(name: str, trace: Trace) -> None:
-    """Print how often each kind is found on a trace as it is."""
-    published = trace.rolled()
-    days = int((published["", "coverage"] > 0).sum()) * trace.interval / DAY
-    counts = Counter(finding.kind for _, finding in opened(trace, published))
-    print(f"| {name} | {trace.window} every {trace.interval} s | {days:,.0f} |", end="")
-    shown = (Kind.FROZEN, Kind.SPIKE, Kind.WRONG_SCALE, Kind.DOUBLE_SMOOTHING, Kind.OUT_OF_RANGE, Kind.MISSING)
-    print("".join(f" {counts[kind] / days:.4f} |" for kind in (*shown, Kind.LOW_COVERAGE)))
+@dataclass
+class Score:
+    """What became of a fault, with one source and with two."""
+
+    hot: list[int] = field(default_factory=lambda: [0, 0])
+    unseen: int = 0  # hot node-fetches if there were no findings at all
+    right: list[int] = field(default_factory=lambda: [0, 0])
+    wrong: list[int] = field(default_factory=lambda: [0, 0])
+    times: int = 0
+    delays: list[list[int]] = field(default_factory=lambda: [[], []])
 
 
-# -- what is found of faults --------------------------------------------------------------------------------------
-
-Published = dict[tuple[str, str], np.ndarray]
-Hit = Callable[[Published, int, slice], None]
-
-
-def _freeze(published: Published, node: int, span: slice) -> None:
-    for operator in ("AVG", "STD"):
-        published["CPU", operator][node, span] = published["CPU", operator][node, span.start]
-
-
-def _spike(published: Published, node: int, span: slice) -> None:
-    value = published["CPU", "AVG"][node, span.start]
-    published["CPU", "AVG"][node, span] = value + 60 if value < 40 else value - 40 if value > 60 else 100.0
-
-
-def _not_a_number(published: Published, node: int, span: slice) -> None:
-    published["CPU", "AVG"][node, span] = _NOT_A_NUMBER
+def inject(trace: Trace, fault: Fault, nodes: list[int], begins: list[int]) -> Trace:
+    """Return the trace with a fault in some nodes at these seconds after its begin."""
+    samples = {resource: values.copy() for resource, values in trace.samples.items()}
+    count, times = trace.shape
+    for node, begin in zip(nodes, begins, strict=True):
+        span = slice(begin // trace.step, min(times, (begin + fault.seconds) // trace.step))
+        other = next(
+            each
+            for each in ((node + step) % count for step in range(1, count))
+            if each not in nodes or fault.everywhere
+        )
+        fault.inject(samples, node, other, span, trace.step)
+    return Trace(trace.step, samples)
 
 
-def _hundredfold(published: Published, node: int, span: slice) -> None:
-    published["CPU", "AVG"][node, span] *= 100
+def hot(trace: Trace, ill: Trace, fetches: range) -> Floats:
+    """Return which nodes are shown too cool in any window, shape (nodes, fetches)."""
+    at = np.array(fetches) * INTERVAL
+    true, shown = windows(trace, SPANS.values(), at), windows(ill, SPANS.values(), at)
+    with np.errstate(invalid="ignore"):
+        return np.logical_or.reduce(
+            [true["CPU", "AVG", span] - shown["CPU", "AVG", span] >= HOT_PERCENT for span in SPANS.values()]
+        )
 
 
-def _hundredth(published: Published, node: int, span: slice) -> None:
-    for operator in ("AVG", "STD"):
-        published["CPU", operator][node, span] /= 100
-
-
-def _node_gone(published: Published, node: int, span: slice) -> None:
-    published["", "coverage"][node, span] = 0
-
-
-def _metric_gone(published: Published, node: int, span: slice) -> None:
-    for operator in ("AVG", "STD"):
-        published["CPU", operator][node, span] = np.nan
-
-
-def _thin(published: Published, node: int, span: slice) -> None:
-    published["", "coverage"][node, span] = 0.3
-
-
-# fault: what does it, the kind that should be found, for how many seconds, and the least value that it can happen to
-FAULTS: dict[str, tuple[Hit, Kind, int, float]] = {
-    "the same answer for 3 hours": (_freeze, Kind.FROZEN, 10800, 0.0),
-    "40 to 60 points off, one fetch": (_spike, Kind.SPIKE, 0, 0.0),
-    "not a number, one fetch": (_not_a_number, Kind.NOT_FINITE, 0, 0.0),
-    "100 times, from 2 percent up": (_hundredfold, Kind.OUT_OF_RANGE, 0, 2.0),
-    "a hundredth for half an hour": (_hundredth, Kind.WRONG_SCALE, 1800, 0.1),
-    "a node gone for half an hour": (_node_gone, Kind.MISSING, 1800, 0.0),
-    "no CPU for half an hour": (_metric_gone, Kind.MISSING, 1800, 0.0),
-    "three tenths of the samples": (_thin, Kind.LOW_COVERAGE, 1800, 0.0),
-}
-TIMES = ("no new samples for half an hour", "a clock 5 minutes ahead", "a clock 10 minutes behind")
-
-
-def faults_found(name: str, trace: Trace) -> None:
-    """Print precision and recall of each kind of fault, one a node and day on half of the nodes."""
-    whole = trace.rolled()
-    rng = np.random.default_rng(404)
-    count, fetches = whole["CPU", "AVG"].shape
-    for fault, (hit, kind, seconds, least) in FAULTS.items():
-        published = {key: values.copy() for key, values in whole.items()}
-        length = max(1, seconds // trace.interval)
-        truth: dict[str, tuple[int, int]] = {}
-        for node in rng.permutation(count)[: max(1, count // 2)].tolist():
-            begin = int(rng.integers(fetches // 4, fetches - length - 2))
-            before = whole["", "coverage"][node, max(0, begin - 20) : begin + length + 1]
-            if (before < 1).any() or (whole["CPU", "AVG"][node, begin : begin + length] < least).any():
-                continue  # the trace itself has a gap here, or a load that the fault would not show on
-            hit(published, node, slice(begin, begin + length))
-            truth[str(node)] = (begin, begin + length)
-        _score(name, fault, truth, _found(whole, kind, opened(trace, published)))
-    for fault in TIMES:
-        now = START + np.arange(fetches) * trace.interval
-        newest = now - rng.integers(0, 60, (count, fetches))
-        truth = {}
-        for node in rng.permutation(count)[: max(1, count // 2)].tolist():
-            begin = int(rng.integers(fetches // 4, fetches // 2))
-            end = begin + 1800 // trace.interval
-            if (whole["", "coverage"][node, max(0, begin - 20) : end + 1] < 1).any():
-                continue
-            truth[str(node)] = (begin, end)
-            if fault == TIMES[0]:
-                newest[node, begin:end] = newest[node, begin]
-            else:
-                newest[node, begin:end] += 300 if fault == TIMES[1] else -600
-        kind = Kind.STALE if fault == TIMES[0] else Kind.CLOCK_SKEW
-        _score(name, fault, truth, _found(whole, kind, opened(trace, whole, newest)))
-
-
-def _found(whole: Published, kind: Kind, found: Iterator[tuple[int, Finding]]) -> list[tuple[int, Finding]]:
-    """Return the findings of a kind, but for gaps that the trace has itself: those are there."""
-    own_gaps = whole["", "coverage"] < 0.5
-    return [
-        (fetch, each)
-        for fetch, each in found
-        if each.kind == kind
-        and not (kind in {Kind.MISSING, Kind.LOW_COVERAGE} and (not each.node or own_gaps[int(each.node), fetch]))
-    ]
-
-
-def _score(name: str, fault: str, truth: Mapping[str, tuple[int, int]], found: list[tuple[int, Finding]]) -> None:
-    def true(fetch: int, node: str) -> bool:
-        return node in truth and truth[node][0] <= fetch <= truth[node][1]
-
-    right = [finding for fetch, finding in found if true(fetch, finding.node)]
-    recall = len({finding.node for finding in right}) / max(1, len(truth))
-    precision = len(right) / len(found) if found else float("nan")
-    print(f"| {name} | {fault} | {len(truth):,} | {precision:.3f} | {recall:.3f} |")
-
-
-def whole_fetches(name: str, trace: Trace) -> None:
-    """Print what is found of faults of all nodes at once, in 20 clusters of 20 nodes, against 20 that are well."""
+def score(trace: Trace, fault: Fault, kept: Mapping[int, Run], halves: tuple[Score, Score]) -> None:
+    """Put a fault into every node once, a few at a time, and count what is found, for each half of the nodes."""
+    count, times = trace.shape
+    second = second_source(trace)
     rng = np.random.default_rng(405)
-    whole = trace.rolled()
-    count = len(whole["CPU", "AVG"])
-    smoothed = {
-        resource: np.apply_along_axis(lambda row, n: np.convolve(row, np.ones(n) / n, "valid"), 1, samples, 2 * length)
-        for resource, samples in trace.samples.items()
-        for length in [duration.seconds(trace.window) // trace.step]
-    }
-    again = Trace(trace.window, trace.interval, trace.step, smoothed).rolled()
-    hours = 3 * 3600 // trace.interval
-    cases: dict[str, tuple[Kind, Callable[[Published], Published]]] = {
-        "ratios from the start": (Kind.WRONG_SCALE, lambda well: _in_ratios(well, 0)),
-        "ratios after an hour and a half": (Kind.WRONG_SCALE, lambda well: _in_ratios(well, hours // 2)),
-        "smoothed over two windows": (Kind.DOUBLE_SMOOTHING, lambda well: well),
-    }
-    for fault, (kind, spoil) in cases.items():
-        seen = Counter()
-        for cluster in range(2 * CLUSTERS):
-            nodes = rng.choice(count, min(20, count), replace=False)
-            ill = cluster < CLUSTERS
-            source = again if ill and kind is Kind.DOUBLE_SMOOTHING else whole
-            begin = int(rng.integers(0, source["CPU", "AVG"].shape[1] - hours))
-            part = {key: values[nodes, begin : begin + hours].copy() for key, values in source.items()}
-            found = any(each.kind == kind and not each.node for _, each in opened(trace, spoil(part) if ill else part))
-            seen[ill, found] += 1
-        precision = seen[True, True] / max(1, seen[True, True] + seen[False, True])
-        print(f"| {name} | {fault} | {CLUSTERS} | {precision:.3f} | {seen[True, True] / CLUSTERS:.3f} |")
+    groups = 1 if fault.everywhere else min(5, max(2, count // 2))
+    for number, (begin, warm) in enumerate(list(kept.items())[:-1]):
+        fetches = range(begin, min(begin + LASTS // INTERVAL, times * trace.step // INTERVAL))
+        group = list(range(count)) if fault.everywhere else list(range(number % groups, count, groups))
+        begins = [begin + (0 if fault.everywhere else int(rng.integers(0, 60))) for _ in group]
+        ill = inject(trace, fault, group, [each * INTERVAL for each in begins])
+        first = dict(zip(group, begins, strict=True))
+        if fault.pairs:
+            first |= {(node + 1) % count: begin for node in group if (node + 1) % count not in first}
+        run = copy.deepcopy(warm)
+        run.opened = []
+        run.known = frozenset(warm.open)
+        cooler = hot(trace, ill, fetches)
+        for half, mine in enumerate(halves):
+            mine.unseen += int(cooler[half::2].sum())
+            mine.times += sum(node % 2 == half for node in group)
+        _follow(run.play(ill, second, fetches), begin, first, group, cooler, halves)
+        _judge_findings(run.opened, fault, first, halves)
 
 
-def _in_ratios(published: Published, begin: int) -> Published:
-    for (_, operator), values in published.items():
-        if operator != "coverage":
-            values[:, begin:] /= 100
-    return published
+def _follow(
+    fetches: Iterable[tuple[int, set[Key]]],
+    begin: int,
+    first: Mapping[int, int],
+    group: Iterable[int],
+    cooler: Floats,
+    halves: tuple[Score, Score],
+) -> None:
+    """Count fetch by fetch who is shown too cool without a word, and when the first word comes."""
+    told: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    for fetch, found in fetches:
+        for sources, keys in enumerate((of_one_source(found), found)):
+            nodes = _told(keys, len(cooler))
+            for node in set(np.flatnonzero(cooler[:, fetch - begin]).tolist()) - nodes:
+                halves[node % 2].hot[sources] += 1
+            for node in nodes & first.keys():
+                if fetch >= first[node]:
+                    told[sources].setdefault(node, fetch - first[node])
+    for sources, delays in enumerate(told):
+        for node in delays.keys() & set(group):
+            halves[node % 2].delays[sources].append(delays[node])
+
+
+def _told(keys: Iterable[Key], count: int) -> set[int]:
+    """Return the nodes that something is said of; what is said of no node is said of all."""
+    telling = [key for key in keys if key[0] not in TRUE_OF_TRACES or key[0] == Kind.MISSING]
+    return set(range(count)) if any(not key[2] for key in telling) else {NUMBERS[key[2]] for key in telling}
+
+
+def _judge_findings(
+    opened: Iterable[tuple[int, Key]], fault: Fault, ill: Mapping[int, int], halves: tuple[Score, Score]
+) -> None:
+    """Count which findings are about nodes that have the fault; the rest are wrong, in whatever half."""
+    for _, (kind, _, node, _) in opened:
+        if kind in TRUE_OF_TRACES:
+            continue
+        right = fault.everywhere or (bool(node) and NUMBERS[node] in ill)
+        for half in (NUMBERS[node] % 2,) if node else (0, 1):
+            for sources in (1,) if kind == Kind.DISAGREEMENT else (0, 1):
+                (halves[half].right if right else halves[half].wrong)[sources] += 1
+
+
+def begins_of(trace: Trace) -> list[int]:
+    """Return the fetches at which faults may begin: five a trace, with a day before them where it is longer."""
+    fetches = trace.shape[1] * trace.step // INTERVAL
+    warm = min(fetches * 2 // 5, 2 * DAY // INTERVAL)
+    return [int(each) for each in np.linspace(warm, fetches - LASTS // INTERVAL, 5)]
+
+
+def show(name: str, trace: Trace, fault: str, halves: tuple[Score, Score]) -> None:
+    """Print one row for each half."""
+    for half, found in zip(("tuned", "other"), halves[::-1], strict=True):
+        print(f"| {name} | {trace.step} s | {fault} | {half} | {found.times} | {found.unseen} |", end="")
+        for sources in (0, 1):
+            all_ = found.right[sources] + found.wrong[sources]
+            precision = f"{found.right[sources] / all_:.2f}" if all_ else "-"
+            delay = f"{statistics.median(found.delays[sources]):.0f}" if found.delays[sources] else "-"
+            recall = len(found.delays[sources]) / max(1, found.times)
+            print(f" {found.hot[sources]} | {precision} | {recall:.2f} | {delay} |", end="")
+        print(flush=True)
+
+
+def on_traces(traces: Mapping[str, Trace], faults: Iterable[str]) -> None:
+    """Print both tables."""
+    print("\n## Findings on traces as they are, a node and day\n")
+    print("| trace | source | half | node-days | one source | two | which |\n|---|---|---|---:|---:|---:|---|")
+    kept = {name: false_alarms(name.partition("@")[0], trace, begins_of(trace)) for name, trace in traces.items()}
+    faults = list(faults)
+    if not faults:
+        return
+    print("\n## Faults put into the source\n")
+    print("| trace | source | fault | half | times | hot | hot, one source | precision | recall | delay |"
+          " hot, two sources | precision | recall | delay |\n|---|---|---|---|" + "---:|" * 10)  # fmt: skip
+    sums: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, trace in traces.items():
+        for fault in faults:
+            halves = (Score(), Score())
+            score(trace, FAULTS[fault], kept[name], halves)
+            show(name.partition("@")[0], trace, fault, halves)
+            for found in halves:
+                sums[name].update({"all": found.unseen, "one": found.hot[0], "two": found.hot[1]})
+    print(
+        "\n## Hot node-fetches over all faults\n\n| trace | without findings | one source | two |\n|---|---:|---:|---:|"
+    )
+    for name, found in sums.items():
+        print(f"| {name} | {found['all']} | {found['one']} | {found['two']} |")
 
 
 # -- speed --------------------------------------------------------------------------------------------------------
@@ -419,7 +404,7 @@ def speed() -> None:
     rng = np.random.default_rng(406)
     resources = ("CPU", "Memory", "Storage", "Bandwidth")
     levels = rng.uniform(20, 60, (5000, 8))
-    suspicion, loop = AnomalyDetector(QualitySettings(), ["5m"], 60), PlainLoop(QualitySettings(), 300)
+    judge_, loop = Judge(QualitySettings(), ["5m"], 60), PlainLoop(QualitySettings(), 300)
     times: dict[str, list[float]] = defaultdict(list)
     fetches = 75
     for fetch in range(fetches):
@@ -444,7 +429,7 @@ def speed() -> None:
         began = time.perf_counter()
         cleaned, _ = analyzer.clean(nodes, "5m")
         cleaned_at = time.perf_counter()
-        _, findings = suspicion.judge(now, {"5m": metrics}, {})
+        _, findings = judge_.judge(now, {"5m": metrics}, {})
         judged_at = time.perf_counter()
         if fetch < fetches - RUNS:
             loop.remember(now, cleaned)
@@ -458,7 +443,7 @@ def speed() -> None:
         times["judge"].append(judged_at - cleaned_at)
         times["loop"].append(ended - judged_at)
     clean, judge, plain = (1000 * statistics.median(times[name]) for name in ("clean", "judge", "loop"))
-    size = suspicion.history.size_bytes / 1e6
+    size = judge_.size_bytes() / 1e6
     print("\n## 5,000 nodes of 8 metrics, 60 fetches of history, 150 faults\n")
     print(f"values by themselves {clean:.0f} ms, against the past {judge:.0f} ms; a plain loop against the past")
     print(f"{plain:.0f} ms, {plain / judge:.0f} times as long. The past takes {size:.0f} MB.")
@@ -467,33 +452,31 @@ def speed() -> None:
 def main() -> None:
     """Print all tables, as Markdown."""
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
-    tuned = "--tuned" in sys.argv
+    options = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("-"))
     folder = Path(words[0] if words else os.environ.get("TRIMARAN_TRACES", ""))
-    print(f"# quality.py\n\nPython {platform.python_version()}, numpy {np.__version__}")
-    speed()
+    print(
+        f"# quality.py\n\nPython {platform.python_version()}, numpy {np.__version__}, {Path(analyzer.__file__).parent}"
+    )
+    if "only" not in options:
+        speed()
     traces: dict[str, Trace] = {}
-    for name, load in (("planetlab", planetlab), ("alibaba", alibaba), ("bitbrains", bitbrains),
-                       ("bitbrains, 50 machines", bitbrains_50)):  # fmt: skip
+    for name, load in LOADERS.items():
+        if name != options.get("only", name):
+            continue
         if not (words or os.environ.get("TRIMARAN_TRACES")) or not (folder / SOURCES[name]).is_file():
             print(f"\nLeft out: {name}: no {SOURCES[name]} in a folder that TRIMARAN_TRACES or an argument names.")
             continue
         try:
-            traces[name] = load(folder, tuned)
+            traces[name] = load(folder)
         except ImportError as error:
             print(f"\nLeft out: {name}: {error}")
-    if not traces:
-        return
-    print(f"\n## Findings per node and day on traces as they are ({'tuned' if tuned else 'other'} half of the nodes)\n")
-    print("| trace | fetched | node-days | frozen | spike | wrong scale | double smoothing | out of range | missing |"
-          " low coverage |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")  # fmt: skip
-    for name, trace in traces.items():
-        false_findings(name, trace)
-    print("\n## Faults put in, one a node and day on half of the nodes\n")
-    print("| trace | fault | times | precision | recall |\n|---|---|---:|---:|---:|")
-    for name, trace in traces.items():
-        if len(trace.samples["CPU"]) >= 20:
-            faults_found(name, trace)
-            whole_fetches(name, trace)
+    if "alibaba" in traces:  # the only one with samples a minute apart: sources of other steps are made of it
+        traces |= {f"alibaba@{step}": traces["alibaba"].resampled(step) for step in (15, 300)}
+    if "step" in options:
+        traces = {name: trace for name, trace in traces.items() if trace.step == int(options["step"])}
+    wanted = [fault for fault in FAULTS if options.get("fault", "") in fault] if "clean" not in options else []
+    if traces:
+        on_traces(traces, wanted)
 
 
 if __name__ == "__main__":

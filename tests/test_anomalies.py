@@ -19,7 +19,7 @@ class Cluster:
     """Six nodes with noise around levels of 20 to 45 percent, and what is made of them."""
 
     def __init__(self, **settings: Any) -> None:
-        self.suspicion = AnomalyDetector(QualitySettings(**settings), ["15m", "5m"], 60)
+        self.detector = AnomalyDetector(QualitySettings(**settings), ["15m", "5m"], 60)
         self.rng = np.random.default_rng(501)
         self.now = START
         self.last: dict[str, WatcherMetrics] = {}
@@ -45,7 +45,7 @@ class Cluster:
             name: WatcherMetrics(self.now, Window(name, self.now - seconds, self.now), "Test", data)
             for name, seconds in (("15m", 900), ("5m", 300))
         }
-        self.last, self.findings = self.suspicion.judge(self.now, snapshots, newest or {})
+        self.last, self.findings = self.detector.judge(self.now, snapshots, newest or {})
 
     def run(self, fetches: int = 20) -> None:
         """Fetch what is well."""
@@ -122,7 +122,7 @@ def test_what_was_dropped_for_a_reason_is_not_missing() -> None:
     del data["n1"]
     metrics = WatcherMetrics(cluster.now + 60, Window("5m", 0, 300), "Test", data)
     known = [Finding(Kind.NOT_FINITE, "AVG is nan", "5m", "n1", "cpu:percent", "dropped")]
-    _, findings = cluster.suspicion.judge(cluster.now + 60, {"5m": metrics}, {}, known)
+    _, findings = cluster.detector.judge(cluster.now + 60, {"5m": metrics}, {}, known)
     assert findings == []
 
 
@@ -274,7 +274,7 @@ def test_another_source_begins_a_new_past() -> None:
     del data["n0"]
     now = cluster.now + 60
     metrics = WatcherMetrics(now, Window("5m", now - 300, now), "Other", data)
-    assert cluster.suspicion.judge(now, {"5m": metrics}, {})[1] == []
+    assert cluster.detector.judge(now, {"5m": metrics}, {})[1] == []
 
 
 def test_without_the_shortest_window_the_last_judgement_holds() -> None:
@@ -284,7 +284,7 @@ def test_without_the_shortest_window_the_last_judgement_holds() -> None:
     cluster.judge(data)
     now = cluster.now + 60
     metrics = WatcherMetrics(now, Window("15m", now - 900, now), "Test", data)
-    judged, findings = cluster.suspicion.judge(now, {"15m": metrics}, {})
+    judged, findings = cluster.detector.judge(now, {"15m": metrics}, {})
     assert findings == []
     assert judged["15m"].data["n0"].metadata == {"suspect": "wrong_scale"}
 
@@ -295,8 +295,144 @@ def test_what_is_remembered_counts() -> None:
     for _ in range(20):
         cluster.now += 60
         window = Window("5m", cluster.now - 300, cluster.now)
-        cluster.suspicion.remember(WatcherMetrics(cluster.now, window, "Test", cluster.nodes()))
+        cluster.detector.remember(WatcherMetrics(cluster.now, window, "Test", cluster.nodes()))
     data = cluster.nodes()
     data["n0"] = scaled(data["n0"], 4.5)
     cluster.judge(data)
     assert cluster.seen() == [("spike", "n0", "cpu:percent", "reported")]
+
+
+def zeroed(node: NodeMetrics) -> NodeMetrics:
+    """Return the node with CPU at exactly 0."""
+    return scaled(node, 0.0)
+
+
+def test_cpu_that_is_exactly_0_is_a_flatline() -> None:
+    """CPU at 0 while memory lives is told with the first fetch, since then, and marked; so is a node's in its rest."""
+    cluster = Cluster()
+    cluster.run(70)
+    begin = cluster.now + 60
+    for _ in range(30):
+        data = cluster.nodes()
+        data["n2"] = zeroed(data["n2"])
+        cluster.judge(data)
+        assert ("flatline", "n2", "cpu:percent", "marked") in cluster.seen()
+    assert next(each.since for each in cluster.findings if each.kind is Kind.FLATLINE) == begin
+    assert "flatline" in str(cluster.metadata("n2")["suspect"])
+    cluster.judge()
+    assert not [each for each in cluster.findings if each.kind is Kind.FLATLINE]
+
+
+def test_a_node_that_rests_at_0_is_no_flatline() -> None:
+    """A node that was at exactly 0 when it was seen first may be so again."""
+    cluster = Cluster()
+    for fetch in range(100):
+        data = cluster.nodes()
+        if fetch < 10 or fetch > 80:
+            data["n2"] = zeroed(data["n2"])
+        cluster.judge(data)
+        assert not [each for each in cluster.findings if each.kind is Kind.FLATLINE]
+
+
+def test_two_nodes_with_the_same_values_are_duplicates() -> None:
+    """A node that reports another's values is told with it after a few fetches, and both are marked."""
+    cluster = Cluster()
+    cluster.run(20)
+    told = None
+    for fetch in range(20):
+        data = cluster.nodes()
+        moved = scaled(data["n1"], 1 + 0.3 * cluster.rng.uniform(-1, 1))
+        data["n1"] = data["n4"] = moved
+        cluster.judge(data)
+        twins = [each for each in cluster.seen() if each[0] == "duplicate_node"]
+        if twins:
+            told = fetch if told is None else told
+            assert [(each[1], each[3]) for each in twins] == [("n1", "marked"), ("n4", "marked")]
+    assert told is not None
+    assert 5 <= told <= 12
+
+
+def test_a_frozen_node_shows_although_providers_take_turns() -> None:
+    """Two sources that answer for 15 fetches each have a past of their own each, so a still value stays still."""
+    cluster = Cluster()
+    still = cluster.nodes()["n3"]
+    seen: set[str] = set()
+    for fetch in range(150):
+        cluster.now += 60
+        data = cluster.nodes()
+        data["n3"] = still
+        source = "Test" if fetch // 15 % 2 else "Other"
+        window = Window("5m", cluster.now - 300, cluster.now)
+        _, found = cluster.detector.judge(cluster.now, {"5m": WatcherMetrics(cluster.now, window, source, data)}, {})
+        seen |= {each.node for each in found if each.kind is Kind.FROZEN}
+    assert seen == {"n3"}
+
+
+def slow_source(step: int, interval: int, windows: tuple[str, ...], hours: int = 6) -> list[list[Finding]]:
+    """Judge six nodes whose samples are so many seconds apart and differ by tens of percents, as loads do."""
+    rng = np.random.default_rng(7)
+    detector = AnomalyDetector(QualitySettings(), windows, interval)
+    levels = rng.uniform(20, 80, (NODES, hours * 3600 // step + 4))
+    found = []
+    for fetch in range(hours * 3600 // interval):
+        now = START + fetch * interval
+        snapshots = {}
+        for window in windows:
+            seconds = int(window[:-1]) * 60
+            last, count = fetch * interval // step + 3, max(1, seconds // step)
+            samples = levels[:, max(0, last - count + 1) : last + 1]
+            data = {
+                f"n{node}": NodeMetrics(
+                    (
+                        Metric("cpu", "CPU", "AVG", window, float(samples[node].mean())),
+                        Metric("cpu", "CPU", "STD", window, float(samples[node].std())),
+                    )
+                )
+                for node in range(NODES)
+            }
+            snapshots[window] = WatcherMetrics(now, Window(window, now - seconds, now), "Test", data)
+        found.append(detector.judge(now, snapshots, {})[1])
+    return found
+
+
+def test_samples_every_5_minutes_fetched_every_minute_are_no_spikes() -> None:
+    """A window of one sample jumps as the load does, and its deviation of 0 is no sign of smoothing."""
+    kinds = {finding.kind for found in slow_source(300, 60, ("15m", "10m", "5m")) for finding in found}
+    assert kinds.isdisjoint({Kind.SPIKE, Kind.DOUBLE_SMOOTHING, Kind.WRONG_SCALE, Kind.FROZEN})
+
+
+def test_fetches_every_5_minutes_are_held_against_a_window_that_overlaps() -> None:
+    """Where the shortest window is no longer than an interval, the past of a longer one is kept."""
+    assert AnomalyDetector(QualitySettings(), ["15m", "10m", "5m"], 300).window == "15m"
+    assert AnomalyDetector(QualitySettings(), ["15m", "10m", "5m"], 60).window == "5m"
+    assert AnomalyDetector(QualitySettings(), ["5m"], 300).window == "5m"
+
+
+def test_all_nodes_in_another_unit_are_told_by_the_ramp_of_the_window() -> None:
+    """When the whole source becomes a fortieth, windows pass through what lies between, and it is told all the same."""
+    cluster = Cluster()
+    cluster.run(30)
+    told = []
+    for fetch in range(12):
+        factor = 1 - min(fetch + 1, 5) / 5 * (1 - 1 / 40)
+        cluster.judge({name: scaled(node, factor) for name, node in cluster.nodes().items()})
+        told += [(fetch, *each) for each in cluster.seen() if each[0] == "wrong_scale"]
+    assert told
+    assert told[-1] == (11, "wrong_scale", "", "cpu:percent", "marked")
+    assert told[0][0] <= 5
+
+
+def test_what_a_second_source_says_of_most_nodes_is_reported_once() -> None:
+    """Where it contradicts most nodes, either may be wrong: one finding, and nothing is marked."""
+    cluster = Cluster()
+    for _ in range(15):
+        cluster.now += 60
+        data = cluster.nodes()
+        window = Window("5m", cluster.now - 300, cluster.now)
+        metrics = WatcherMetrics(cluster.now, window, "Test", data)
+        beside = {name: scaled(node, 3) for name, node in data.items()}
+        judged, found = cluster.detector.judge(cluster.now, {"5m": metrics}, {}, (), beside)
+    assert [(each.kind, each.node, each.metric, each.action) for each in found] == [
+        ("disagreement", "", "cpu:percent", "reported")
+    ]
+    assert judged["5m"].data is data

@@ -29,6 +29,10 @@ class Kind(StrEnum):
     SPIKE = "spike"
     WRONG_SCALE = "wrong_scale"
     DOUBLE_SMOOTHING = "double_smoothing"
+    FLATLINE = "flatline"
+    CHANGEPOINT = "changepoint"
+    DRIFT = "drift"
+    DUPLICATE_NODE = "duplicate_node"
 
 
 class Action(StrEnum):

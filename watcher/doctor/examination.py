@@ -25,7 +25,22 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: C
         name = view.provider.name
         for check in _examine_provider(view, clock, nodes):
             yield replace(check, step=f"{name}: {check.step}", setting="" if check.ok else check.setting)
+    second = settings.corroborating()
+    if second is not None and second.provider not in (view.provider for view in settings.for_each_provider()):
+        yield _examine_second(second)
     yield examine_store(settings.store.path)
+
+
+def _examine_second(settings: Settings) -> Check:
+    """Tell whether the source that corroborates can be reached; one is not needed, so this never fails."""
+    failed = [check for check in _examine_provider(settings, time.time, ()) if not check.ok]
+    message = f"CPU and Memory are held against {settings.provider.name}"
+    if failed:
+        message = (
+            f"metrics are judged by themselves alone, as {settings.provider.name} does not corroborate them: "
+            f"{failed[0].step}: {failed[0].message} (quality.corroborate = off does not ask it)"
+        )
+    return Check("corroborate", ok=True, message=message)
 
 
 def _examine_provider(settings: Settings, clock: Callable[[], float], nodes: Collection[str]) -> Iterator[Check]:

@@ -1,18 +1,24 @@
 """A whole watcher from settings: store, providers, loop. Used by the service and by the library client alike."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from watcher.errors import SettingsError
 from watcher.pipeline.origins import origins
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import SampleProvider, WindowProvider, close_provider, open_provider
+from watcher.providers.corroborated import Corroborated
 from watcher.providers.failover import Failover
 from watcher.providers.sampled import Sampled
+from watcher.quality.anomalies import judged_window
 from watcher.settings import Settings
 from watcher.store import Store
 from watcher.telemetry import Telemetry
+
+_log = logging.getLogger(__name__)
 
 
 def open_watcher(
@@ -36,20 +42,32 @@ def open_watcher(
     """
     views = [settings] if provider is not None else settings.for_each_provider()
     opened = [provider] if provider is not None else _open_all(views)
+    corroborating = settings.corroborating() if provider is None else None
+    names = [view.provider.name for view in views]
+    beside = [corroborating] if corroborating is not None and corroborating.provider.name not in names else []
     store = Store(
         store_path,
         keep_hours=settings.store.keep_hours,
         max_megabytes=settings.store.max_megabytes,
-        origins=origins(views),
+        origins=origins([*views, *beside]),
     )
-    names = [view.provider.name for view in views]
-    windows = [
-        each if isinstance(each, WindowProvider) else Sampled(each, settings.watch, store, source=name, clock=clock)
-        for name, each in zip(names, opened, strict=True)
-    ]
-    several = Failover(list(zip(names, windows, strict=True)), settings.fallback.disagreement_percent)
+
+    def windowed(name: str, each: WindowProvider | SampleProvider) -> WindowProvider:
+        if isinstance(each, WindowProvider):
+            return each
+        return Sampled(each, settings.watch, store, source=name, clock=clock)
+
+    windows = [windowed(name, each) for name, each in zip(names, opened, strict=True)]
+    first = windows[0] if len(windows) == 1 else Failover(list(zip(names, windows, strict=True)))
+    if corroborating is not None:
+        second = corroborating.provider.name
+        known = dict(zip(names[1:], windows[1:], strict=True))
+        found = known.get(second) or _second(corroborating, windowed)
+        if found is not None:
+            judged = judged_window(settings.watch.windows, settings.watch.interval_seconds)
+            first = Corroborated((names[0], first), (second, found), judged)
     return Watcher(
-        windows[0] if len(windows) == 1 else several,
+        first,
         store,
         settings.watch,
         settings.quality,
@@ -59,6 +77,17 @@ def open_watcher(
         telemetry=telemetry,
         clock=clock,
     )
+
+
+def _second(
+    settings: Settings, windowed: Callable[[str, WindowProvider | SampleProvider], WindowProvider]
+) -> WindowProvider | None:
+    """Open the second source; what only corroborates is done without where it cannot be."""
+    try:
+        return windowed(settings.provider.name, open_provider(settings))
+    except SettingsError as error:
+        _log.info("metrics are not corroborated", extra={"provider": settings.provider.name, "error": str(error)})
+        return None
 
 
 def _open_all(views: Sequence[Settings]) -> list[WindowProvider | SampleProvider]:

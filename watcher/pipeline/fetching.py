@@ -3,11 +3,12 @@
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from watcher import duration
 from watcher.errors import ProviderError
-from watcher.model import WatcherMetrics, Window
+from watcher.model import NodeMetrics, WatcherMetrics, Window
 from watcher.pipeline.round import Round
 from watcher.providers.base import Fetched, WindowProvider
 from watcher.quality import analyzer
@@ -45,11 +46,13 @@ class Fetcher:
         came: dict[str, Fetched] = {}
         failures: dict[str, str] = {}
         newest: dict[str, float] = {}
+        beside: dict[str, NodeMetrics] = {}
         for name, answer in answers.items():
             if isinstance(answer, Exception):
                 failures[name] = _reason(answer)
                 continue
             came[name] = answer
+            beside.update(answer.beside)
             for node, time_ in answer.newest.items():
                 newest[node] = max(time_, newest.get(node, time_))
             if not answer.nodes:
@@ -61,14 +64,14 @@ class Fetcher:
             for name, fetched in came.items()
         }
         findings = tuple(finding for fetched in came.values() for finding in fetched.findings)
-        return Round(now, snapshots, {}, findings, newest).with_failures(failures)
+        return Round(now, snapshots, {}, findings, newest, beside).with_failures(failures)
 
     def _fetch(self, name: str, now: int, deadline: Deadline) -> Fetched:
         """Return one window's clean metrics."""
         fetched: Fetched = self._late.run(name, partial(self._provider.fetch, _window(name, now), deadline))
         with self._cleaning:  # side by side it would be no faster, and requests would have to wait for them all
             nodes, findings = analyzer.clean(fetched.nodes, name)
-        return Fetched(nodes, (*fetched.findings, *findings), fetched.source, fetched.newest)
+        return replace(fetched, nodes=nodes, findings=(*fetched.findings, *findings))
 
 
 def _window(name: str, now: int) -> Window:

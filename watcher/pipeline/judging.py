@@ -35,7 +35,9 @@ class Judge:
         # What was dropped for a reason is not missing; that other things were mended explains nothing.
         known = [each for each in fetched.findings if each.action != Action.CLAMPED and each.kind is not Kind.BAD_LABEL]
         try:
-            judged, found = self._detector.judge(fetched.timestamp, fetched.snapshots, fetched.newest, known)
+            judged, found = self._detector.judge(
+                fetched.timestamp, fetched.snapshots, fetched.newest, known, fetched.beside
+            )
         except Exception:  # noqa: BLE001
             # A shape that no provider of ours gives metrics; whether they can be published, publishing tells.
             _log.exception("the metrics cannot be judged and are served as they are")

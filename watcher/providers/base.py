@@ -48,12 +48,14 @@ class Fetched:
         findings: what went wrong along the way without making the fetch worthless.
         source: the provider that answered, when that is not the one that was asked.
         newest: node to the time of its newest sample by the source's own clock, unix seconds, where that is known.
+        beside: what a second source says of the nodes, to hold these metrics against; it is not served.
     """
 
     nodes: Mapping[str, NodeMetrics]
     findings: tuple[Finding, ...] = ()
     source: str = ""
     newest: Mapping[str, float] = field(default_factory=dict)
+    beside: Mapping[str, NodeMetrics] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,10 @@ _MIN_DEVIATION_PERCENT = 1.0
 _SPAN_OF_HUNDRED = (50.0, 200.0)  # loads change a little while their scale does
 _EMPTY_BAND = (3.0, 30.0)  # times the new value: a load that really falls passes through
 _MIN_VALUE = 1e-3  # zero is not a hundredth of anything
+_MIN_FALL = 5.0  # percent; what falls from less misleads nobody
 _IDLE_SPREAD = 0.2  # percent, from the lowest to the highest tenth of idle nodes
+_MIN_LOG_FACTOR = 1.0  # smaller changes of all nodes are no other unit
+_FACTOR_SPREADS = 8.0  # times the nodes' spread that a change of them all has to be
 _MIN_NODES = 5  # fewer say nothing about a whole cluster
 
 
@@ -82,7 +85,8 @@ def fell_to_a_hundredth(values: Floats, past: Floats) -> Flags:
         between = (ratios > _EMPTY_BAND[0]) & ~before
         level = np.where(before, ratios, 0).sum(axis=1) / np.fmax(before.sum(axis=1), 1)
         like_hundred = (level > _SPAN_OF_HUNDRED[0]) & (level < _SPAN_OF_HUNDRED[1])
-        found[suspects] = (before.sum(axis=1) >= _MIN_PAST) & ~between.any(axis=1) & like_hundred
+        high = level * values[suspects] >= _MIN_FALL
+        found[suspects] = (before.sum(axis=1) >= _MIN_PAST) & ~between.any(axis=1) & like_hundred & high
     return found
 
 
@@ -106,6 +110,38 @@ def are_ratios(values: Floats, past: Floats, *, may_idle: bool) -> bool:
     return bool(past.shape[1] >= _MIN_PAST and np.fmax.reduce(past, axis=None) <= 1.0 and high - low >= _IDLE_SPREAD)
 
 
+def common_factor(values: Floats, before: Floats) -> float:
+    """Return the factor by which all nodes' values changed alike, as with another unit; NaN when they did not.
+
+    Loads of a whole cluster that rise or fall do so by different factors; so the spread of the factors must be small
+    against the change itself.
+
+    Args:
+        values: (nodes,) percent.
+        before: (nodes, times) those of fetches whose windows do not overlap with this one's.
+    """
+    if before.shape[1] < _MIN_PAST:
+        return float("nan")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        usual = before.mean(axis=1)
+        ratios = np.log(values / usual)[(values > 0) & (usual > 0)]
+    if len(ratios) < _MIN_NODES:
+        return float("nan")
+    middle = float(np.median(ratios))
+    spread = 1.4826 * float(np.median(np.abs(ratios - middle)))
+    return float(np.exp(middle)) if abs(middle) > max(_MIN_LOG_FACTOR, _FACTOR_SPREADS * spread) else float("nan")
+
+
+def walk_correction(samples: float) -> float:
+    """Return how much higher :func:`smoothing_ratio` is for a random walk of so few samples a window than of many.
+
+    Means of n steps of a walk differ by (2 n^2 + 1) / 3 n squares of a step from window to window, and the square of
+    the deviation within is (n^2 - 1) / 6 n of them. Infinite where a window has one sample, and no deviation.
+    """
+    squared = max(1.0, samples) ** 2
+    return (2 * squared + 1) / (2 * (squared - 1)) if squared > 1 else float("inf")
+
+
 def smoothing_ratio(averages: Floats, deviations: Floats, lag: int) -> float:
     """Return by how much averages of successive windows differ, against what the deviations within them allow.
 
@@ -125,5 +161,5 @@ def smoothing_ratio(averages: Floats, deviations: Floats, lag: int) -> float:
     pairs = known.sum(axis=1)
     within = np.where(known, deviations[:, lag:], 0) ** 2
     ratios = (np.where(known, moved, 0) ** 2).sum(axis=1) / np.fmax(within.sum(axis=1), 1e-9)
-    enough = pairs >= _MIN_PAST
+    enough = (pairs >= _MIN_PAST) & (within.sum(axis=1) > 0)  # a deviation that is always 0 is none
     return float(np.median(ratios[enough])) if enough.sum() >= _MIN_NODES else float("nan")

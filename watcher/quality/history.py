@@ -15,6 +15,7 @@ Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
 
 _HABIT = 1 / 20  # what one fetch counts for in how often a value moves
+_MIN_FETCHES = 10  # without which nothing is known of how often values move
 _SAME = 1e-9  # values this close are the same: snapshots are kept with 10 decimals
 
 
@@ -62,7 +63,7 @@ class History:
         self.types: list[str] = []
         self.times = np.full(self._depth, np.nan)
         self.now = -np.inf
-        self._slot = 0
+        self._slot = self._fetches = 0
         self._state = self._blank(0, 0)
 
     def append(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
@@ -70,13 +71,15 @@ class History:
         if now <= self.now:
             self.clear()
         values = self._read(nodes, now)
+        self._fetches += 1
         state = self._state
         present = ~np.isnan(values)
         same = np.abs(values - state["value"]) <= _SAME
         ended = present & ~same
         state["longest"][ended] = np.fmax(state["longest"], self.now - state["since"])[ended]
         follows = present & ~np.isnan(state["value"])
-        state["moving"][follows] += _HABIT * (ended - state["moving"])[follows]
+        habit = max(_HABIT, 1 / max(1, self._fetches - 1))
+        state["moving"][follows] += habit * (ended - state["moving"])[follows]
         state["moved"][ended] = state["moving"][ended]
         state["since"] = np.where(same, state["since"], np.where(present, now, np.nan))
         state["seen"][present] = now
@@ -106,6 +109,15 @@ class History:
         order = np.argsort(self.times)  # NaN come last
         order = order[: int((~np.isnan(self.times)).sum()) - 1]
         return self._state["recent"][:, columns[:, None], order], self.times[order]
+
+    def moving(self) -> Floats:
+        """Return the share of fetches that changed each node's values before they came to what they are.
+
+        Of each node the value that changes most often counts; a node that never moved is left out. Empty while little
+        is known.
+        """
+        share: Floats = np.fmax.reduce(self._state["moved"], axis=1, initial=0)
+        return share[share > 0] if self._fetches >= _MIN_FETCHES else share[:0]
 
     def _read(self, nodes: Mapping[str, NodeMetrics], now: float) -> Floats:
         """Return the values, after giving new nodes and series a place and taking it from those unseen for long."""

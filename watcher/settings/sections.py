@@ -35,6 +35,7 @@ from watcher.settings.providers import (
 from watcher.wire import Dialect
 
 MIN_TOKEN_LENGTH = 16
+_METRICS_SERVER = "KubernetesMetricsServer"
 
 
 class LogLevel(StrEnum):
@@ -54,9 +55,13 @@ def _level(value: Any) -> Any:
     return "warning" if word == "warn" else word
 
 
+def _is_in_cluster() -> bool:
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
 def default_provider() -> str:
     """The provider when none is named: the metrics server in a cluster, this machine elsewhere."""
-    return "KubernetesMetricsServer" if os.environ.get("KUBERNETES_SERVICE_HOST") else "Host"
+    return _METRICS_SERVER if _is_in_cluster() else "Host"
 
 
 def _default_store() -> Path:
@@ -93,13 +98,10 @@ class ProviderSettings(Section):
 
 
 class FallbackSettings(Section):
-    """Other providers, for when the first one fails, and to check it against."""
+    """Other providers, for when the first one fails."""
 
     providers: Annotated[list[ProviderSettings], BeforeValidator(parsed_json)] = Field(
         [], description="tables [[fallback.providers]] with the keys of [provider], tried in order"
-    )
-    disagreement_percent: float = Field(
-        0, ge=0, le=100, description="points of CPU or Memory AVG two providers may differ in; 0 does not compare them"
     )
 
 
@@ -172,10 +174,24 @@ class QualitySettings(Section):
     smoothing_ratio: float = Field(
         4.0, ge=1, le=1000, description="square of averages' moves over deviations; a random walk has 4"
     )
+    corroborate: Literal["auto", "fallback", "off"] = Field(
+        "auto",
+        description="a second source to hold CPU and Memory against; auto: the metrics server, in a cluster; "
+        "fallback: the first of fallback.providers",
+    )
+    disagreement_percent: float = Field(
+        10, gt=0, le=100, description="points a second source may differ in from what is usual between the two"
+    )
     stale_action: Reaction = Field(Reaction.MARK, description="about nodes whose newest sample is stale")
     frozen_action: Reaction = Field(Reaction.MARK, description="about metrics frozen for three times as long")
     spike_action: Reaction = Field(Reaction.REPORT, description="about metrics in a spike")
     wrong_scale_action: Reaction = Field(Reaction.MARK, description="about metrics of which a whole fetch is wrong")
+    flatline_action: Reaction = Field(Reaction.MARK, description="about CPU that is 0 or moves no more")
+    duplicate_node_action: Reaction = Field(Reaction.MARK, description="about nodes that report the same series")
+    anomaly_action: Reaction = Field(
+        Reaction.REPORT, description="about levels far below what a node's past and the other nodes make likely"
+    )
+    disagreement_action: Reaction = Field(Reaction.MARK, description="about metrics that a second source contradicts")
 
 
 class ServerSettings(Section):
@@ -248,3 +264,14 @@ class Settings(Section):
     def for_each_provider(self) -> list[Self]:
         """Return these settings once for the provider and once for each fallback, ``provider`` being that one's."""
         return [self, *(self.model_copy(update={"provider": each}) for each in self.fallback.providers)]
+
+    def corroborating(self) -> Self | None:
+        """Return these settings with ``provider`` being the second source's; None where there is none to ask.
+
+        A source is never held against itself.
+        """
+        if self.quality.corroborate == "fallback":
+            return next(iter(self.for_each_provider()[1:]), None)
+        if self.quality.corroborate == "off" or not _is_in_cluster() or self.provider.name == _METRICS_SERVER:
+            return None
+        return self.model_copy(update={"provider": ProviderSettings(name=_METRICS_SERVER)})

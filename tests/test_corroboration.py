@@ -1,0 +1,92 @@
+"""What a second source says: what is usual between the two, and what contradicts for long."""
+
+import numpy as np
+import pytest
+
+from watcher.quality.corroboration import Corroboration
+
+NODES = 10
+NAMES = [f"n{number}" for number in range(NODES)]
+
+
+class Sources:
+    """Two sources of ten nodes, whose loads wander; the second is 3 percent lower, noisy, and a fetch late."""
+
+    def __init__(self, bound: float = 10) -> None:
+        self.rng = np.random.default_rng(8)
+        self.true = np.linspace(30, 80, NODES)
+        self.before = self.true
+        self.against = Corroboration(bound)
+        self.now = 1e9
+
+    def fetch(
+        self, factor: float | np.ndarray = 1.0, jump: float = 0.0, offset: float | np.ndarray = 0.0
+    ) -> np.ndarray:
+        """Return who is found when ours are these times what they are; ``jump`` is what the loads all do."""
+        self.now += 60
+        self.before = self.true
+        self.true = np.clip(self.true + self.rng.normal(0, 1, NODES) + jump, 5, 95)
+        theirs = self.before * 0.97 + offset + self.rng.normal(0, 1, NODES)
+        return self.against.judge(self.now, NAMES, self.true * factor, theirs).found
+
+    def agree(self, fetches: int = 60, offset: float | np.ndarray = 0.0) -> None:
+        """Fetch what is well."""
+        for _ in range(fetches):
+            assert not self.fetch(offset=offset).any()
+
+
+def of(node: int, factor: float) -> np.ndarray:
+    """Return a factor of one node."""
+    return np.where(np.arange(NODES) == node, factor, 1.0)
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.01, 0.3, 0.75, 1.5])
+def test_a_node_that_is_contradicted_for_long_is_found(factor: float) -> None:
+    """It takes some fetches, and no other node is found."""
+    sources = Sources()
+    sources.agree()
+    seen = [sources.fetch(of(8, factor)) for _ in range(15)]
+    assert not seen[1].any()
+    assert seen[-1].tolist() == [number == 8 for number in range(NODES)]
+    for _ in range(20):
+        last = sources.fetch()
+    assert not last.any()
+
+
+def test_what_is_usual_between_the_two_contradicts_nothing() -> None:
+    """Sources that count other things, so that all differ by 8 points, agree; and then 6 more of one node do not."""
+    sources = Sources()
+    sources.agree(300, offset=8.0)
+    for _ in range(15):
+        seen = sources.fetch(offset=8.0 + np.where(np.arange(NODES) == 3, 15.0, 0.0))
+    assert seen.tolist() == [number == 3 for number in range(NODES)]
+
+
+def test_a_load_that_jumps_shows_late_at_one_of_them() -> None:
+    """Jumps of 50 points, which the second source shows a fetch later, contradict nothing."""
+    sources = Sources()
+    sources.agree()
+    for fetch in range(200):
+        jump = (50.0 if fetch % 40 == 0 else -50.0) if fetch % 20 == 0 else 0.0
+        assert not sources.fetch(jump=jump).any()
+
+
+def test_a_source_that_is_wrong_about_all_is_contradicted_everywhere() -> None:
+    """When ours are a hundredth of what they were, all nodes are contradicted."""
+    sources = Sources()
+    sources.agree()
+    for _ in range(15):
+        seen = sources.fetch(0.01)
+    assert seen.all()
+
+
+def test_what_one_of_them_does_not_have_is_neither_for_nor_against() -> None:
+    """A node without a value at one source is not found, and one that was stays so."""
+    against = Corroboration(10)
+    ours, theirs = np.full(NODES, 50.0), np.full(NODES, 50.0)
+    theirs[0], theirs[1] = np.nan, 90.0
+    for fetch in range(5):
+        seen = against.judge(1e9 + 60 * fetch, NAMES, ours, theirs).found
+    assert np.flatnonzero(seen).tolist() == [1]
+    theirs[1] = np.nan
+    assert against.judge(2e9, NAMES, ours, theirs).found[1]
