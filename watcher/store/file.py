@@ -4,8 +4,8 @@ Two watchers on one file would delete each other's snapshots, so each locks ``<p
 file open. The kernel takes the lock back when its holder ends, however that happens.
 
 What is wrong with the place (no room, no rights, another program's lock) says nothing about the content: the file stays
-where it is and is tried again. Anything else means that its content is bad. A file
-that a newer version made, and that this one cannot write, is read and left alone.
+where it is and is tried again. Anything else means that its content is bad. A file that a newer version
+made, and that this one cannot write, is read and left alone.
 """
 
 import contextlib
@@ -37,6 +37,7 @@ _OF_THE_PLACE = {
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_READONLY,
 }
+_HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _FORMAT_AT, _FORMATS = 18, {1, 2}  # the versions that reading and writing ask for; another makes the file read-only
 
@@ -130,7 +131,9 @@ class StoreFile:
                 check_pages(db)
                 check_tables(db)
         except UNREADABLE as error:
-            return error
+            if _code(error) not in _HELD:
+                return error
+            self._sizes = before  # somebody works on it just now: it is looked at again
         return None
 
     def is_replaced(self) -> bool:
