@@ -146,9 +146,7 @@ def decoding(nodes: int, rounds: int) -> None:
             for way, result in (decode(body, 9) or {}).items():
                 processor.setdefault(f"Go {way}, {dialect}", []).append(result["processor_ms"])
                 found[f"Go {way}, {dialect}"] = result["nodes"]
-    print(
-        f"\nreading {nodes} nodes x 8 metrics, {len(bodies['go']) / 1e6:.1f} MB | nodes | processor, ms | of Go's"
-    )
+    print(f"\nreading {nodes} nodes x 8 metrics, {len(bodies['go']) / 1e6:.1f} MB | nodes | processor, ms | of Go's")
     theirs = processor[f"Go client, {Dialect.GO.value}"]
     for what, own in processor.items():
         times = statistics.median(each / go for each, go in zip(own, theirs, strict=True))
