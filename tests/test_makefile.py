@@ -58,7 +58,7 @@ def test_pip_s_progress_and_its_status_are_handed_on(tmp_path: Path) -> None:
 
 
 def test_the_benchmarks_are_summed_up(tmp_path: Path) -> None:
-    """What cannot run here is left out with the way out, what fails makes the status 1, the others count."""
+    """What cannot run here is left out with the way out; what fails is said, and makes the status 1."""
     shutil.copy(ROOT / "benchmarks" / "__main__.py", tmp_path)
     (tmp_path / "good.py").write_text("print('1 us')")
     (tmp_path / "left.py").write_text("raise SystemExit('prometheus is not installed: apt-get install prometheus')")

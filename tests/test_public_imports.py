@@ -38,9 +38,8 @@ PROMISED = {
     "watcher.testing": """
         DuplicatedSeriesContract HttpContract ProviderContract SampledSource Series WindowSource reply serving
     """,
-    "watcher.transport.failures": "provider_error",
+    "watcher.providers.session": "ProviderSession bearer provider_error",
     "watcher.transport.gather": "Deadline gather",
-    "watcher.transport.session": "ProviderSession bearer",
 }
 
 

@@ -1,6 +1,10 @@
 """What is asked of every test, so that none can pass without having looked."""
 
 import ast
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +52,21 @@ def test_the_check_sees_an_early_end() -> None:
     inside = "def test_a(x):\n    def f():\n        return x\n    assert f()\n"
     assert endings(early) == ["test_a"]
     assert endings(inside) == []
+
+
+@pytest.mark.parametrize(("ci", "refused"), [("true", 3), ("false", 0)])
+def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, refused: int) -> None:
+    """With CI=true a skip fails the run, whether of a module, of a test or in a fixture."""
+    for name, skips in {
+        "module": "pytest.skip('no server', allow_module_level=True)",
+        "test": "def test_a():\n    pytest.skip('no server')",
+        "fixture": "@pytest.fixture\ndef f():\n    pytest.skip('no server')\ndef test_a(f):\n    pass",
+    }.items():
+        (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{skips}\n")
+    command = [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q", "-rfEs", str(tmp_path)]
+    command += ["--continue-on-collection-errors"]
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    said = done.stdout.partition("short test summary info")[2]
+    assert said.count("no server") == 3, done.stdout + done.stderr
+    assert len(re.findall(r"^(?:FAILED|ERROR)", said, re.MULTILINE)) == refused
