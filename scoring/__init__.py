@@ -23,7 +23,8 @@ from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
-from scoring.profile import INFEASIBLE, PreparedProfile, Profile, ProfileExplanation, Scores, WeightedPlugin
+from scoring.profile import PreparedProfile, Profile
+from scoring.scores import INFEASIBLE, ProfileExplanation, Scores, WeightedPlugin
 
 __all__ = [
     "CPU_LOAD",

@@ -11,7 +11,8 @@ from typing import Any
 
 from scoring.configuration.fields import ConfigNote, FieldReader
 from scoring.configuration.plugins import PLUGINS, RENAMED, plugin_from_config
-from scoring.profile import Profile, WeightedPlugin
+from scoring.profile import Profile
+from scoring.scores import WeightedPlugin
 
 _GROUP = "kubescheduler.config.k8s.io/"
 _LATEST = "v1"

@@ -1,0 +1,155 @@
+"""What a profile gave a pod: totals by node, what each plugin gave, and an explanation of both."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scoring.arrays import Int64s, Texts
+from scoring.fallback import Judgment
+from scoring.objects import Pod
+from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanation
+
+INFEASIBLE = -1
+"""The total of a node that was not feasible: below every score."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedPlugin:
+    """A plugin and its weight, at least 1."""
+
+    plugin: ScorePlugin
+    weight: int = 1
+
+
+@dataclass(frozen=True)
+class PluginScores:
+    """What one plugin gave a pod: arrays of shape (nodes,).
+
+    Attributes:
+        weighted: the plugin and its weight.
+        raw: before normalization.
+        normalized: 0 to 100, as it counts; 0 where the node was not feasible.
+        terms: what made the raw scores, None when the plugin skipped the pod.
+    """
+
+    weighted: WeightedPlugin
+    raw: Int64s
+    normalized: Int64s
+    terms: Terms | None
+
+
+@dataclass(frozen=True)
+class ProfileExplanation:
+    """Why a profile gave a node its total: the plugins' explanations beside weight and normalized score.
+
+    ``grade`` says how the node's load is known; it is empty without fallback.
+    """
+
+    pod: str
+    node: str
+    total: int
+    parts: tuple[tuple[Explanation, int, int], ...]
+    grade: str = ""
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the same as what JSON has: name, score (None where the node was not feasible), grade and plugins."""
+        return {
+            "name": self.node,
+            "score": None if self.total == INFEASIBLE else self.total,
+            "grade": self.grade,
+            "plugins": [
+                {"name": part.plugin, "score": normalized, "why": part.line, "terms": dict(part.terms)}
+                for part, _, normalized in self.parts
+            ],
+        }
+
+    def __str__(self) -> str:
+        grade = f" ({self.grade})" if self.grade else ""
+        lines = [f"{self.pod} on {self.node}: {self.total}{grade}"]
+        for part, weight, normalized in self.parts:
+            was = "" if normalized == part.score else f" (normalized from {part.score})"
+            lines.append(f"  {weight} x {normalized}{was} {part.plugin}: {part.line}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A pod's scores on the nodes that were asked for. Later changes to the table do not reach into them.
+
+    Attributes:
+        pod: the pod.
+        names: the nodes' names, in the order they were asked for; all are in row order.
+        total: weighted sum, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
+        plugins: each plugin's part, by its name.
+        judgment: how each node's load is known; None without fallback.
+        rows: the nodes' rows in the table and in the judgment, shape (nodes,); None when they are all, in order.
+    """
+
+    pod: Pod
+    names: tuple[str, ...]
+    total: Int64s
+    plugins: Mapping[str, PluginScores]
+    judgment: Judgment | None = None
+    rows: Int64s | None = None
+
+    @property
+    def grades(self) -> Texts:
+        """How each node's load is known, as text, shape (nodes,); empty texts without fallback."""
+        if self.judgment is None:
+            return np.full(len(self.names), "", object)
+        return self.judgment.grades if self.rows is None else self.judgment.grades[self.rows]
+
+    def best(self, rng: np.random.Generator | None = None) -> str:
+        """Return the name of the node with the highest total.
+
+        Args:
+            rng: draws among equals, as kube-scheduler does at random; None takes the first in row order.
+
+        Raises:
+            LookupError: no node is feasible.
+        """
+        best = int(self.total.argmax()) if self.total.size else None
+        if best is None or self.total[best] == INFEASIBLE:
+            raise LookupError(f"no feasible node for pod {self.pod.namespace}/{self.pod.name}")
+        if rng is not None:
+            best = int(rng.choice(np.flatnonzero(self.total == self.total[best])))
+        return self.names[best]
+
+    def order(self) -> list[str]:
+        """Return the names of all nodes, best first, equals in row order; those that were not feasible come last."""
+        return [self.names[row] for row in self._best_first()]
+
+    def ranking(self) -> list[tuple[str, int]]:
+        """Return feasible nodes and totals, best first, equals in row order."""
+        best_first = self._best_first()
+        return [(self.names[row], int(self.total[row])) for row in best_first if self.total[row] != INFEASIBLE]
+
+    def _best_first(self) -> list[int]:
+        order: list[int] = np.argsort(-self.total, kind="stable").tolist()
+        return order
+
+    def explain(self, node_name: str) -> ProfileExplanation:
+        """Return every plugin's explanation for one node.
+
+        Raises:
+            KeyError: no such node.
+        """
+        if node_name not in self.names:
+            raise KeyError(node_name)
+        row = self.names.index(node_name)
+        judged_row = row if self.rows is None else int(self.rows[row])
+        pod = f"{self.pod.namespace}/{self.pod.name}"
+        parts = []
+        for name, scores in self.plugins.items():
+            plugin = scores.weighted.plugin
+            if scores.terms is None:
+                part = Explanation(name, pod, node_name, 0, {}, "skipped for this pod")
+            elif self.judgment and plugin.reads_metrics and self.judgment.replaced[judged_row]:
+                line = self.judgment.line(judged_row)
+                part = Explanation(name, pod, node_name, int(scores.normalized[row]), {}, line)
+            else:
+                part = explanation(plugin, scores.terms, self.pod, node_name, row)
+            parts.append((part, scores.weighted.weight, int(scores.normalized[row])))
+        return ProfileExplanation(pod, node_name, int(self.total[row]), tuple(parts), str(self.grades[row]))
