@@ -217,7 +217,7 @@ def _pools(call: Callable[[], Call], connected: Callable[[Any], None]) -> dict[s
 
     Args:
         call: returns the call of the thread that asks.
-        connected: is told of each socket, before and after TLS.
+        connected: is told of each socket.
     """
 
     def answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
@@ -229,9 +229,16 @@ def _pools(call: Callable[[], Call], connected: Callable[[Any], None]) -> dict[s
 
         def _new_conn(self) -> socket.socket:
             sock: socket.socket = super()._new_conn()
-            sock.settimeout(call().seconds_to_wait())  # what connecting took, the TLS handshake has not
-            connected(sock)
+            try:
+                sock.settimeout(call().seconds_to_wait())  # what connecting took, the TLS handshake has not
+            except TimeoutError:
+                sock.close()
+                raise
             return sock
+
+        def connect(self) -> None:
+            super().connect()
+            connected(self.sock)  # not before TLS: ssl leaks a socket that is shut down before its handshake
 
     class SecureConnection(Connection, HTTPSConnection):
         def connect(self) -> None:
@@ -239,7 +246,6 @@ def _pools(call: Callable[[], Call], connected: Callable[[Any], None]) -> dict[s
                 super().connect()
             except TimeoutError:  # not to connect in time is another one
                 raise HandshakeTimeout("no answer to the TLS handshake") from None
-            connected(self.sock)
 
     class Pool(HTTPConnectionPool):
         ConnectionCls = Connection
