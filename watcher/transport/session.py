@@ -87,7 +87,7 @@ class BoundedSession(requests.Session):
         return self._request(call, method, url, *args, **options)
 
     def lines(self, url: str, *, idle_seconds: float, timeout: float, **options: Any) -> Iterator[bytes]:
-        """Yield the lines of an answer as they come, without their ends and without empty ones, as a watch sends them.
+        """Yield the lines of a chunked answer as they come, without their ends and without empty ones.
 
         Args:
             url: what to get.
