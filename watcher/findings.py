@@ -13,6 +13,7 @@ class Kind(StrEnum):
     QUERY_FAILED = "query_failed"
     PARTIAL_ANSWER = "partial_answer"
     BAD_NODE_NAME = "bad_node_name"
+    TOO_MANY_NODES = "too_many_nodes"
     UNMATCHED_NODE = "unmatched_node"
     NO_METRICS = "no_metrics"
     BAD_VALUE = "bad_value"

@@ -61,7 +61,7 @@ class Watcher:
         self._order = settings.fallback_order()
         self._clock = clock
         self._guard = ClockGuard(clock())
-        self._fetcher = Fetcher(provider, settings.windows, source, settings.fetch_timeout_seconds)
+        self._fetcher = Fetcher(provider, source, settings)
         self._judge = Judge(detector, store, sources)
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)
         self._open_findings = OpenFindings()

@@ -50,6 +50,21 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
     return kept, findings
 
 
+def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Mapping[str, NodeMetrics], list[Finding]]:
+    """Keep at most so many nodes, the first by name, so that the same ones stay; with a finding where some go.
+
+    Args:
+        nodes: node name to metrics.
+        window: the window's duration, for the finding.
+        most: how many may stay.
+    """
+    if len(nodes) <= most:
+        return nodes, []
+    kept = {name: nodes[name] for name in sorted(nodes, key=str)[:most]}
+    message = f"there are {len(nodes)} nodes: all but the first {most} by name are dropped (watch.max_nodes)"
+    return kept, [Finding(Kind.TOO_MANY_NODES, message, window, action=Action.DROPPED)]
+
+
 def _clean_metrics(
     node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding], known: set[_Shape]
 ) -> Iterator[Metric]:

@@ -21,12 +21,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError as TransportError
 
+from watcher.transport.budget import Budget, TooLarge
+
 _CHUNK_BYTES = 64 * 1024
 _MOST_IDLE_CONNECTIONS = 256  # all of a fetch's: what does not fit is closed after each request, with a line in the log
-
-
-class TooLarge(requests.RequestException):
-    """The answer does not end where an answer should."""
 
 
 class Ended(requests.ConnectionError):
@@ -46,28 +44,29 @@ class Call:
 
     Attributes:
         ends_at: by when the whole answer has to be there, on the monotonic clock.
-        max_bytes: how large it may be, as sent and unpacked.
+        max_bytes: how large it may be, as sent.
+        budget: what it may take once it is unpacked.
         idle_seconds: of a stream: how long nothing may come. It has no other bound once its head is there.
-        received_bytes: as sent.
-        unpacked_bytes: of the body.
+        received_bytes: how many came.
         ends: how often the adapter was told to end calls before this one.
     """
 
     ends_at: float
     max_bytes: float
+    budget: Budget
     idle_seconds: float | None = None
     received_bytes: int = 0
-    unpacked_bytes: int = 0
     ends: int = 0
 
     def begin(self, ends: int) -> None:
         """Begin a request; a redirect is another one."""
-        self.received_bytes = self.unpacked_bytes = 0
+        self.received_bytes = 0
         self.ends = ends
 
     def begin_stream(self) -> None:
         """Have no bound from now on but the idle time."""
         self.ends_at = self.max_bytes = math.inf
+        self.budget = Budget(math.inf)
 
     def seconds_to_wait(self) -> float:
         """Return how long the next step may take.
@@ -87,15 +86,7 @@ class Call:
             TooLarge: these are too many.
         """
         self.received_bytes += count
-        self._check(self.received_bytes)
-
-    def unpacked(self, count: int) -> None:
-        """Count bytes of the body; raises as :meth:`received` does."""
-        self.unpacked_bytes += count
-        self._check(self.unpacked_bytes)
-
-    def _check(self, size: int) -> None:
-        if size > self.max_bytes:
+        if self.received_bytes > self.max_bytes:
             raise too_large(self.max_bytes)
 
 
@@ -171,7 +162,7 @@ class BoundedAdapter(HTTPAdapter):
         """
         try:
             for chunk in response.iter_content(_CHUNK_BYTES):
-                call.unpacked(len(chunk))
+                call.budget.spend(chunk)
                 yield chunk
         except Exception as error:
             self._raise_in_requests_words(call, response.request, error)
