@@ -2,11 +2,13 @@
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from watcher import duration
 from watcher.errors import ProviderError
+from watcher.findings import Finding
 from watcher.model import NodeMetrics, WatcherMetrics, Window
 from watcher.pipeline.round import Round
 from watcher.providers.base import Fetched, WindowProvider
@@ -26,12 +28,16 @@ class Fetcher:
         provider: whom.
         source: the provider's name.
         settings: for which windows, and what a fetch may take: time, memory, nodes.
+        standing: what is wrong with every fetch, because of settings.
     """
 
-    def __init__(self, provider: WindowProvider, source: str, settings: WatchSettings) -> None:
+    def __init__(
+        self, provider: WindowProvider, source: str, settings: WatchSettings, standing: Sequence[Finding] = ()
+    ) -> None:
         self._provider = provider
         self._source = source
         self._settings = settings
+        self._standing = tuple(standing)
         self._late = Bulkhead()
         self._cleaning = threading.Lock()
 
@@ -62,7 +68,7 @@ class Fetcher:
             for name, fetched in came.items()
         }
         findings = tuple(finding for fetched in came.values() for finding in fetched.findings)
-        return Round(now, snapshots, {}, findings, newest, beside).with_failures(failures)
+        return Round(now, snapshots, {}, (*self._standing, *findings), newest, beside).with_failures(failures)
 
     def _fetch(self, name: str, now: int, deadline: Deadline) -> Fetched:
         """Return one window's clean metrics."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from watcher import masking
 from watcher.findings import Action, Finding, Kind
 from watcher.model import AVERAGES, SLACK_PERCENT, Metric, NodeMetrics, Operator
 
@@ -136,6 +137,7 @@ def _is_name(name: object) -> bool:
         isinstance(name, str)
         and 0 < len(name) <= _MAX_NAME_LENGTH
         and name.isprintable()
+        and not masking.has_secret(name)  # a source that repeats a token as a label
         and not set(name) & set(" \"'\\/")
     )
 
