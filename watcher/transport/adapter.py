@@ -173,17 +173,21 @@ class BoundedAdapter(HTTPAdapter):
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """Make the connections to a host ours."""
         super().init_poolmanager(*args, **options)
-        self.poolmanager.pool_classes_by_scheme = _pools(self._call, self._connected)
+        self.poolmanager.pool_classes_by_scheme = _pools(self._call, self._check, self._connected)
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
         """Make the connections through a proxy ours."""
         manager = super().proxy_manager_for(proxy, **options)
-        manager.pool_classes_by_scheme = _pools(self._call, self._connected)
+        manager.pool_classes_by_scheme = _pools(self._call, self._check, self._connected)
         return manager
 
     def _call(self) -> Call:
         """Return what this thread's request is bounded by."""
         return cast("Call", self._current.call)
+
+    def _check(self) -> None:
+        if self._has_ended(self._call()):
+            raise ConnectionAbortedError
 
     def _connected(self, sock: Any) -> None:
         with self._lock:
@@ -203,11 +207,14 @@ class BoundedAdapter(HTTPAdapter):
             raise requests.ConnectionError(error, request=request) from error
 
 
-def _pools(call: Callable[[], Call], connected: Callable[[Any], None]) -> dict[str, type[HTTPConnectionPool]]:
+def _pools(
+    call: Callable[[], Call], check: Callable[[], None], connected: Callable[[Any], None]
+) -> dict[str, type[HTTPConnectionPool]]:
     """Return urllib3's pools with connections that know whose call they are for.
 
     Args:
         call: returns the call of the thread that asks.
+        check: raises an OSError where that call was ended.
         connected: is told of each socket.
     """
 
@@ -221,8 +228,9 @@ def _pools(call: Callable[[], Call], connected: Callable[[Any], None]) -> dict[s
         def _new_conn(self) -> socket.socket:
             sock: socket.socket = super()._new_conn()
             try:
+                check()
                 sock.settimeout(call().seconds_to_wait())  # what connecting took, the TLS handshake has not
-            except TimeoutError:
+            except OSError:
                 sock.close()
                 raise
             return sock
