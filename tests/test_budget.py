@@ -10,6 +10,7 @@ import orjson
 import pytest
 from support.servers import reply, serving
 
+from watcher.errors import ProviderError
 from watcher.findings import Kind
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.providers.base import Fetched

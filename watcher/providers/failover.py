@@ -60,10 +60,8 @@ class Failover:
 
     def _ask(self, number: int, window: Window, deadline: Deadline) -> Fetched:
         provider = self._providers[number][1]
-        whole = budget.current()
-        # The others' answers must not be paid for by one whose body has no end.
-        with budget.spending(whole and whole.part(number)):
-            return self._late.run((number, window.duration), partial(provider.fetch, window, deadline))
+        call = partial(budget.apart, number, partial(provider.fetch, window, deadline))
+        return self._late.run((number, window.duration), call)
 
     def _ask_in_turn(self, window: Window, deadline: Deadline) -> dict[int, Fetched | Exception]:
         answers: dict[int, Fetched | Exception] = {}

@@ -6,11 +6,13 @@ The budget goes with the context: :func:`~watcher.transport.gather.gather` hands
 import contextlib
 import math
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
+from typing import TypeVar
 
 import requests
 
+Value = TypeVar("Value")
 _MEBI = 1024 * 1024
 
 
@@ -57,7 +59,7 @@ class Budget:
                 raise TooLarge(f"{self._about} larger than {self._max_bytes / _MEBI:g} MiB{hint}")
 
     def part(self, key: Hashable) -> "Budget":
-        """Return another budget as large, the same for the same key: that of one provider, whom no other can starve."""
+        """Return another budget, as large as this one; the same for the same key."""
         with self._lock:
             if key not in self._parts:
                 self._parts[key] = Budget(self._max_bytes, self._about, self._setting)
@@ -89,6 +91,16 @@ def spending(budget: Budget | None) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def apart(key: Hashable, call: Callable[[], Value]) -> Value:
+    """Return what a call returns that spends a budget of its own, the same for the same key in one fetch.
+
+    That of one provider: others' answers must not be lost to one whose body has no end.
+    """
+    whole = current()
+    with spending(whole and whole.part(key)):
+        return call()
 
 
 def weight(part: bytes) -> int:
