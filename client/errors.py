@@ -11,11 +11,15 @@ ClientError
 └── BadSettings           the settings of an embedded watcher cannot be used
 """
 
+from watcher import masking
 from watcher.wire import ErrorCode
 
 
 class ClientError(Exception):
-    """The root of the tree above."""
+    """The root of the tree above. Its message is one line, without secrets."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(masking.said(message))
 
 
 class WatcherUnavailable(ClientError):
@@ -48,6 +52,9 @@ class UnknownWindow(ClientError):
 
 class BadSettings(ClientError):
     """The settings of an embedded watcher cannot be used; the message has a line for each problem."""
+
+    def __init__(self, message: str = "") -> None:
+        Exception.__init__(self, masking.masked(message))  # of several lines, each of them safe by itself
 
 
 #: The wire's error codes, in our words.

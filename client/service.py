@@ -123,9 +123,9 @@ class ServiceClient:
             return ()
         try:
             reasons = orjson.loads(response.content)["reasons"]
-            return tuple(map(str, reasons))
+            return tuple(map(masking.said, reasons))
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            return (f"{self._transport.where} answered {response.status_code} {response.reason}",)
+            return (masking.said(f"{self._transport.where} answered {response.status_code} {response.reason}"),)
 
     def close(self) -> None:
         """Close the connections. A call that is under way ends; it and later ones raise WatcherUnavailable."""

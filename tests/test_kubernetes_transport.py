@@ -3,15 +3,17 @@
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-from support.fake_kubernetes import TOKEN, FakeKubernetes, node, run_fake_kubernetes
+from support.fake_kubernetes import TOKEN, FakeKubernetes, node, node_metrics, run_fake_kubernetes
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
+from watcher.findings import Kind
 from watcher.providers.base import open_provider
 from watcher.providers.session import open_kubernetes, provider_error
 from watcher.settings import ProviderSettings, Settings
@@ -159,6 +161,21 @@ def test_a_server_that_is_not_trusted_is_refused(fake: FakeKubernetes) -> None:
 def test_a_kubeconfig_with_a_token(fake: FakeKubernetes) -> None:
     """Server, CA and token come from the kubeconfig."""
     assert names(ProviderSettings(kube_config=fake.kube_config())) == ["a"]
+
+
+def test_a_kubeconfig_that_trusts_anyone_is_a_finding(fake: FakeKubernetes, tmp_path: Path) -> None:
+    """insecure-skip-tls-verify of the kubeconfig is used, and said with the setting that does better."""
+    fake.metrics["a"] = node_metrics("a", "1", "1Gi", time.time())
+    path = fake.kube_config(**{"insecure-skip-tls-verify": True})
+    config = json.loads(path.read_text())
+    config["clusters"][0]["cluster"].pop("certificate-authority-data", None)
+    path.write_text(json.dumps(config))
+    provider = open_provider(Settings(provider=ProviderSettings(name="KubernetesMetricsServer", kube_config=path)))
+    taken = provider.sample(Deadline.after(10))
+    provider.close()
+    (finding,) = taken.findings
+    assert finding.kind is Kind.UNVERIFIED
+    assert "provider.ca_file" in finding.message
 
 
 def test_a_kubeconfig_with_a_client_certificate(fake: FakeKubernetes) -> None:

@@ -18,24 +18,31 @@ A payload that is not what the contract says is a ``wire.WireError``, a ValueErr
 from collections.abc import Sequence
 from typing import ClassVar
 
+from watcher import masking
 from watcher.wire import ErrorCode
 
 
 class WatcherError(Exception):
-    """The root of the tree above."""
+    """The root of the tree above. Its message holds no secrets."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(masking.masked(message))
 
 
 class SettingsError(WatcherError):
     """One or more settings cannot be used; ``problems`` has a line for each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(map(masking.said, problems))
         count = "1 setting" if len(self.problems) == 1 else f"{len(self.problems)} settings"
         super().__init__("\n  ".join([f"{count} cannot be used:", *self.problems]))
 
 
 class ProviderError(WatcherError):
-    """A metrics provider failed."""
+    """A metrics provider failed. What it said itself is on one line."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(masking.said(message))
 
 
 class ProviderUnavailable(ProviderError):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from watcher import masking
+
 
 class Kind(StrEnum):
     """What is wrong."""
@@ -13,6 +15,8 @@ class Kind(StrEnum):
     QUERY_FAILED = "query_failed"
     PARTIAL_ANSWER = "partial_answer"
     BAD_NODE_NAME = "bad_node_name"
+    UNVERIFIED = "unverified"
+    TOO_MANY_NODES = "too_many_nodes"
     UNMATCHED_NODE = "unmatched_node"
     NO_METRICS = "no_metrics"
     BAD_VALUE = "bad_value"
@@ -66,6 +70,10 @@ class Finding:
     metric: str = ""
     action: Action = Action.REPORTED
     since: int = 0
+
+    def __post_init__(self) -> None:
+        """Leave out what must not be said: much of it comes from outside."""
+        masking.say_safely(self, "message", "node", "metric")
 
 
 @dataclass(frozen=True, slots=True)

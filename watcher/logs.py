@@ -2,10 +2,12 @@
 
 import logging
 import sys
+from datetime import datetime
 from typing import Any
 
 import orjson
 
+from watcher import masking
 from watcher.settings import LogLevel, LogSettings
 
 _LEVELS = {
@@ -25,6 +27,7 @@ def configure(settings: LogSettings) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
     logging.basicConfig(handlers=[handler], level=_LEVELS[settings.level], force=True)
+    logging.captureWarnings(True)  # Python's own would be raw text among the lines
     # Below debug: what libraries say about every connection.
     chatty = logging.DEBUG if settings.level is LogLevel.TRACE else logging.WARNING
     logging.getLogger("urllib3").setLevel(chatty)
@@ -36,32 +39,47 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as JSON."""
         line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "time": _time(record, "milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **_fields(record),
+            "message": masking.said(record.getMessage()),
+            **{key: _harmless(value) for key, value in _fields(record).items()},
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = "\n".join(_lines(self.formatException(record.exc_info)))
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 class TextFormatter(logging.Formatter):
-    """``12:00:00 info  message key=value``, always on one line but for tracebacks."""
+    """``2030-01-31T12:00:00+01:00 info  message key=value``, on one line but for tracebacks, which are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
         fields = "".join(f" {key}={_quoted(value)}" for key, value in _fields(record).items())
-        message = record.getMessage().replace("\n", " ")
-        line = f"{self.formatTime(record, '%H:%M:%S')} {record.levelname.lower():<8} {message}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        message = masking.said(record.getMessage().rstrip())
+        line = f"{_time(record, 'seconds')} {record.levelname.lower():<8} {message}{fields}"
+        trace = _lines(self.formatException(record.exc_info)) if record.exc_info else []
+        return "\n  ".join([line, *trace])
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
+def _time(record: logging.LogRecord, precision: str) -> str:
+    """Return when a record was made, with date and zone."""
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec=precision)
+
+
+def _lines(trace: str) -> list[str]:
+    return [masking.said(line) for line in masking.masked(trace).split("\n")]
+
+
+def _harmless(value: object) -> object:
+    """Return what JSON may hold of a field."""
+    return value if isinstance(value, bool | int | float | None) else masking.said(value)
+
+
 def _quoted(value: object) -> str:
-    text = str(value)
+    text = masking.masked(str(value))
     return text if text.isprintable() and " " not in text and text else repr(text)

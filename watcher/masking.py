@@ -79,6 +79,15 @@ def said(text: object, longest: int | None = None) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
 
 
+def say_safely(statement: object, *fields: str) -> None:
+    """Have texts of a frozen dataclass, or tuples of them, written as :func:`said` does; for its ``__post_init__``."""
+    for name in fields:
+        value = getattr(statement, name)
+        safe = tuple(map(said, value)) if isinstance(value, tuple) else said(value)
+        if safe != value:
+            object.__setattr__(statement, name, safe)
+
+
 def without_credentials(address: str) -> str:
     """Return an address that somebody configured, right or wrong, as it may be shown.
 

@@ -9,6 +9,7 @@ from watcher.model import Window
 from watcher.providers.base import Check, SampleProvider, Samples, WindowProvider
 from watcher.quality import analyzer
 from watcher.settings import Settings
+from watcher.transport.budget import spending
 from watcher.transport.gather import Deadline
 
 _SHOWN = 5  # findings of one kind, or nodes
@@ -39,12 +40,14 @@ def examine_metrics(
     findings: Iterable[Finding]
     try:
         if isinstance(provider, WindowProvider):
-            fetched = provider.fetch(Window(shortest, now - duration.seconds(shortest), now), deadline)
+            with spending(settings.watch.fetch_budget()):
+                fetched = provider.fetch(Window(shortest, now - duration.seconds(shortest), now), deadline)
             clean, found = analyzer.clean(fetched.nodes, shortest)
             served, findings = set(clean), (*fetched.findings, *found)
             yield Check(f"fetch {shortest}", ok=bool(served), message=_count(served), setting="provider")
         else:
-            taken = provider.sample(deadline)
+            with spending(settings.watch.fetch_budget()):
+                taken = provider.sample(deadline)
             served, findings = set(taken), taken.findings if isinstance(taken, Samples) else ()
             yield Check("sample", ok=bool(served), message=_count(served), setting="provider")
             yield from _examine_ages([clock() - sample.timestamp for sample in taken.values()])

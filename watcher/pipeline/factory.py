@@ -13,6 +13,7 @@ from watcher.providers.base import SampleProvider, WindowProvider, close_provide
 from watcher.providers.corroborated import Corroborated
 from watcher.providers.failover import Failover
 from watcher.providers.sampled import Sampled
+from watcher.providers.session import unverified
 from watcher.quality.anomalies import judged_window
 from watcher.settings import Settings
 from watcher.store import Store
@@ -73,6 +74,7 @@ def open_watcher(
         settings.quality,
         source=names[0],
         fallback_sources=names[1:],
+        standing=[finding for view in views if (finding := unverified(view.provider)) is not None],
         dialect=settings.server.dialect,
         telemetry=telemetry,
         clock=clock,

@@ -8,10 +8,13 @@ from functools import partial
 
 from watcher import duration
 from watcher.errors import ProviderError
+from watcher.findings import Finding
 from watcher.model import NodeMetrics, WatcherMetrics, Window
 from watcher.pipeline.round import Round
 from watcher.providers.base import Fetched, WindowProvider
 from watcher.quality import analyzer
+from watcher.settings import WatchSettings
+from watcher.transport.budget import spending
 from watcher.transport.gather import Bulkhead, Deadline, TooManyLate, gather
 
 _log = logging.getLogger(__name__)
@@ -23,26 +26,27 @@ class Fetcher:
 
     Args:
         provider: whom.
-        windows: for which.
         source: the provider's name.
-        timeout_seconds: how long a fetch may take.
+        settings: for which windows, and what a fetch may take: time, memory, nodes.
+        standing: what is wrong with every fetch, because of settings.
     """
 
-    def __init__(self, provider: WindowProvider, windows: Sequence[str], source: str, timeout_seconds: float) -> None:
+    def __init__(
+        self, provider: WindowProvider, source: str, settings: WatchSettings, standing: Sequence[Finding] = ()
+    ) -> None:
         self._provider = provider
-        self._windows = windows
         self._source = source
-        self._timeout = timeout_seconds
+        self._settings = settings
+        self._standing = tuple(standing)
         self._late = Bulkhead()
         self._cleaning = threading.Lock()
 
     def fetch(self, now: int) -> Round:
         """Return what the windows that end now, unix seconds, hold; what one does costs no other."""
-        deadline = Deadline.after(self._timeout)
-        answers = gather(
-            {name: partial(self._fetch, name, now, deadline) for name in self._windows},
-            Deadline(deadline.at + _GRACE_SECONDS),
-        )
+        deadline = Deadline.after(self._settings.fetch_timeout_seconds)
+        calls = {name: partial(self._fetch, name, now, deadline) for name in self._settings.windows}
+        with spending(self._settings.fetch_budget()):
+            answers = gather(calls, Deadline(deadline.at + _GRACE_SECONDS))
         came: dict[str, Fetched] = {}
         failures: dict[str, str] = {}
         newest: dict[str, float] = {}
@@ -64,14 +68,15 @@ class Fetcher:
             for name, fetched in came.items()
         }
         findings = tuple(finding for fetched in came.values() for finding in fetched.findings)
-        return Round(now, snapshots, {}, findings, newest, beside).with_failures(failures)
+        return Round(now, snapshots, {}, (*self._standing, *findings), newest, beside).with_failures(failures)
 
     def _fetch(self, name: str, now: int, deadline: Deadline) -> Fetched:
         """Return one window's clean metrics."""
         fetched: Fetched = self._late.run(name, partial(self._provider.fetch, _window(name, now), deadline))
         with self._cleaning:  # side by side it would be no faster, and requests would have to wait for them all
-            nodes, findings = analyzer.clean(fetched.nodes, name)
-        return replace(fetched, nodes=nodes, findings=(*fetched.findings, *findings))
+            limited, too_many = analyzer.limit(fetched.nodes, name, self._settings.max_nodes)
+            nodes, findings = analyzer.clean(limited, name)
+        return replace(fetched, nodes=nodes, findings=(*fetched.findings, *too_many, *findings))
 
 
 def _window(name: str, now: int) -> Window:

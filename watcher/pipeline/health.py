@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from watcher import masking
 from watcher.findings import Finding, Kind
 from watcher.store import Store
 
@@ -22,6 +23,10 @@ class Health:
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
     ages_seconds: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        """Leave out what must not be said: much of it comes from outside."""
+        masking.say_safely(self, "reasons", "warnings")
 
 
 def reasons(failures: Mapping[str, str], ages_seconds: Mapping[str, float], stale: Sequence[str]) -> tuple[str, ...]:

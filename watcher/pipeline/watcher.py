@@ -47,6 +47,7 @@ class Watcher:
         *,
         source: str,
         fallback_sources: Sequence[str] = (),
+        standing: Sequence[Finding] = (),
         dialect: Dialect = Dialect.DOCUMENTED,
         telemetry: Telemetry | None = None,
         clock: Callable[[], float] = time.time,
@@ -61,7 +62,7 @@ class Watcher:
         self._order = settings.fallback_order()
         self._clock = clock
         self._guard = ClockGuard(clock())
-        self._fetcher = Fetcher(provider, settings.windows, source, settings.fetch_timeout_seconds)
+        self._fetcher = Fetcher(provider, source, settings, standing)
         self._judge = Judge(detector, store, sources)
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)
         self._open_findings = OpenFindings()

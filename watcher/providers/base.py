@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
+from watcher import masking
 from watcher.errors import SettingsError
 from watcher.findings import Finding
 from watcher.model import NodeMetrics, Window
@@ -75,6 +76,10 @@ class Check:
     message: str
     setting: str = ""
     details: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Leave out what must not be said: much of it comes from outside."""
+        masking.say_safely(self, "step", "message", "details")
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ from functools import partial
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, WindowProvider, close_provider
 from watcher.providers.sampled import Sampled
+from watcher.transport.budget import apart
 from watcher.transport.gather import Bulkhead, Deadline, gather
 
 _log = logging.getLogger(__name__)
@@ -39,10 +40,11 @@ class Corroborated:
             return self._provider.fetch(window, deadline)
         # What is sampled in the background is there or not, and not waited for.
         patience = Deadline.after(0) if isinstance(self._second, Sampled) else deadline
+        second = partial(apart, "second", partial(self._second.fetch, window, patience))
         answers = gather(
             {
                 "first": partial(self._provider.fetch, window, deadline),
-                "second": partial(self._late.run, "second", partial(self._second.fetch, window, patience)),
+                "second": partial(self._late.run, "second", second),
             },
             deadline,
         )

@@ -11,6 +11,7 @@ from watcher.errors import ProviderError
 from watcher.findings import Finding, Kind
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, WindowProvider, close_provider
+from watcher.transport import budget
 from watcher.transport.gather import Bulkhead, Deadline, gather
 
 
@@ -59,7 +60,8 @@ class Failover:
 
     def _ask(self, number: int, window: Window, deadline: Deadline) -> Fetched:
         provider = self._providers[number][1]
-        return self._late.run((number, window.duration), partial(provider.fetch, window, deadline))
+        call = partial(budget.apart, number, partial(provider.fetch, window, deadline))
+        return self._late.run((number, window.duration), call)
 
     def _ask_in_turn(self, window: Window, deadline: Deadline) -> dict[int, Fetched | Exception]:
         answers: dict[int, Fetched | Exception] = {}

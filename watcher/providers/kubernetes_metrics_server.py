@@ -75,6 +75,7 @@ class KubernetesMetricsServerProvider:
         self._api = open_kubernetes(settings.provider, own.kube_context)
         # For the doctor's first steps, which go by the settings' certificates; those of a pod or kubeconfig are others.
         self.address = (settings.provider.address or "") if settings.provider.kube_config is None else ""
+        self._chose_not_to_verify = settings.provider.insecure_skip_verify  # a finding of its own
         self._selector = own.node_selector
         self._refresh_seconds = own.capacity_refresh_seconds
         self._nodes: dict[str, _Node] = {}
@@ -90,6 +91,9 @@ class KubernetesMetricsServerProvider:
         """
         with self._lock:
             used, findings = self._ask(deadline)
+            if not self._api.is_verified and not self._chose_not_to_verify:
+                message = "the kubeconfig's cluster has insecure-skip-tls-verify: set provider.ca_file"
+                findings.append(Finding(Kind.UNVERIFIED, message))
             samples: dict[str, Sample] = {}
             for name, item in used.items():
                 if name in self._nodes:

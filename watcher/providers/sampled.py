@@ -18,6 +18,7 @@ from watcher.freshness import CLOCK_CORRECTION_SECONDS, PRUNED_AT_ONCE
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Samples, close_provider
 from watcher.settings import WatchSettings
+from watcher.transport.budget import spending
 from watcher.transport.gather import Deadline
 from watcher.windows.sample_table import MIN_SAMPLES, aggregate
 from watcher.windows.samples import SampleRound, SampleStore
@@ -48,6 +49,7 @@ class Sampled:
         self._interval = settings.sample_interval_seconds
         self._operators = settings.operators
         self._timeout = settings.fetch_timeout_seconds
+        self._budget = settings.fetch_budget
         self._expiry = max(settings.expiry_seconds, 2 * settings.sample_interval_seconds)
         self._span = max(map(duration.seconds, settings.windows))
         self._shortest = min(map(duration.seconds, settings.windows))
@@ -112,7 +114,8 @@ class Sampled:
         with self._changed:
             self._prepare()
         try:
-            answer = self._provider.sample(Deadline.after(self._timeout))
+            with spending(self._budget()):
+                answer = self._provider.sample(Deadline.after(self._timeout))
             taken = self._new_only(answer)
             kept = SampleRound.of(self._clock(), taken)
         except ProviderError as error:

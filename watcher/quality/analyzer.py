@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from watcher import masking
 from watcher.findings import Action, Finding, Kind
 from watcher.model import AVERAGES, SLACK_PERCENT, Metric, NodeMetrics, Operator
 
@@ -48,6 +49,21 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
             same = same and tags is node.tags and metadata is node.metadata
             kept[name] = node if same else NodeMetrics(metrics, tags, metadata)
     return kept, findings
+
+
+def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Mapping[str, NodeMetrics], list[Finding]]:
+    """Keep at most so many nodes, the first by name, so that the same ones stay; with a finding where some go.
+
+    Args:
+        nodes: node name to metrics.
+        window: the window's duration, for the finding.
+        most: how many may stay.
+    """
+    if len(nodes) <= most:
+        return nodes, []
+    kept = {name: nodes[name] for name in sorted(nodes, key=str)[:most]}
+    message = f"there are {len(nodes)} nodes: all but the first {most} by name are dropped (watch.max_nodes)"
+    return kept, [Finding(Kind.TOO_MANY_NODES, message, window, action=Action.DROPPED)]
 
 
 def _clean_metrics(
@@ -121,6 +137,7 @@ def _is_name(name: object) -> bool:
         isinstance(name, str)
         and 0 < len(name) <= _MAX_NAME_LENGTH
         and name.isprintable()
+        and not masking.has_secret(name)  # a source that repeats a token as a label
         and not set(name) & set(" \"'\\/")
     )
 

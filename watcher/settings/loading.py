@@ -163,7 +163,7 @@ def _describe(
     name = f"{section}.{key}"
     origin = f" ({origins[name]})" if name in origins else ""
     given = str(error["input"])
-    shown = without_credentials(given) if name == "provider.address" else given
+    shown = without_credentials(given) if name == "provider.address" or "://" in given else given
     value = "" if name in _SECRETS or error["type"] == "missing" else f" = {shown[:80]!r}"
     place = _place(error["loc"]) if len(error["loc"]) > 3 else name  # a bad item of a list shows itself
     yield f"{place}{origin}{value}: {message}"

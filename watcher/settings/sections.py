@@ -32,6 +32,7 @@ from watcher.settings.providers import (
     PrometheusSettings,
     SignalFxSettings,
 )
+from watcher.transport.budget import Budget
 from watcher.wire import Dialect
 
 MIN_TOKEN_LENGTH = 16
@@ -117,6 +118,10 @@ class WatchSettings(Section):
     )
     interval_seconds: float = Field(60, ge=0.1, le=3600, description="time from one fetch to the next")
     fetch_timeout_seconds: float = Field(30, ge=0.1, le=600, description="a fetch is given up after this time")
+    max_fetch_megabytes: float = Field(
+        256, ge=1, le=1_000_000, description="memory that the answers of one fetch may take, unpacked and read"
+    )
+    max_nodes: int = Field(20_000, ge=1, le=1_000_000, description="nodes beyond these, by name, are dropped")
     sample_interval_seconds: float = Field(
         15, ge=0.1, le=600, description="time between samples, for providers that only know the present"
     )
@@ -134,6 +139,10 @@ class WatchSettings(Section):
                 "nothing would stay fresh until the next fetch"
             )
         return self
+
+    def fetch_budget(self) -> Budget:
+        """Return a new budget for the answers of one fetch."""
+        return Budget(self.max_fetch_megabytes * 1024**2, "the answers of this fetch are", "watch.max_fetch_megabytes")
 
     def fallback_order(self) -> list[str]:
         """The default window, then the shorter ones, longest first."""

@@ -21,12 +21,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError as TransportError
 
+from watcher.transport.budget import Budget, TooLarge
+
 _CHUNK_BYTES = 64 * 1024
 _MOST_IDLE_CONNECTIONS = 256  # all of a fetch's: what does not fit is closed after each request, with a line in the log
-
-
-class TooLarge(requests.RequestException):
-    """The answer does not end where an answer should."""
 
 
 class Ended(requests.ConnectionError):
@@ -46,28 +44,29 @@ class Call:
 
     Attributes:
         ends_at: by when the whole answer has to be there, on the monotonic clock.
-        max_bytes: how large it may be, as sent and unpacked.
+        max_bytes: how large it may be, as sent.
+        budget: what it may take once it is unpacked.
         idle_seconds: of a stream: how long nothing may come. It has no other bound once its head is there.
-        received_bytes: as sent.
-        unpacked_bytes: of the body.
+        received_bytes: how many came.
         ends: how often the adapter was told to end calls before this one.
     """
 
     ends_at: float
     max_bytes: float
+    budget: Budget
     idle_seconds: float | None = None
     received_bytes: int = 0
-    unpacked_bytes: int = 0
     ends: int = 0
 
     def begin(self, ends: int) -> None:
         """Begin a request; a redirect is another one."""
-        self.received_bytes = self.unpacked_bytes = 0
+        self.received_bytes = 0
         self.ends = ends
 
     def begin_stream(self) -> None:
         """Have no bound from now on but the idle time."""
         self.ends_at = self.max_bytes = math.inf
+        self.budget = Budget(math.inf)
 
     def seconds_to_wait(self) -> float:
         """Return how long the next step may take.
@@ -87,15 +86,7 @@ class Call:
             TooLarge: these are too many.
         """
         self.received_bytes += count
-        self._check(self.received_bytes)
-
-    def unpacked(self, count: int) -> None:
-        """Count bytes of the body; raises as :meth:`received` does."""
-        self.unpacked_bytes += count
-        self._check(self.unpacked_bytes)
-
-    def _check(self, size: int) -> None:
-        if size > self.max_bytes:
+        if self.received_bytes > self.max_bytes:
             raise too_large(self.max_bytes)
 
 
@@ -171,7 +162,7 @@ class BoundedAdapter(HTTPAdapter):
         """
         try:
             for chunk in response.iter_content(_CHUNK_BYTES):
-                call.unpacked(len(chunk))
+                call.budget.spend(chunk)
                 yield chunk
         except Exception as error:
             self._raise_in_requests_words(call, response.request, error)
@@ -182,17 +173,21 @@ class BoundedAdapter(HTTPAdapter):
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """Make the connections to a host ours."""
         super().init_poolmanager(*args, **options)
-        self.poolmanager.pool_classes_by_scheme = _pools(self._call, self._connected)
+        self.poolmanager.pool_classes_by_scheme = _pools(self._call, self._check, self._connected)
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
         """Make the connections through a proxy ours."""
         manager = super().proxy_manager_for(proxy, **options)
-        manager.pool_classes_by_scheme = _pools(self._call, self._connected)
+        manager.pool_classes_by_scheme = _pools(self._call, self._check, self._connected)
         return manager
 
     def _call(self) -> Call:
         """Return what this thread's request is bounded by."""
         return cast("Call", self._current.call)
+
+    def _check(self) -> None:
+        if self._has_ended(self._call()):
+            raise ConnectionAbortedError
 
     def _connected(self, sock: Any) -> None:
         with self._lock:
@@ -212,12 +207,15 @@ class BoundedAdapter(HTTPAdapter):
             raise requests.ConnectionError(error, request=request) from error
 
 
-def _pools(call: Callable[[], Call], connected: Callable[[Any], None]) -> dict[str, type[HTTPConnectionPool]]:
+def _pools(
+    call: Callable[[], Call], check: Callable[[], None], connected: Callable[[Any], None]
+) -> dict[str, type[HTTPConnectionPool]]:
     """Return urllib3's pools with connections that know whose call they are for.
 
     Args:
         call: returns the call of the thread that asks.
-        connected: is told of each socket, before and after TLS.
+        check: raises an OSError where that call was ended.
+        connected: is told of each socket.
     """
 
     def answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
@@ -229,9 +227,17 @@ def _pools(call: Callable[[], Call], connected: Callable[[Any], None]) -> dict[s
 
         def _new_conn(self) -> socket.socket:
             sock: socket.socket = super()._new_conn()
-            sock.settimeout(call().seconds_to_wait())  # what connecting took, the TLS handshake has not
-            connected(sock)
+            try:
+                check()
+                sock.settimeout(call().seconds_to_wait())  # what connecting took, the TLS handshake has not
+            except OSError:
+                sock.close()
+                raise
             return sock
+
+        def connect(self) -> None:
+            super().connect()
+            connected(self.sock)  # not before TLS: ssl leaks a socket that is shut down before its handshake
 
     class SecureConnection(Connection, HTTPSConnection):
         def connect(self) -> None:
@@ -239,7 +245,6 @@ def _pools(call: Callable[[], Call], connected: Callable[[Any], None]) -> dict[s
                 super().connect()
             except TimeoutError:  # not to connect in time is another one
                 raise HandshakeTimeout("no answer to the TLS handshake") from None
-            connected(self.sock)
 
     class Pool(HTTPConnectionPool):
         ConnectionCls = Connection

@@ -1,5 +1,6 @@
 """Calls side by side under one deadline: what is late is given up, what came in time counts."""
 
+import contextvars
 import queue
 import threading
 import time
@@ -33,6 +34,8 @@ def gather(
 ) -> dict[Key, Value | Exception]:
     """Run calls in threads of their own and return each one's result or exception, in the order of the calls.
 
+    They run in the caller's context, so that what is asked counts against its budget.
+
     A call that misses the deadline has a TimeoutError as its result. Its thread is left behind, a daemon that
     ends when its call does.
 
@@ -50,7 +53,8 @@ def gather(
             done.put((key, error))
 
     for key, call in calls.items():
-        threading.Thread(target=run, args=(key, call), name=f"gather-{key}", daemon=True).start()
+        context = contextvars.copy_context()  # has the budget; one can be entered by one thread only
+        threading.Thread(target=context.run, args=(run, key, call), name=f"gather-{key}", daemon=True).start()
     results: dict[Key, Value | Exception] = {}
     while len(results) < len(calls):
         try:

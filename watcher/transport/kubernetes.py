@@ -7,6 +7,7 @@ first, which takes many times as long and as much memory.
 """
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ import orjson
 import requests
 
 from watcher import masking
+from watcher.transport import budget
 from watcher.transport.credentials import UnusableAccess, UnusableToken, read_token
 from watcher.transport.gather import Deadline
 from watcher.transport.kubeconfig import KubeConfig
@@ -24,6 +26,7 @@ from watcher.transport.session import BoundedSession, UnusableAnswer
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PAGE = 500  # objects a request, as kubectl asks for
+_KEPT_BYTES = 1024  # of an object, by those who read page after page
 _GONE = 410
 _HEAD_SECONDS = 30.0
 
@@ -198,13 +201,18 @@ class KubernetesApi:
         query = {"limit": str(_PAGE), **query}
         position = ""
         while True:
-            page = self.get(path, deadline, **query, **{"continue": position})
+            loan = (budget.current() or budget.Budget(math.inf)).loan()
+            with budget.spending(loan):
+                page = self.get(path, deadline, **query, **{"continue": position})
             items = page.get("items", "none") if isinstance(page, dict) else "none"
             if not isinstance(items, list | None):
                 raise UnusableAnswer(f"{path} answers with no list")
             metadata = page.get("metadata")
             following = metadata.get("continue") if isinstance(metadata, dict) else None
-            yield Page([item for item in items or () if isinstance(item, dict)], _version(page))
+            found = Page([item for item in items or () if isinstance(item, dict)], _version(page))
+            del page, items
+            yield found
+            loan.give_back(keep_bytes=_KEPT_BYTES * len(found.items))
             if not isinstance(following, str) or not following:
                 return
             if following == position or not deadline.remaining_seconds():

@@ -11,6 +11,7 @@ import orjson
 import requests
 
 from watcher import masking
+from watcher.transport import budget
 from watcher.transport.adapter import BoundedAdapter, Call, too_large
 from watcher.transport.credentials import Authenticate, Authentication
 
@@ -60,7 +61,8 @@ class BoundedSession(requests.Session):
             certificate: a PEM file that proves who we are, or its certificate and its key.
             headers: sent with every request.
             follow_redirects: whether those that stay on the host are followed.
-            max_bytes: how large an answer may be, as sent and unpacked; 256 MiB when None.
+            max_bytes: how large an answer may be, as sent, and where there is no :mod:`~watcher.transport.budget` of a
+                fetch, as read into memory; 256 MiB when None.
         """
         super().__init__()
         self._adapter = BoundedAdapter()
@@ -83,11 +85,11 @@ class BoundedSession(requests.Session):
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **options: Any) -> requests.Response:
         """Send a request; return the answer, of any status, with its whole body."""
-        call = Call(time.monotonic() + _seconds(options.pop("timeout", None)), self._max_bytes)
+        call = self._call(options.pop("timeout", None))
         return self._request(call, method, url, *args, **options)
 
     def lines(self, url: str, *, idle_seconds: float, timeout: float, **options: Any) -> Iterator[bytes]:
-        """Yield the lines of an answer as they come, without their ends and without empty ones, as a watch sends them.
+        """Yield the lines of a chunked answer as they come, without their ends and without empty ones.
 
         Args:
             url: what to get.
@@ -101,7 +103,7 @@ class BoundedSession(requests.Session):
             Ended: by :meth:`abort` or :meth:`close`.
             requests.RequestException: it broke, or nothing came for too long.
         """
-        call = Call(time.monotonic() + timeout, _MAX_LINE_BYTES, idle_seconds)
+        call = Call(time.monotonic() + timeout, _MAX_LINE_BYTES, budget.Budget(_MAX_LINE_BYTES), idle_seconds)
         response = self._request(call, "GET", url, stream=True, **options)
         response.raise_for_status()
         pending = bytearray()
@@ -120,7 +122,7 @@ class BoundedSession(requests.Session):
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a prepared request."""
         if not isinstance(options.get("timeout"), Call):  # not by way of request()
-            options["timeout"] = Call(time.monotonic() + _seconds(options.get("timeout")), self._max_bytes)
+            options["timeout"] = self._call(options.get("timeout"))
         _keep_secrets_of(request)
         response = super().send(request, **options)
         response.__class__ = _Answer  # requests offers no other way to choose it
@@ -150,6 +152,10 @@ class BoundedSession(requests.Session):
         """End every call that is under way, close the connections, and refuse later calls: they raise Ended."""
         self._adapter.close()
         super().close()
+
+    def _call(self, timeout: Any) -> Call:
+        mine = budget.current() or budget.Budget(self._max_bytes)
+        return Call(time.monotonic() + _seconds(timeout), self._max_bytes, mine)
 
     def _request(
         self, call: Call, method: str | bytes, url: str | bytes, *args: Any, **options: Any
