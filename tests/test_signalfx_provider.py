@@ -1,7 +1,7 @@
 """The provider SignalFx, against a fake of its two endpoints."""
 
-import threading
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
