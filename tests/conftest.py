@@ -1,6 +1,8 @@
 """Fixtures: a clean environment, Prometheus with history, the watcher in its own process."""
 
+import contextlib
 import os
+import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -154,6 +156,9 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
 
     yield start
     for service in started:
+        if service.process.poll() is None and IN_CI:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                service.terminate()  # a process that is killed cannot tell what it ran through
         if service.process.poll() is None:
             service.kill()
 

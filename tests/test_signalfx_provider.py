@@ -1,5 +1,6 @@
 """The provider SignalFx, against a fake of its two endpoints."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,12 @@ CPU, MEMORY = 'sf_metric:"cpu.utilization"', 'sf_metric:"memory.utilization"'
 NOW = int(time.time())
 
 
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let samples end now, however long ago this module was imported."""
+    monkeypatch.setattr(sys.modules[__name__], "NOW", int(time.time()))
+
+
 def host(name: str, cpu: float = 20, minutes: int = 20, **dimensions: str) -> list[Series]:
     """Return both series of a host, a point a minute, CPU around a value and memory at 50 percent."""
     times = NOW - 60 * np.arange(minutes, dtype=float)[::-1]
@@ -48,7 +55,8 @@ def provider_over(fake: FakeSignalFx, operators: str = "AVG,STD", **own: Any) ->
         provider.close()
 
 
-def window(name: str = "15m", end: int = NOW) -> Window:
+def window(name: str = "15m", end: int | None = None) -> Window:
+    end = NOW if end is None else end
     return Window(name, end - duration.seconds(name), end)
 
 
