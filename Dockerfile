@@ -28,7 +28,6 @@ COPY watcher watcher
 COPY client client
 COPY scoring scoring
 COPY cluster cluster
-COPY cluster cluster
 # --no-deps and no index: the lock above is complete, and nothing else may come in. The last
 # line shows that nothing was stripped that is needed.
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist . && \
