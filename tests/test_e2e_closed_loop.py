@@ -70,8 +70,9 @@ def test_watcher_serves_what_pods_use(cluster: ControlPlane, watch: Callable[...
         used = [use(number, k) for k in range(PODS_A_NODE)]
         cpu = 100 * sum(milli_cpu for milli_cpu, _ in used) / (CORES * 1000)
         memory = 100 * sum(mebibytes for _, mebibytes in used) / (GIBIBYTES * 1024)
-        # A kubelet reports seconds of processor time; metrics-server divides by its own time, in milliseconds.
-        assert served["CPU", "AVG"] == pytest.approx(cpu, rel=1e-3)
-        assert served["CPU", "STD"] < 0.1
+        # A rate over ten seconds, between moments that a busy machine tells apart from those it counts at: within 3
+        # percent. It would be 7 percent off if it were of what is allocatable.
+        assert served["CPU", "AVG"] == pytest.approx(cpu, rel=0.03)
+        assert served["CPU", "STD"] < 0.05 * cpu
         assert served["Memory", "AVG"] == pytest.approx(memory, abs=1e-9)
         assert served["Memory", "STD"] == 0

@@ -15,7 +15,7 @@ from control_plane.api import Object, path_of
 from control_plane.cluster import ControlPlane
 from control_plane.scheduler import Scheduler
 from control_plane.shapes import RUNTIME_CLASS, SHAPES, above_request, limits_alone, nodes, sidecar
-from support.servers import Service, wait_until
+from support.servers import Service
 
 import client
 from scoring import NodeTable, Pod, plugin_from_config
@@ -89,7 +89,8 @@ def test_scores_equal_those_of_the_trimaran_scheduler(
     service = watching(watch, tmp_path)
     dice = random.Random(11)
     with Scheduler(cluster, [profile(name, f"{service.url}/compat")], "trimaran-scheduler") as scheduler:
-        placed = [place(cluster, SHAPES[n % len(SHAPES)](dice, f"{name.lower()}-{n}"), name) for n in range(PODS)]
+        pods = [SHAPES[number % len(SHAPES)](dice, f"{name.lower()}-{number}") for number in range(PODS)]
+        placed = [place(cluster, pod, scheduler, name) for pod in pods]
         attempts = {attempt.pod: attempt.scores.get(name, {}) for attempt in scheduler.attempts()}
     for pod in placed:
         cluster.api.delete(path_of(pod))
@@ -113,14 +114,10 @@ def test_scores_equal_those_of_the_trimaran_scheduler(
     assert len(set(rows)) > 20  # with no metrics at all they would be equal too
 
 
-def place(cluster: ControlPlane, pod: Object, scheduler: str) -> Object:
-    """Create one pod, and return it when it is placed: upstream's cache of pods lags behind a burst."""
-    pod["spec"]["schedulerName"] = scheduler
+def place(cluster: ControlPlane, pod: Object, scheduler: Scheduler, scheduler_name: str) -> Object:
+    """Create one pod; return it when it is placed and the scheduler has heard so: upstream's cache of pods lags."""
+    pod["spec"]["schedulerName"] = scheduler_name
     path = path_of(*cluster.api.create(pod))
-
-    def bound() -> Object | None:
-        found = cluster.api.get(path)
-        return found if found["spec"].get("nodeName") else None
-
-    placed: Object = wait_until(bound, f"{pod['metadata']['name']} is placed")
-    return placed
+    told = f'"Add event for scheduled pod" pod="default/{pod["metadata"]["name"]}"'
+    scheduler.process.wait_until(lambda: told in scheduler.log.read_text(), told)
+    return cluster.api.get(path)
