@@ -6,10 +6,12 @@ still to come in the same batch of the poller: its state is CLOSED then, and the
 
 import errno
 import logging
+import math
 import resource
 import selectors
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -19,8 +21,10 @@ MAX_SENDING = 64  # answers that wait for their clients: each may be megabytes t
 MAX_HELD_BYTES = 64 << 20  # of requests that are not whole, of all connections
 MAX_CONNECTIONS = 4096
 _OWN_FILES = 124  # what else a worker has open: the store, the log, connections to providers
-_ACCEPTED_AT_ONCE = 16
-_PAUSE_SECONDS = 0.5  # in accepting, when there are no files left and nobody makes room
+_ACCEPTED_AT_ONCE = 256  # but no more than so many beyond the limit, before others make room:
+_MOST_BEYOND = 32
+_LEAST_SECONDS = 0.2  # that a client is waited for before it has to make room
+_PAUSE_SECONDS = 0.1  # in accepting, when there are no files left and nobody makes room
 _STOP_SECONDS = 2.0  # for requests that may be on their way when the worker stops
 _NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _EVENTS = {
@@ -53,7 +57,7 @@ def limit() -> int:
 
 
 class Connections:
-    """The connections that are open. Where there are too many, those that have been waited for longest are closed."""
+    """The connections that are open. Where there are too many, those that have been waited for longest make room."""
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class Connections:
         self._max_connections = max_connections
         self._watched: dict[Connection, tuple[int, int]] = {}  # to what it is polled for, and as which file
         self._sending: set[Connection] = set()
+        self._behind: set[Connection] = set()
         self._held: dict[Connection, int] = {}  # to how many bytes
         self._held_bytes = 0
         self._is_accepting = self._is_stopping = False
@@ -87,9 +92,18 @@ class Connections:
     def __len__(self) -> int:
         return len(self._watched)
 
+    @property
+    def patience_seconds(self) -> float:
+        """How long the poller may wait: there may be connections to catch up with, or to make room of."""
+        if self._behind:
+            return 0.0
+        return 1.0 if self._is_accepting else _PAUSE_SECONDS
+
     def accept(self, listener: Listener, now: float) -> None:
         """Take some of the connections that have come in."""
         for _ in range(_ACCEPTED_AT_ONCE):
+            if len(self) >= self._max_connections + _MOST_BEYOND:
+                return
             try:
                 sock, client = listener.sock.accept()
             except BlockingIOError:
@@ -109,20 +123,19 @@ class Connections:
 
     def ready(self, connection: Connection, events: int, now: float) -> None:
         """Have a connection do what the poller says that it can."""
-        try:
-            if events & selectors.EVENT_READ:
-                connection.readable(now)
-            if events & selectors.EVENT_WRITE:
-                connection.writable(now)
-        except Exception:  # noqa: BLE001  a defect of ours costs one connection
-            _log.exception("a connection failed unexpectedly")
-            connection.close()
-        self._watch(connection)
+        if events & selectors.EVENT_READ:
+            self._have(connection, connection.readable, now)
+        if events & selectors.EVENT_WRITE:
+            self._have(connection, connection.writable, now)
+
+    def catch_up(self, now: float) -> None:
+        """Have connections go on that sent more than it was their turn for; to be called once in each turn."""
+        for connection in list(self._behind):
+            self._have(connection, connection.go_on, now)
 
     def answered(self, connection: Connection, reply: Reply, now: float) -> None:
         """Have a connection send what a thread has found."""
-        connection.answered(reply, now)
-        self._watch(connection)
+        self._have(connection, partial(connection.answered, reply), now)
 
     def look_after(self, now: float) -> None:
         """Close what has been waited for too long and what is too many; to be called after each batch of events."""
@@ -130,7 +143,7 @@ class Connections:
             self._next_look = now + 0.5
             self._close([each for each in self._waiting() if now > each.until])
         if self._is_full():
-            self._close(_longest(self._waiting(), len(self) - self._max_connections))
+            self._close(_longest(self._waiting(now - _LEAST_SECONDS), len(self) - self._max_connections))
         self._close(_longest(self._sending, len(self._sending) - MAX_SENDING))
         while self._held_bytes > MAX_HELD_BYTES and self._held:
             self._close(_longest(self._held, 1))
@@ -148,11 +161,20 @@ class Connections:
         """Close them all."""
         self._close(list(self._watched))
 
+    def _have(self, connection: Connection, step: Callable[[float], None], now: float) -> None:
+        try:
+            step(now)
+        except Exception:  # noqa: BLE001  a defect of ours costs one connection
+            _log.exception("a connection failed unexpectedly")
+            connection.close()
+        self._watch(connection)
+
     def _is_full(self) -> bool:
         return len(self) > self._max_connections
 
-    def _waiting(self) -> Iterable[Connection]:
-        return [each for each in self._watched if each.state is not State.ANSWERING]
+    def _waiting(self, since: float = math.inf) -> list[Connection]:
+        """Return the connections whose clients are waited for, since then or for longer."""
+        return [each for each in self._watched if each.state is not State.ANSWERING and each.since <= since]
 
     def _close(self, connections: Iterable[Connection]) -> None:
         for connection in connections:
@@ -175,6 +197,7 @@ class Connections:
                 self._poller.unregister(file)
             self._watched[connection] = events, file
             (self._sending.add if events == selectors.EVENT_WRITE else self._sending.discard)(connection)
+        (self._behind.add if connection.is_behind else self._behind.discard)(connection)
         held = connection.held_bytes if connection.state is State.READING else 0
         if held or connection in self._held:
             self._held_bytes += held - self._held.pop(connection, 0)
@@ -185,8 +208,8 @@ class Connections:
 
     def _make_room_for_files(self, error: OSError, now: float) -> None:
         _log.warning("a connection cannot be accepted", extra={"error": error.strerror, "open": len(self)})
-        waiting = self._waiting()
-        self._close(_longest(waiting, _ACCEPTED_AT_ONCE))
+        waiting = self._waiting(now - _LEAST_SECONDS)
+        self._close(_longest(waiting, 1 + len(self) // 8))
         if not waiting:
             self._paused_until = now + _PAUSE_SECONDS
 
