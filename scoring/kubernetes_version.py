@@ -23,7 +23,7 @@ def known_version(written: str) -> str:
     Raises:
         ValueError: its rules are not known here.
     """
-    match = _WRITTEN.fullmatch(written) if isinstance(written, str) else None
+    match = _WRITTEN.fullmatch(str(written))
     if match is None or match[1] not in KUBERNETES_VERSIONS:
         raise ValueError(f"Kubernetes version {written!r} is not known: choose one of {', '.join(KUBERNETES_VERSIONS)}")
     return match[1]

@@ -91,7 +91,9 @@ def test_unknown_plugins_are_told():
         plugin_from_config("NoSuchPlugin")
 
 
-@pytest.mark.parametrize(("version", "score"), [("1.33", 100), ("1.35", 100), ("1.36", 75), ("v1.36.3", 75), (None, 75)])
+@pytest.mark.parametrize(
+    ("version", "score"), [("1.33", 100), ("1.35", 100), ("1.36", 75), ("v1.36.3", 75), (None, 75)]
+)
 def test_the_kubernetes_version_chooses_the_rules(version, score):
     """What balance scores follows from the version, the newest known by default, in a plugin and in a profile."""
     chosen = {} if version is None else {"kubernetes_version": version}
