@@ -7,6 +7,7 @@ from scoring.configuration.fields import ConfigNote
 from scoring.configuration.plugins import PLUGINS, plugin_from_config
 from scoring.configuration.profiles import SchedulerConfiguration, read_configuration
 from scoring.fallback import FallbackPolicy, Judgment, NodeGrade
+from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from scoring.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.metrics_table import MeasuredUse, MetricsTable
 from scoring.node_table import NodePlan, NodeTable
@@ -31,6 +32,7 @@ __all__ = [
     "DISK_LOAD",
     "GPU_LOAD",
     "INFEASIBLE",
+    "KUBERNETES_VERSIONS",
     "MEMORY_LOAD",
     "NETWORK_LOAD",
     "PLUGINS",

@@ -15,6 +15,7 @@ from itertools import compress
 import numpy as np
 
 from scoring.arrays import Int64s
+from scoring.node_constraints import NodeConstraints
 from scoring.node_images import NodeImages
 from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Node, ResourceList
 
@@ -70,6 +71,11 @@ class NodeRows:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def constraints(self) -> NodeConstraints:
+        """What keeps pods off the nodes. Made when first asked for."""
+        return NodeConstraints(self.nodes, self.row_by_name)
 
     @cached_property
     def images(self) -> NodeImages:

@@ -23,7 +23,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring.arrays import Float64s, Int64s
+from scoring.arrays import Bools, Float64s, Int64s
+from scoring.feasibility import feasible
 from scoring.node_rows import NodeRows
 from scoring.objects import Node, Pod
 from scoring.occupancy import Occupancy, PlacedPod
@@ -186,6 +187,14 @@ class NodeTable:
         """
         return tuple(placed.pod for placed in self.occupancy.pods[self.row(node_name)].values())
 
+    def feasible(self, pod: Pod) -> Bools:
+        """Say on which nodes the pod may run, shape (nodes,): where it fits and its constraints allow it.
+
+        Looked at are free resources, with pods of the same or a higher priority that are nominated; cordons; taints;
+        the node selector; required node affinity. Not looked at: ports, volumes, topology spread, other pods' affinity.
+        """
+        return feasible(pod, self.occupancy)
+
     def find(self, pod: Pod) -> tuple[str, PlacedPod] | None:
         """Return the node that a pod, told by its uid, is counted on, and how; None when it is on none."""
         found = self.occupancy.find(pod.uid)
@@ -240,6 +249,7 @@ class NodeTable:
 
         Raises:
             KeyError: no such node.
+            ValueError: the pods of the node ask for more than can be counted; then this one is counted nowhere.
         """
         row = self.row(pod.node_name if node_name is None else node_name)
         self.occupancy.end_nomination(pod.uid)
@@ -281,7 +291,7 @@ class NodeTable:
         """
         row = self.row(pod.nominated_node_name if node_name is None else node_name)
         self.occupancy.end_nomination(pod.uid)
-        self.occupancy.nominate(row, pod.uid)
+        self.occupancy.nominate(row, pod)
 
     @contextmanager
     def transaction(self) -> Iterator["NodePlan"]:

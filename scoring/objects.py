@@ -2,14 +2,24 @@
 
 All are frozen. ``from_k8s`` reads what the API server sends (dicts with camelCase keys), what ``to_dict()`` of the
 kubernetes client makes (snake_case keys), or the client's objects themselves. This is a boundary: a negative or
-unreadable quantity is refused here with the name of its field, so that the formulas need not check.
+unreadable quantity is refused here with the name of its field, so that the formulas need not check. So is one beyond
+what any node has: then no sum of pods and no score leaves 64 bits.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, Self
+from uuid import uuid4
 
+from scoring.constraints import (
+    NodeSelectorTerm,
+    Taint,
+    Toleration,
+    read_required_affinity,
+    read_taints,
+    read_tolerations,
+)
+from scoring.k8s_fields import get, get_list, get_texts, unix_seconds
 from watcher import quantity
 
 CPU: Final = "cpu"
@@ -22,7 +32,12 @@ NETWORK = "trimaran.io/network"
 DISK = "trimaran.io/disk"
 _ANNOTATED = (NETWORK, DISK)
 
+MOST: Final = 2**53
+"""The largest amount of a quantity, and of a pod: 8 PiB, or nine trillion cores."""
+
 _NANO = 10**9
+_WHOLE_POD = frozenset({CPU, MEMORY})
+_HUGE_PAGES = "hugepages-"
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -59,6 +74,8 @@ class ResourceList(Mapping[str, int]):
         amounts: dict[str, int] = {}
         nano: dict[str, int] = {}
         for name, written in (quantities or {}).items():
+            if written is None:
+                raise ValueError(f"{where}.{name}: is null; write a quantity, or leave the name out")
             try:
                 amount = quantity.milli_value(written) if name == CPU else quantity.value(written)
                 exact = quantity.nano_value(written)  # exact sums need it
@@ -66,8 +83,25 @@ class ResourceList(Mapping[str, int]):
                 raise ValueError(f"{where}.{name}: {error}") from None
             if amount < 0:
                 raise ValueError(f"{where}.{name}: must not be negative, got {written!r}")
+            if amount > MOST:
+                raise ValueError(f"{where}.{name}: {written!r} is more than any node has")
             amounts[name] = amount
             if exact != amount * _nano_per_unit(name):
+                nano[name] = exact
+        resources._amounts, resources._nano = amounts, nano
+        return resources
+
+    @classmethod
+    def highest(cls, *lists: "ResourceList") -> "ResourceList":
+        """Return of each resource the largest amount that some list has."""
+        resources = cls()
+        amounts: dict[str, int] = {}
+        nano: dict[str, int] = {}
+        for name in dict.fromkeys(name for each in lists for name in each):
+            most = max((each for each in lists if name in each), key=lambda each: each.nano(name))
+            amounts[name] = most[name]
+            exact = most.nano(name)
+            if exact != most[name] * _nano_per_unit(name):
                 nano[name] = exact
         resources._amounts, resources._nano = amounts, nano
         return resources
@@ -109,22 +143,35 @@ class Container:
         limits: what the kubelet allows.
         image: the image's name as written in the pod.
         restartable: an init container with ``restartPolicy: Always``, that is, a sidecar.
+        resized: what kube-scheduler counts for requests while the container is, or was, resized in place; None: the
+            requests. Trimaran does not know of resizing.
     """
 
     requests: ResourceList = field(default_factory=ResourceList)
     limits: ResourceList = field(default_factory=ResourceList)
     image: str = ""
     restartable: bool = False
+    resized: ResourceList | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller that made a pod, such as a ReplicaSet."""
+
+    kind: str
+    name: str
+    uid: str = ""
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod, as far as scores look at it.
+    """A pod, as far as scores and filters look at it.
 
     Attributes:
         name: with ``namespace`` it names the pod in explanations.
         namespace: see ``name``.
-        uid: tells pods apart in a table; ``namespace/name`` when the API server gave none.
+        uid: tells pods apart in a table. When the API server gave none: ``namespace/name``, or for a pod without a
+            name, such as one with a generateName, a new one each time.
         containers: in order.
         init_containers: in order; sidecars are among them.
         overhead: of the pod's runtime class.
@@ -134,6 +181,15 @@ class Pod:
         terminating: it has a deletion timestamp.
         finished: its phase is Succeeded or Failed, so it uses nothing.
         scheduled_at: when it was bound, unix seconds; None if unknown.
+        requests: of the pod as a whole (``spec.resources``), resizing counted; they replace its containers' in what
+            kube-scheduler counts. Trimaran does not know of them.
+        labels: of its metadata.
+        owner: its controller; None without one.
+        priority: higher goes first.
+        tolerations: taints that it tolerates.
+        node_selector: labels that its node must have.
+        required_affinity: terms of which its node must match one; None when it requires none.
+        scheduler_name: whose work it is to place the pod.
     """
 
     name: str = ""
@@ -148,40 +204,63 @@ class Pod:
     terminating: bool = False
     finished: bool = False
     scheduled_at: float | None = None
+    requests: ResourceList = field(default_factory=ResourceList)
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    owner: Owner | None = None
+    priority: int = 0
+    tolerations: tuple[Toleration, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
+    required_affinity: tuple[NodeSelectorTerm, ...] | None = None
+    scheduler_name: str = "default-scheduler"
 
     def __post_init__(self) -> None:
         if not self.uid:
-            object.__setattr__(self, "uid", f"{self.namespace}/{self.name}")
+            object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
 
     @classmethod
     def from_k8s(cls, pod: Any) -> Self:
         """Read a v1 Pod.
 
         Raises:
-            ValueError: a quantity is unreadable or negative; the message names the pod and the field.
+            ValueError: a quantity is unreadable, negative or too large, or a constraint has no meaning; the message
+                names the pod and the field.
         """
-        metadata, spec, status = _get(pod, "metadata"), _get(pod, "spec"), _get(pod, "status")
-        namespace, name = _get(metadata, "namespace") or "default", _get(metadata, "name") or ""
-        where = f"pod {namespace}/{name}: spec"
-        return cls(
-            name=name,
+        metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
+        namespace, name = get(metadata, "namespace") or "default", get(metadata, "name") or ""
+        uid, prefix = get(metadata, "uid") or "", get(metadata, "generateName") or ""
+        title = f"pod {namespace}/{name or prefix}"
+        where = f"{title}: spec"
+        containers = _containers(spec, "containers", status, where)
+        init_containers = _containers(spec, "initContainers", status, where)
+        read = cls(
+            name=name or prefix,
             namespace=namespace,
-            uid=_get(metadata, "uid") or "",
-            containers=_containers(spec, "containers", where),
-            init_containers=_containers(spec, "initContainers", where),
-            overhead=ResourceList.from_k8s(_get(spec, "overhead"), f"{where}.overhead"),
-            annotated=_annotated(metadata, f"pod {namespace}/{name}: metadata"),
-            node_name=_get(spec, "nodeName") or "",
-            nominated_node_name=_get(status, "nominatedNodeName") or "",
-            terminating=_get(metadata, "deletionTimestamp") is not None,
-            finished=_get(status, "phase") in _TERMINAL_PHASES,
-            scheduled_at=_scheduled_at(status, f"pod {namespace}/{name}"),
+            uid=uid or ("" if name else f"{namespace}/{prefix}{uuid4().hex}"),
+            containers=containers,
+            init_containers=init_containers,
+            overhead=ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead"),
+            annotated=_annotated(metadata, f"{title}: metadata"),
+            node_name=get(spec, "nodeName") or "",
+            nominated_node_name=get(status, "nominatedNodeName") or "",
+            terminating=get(metadata, "deletionTimestamp") is not None,
+            finished=get(status, "phase") in _TERMINAL_PHASES,
+            scheduled_at=_scheduled_at(status, title),
+            requests=_whole_pod(spec, status, containers + init_containers, where),
+            labels=get_texts(metadata, "labels", f"{title}: metadata"),
+            owner=_owner(metadata, title),
+            priority=_priority(spec, where),
+            tolerations=read_tolerations(spec, where),
+            node_selector=get_texts(spec, "nodeSelector", where),
+            required_affinity=read_required_affinity(spec, where),
+            scheduler_name=get(spec, "schedulerName") or cls.scheduler_name,
         )
+        _check_sum(read, title)
+        return read
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node, as far as scores look at it.
+    """A node, as far as scores and filters look at it.
 
     Attributes:
         name: the node's name, the key of its metrics.
@@ -189,6 +268,9 @@ class Node:
         allocatable: ``status.allocatable``; the other scores measure against it.
         images: name of each container image on the node to its size in bytes.
         created_at: when it joined the cluster, unix seconds; None if unknown.
+        labels: of its metadata.
+        taints: what pods must tolerate.
+        unschedulable: it is cordoned.
     """
 
     name: str
@@ -196,86 +278,157 @@ class Node:
     allocatable: ResourceList = field(default_factory=ResourceList)
     images: Mapping[str, int] = field(default_factory=dict)
     created_at: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
 
     @classmethod
     def from_k8s(cls, node: Any) -> Self:
         """Read a v1 Node.
 
         Raises:
-            ValueError: the name is missing, or a quantity is unreadable or negative.
+            ValueError: the name is missing, or a quantity is unreadable, negative or too large.
         """
-        metadata, status = _get(node, "metadata"), _get(node, "status")
-        name = _get(metadata, "name")
+        metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")
+        name = get(metadata, "name")
         if not name:
             raise ValueError("node: metadata.name is missing")
         annotated = _annotated(metadata, f"node {name}: metadata")
-        capacity = ResourceList.from_k8s(_get(status, "capacity"), f"node {name}: status.capacity")
-        allocatable = ResourceList.from_k8s(_get(status, "allocatable"), f"node {name}: status.allocatable")
+        capacity = ResourceList.from_k8s(get(status, "capacity"), f"node {name}: status.capacity")
+        allocatable = ResourceList.from_k8s(get(status, "allocatable"), f"node {name}: status.allocatable")
         images: dict[str, int] = {}
-        for index, image in enumerate(_get(status, "images") or ()):
-            size = _get(image, "sizeBytes") or 0
-            if not isinstance(size, int) or size < 0:
+        for index, image in enumerate(get(status, "images") or ()):
+            size = get(image, "sizeBytes") or 0
+            if not isinstance(size, int) or not 0 <= size <= MOST:
                 raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {size!r}")
-            images.update(dict.fromkeys(_get(image, "names") or (), size))
+            images.update(dict.fromkeys(get(image, "names") or (), size))
         if annotated:
             capacity = ResourceList({**annotated, **capacity})
             allocatable = ResourceList({**annotated, **allocatable})
-        created_at = _unix_seconds(_get(metadata, "creationTimestamp"), f"node {name}: metadata")
-        return cls(name=name, capacity=capacity, allocatable=allocatable, images=images, created_at=created_at)
+        return cls(
+            name=name,
+            capacity=capacity,
+            allocatable=allocatable,
+            images=images,
+            created_at=unix_seconds(get(metadata, "creationTimestamp"), f"node {name}: metadata"),
+            labels=get_texts(metadata, "labels", f"node {name}: metadata"),
+            taints=read_taints(spec, f"node {name}: spec"),
+            unschedulable=bool(get(spec, "unschedulable")),
+        )
 
 
 def _nano_per_unit(name: str) -> int:
     return _NANO // 1000 if name == CPU else _NANO
 
 
-def _get(owner: Any, camel_name: str) -> Any:
-    """Return a field of a dict (either spelling) or of a kubernetes-client object; None when absent."""
-    snake_name = "".join("_" + letter.lower() if letter.isupper() else letter for letter in camel_name)
-    if isinstance(owner, Mapping):
-        return owner.get(camel_name, owner.get(snake_name))
-    return getattr(owner, snake_name, None)
-
-
-def _containers(spec: Any, kind: str, where: str) -> tuple[Container, ...]:
+def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Container, ...]:
     containers = []
-    found = _get(spec, kind) or ()
-    if not isinstance(found, list | tuple):
-        raise ValueError(f"{where}.{kind}: must be a list, got {str(found)[:80]!r}")  # noqa: TRY004  a user's mistake
-    for index, container in enumerate(found):
-        resources = _get(container, "resources")
+    initial = kind == "initContainers"
+    statuses = {
+        get(each, "name"): each
+        for each in get(status, "initContainerStatuses" if initial else "containerStatuses") or ()
+        if get(each, "resources") is not None
+    }
+    for index, container in enumerate(get_list(spec, kind, where)):
         path = f"{where}.{kind}[{index}].resources"
-        requests, limits = _get(resources, "requests") or {}, _get(resources, "limits") or {}
+        written, limits = _written(container, path)
+        read_limits = ResourceList.from_k8s(limits, f"{path}.limits")
+        # The API server sets a request where there is only a limit; a manifest has not been there yet.
+        requests = ResourceList.from_k8s({**limits, **written}, f"{path}.requests")
+        restartable = get(container, "restartPolicy") == "Always"
+        reported = statuses.get(get(container, "name")) if restartable or not initial else None
         containers.append(
             Container(
-                limits=ResourceList.from_k8s(limits, f"{path}.limits"),
-                # The API server sets a request where there is only a limit; a manifest has not been there yet.
-                requests=ResourceList.from_k8s({**limits, **requests}, f"{path}.requests"),
-                image=_get(container, "image") or "",
-                restartable=_get(container, "restartPolicy") == "Always",
+                limits=read_limits,
+                requests=requests,
+                image=get(container, "image") or "",
+                restartable=restartable,
+                resized=None if reported is None else _resized(requests, reported, status, path),
             )
         )
     return tuple(containers)
 
 
+def _written(owner: Any, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return requests and limits, as they are written in the field ``resources``."""
+    resources = get(owner, "resources")
+    written = get(resources, "requests") or {}, get(resources, "limits") or {}
+    for kind, amounts in zip(("requests", "limits"), written, strict=True):
+        if not isinstance(amounts, Mapping):
+            raise ValueError(f"{path}.{kind}: must be a mapping, got {str(amounts)[:80]!r}")  # noqa: TRY004  a user's mistake
+    return written
+
+
+def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> ResourceList | None:
+    """Return what kube-scheduler counts for requests that may be changed in place; None when it is just these.
+
+    It is the most of what is wanted, set and granted, without the first where that cannot be had.
+    Source: ``determineEffectiveRequests`` of k8s.io/component-helpers/resource.
+    """
+    actual, _ = _written(reported, f"{path} (status)")
+    lists = [
+        ResourceList.from_k8s({name: amount for name, amount in amounts.items() if name in wanted}, f"{path} (status)")
+        for amounts in (actual, get(reported, "allocatedResources") or {})
+    ]
+    infeasible = any(
+        get(condition, "type") == "PodResizePending" and get(condition, "reason") == "Infeasible"
+        for condition in get(status, "conditions") or ()
+    )
+    counted = ResourceList.highest(*lists) if infeasible else ResourceList.highest(wanted, *lists)
+    return None if counted == wanted else counted
+
+
+def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where: str) -> ResourceList:
+    """Return the requests of the pod as a whole, with those that the API server derives from its limits.
+
+    Source: ``PodRequests`` of k8s.io/component-helpers/resource, ``defaultPodRequests`` of k8s.io/kubernetes.
+    """
+    path = f"{where}.resources"
+    written, limits = _written(spec, path)
+    if not written and not limits:
+        return ResourceList()
+    inside = {name for container in containers for name in container.requests}
+    derived = {name: amount for name, amount in limits.items() if name not in inside}
+    counted = {n: a for n, a in {**derived, **written}.items() if n in _WHOLE_POD or n.startswith(_HUGE_PAGES)}
+    wanted = ResourceList.from_k8s(counted, f"{path}.requests")
+    if get(status, "resources") is None:
+        return wanted
+    resized = _resized(wanted, status, status, path)
+    return wanted if resized is None else resized
+
+
+def _check_sum(pod: Pod, title: str) -> None:
+    lists = [pod.overhead, pod.requests]
+    for container in pod.containers + pod.init_containers:
+        lists += (container.requests, container.limits)
+    if sum([sum(each.values()) for each in lists]) > MOST:
+        raise ValueError(f"{title}: spec: what its containers ask for adds up to more than any node has")
+
+
+def _owner(metadata: Any, title: str) -> Owner | None:
+    for owner in get_list(metadata, "ownerReferences", f"{title}: metadata"):
+        if get(owner, "controller"):
+            return Owner(get(owner, "kind") or "", get(owner, "name") or "", get(owner, "uid") or "")
+    return None
+
+
+def _priority(spec: Any, where: str) -> int:
+    priority = get(spec, "priority") or 0
+    if not isinstance(priority, int):
+        raise ValueError(f"{where}.priority: must be a whole number, got {priority!r}")  # noqa: TRY004  a user's mistake
+    return priority
+
+
 def _annotated(metadata: Any, where: str) -> ResourceList:
-    annotations = _get(metadata, "annotations") or {}
+    annotations = get(metadata, "annotations") or {}
     stated = {name: annotations[name] for name in _ANNOTATED if name in annotations}
     return ResourceList.from_k8s(stated, f"{where}.annotations")
 
 
 def _scheduled_at(status: Any, where: str) -> float | None:
     """Return when the PodScheduled condition became true, else the start time, in unix seconds."""
-    moment = _get(status, "startTime")
-    for condition in _get(status, "conditions") or ():
-        if _get(condition, "type") == "PodScheduled" and _get(condition, "status") == "True":
-            moment = _get(condition, "lastTransitionTime") or moment
-    return _unix_seconds(moment, f"{where}: status")
-
-
-def _unix_seconds(moment: Any, where: str) -> float | None:
-    if isinstance(moment, str):
-        try:
-            moment = datetime.fromisoformat(moment)
-        except ValueError:
-            raise ValueError(f"{where} has no time in {moment!r}") from None
-    return moment.timestamp() if isinstance(moment, datetime) else None
+    moment = get(status, "startTime")
+    for condition in get(status, "conditions") or ():
+        if get(condition, "type") == "PodScheduled" and get(condition, "status") == "True":
+            moment = get(condition, "lastTransitionTime") or moment
+    return unix_seconds(moment, f"{where}: status")

@@ -35,7 +35,7 @@ class Occupancy:
         sums: over each row's pods.
         pods: by row the pods by uid, in the order they were placed in. A row's mapping is replaced, never changed.
         newest: when the last pod of each row was placed, shape (nodes,); -infinity without pods.
-        nominated: pending pods' uid to the name of the node they are nominated to; replaced, never changed.
+        nominated: pending pods by uid, each with the name of the node it is nominated to; replaced, never changed.
         version: grows with every change.
         row_version: the version that each row changed in last, shape (nodes,).
         index: where each pod is; None until it is needed, in rows that were taken out of others.
@@ -45,7 +45,7 @@ class Occupancy:
     sums: PodSums
     pods: list[dict[str, PlacedPod]]
     newest: Float64s
-    nominated: Mapping[str, str]
+    nominated: Mapping[str, tuple[str, Pod]]
     version: int
     row_version: Int64s
     index: PodIndex | None
@@ -69,7 +69,7 @@ class Occupancy:
     def take(self, rows: Int64s) -> "Occupancy":
         """Return some rows, in that order, with their pods."""
         taken = self.rows.take(rows)
-        nominated = {uid: name for uid, name in self.nominated.items() if name in taken.row_by_name}
+        nominated = {uid: each for uid, each in self.nominated.items() if each[0] in taken.row_by_name}
         return Occupancy(
             taken, self.sums.take(rows), [self.pods[row] for row in rows.tolist()], self.newest[rows], nominated,
             self.version, self.row_version[rows], None,
@@ -102,7 +102,12 @@ class Occupancy:
                 yield row, placed
 
     def put(self, row: int, pod: Pod, placed_at: float) -> None:
-        """Count a pod, which must not be counted yet, on a node."""
+        """Count a pod, which must not be counted yet, on a node.
+
+        Raises:
+            ValueError: with it the node's pods ask for more than can be counted; then it is not.
+        """
+        self.sums.count(row, pod, 1)  # first, because it may refuse
         placed = {**self.pods[row], pod.uid: PlacedPod(pod, placed_at)}
         if placed_at >= self.newest[row]:
             self.newest[row] = placed_at
@@ -110,7 +115,6 @@ class Occupancy:
             placed = dict(sorted(placed.items(), key=_placed_at))
         self.pods[row] = placed
         self.where().put(pod.uid, self.rows.names[row])
-        self.sums.count(row, pod, 1)
         self.touch(row)
 
     def drop(self, uid: str) -> bool:
@@ -128,19 +132,19 @@ class Occupancy:
         self.touch(row)
         return True
 
-    def nominate(self, row: int, uid: str) -> None:
+    def nominate(self, row: int, pod: Pod) -> None:
         """Count a pending pod, which must not be nominated yet, as nominated to a node."""
-        self.nominated = {**self.nominated, uid: self.rows.names[row]}
+        self.nominated = {**self.nominated, pod.uid: (self.rows.names[row], pod)}
         self.sums.nominated[row] += 1
         self.touch(row)
 
     def end_nomination(self, uid: str) -> bool:
         """Stop counting a pod as nominated; say whether it was."""
-        name = self.nominated.get(uid)
-        if name is None:
+        found = self.nominated.get(uid)
+        if found is None:
             return False
-        self.nominated = {other: node_name for other, node_name in self.nominated.items() if other != uid}
-        row = self.rows.row_by_name[name]
+        self.nominated = {other: each for other, each in self.nominated.items() if other != uid}
+        row = self.rows.row_by_name[found[0]]
         self.sums.nominated[row] -= 1
         self.touch(row)
         return True
@@ -171,7 +175,7 @@ class Occupancy:
         self.pods = [self.pods[row] for row in stays.tolist()]
         self.newest, self.row_version = self.newest[stays], self.row_version[stays]
         gone = set(names)
-        self.nominated = {uid: name for uid, name in self.nominated.items() if name not in gone}
+        self.nominated = {uid: each for uid, each in self.nominated.items() if each[0] not in gone}
         self._follow_resources(before)
         self.version += 1
 

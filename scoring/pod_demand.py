@@ -49,19 +49,47 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
 
     Source: ``PodRequests`` of k8s.io/component-helpers/resource. Sidecars (restartable init containers) run beside the
     containers; an ordinary init container runs beside the sidecars started before it. Exact amounts are summed, the
-    result is rounded up.
+    result is rounded up. What the pod requests as a whole replaces that sum. What is resized in place counts as the
+    most of what is wanted and what is held.
 
     Args:
         pod: the pod.
         resource: the resource's name.
         non_zero: count a container without a request as :data:`NON_ZERO_REQUESTS`.
     """
-    default = NON_ZERO_REQUESTS.get(resource, 0) if non_zero else 0
+    if resource in pod.requests:
+        total = pod.requests.nano(resource)
+    else:
+        total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0) if non_zero else 0)
+    return _round_up(total + pod.overhead.nano(resource), resource) or pod.annotated.amount(resource)
 
+
+def placed_non_zero_requests(pod: Pod, resource: str) -> int:
+    """Return the request of a pod that is on a node, containers without one counted as :data:`NON_ZERO_REQUESTS`.
+
+    In a pod with requests as a whole they count so only where nobody requests the resource: there kube-scheduler
+    counts a placed pod otherwise than a pending one. Source: ``getNonMissingContainerRequests`` of its framework.
+    """
+    asked = pod.requests and (
+        resource in pod.overhead or any(resource in each.requests for each in (*pod.containers, *pod.init_containers))
+    )
+    return in_tree_requests(pod, resource, non_zero=not asked)
+
+
+def names(pod: Pod) -> set[str]:
+    """Return every resource that the pod names."""
+    found = {*pod.overhead, *pod.annotated, *pod.requests}
+    for container in (*pod.containers, *pod.init_containers):
+        found.update(container.requests, container.limits)
+    return found
+
+
+def _containers_nano(pod: Pod, resource: str, default: int) -> int:
     def nano(container: Container) -> int:
-        if default and resource not in container.requests:
+        held = container.requests if container.resized is None else container.resized
+        if default and resource not in held:
             return ResourceList({resource: default}).nano(resource)
-        return container.requests.nano(resource)
+        return held.nano(resource)
 
     total = sum([nano(container) for container in pod.containers])
     sidecars = peak = 0
@@ -71,16 +99,7 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
             peak = max(peak, sidecars)
         else:
             peak = max(peak, sidecars + nano(container))
-    total = max(total + sidecars, peak) + pod.overhead.nano(resource)
-    return _round_up(total, resource) or pod.annotated.amount(resource)
-
-
-def names(pod: Pod) -> set[str]:
-    """Return every resource that the pod names."""
-    found = {*pod.overhead, *pod.annotated}
-    for container in (*pod.containers, *pod.init_containers):
-        found.update(container.requests, container.limits)
-    return found
+    return max(total + sidecars, peak)
 
 
 def _with_overhead(pod: Pod, resource: str, total: int) -> int:

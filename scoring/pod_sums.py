@@ -6,9 +6,11 @@ import numpy as np
 
 from scoring import pod_demand
 from scoring.arrays import Int64s
-from scoring.objects import Pod
+from scoring.objects import MOST, Pod
 
 _NON_ZERO = tuple(pod_demand.NON_ZERO_REQUESTS)
+# Times a hundred, and with one more pod, it is still within 64 bits.
+_MOST_ON_A_NODE = 2**56
 _COUNTS = 3  # pods, terminating, nominated
 
 
@@ -73,7 +75,11 @@ class PodSums:
         return count
 
     def count(self, node: int, pod: Pod, sign: int) -> None:
-        """Add a pod to a node (sign 1), or take it away (-1)."""
+        """Add a pod to a node (sign 1), or take it away (-1).
+
+        Raises:
+            ValueError: the sum would leave what scores can be computed from; nothing is added.
+        """
         size = len(self.column)
         change = [0] * len(self.amounts)
         for name in pod_demand.names(pod):
@@ -83,9 +89,14 @@ class PodSums:
                 change[size + place] = sign * pod_demand.limits(pod, name)
                 change[2 * size + place] = sign * pod_demand.in_tree_requests(pod, name)
         for place, name in enumerate(_NON_ZERO, 3 * size):
-            change[place] = sign * pod_demand.in_tree_requests(pod, name, non_zero=True)
+            change[place] = sign * pod_demand.placed_non_zero_requests(pod, name)
         change[-3:] = sign, sign * pod.terminating, 0
-        self.amounts[:, node] += change
+        if max(change) > MOST:
+            raise ValueError(f"pod {pod.namespace}/{pod.name} asks for more than any node has")
+        after = self.amounts[:, node] + change
+        if after.max() > _MOST_ON_A_NODE:
+            raise ValueError(f"pod {pod.namespace}/{pod.name}: with it, a node's pods ask for more than can be counted")
+        self.amounts[:, node] = after
 
     def copy(self) -> "PodSums":
         """Return sums of their own that are equal now."""

@@ -2,7 +2,16 @@
 
 import pytest
 
-from scoring import plugin_from_config
+from scoring import (
+    Container,
+    MetricsTable,
+    Node,
+    NodeTable,
+    Pod,
+    ResourceList,
+    plugin_from_config,
+    read_configuration,
+)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +89,33 @@ def test_unknown_plugins_are_told():
     """A name that no plugin has is a KeyError, not a silent default."""
     with pytest.raises(KeyError, match="NoSuchPlugin"):
         plugin_from_config("NoSuchPlugin")
+
+
+@pytest.mark.parametrize(
+    ("version", "score"), [("1.33", 100), ("1.35", 100), ("1.36", 75), ("v1.36.3", 75), (None, 75)]
+)
+def test_the_kubernetes_version_chooses_the_rules(version, score):
+    """What balance scores follows from the version, the newest known by default, in a plugin and in a profile."""
+    chosen = {} if version is None else {"kubernetes_version": version}
+    written = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    profile = read_configuration(written, **chosen).profile()
+    amounts = ResourceList({"cpu": 4000, "memory": 4000})
+    nodes = NodeTable([Node("n1", amounts, amounts)])
+    pod = Pod(name="p", containers=(Container(ResourceList({"cpu": 1000, "memory": 1000})),))
+    for plugin in (
+        plugin_from_config("NodeResourcesBalancedAllocation", **chosen),
+        next(w.plugin for w in profile.plugins if w.plugin.name == "NodeResourcesBalancedAllocation"),
+    ):
+        assert plugin.score(pod, nodes, MetricsTable.empty(nodes)).tolist() == [score]
+
+
+@pytest.mark.parametrize("version", ["1.32", "2", "", "1.360", None])
+def test_an_unknown_kubernetes_version_is_refused(version):
+    """The message lists the versions to choose from, whatever is read."""
+    written = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    for read in (
+        lambda: plugin_from_config("NodeResourcesFit", kubernetes_version=version),
+        lambda: read_configuration(written, kubernetes_version=version),
+    ):
+        with pytest.raises(ValueError, match=r"choose one of 1\.33, 1\.34, 1\.35, 1\.36"):
+            read()

@@ -6,7 +6,7 @@ then with them. Each score in its log is computed again, in its order, from the 
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,15 +17,13 @@ from control_plane.scheduler import Attempt, Scheduler
 from control_plane.shapes import GPU, RUNTIME_CLASS, SHAPES, Shape, nodes, pod_level
 from support.servers import wait_until
 
-from scoring import MetricsTable, NodeResourcesBalancedAllocation, NodeTable, Pod, PreparedPlugin, read_configuration
+from scoring import KUBERNETES_VERSIONS, MetricsTable, NodeTable, Pod, PreparedPlugin, read_configuration
 
 pytestmark = pytest.mark.e2e
 
 NODES = 100
 PODS = 400
 PODS_AFTER = 100  # with resources of whole pods among them
-# Known to differ, until resources of whole pods count here.
-NOT_YET = pytest.mark.xfail(strict=True, reason="a pod's own spec.resources are not counted")
 PLUGINS = ("NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality")
 _CPU, _MEMORY, _GPU = ({"name": name, "weight": weight} for name, weight in (("cpu", 1), ("memory", 2), (GPU, 3)))
 _BALANCED = [{**resource, "weight": 1} for resource in (_CPU, _MEMORY, _GPU)]
@@ -53,11 +51,8 @@ CONFIGURATION: Mapping[str, Any] = {
         ),
     ],
 }
-# How each version scores balance.
-BALANCE: Mapping[str, Mapping[str, Any]] = {
-    "kube-scheduler": {"formula": "difference", "skip_best_effort": True},
-    "kube-scheduler-oldest": {"formula": "absolute", "skip_best_effort": True},
-}
+# Whose rules each program follows.
+VERSIONS = {"kube-scheduler": KUBERNETES_VERSIONS[-1], "kube-scheduler-oldest": "1.34"}
 
 
 @dataclass
@@ -111,13 +106,10 @@ class Run:
         """Return the plugins of each profile with their weights."""
         prepared: dict[str, dict[str, tuple[PreparedPlugin, int]]] = {}
         metrics = MetricsTable.empty(table)
-        for profile in read_configuration(CONFIGURATION).profiles:
+        for profile in read_configuration(CONFIGURATION, kubernetes_version=VERSIONS[self.program]).profiles:
             plugins = prepared[profile.scheduler_name] = {}
             for weighted in profile.plugins:
-                plugin = weighted.plugin
-                if isinstance(plugin, NodeResourcesBalancedAllocation):
-                    plugin = replace(plugin, **BALANCE[self.program])
-                plugins[plugin.name] = (plugin.prepare(table, metrics), weighted.weight)
+                plugins[weighted.plugin.name] = (weighted.plugin.prepare(table, metrics), weighted.weight)
         return prepared
 
 
@@ -168,13 +160,13 @@ def decided(pod: Object) -> bool:
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_scores_equal_those_of_the_scheduler(run: Run, plugin: str) -> None:
-    """Every score of pods of every shape but one is computed as kube-scheduler has it, for every strategy."""
+    """Every score of pods of every shape is computed as kube-scheduler has it, for every strategy."""
     comparison = run.compare(range(run.first))[plugin]
     assert not comparison.different, f"of {comparison.compared} rows {len(comparison.different)} differ"
     assert comparison.compared > NODES * PODS / 2
 
 
-@pytest.mark.parametrize("plugin", [*(pytest.param(plugin, marks=NOT_YET) for plugin in PLUGINS[:2]), "ImageLocality"])
+@pytest.mark.parametrize("plugin", PLUGINS)
 def test_scores_equal_beside_pods_with_resources_of_their_own(run: Run, plugin: str) -> None:
     """Pods that request resources as a whole are counted as kube-scheduler counts them, when placed and afterwards."""
     comparison = run.compare(range(run.first, len(run.attempts)))[plugin]

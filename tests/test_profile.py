@@ -79,13 +79,10 @@ def test_equals_are_drawn_by_the_given_generator(nodes):
 
 
 def test_a_skipped_plugin_adds_nothing(nodes):
-    """A pod without requests skips the balance where that is asked for, as newer schedulers do."""
-    idle = Pod(name="idle")
-    for skips, total in ((False, 100), (True, 0)):
-        profile = Profile.of(NodeResourcesBalancedAllocation(skip_best_effort=skips))
-        scores = profile.score(idle, nodes, no_metrics(nodes))
-        assert scores.total.tolist() == [total] * 3
-        assert ("skipped" in str(scores.explain("small"))) == skips
+    """A pod without requests skips the balance, as kube-scheduler does, and the explanation says so."""
+    scores = Profile.of(NodeResourcesBalancedAllocation()).score(Pod(name="idle"), nodes, no_metrics(nodes))
+    assert scores.total.tolist() == [0] * 3
+    assert "skipped" in str(scores.explain("small"))
 
 
 def test_explanations_say_weights_and_normalization(nodes):

@@ -19,7 +19,8 @@ PROMISED = {
         connect
     """,
     "scoring": """
-        CPU_LOAD DISK_LOAD GPU_LOAD INFEASIBLE MEMORY_LOAD NETWORK_LOAD PLUGINS ConfigNote Container
+        CPU_LOAD DISK_LOAD GPU_LOAD INFEASIBLE KUBERNETES_VERSIONS MEMORY_LOAD NETWORK_LOAD PLUGINS ConfigNote
+        Container
         Explanation FallbackPolicy ImageLocality Judgment LoadVariationRiskBalancing LowRiskOverCommitment
         MeasuredResource MeasuredUse MetricsTable Node NodeGrade NodePlan NodeResourcesAllocatable
         NodeResourcesBalancedAllocation NodeResourcesFit NodeTable Peaks PlacedPod Pod PodState PowerModel

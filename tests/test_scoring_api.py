@@ -13,6 +13,7 @@ def test_public_names():
         "DISK_LOAD",
         "GPU_LOAD",
         "INFEASIBLE",
+        "KUBERNETES_VERSIONS",
         "MEMORY_LOAD",
         "NETWORK_LOAD",
         "PLUGINS",

@@ -501,14 +501,14 @@ def test_broken_linear(fact):
 def test_balanced_allocation(fact):
     """Balance is scored as kube-scheduler's own tests expect."""
     resources = weights_of_fact({**fact, "w": [1] * len(fact["alloc"]), "name": ""})
-    plugin = NodeResourcesBalancedAllocation(resources)
+    plugin = NodeResourcesBalancedAllocation(resources, kubernetes_version="1.34")
     assert score_of_fact(plugin, fact, [0] * len(fact["req"])) == fact["score"]
 
 
 @pytest.mark.parametrize("fact", IN_TREE["BalancedAllocation_delta_2026"]["rows"])
 def test_balanced_allocation_difference(fact):
     """Newer schedulers score how the pod changes the balance."""
-    plugin = NodeResourcesBalancedAllocation(formula="difference")
+    plugin = NodeResourcesBalancedAllocation(kubernetes_version="1.36")
     assert score_of_fact(plugin, fact, fact["req_without"]) == fact["score"]
 
 

@@ -6,10 +6,12 @@ in the docstrings; a stock kube-scheduler refuses a file that has them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Any, Literal
 
 from scoring.configuration.fields import ConfigNote, FieldReader
+from scoring.kubernetes_version import LATEST_VERSION, known_version
 from scoring.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource
 from scoring.objects import CPU, MEMORY, ResourceList
 from scoring.plugins.base import ScorePlugin
@@ -47,7 +49,11 @@ RENAMED: Mapping[str, tuple[str, Strategy]] = {
 
 
 def plugin_from_config(
-    name: str, arguments: Mapping[str, Any] | None = None, notes: list[ConfigNote] | None = None
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    notes: list[ConfigNote] | None = None,
+    *,
+    kubernetes_version: str = LATEST_VERSION,
 ) -> ScorePlugin:
     """Build a score plugin.
 
@@ -55,12 +61,13 @@ def plugin_from_config(
         name: the plugin's name, such as ``TargetLoadPacking``; its name before v1beta2 will do.
         arguments: its arguments under their Kubernetes names; ``apiVersion`` and ``kind`` may be among them.
         notes: gets a note for each key, when given.
+        kubernetes_version: whose rules hold where kube-scheduler's changed, such as ``1.36``.
 
     Raises:
         KeyError: no plugin has this name.
-        ValueError: an argument has no meaning; the message starts with its name.
+        ValueError: an argument has no meaning; the message starts with its name. Or the version is not known.
     """
-    read = _READERS[name]
+    read, rules = _READERS[name], known_version(kubernetes_version)
     reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, [] if notes is None else notes)
     for key in ("apiVersion", "kind"):
         if reader.raw(key) is not None:
@@ -69,6 +76,8 @@ def plugin_from_config(
         reader.ignored(key, "where metrics come from is a setting of the client")
     plugin = read(reader)
     reader.finish()
+    if isinstance(plugin, NodeResourcesBalancedAllocation):
+        return replace(plugin, kubernetes_version=rules)
     return plugin
 
 
@@ -235,11 +244,7 @@ def _renamed(strategy: Strategy) -> Callable[[FieldReader], NodeResourcesFit]:
 
 
 def _balanced_allocation(reader: FieldReader) -> NodeResourcesBalancedAllocation:
-    return NodeResourcesBalancedAllocation(
-        resources=_weights(reader, CPU_AND_MEMORY_ALIKE, at_most=1),
-        formula=reader.choice("formula", ("absolute", "difference")),
-        skip_best_effort=reader.flag("skipBestEffort"),
-    )
+    return NodeResourcesBalancedAllocation(_weights(reader, CPU_AND_MEMORY_ALIKE, at_most=1))
 
 
 def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:

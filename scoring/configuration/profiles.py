@@ -11,6 +11,7 @@ from typing import Any
 
 from scoring.configuration.fields import ConfigNote, FieldReader
 from scoring.configuration.plugins import PLUGINS, RENAMED, plugin_from_config
+from scoring.kubernetes_version import LATEST_VERSION, known_version
 from scoring.profile import Profile
 from scoring.scores import WeightedPlugin
 
@@ -82,13 +83,21 @@ class SchedulerConfiguration:
         return self.profiles[names.index(scheduler_name)]
 
 
-def read_configuration(configuration: Mapping[str, Any]) -> SchedulerConfiguration:
+def read_configuration(
+    configuration: Mapping[str, Any], *, kubernetes_version: str = LATEST_VERSION
+) -> SchedulerConfiguration:
     """Read the parsed file.
+
+    Args:
+        configuration: the parsed file, of any version from v1beta1 on.
+        kubernetes_version: whose rules hold where kube-scheduler's scores changed, such as ``1.36``; the newest that
+            is known by default.
 
     Raises:
         ValueError: it is no KubeSchedulerConfiguration of a known version, or a value has no meaning; the message
-            starts with the path of the key.
+            starts with the path of the key. Or the Kubernetes version is not known.
     """
+    rules = known_version(kubernetes_version)
     notes: list[ConfigNote] = []
     reader = FieldReader("KubeSchedulerConfiguration", configuration, notes)
     version = _version(reader)
@@ -101,7 +110,7 @@ def read_configuration(configuration: Mapping[str, Any]) -> SchedulerConfigurati
     for key in configuration:
         if key not in {"apiVersion", "kind", "profiles", "percentageOfNodesToScore"}:
             reader.ignored(key, "not about scores")
-    profiles = [_Profile(FieldReader(f"profiles[{i}]", entry, notes), version) for i, entry in enumerate(listed)]
+    profiles = [_Profile(FieldReader(f"profiles[{i}]", entry, notes), version, rules) for i, entry in enumerate(listed)]
     made = tuple(profile.read() for profile in profiles)
     names = [profile.scheduler_name for profile in made]
     for name in names:
@@ -129,9 +138,10 @@ def _version(reader: FieldReader) -> str:
 class _Profile:
     """One profile while it is read."""
 
-    def __init__(self, reader: FieldReader, version: str) -> None:
+    def __init__(self, reader: FieldReader, version: str, kubernetes_version: str) -> None:
         self.reader = reader
         self.version = version
+        self.kubernetes_version = kubernetes_version
 
     def read(self) -> Profile:
         reader = self.reader
@@ -147,7 +157,9 @@ class _Profile:
             if plugin_name not in PLUGINS:
                 self._note("ignored", f"plugins: {plugin_name}", f"no such score here; its weight is {weight}")
                 continue
-            plugin = plugin_from_config(plugin_name, arguments.get(plugin_name), reader.notes)
+            plugin = plugin_from_config(
+                plugin_name, arguments.get(plugin_name), reader.notes, kubernetes_version=self.kubernetes_version
+            )
             if plugin_name in RENAMED:
                 new_name, strategy = RENAMED[plugin_name]
                 self._note("changed", f"plugins: {plugin_name}", f"read as {new_name} with strategy {strategy}")

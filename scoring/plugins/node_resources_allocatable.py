@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from scoring.arrays import Int64s
-from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import stretched
@@ -48,10 +47,12 @@ class NodeResourcesAllocatable(ScorePlugin):
         """Return the allocatable amounts and their weighted mean."""
         sign = -1 if self.mode == "Least" else 1
         terms: Terms = {f"{r.name}.allocatable": nodes.allocatable(r.name) for r in self.resources}
-        total: Int64s = np.zeros(len(nodes), np.int64)
+        # Whole numbers of any size: a weight times an amount may not fit 64 bits, their mean does.
+        total = np.zeros(len(nodes), object)
         for resource in self.resources:
-            total = total + sign * resource.weight * terms[f"{resource.name}.allocatable"]
-        terms["weighted_mean"] = truncating_divide(total, sum(resource.weight for resource in self.resources))
+            total = total + resource.weight * terms[f"{resource.name}.allocatable"].astype(object)
+        mean = total // sum(resource.weight for resource in self.resources)
+        terms["weighted_mean"] = sign * mean.astype(np.int64)
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002

@@ -4,20 +4,23 @@ With f the requested parts of the allocatable amounts, capped at 1, the pending 
 
     B = trunc((1 - std(f)) * 100)           std = |f1 - f2| / 2 for two resources, the population deviation for more
 
-``formula="absolute"`` scores B. Newer schedulers score how the pod changes it, ``formula="difference"``:
-50 + trunc((50 + B with the pod - B without it) / 2).
+kube-scheduler up to 1.35 scores B; from 1.36 on it scores how the pod changes it:
+50 + trunc((50 + B with the pod - B without it) / 2). Pods that request none of the resources skip the plugin: they
+would gather on balanced nodes. A resource that the node does not have, and an extended one that the pod does not
+request, is left out.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from scoring import pod_demand
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.go_math import truncating_divide
+from scoring.kubernetes_version import LATEST_VERSION, at_least, known_version
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
@@ -38,17 +41,24 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
 
     Attributes:
         resources: what to balance; weights do not count.
-        formula: ``absolute`` scores the balance that results, ``difference`` what the pod changes (kube-scheduler from
-            2026 on).
-        skip_best_effort: leave the plugin out for pods that request none of the resources (kube-scheduler from 2025
-            on). Without it such pods gather on balanced nodes.
+        kubernetes_version: of the kube-scheduler whose rules hold, such as ``1.36``.
+
+    Raises:
+        ValueError: that version is not known.
     """
 
     resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY_ALIKE
-    formula: Literal["absolute", "difference"] = "absolute"
-    skip_best_effort: bool = False
+    kubernetes_version: str = LATEST_VERSION
 
     name: ClassVar[str] = "NodeResourcesBalancedAllocation"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kubernetes_version", known_version(self.kubernetes_version))
+
+    @property
+    def scores_difference(self) -> bool:
+        """Whether this version scores how the pod changes the balance, not the balance that results."""
+        return at_least(self.kubernetes_version, "1.36")
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return for each resource the allocatable amount and what the node's pods request."""
@@ -65,22 +75,20 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
             requested, divisor = node[f"{name}.requested"], node[f"{name}.divisor"]
             fraction = np.minimum((requested + request) / divisor, 1.0)
             parts.append((fraction, counted))
-            if self.formula == "difference":
+            if self.scores_difference:
                 parts_without.append((np.minimum(requested / divisor, 1.0), counted))
             terms[f"{name}.request"], terms[f"{name}.counted"] = request, counted
             terms[f"{name}.fraction"] = fraction
         score = terms["balance"] = balance(parts)
-        if self.formula == "difference":
+        if self.scores_difference:
             terms["balance_without_pod"] = balance(parts_without)
             score = 50 + truncating_divide(50 + score - terms["balance_without_pod"], 2)
-        if self.skip_best_effort:
-            score = np.where([[self.skips(pod)] for pod in pods], 0, score)
-        terms["score"] = score
+        terms["score"] = np.where([[self.skips(pod)] for pod in pods], 0, score)
         return terms
 
     def skips(self, pod: Pod) -> bool:
-        """Say whether the pod requests none of the resources, and the plugin is to leave such pods out."""
-        return self.skip_best_effort and not any(pod_demand.in_tree_requests(pod, r.name) for r in self.resources)
+        """Say whether the pod requests none of the resources."""
+        return not any(pod_demand.in_tree_requests(pod, r.name) for r in self.resources)
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say each resource's requests and the balance."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from scoring import pod_demand
 from scoring.arrays import Bools, Int64s
+from scoring.feasibility import fitting
 from scoring.go_math import truncating_divide
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
@@ -170,16 +171,11 @@ def requested_lines(terms: Mapping[str, Any], resources: Sequence[ResourceWeight
 def fits(pod: Pod, nodes: NodeTable) -> Bools:
     """Say where the pod's requests fit beside those of the node's pods: the plugin's filter, shape (nodes,).
 
-    Resources that the pod does not request do not matter. A node that lists ``pods`` takes no more than so many.
+    Pods of the same or a higher priority that are nominated to a node count there. Resources that the pod does not
+    request do not matter. A node that lists ``pods`` takes no more than so many. ``nodes.feasible`` looks at
+    constraints too.
     """
-    fitting = np.ones(len(nodes), np.bool_)
-    for name in pod_demand.names(pod):
-        request = pod_demand.in_tree_requests(pod, name)
-        if request:
-            fitting &= nodes.in_tree_requests(name) + request <= nodes.allocatable(name)
-    if "pods" in nodes.rows.column:
-        fitting &= nodes.pod_counts < nodes.allocatable("pods")
-    return fitting
+    return fitting(pod, nodes.occupancy)
 
 
 def _non_zero_request(pod: Pod, name: str) -> int:

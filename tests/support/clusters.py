@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from scoring import Container, Node, NodeTable, Pod, ResourceList, plugin_from_config
+from scoring import KUBERNETES_VERSIONS, Container, Node, NodeTable, Pod, ResourceList, plugin_from_config
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "trimaran.io/network", "trimaran.io/disk")
@@ -164,8 +164,6 @@ ARGUMENTS = {
             "resources": st.lists(st.sampled_from(RESOURCES), unique=True).map(
                 lambda names: [{"name": n} for n in names]
             ),
-            "formula": st.sampled_from(["absolute", "difference"]),
-            "skipBestEffort": st.booleans(),
         },
     ),
     "NodeResourcesAllocatable": st.fixed_dictionaries(
@@ -179,5 +177,9 @@ ARGUMENTS = {
 }
 
 plugins = st.fixed_dictionaries(ARGUMENTS).map(
-    lambda arguments: [plugin_from_config(name, written) for name, written in arguments.items()]
+    lambda arguments: [
+        plugin_from_config(name, written, kubernetes_version=version)
+        for name, written in arguments.items()
+        for version in KUBERNETES_VERSIONS[:: 3 if name == "NodeResourcesBalancedAllocation" else 4]
+    ]
 )

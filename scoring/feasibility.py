@@ -1,0 +1,52 @@
+"""Where a pod may run at all: what a scheduler filters by before it scores.
+
+Source: the filters NodeResourcesFit, NodeUnschedulable, TaintToleration and NodeAffinity of kube-scheduler, and
+``RunFilterPluginsWithNominatedPods`` of its framework. Ports, volumes, topology spread and affinity to other pods are
+not looked at.
+"""
+
+import numpy as np
+
+from scoring import pod_demand
+from scoring.arrays import Bools, Int64s
+from scoring.objects import Pod
+from scoring.occupancy import Occupancy
+
+
+def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
+    """Say where the pod's requests fit beside those of the node's pods, shape (nodes,).
+
+    Pods of the same or a higher priority that are nominated to a node count as if they were on it. Resources that the
+    pod does not request do not matter. Where nodes list ``pods``, a node takes no more than so many.
+    """
+    rows, sums = occupancy.rows, occupancy.sums
+    ahead = [
+        (rows.row_by_name[name], other)
+        for uid, (name, other) in occupancy.nominated.items()
+        if other.priority >= pod.priority and uid != pod.uid
+    ]
+    fits = np.ones(len(rows), np.bool_)
+    for name in pod_demand.names(pod):
+        request = pod_demand.in_tree_requests(pod, name)
+        if not request:
+            continue
+        place = rows.column.get(name)
+        if place is None:
+            return np.zeros(len(rows), np.bool_)
+        requested: Int64s = sums.in_tree_requests[place]
+        if ahead:
+            requested = requested.copy()
+            for row, other in ahead:
+                requested[row] += pod_demand.in_tree_requests(other, name)
+        fits &= requested + request <= rows.allocatable[place]
+    if "pods" in rows.column:
+        count = sums.pods.copy()
+        for row, _ in ahead:
+            count[row] += 1
+        fits &= count < rows.allocatable[rows.column["pods"]]
+    return fits
+
+
+def feasible(pod: Pod, occupancy: Occupancy) -> Bools:
+    """Say where the pod fits and its constraints allow it, shape (nodes,)."""
+    return fitting(pod, occupancy) & occupancy.rows.constraints.allows(pod)

@@ -1,0 +1,175 @@
+"""Where a pod may run at all: free resources, cordons, taints, node selectors and required node affinity."""
+
+import pytest
+
+from scoring import Container, Node, NodeTable, Pod, ResourceList, fits
+
+
+def node(name, *, labels=None, taints=(), unschedulable=False, cpu="4"):
+    amounts = {"cpu": cpu, "memory": "16Gi", "pods": "10"}
+    return Node.from_k8s(
+        {
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"taints": list(taints), "unschedulable": unschedulable},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        }
+    )
+
+
+def pod(name="web", cpu="1", **spec):
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    return Pod.from_k8s({"metadata": {"name": name}, "spec": {"containers": [container], **spec}})
+
+
+def allowed(table, asked):
+    return [name for name, may in zip(table.names, table.feasible(asked), strict=True) if may]
+
+
+def affinity(*terms):
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def expression(key, operator, *values):
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+BATCH = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+
+
+def test_a_cordoned_node_is_left_out():
+    """A cordoned node takes no pods but those that tolerate its taint, set or not; a plain one does."""
+    table = NodeTable([node("plain"), node("cordoned", unschedulable=True)])
+    assert allowed(table, pod()) == ["plain"]
+    tolerant = pod(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
+    assert allowed(table, tolerant) == ["plain", "cordoned"]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        ({}, ["plain", "preferred"]),
+        ({"key": "dedicated", "operator": "Exists"}, ["plain", "batch", "preferred", "gone"]),
+        ({"key": "dedicated", "value": "batch"}, ["plain", "batch", "preferred", "gone"]),
+        ({"key": "dedicated", "value": "other"}, ["plain", "preferred"]),
+        ({"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}, ["plain", "batch", "preferred"]),
+        ({"operator": "Exists"}, ["plain", "batch", "preferred", "gone"]),
+        ({"key": "else", "operator": "Exists"}, ["plain", "preferred"]),
+    ],
+)
+def test_taints_need_tolerations(toleration, expected):
+    """NoSchedule and NoExecute keep pods off unless key, value and effect are tolerated; PreferNoSchedule does not."""
+    table = NodeTable(
+        [
+            node("plain"),
+            node("batch", taints=[BATCH]),
+            node("preferred", taints=[{**BATCH, "effect": "PreferNoSchedule"}]),
+            node("gone", taints=[{**BATCH, "effect": "NoExecute"}]),
+        ]
+    )
+    assert allowed(table, pod(tolerations=[toleration] if toleration else [])) == expected
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        (expression("zone", "In", "a", "c"), ["n1"]),
+        (expression("zone", "NotIn", "a"), ["n2", "n3"]),
+        (expression("zone", "Exists"), ["n1", "n2"]),
+        (expression("zone", "DoesNotExist"), ["n3"]),
+        (expression("cores", "Gt", "8"), ["n2"]),
+        (expression("cores", "Lt", "9"), ["n1"]),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n3"]}]}, ["n3"]),
+        ({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n3"]}]}, ["n1", "n2"]),
+        ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["none"]}]}, []),
+        ({**expression("zone", "Exists"), "matchFields": [
+            {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}, ["n2"]),
+        ({}, []),
+    ],
+)  # fmt: skip
+def test_required_affinity_by_every_operator(term, expected):
+    """Each operator allows the nodes that kube-scheduler allows; a term of nothing allows none."""
+    labels = [{"zone": "a", "cores": "8"}, {"zone": "b", "cores": "16"}, {"cores": "many"}]
+    table = NodeTable(node(f"n{number}", labels=each) for number, each in enumerate(labels, 1))
+    assert allowed(table, pod(**affinity(term))) == expected
+    assert allowed(table, pod(**affinity(term, expression("zone", "In", "a")))) == sorted({*expected, "n1"})
+
+
+def test_a_node_selector_and_affinity_must_both_hold():
+    """All labels of the selector, and one term; affinity without terms allows nothing."""
+    labels = [{"zone": "a", "disk": "ssd"}, {"zone": "a"}, {"zone": "b", "disk": "ssd"}]
+    table = NodeTable(node(f"n{number}", labels=each) for number, each in enumerate(labels, 1))
+    selector = {"disk": "ssd"}
+    assert allowed(table, pod(nodeSelector=selector)) == ["n1", "n3"]
+    assert allowed(table, pod(nodeSelector=selector, **affinity(expression("zone", "In", "b")))) == ["n3"]
+    assert allowed(table, pod(**affinity())) == []
+
+
+@pytest.mark.parametrize(
+    ("requirement", "message"),
+    [
+        ({"key": "zone", "operator": "Like", "values": ["a"]}, "operator: must be one of In, NotIn, Exists"),
+        ({"key": "zone", "operator": "In"}, "values: In needs texts"),
+        ({"key": "zone", "operator": "Exists", "values": ["a"]}, "values: Exists needs no values"),
+        ({"key": "cores", "operator": "Gt", "values": ["many"]}, "values: Gt needs one whole number"),
+        ({"operator": "Exists"}, "key: must be a label's name"),
+    ],
+)
+def test_affinity_without_meaning_is_refused(requirement, message):
+    """The message names the pod and the path of what is wrong."""
+    with pytest.raises(ValueError, match=rf"pod default/web: spec.affinity.*matchExpressions\[0\]\.{message}"):
+        pod(**affinity({"matchExpressions": [requirement]}))
+
+
+def test_constraints_follow_the_nodes():
+    """A node that is cordoned, uncordoned, joins or leaves after a first answer is seen in the next."""
+    table = NodeTable([node("a"), node("b")])
+    asked = pod()
+    assert allowed(table, asked) == ["a", "b"]
+    table.add_nodes([node("a", unschedulable=True), node("c", taints=[BATCH])])
+    assert allowed(table, asked) == ["b"]
+    table.remove_nodes(["b"])
+    assert allowed(table, asked) == []
+    table.add_nodes([node("a")])
+    assert allowed(table, asked) == ["a"]
+
+
+def test_nominated_pods_of_equal_or_higher_priority_take_room():
+    """Room that preemption made is kept from pods of the same or a lower priority, not from higher ones or itself."""
+    table = NodeTable([node("n1"), node("n2")])
+    waiting = pod("waiting", cpu="3", priority=10)
+    table.nominate(waiting, "n1")
+    for priority, expected in ((5, ["n2"]), (10, ["n2"]), (11, ["n1", "n2"])):
+        asked = pod("web", cpu="2", priority=priority)
+        assert allowed(table, asked) == expected
+        assert [n for n, fit in zip(table.names, fits(asked, table), strict=True) if fit] == expected
+    assert allowed(table, waiting) == ["n1", "n2"]
+    table.add(waiting, "n2")
+    assert allowed(table, pod("web", cpu="2")) == ["n1"]
+
+
+def test_constraints_and_room_are_both_needed():
+    """A node that is allowed but full, and one with room that is not allowed, are both out."""
+    table = NodeTable([node("full", cpu="1"), node("tainted", taints=[BATCH]), node("good")])
+    table.add(Pod(name="old", containers=(Container(ResourceList({"cpu": 800})),)), "full")
+    assert allowed(table, pod()) == ["good"]
+
+
+def test_what_pods_and_nodes_know():
+    """Labels, the controller, priority and the scheduler's name are read; absent ones have Kubernetes' defaults."""
+    owners = [
+        {"kind": "Job", "name": "j", "uid": "1"},
+        {"kind": "ReplicaSet", "name": "r", "uid": "2", "controller": True},
+    ]
+    read = Pod.from_k8s(
+        {
+            "metadata": {"name": "p", "labels": {"app": "web"}, "ownerReferences": owners},
+            "spec": {"priority": 7, "schedulerName": "mine"},
+        }
+    )
+    assert (read.labels, read.priority, read.scheduler_name) == ({"app": "web"}, 7, "mine")
+    assert read.owner is not None
+    assert (read.owner.kind, read.owner.name, read.owner.uid) == ("ReplicaSet", "r", "2")
+    bare = Pod.from_k8s({"metadata": {"name": "p"}})
+    assert (bare.labels, bare.owner, bare.priority, bare.scheduler_name) == ({}, None, 0, "default-scheduler")
+    assert node("n1", labels={"zone": "a"}).labels == {"zone": "a"}
