@@ -48,7 +48,11 @@ def everything_said(settings: Settings, caplog: pytest.LogCaptureFixture) -> str
 
 def settings_for(address: str, **provider: object) -> Settings:
     return Settings.model_validate(
-        {"provider": {"name": "Prometheus", "address": address, **provider}, "watch": {"fetch_timeout_seconds": 5}}
+        {
+            "provider": {"name": "Prometheus", "address": address, **provider},
+            "watch": {"fetch_timeout_seconds": 20, "windows": ["5m"]},
+            "influxdb": {"version": "1"},
+        }
     )
 
 
@@ -204,10 +208,10 @@ def test_a_certificate_that_is_not_verified_is_one_finding(tmp_path: Path) -> No
     """insecure_skip_verify warns nobody's terminal: a finding names the setting, once for all windows and fetches."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(Authority(tmp_path, "authority").issue("service"))
-    with serving(in_labels, context) as fake, warnings.catch_warnings(record=True) as caught:
+    with serving(in_error, context) as fake, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         address = fake.url.replace("http:", "https:")
-        watcher = open_watcher(settings_for(address, insecure_skip_verify=True), None)
+        watcher = open_watcher(settings_for(address, name="InfluxDB", insecure_skip_verify=True), None)
         for _ in range(2):
             watcher.fetch_once()
         findings = [each for each in watcher.findings() if each.kind is Kind.UNVERIFIED]

@@ -20,11 +20,13 @@ _FORMS = re.compile(
     re.IGNORECASE,
 )
 _kept: dict[str, None] = {}  # of the process, as its log is
+_any_kept: re.Pattern[str] | None = None  # all of them, the longest first; None: to be made anew
 _lock = threading.Lock()
 
 
 def keep_secret(*values: str) -> None:
     """Mask these wherever they are said from now on, as they are and as JSON and addresses write them."""
+    global _any_kept  # noqa: PLW0603
     new = [value for value in values if len(value) >= _LEAST_CHARACTERS and value not in _kept]
     if not new:
         return
@@ -33,6 +35,7 @@ def keep_secret(*values: str) -> None:
             _kept.update(dict.fromkeys((value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""))))
         while len(_kept) > _MOST_KEPT:
             del _kept[next(iter(_kept))]
+        _any_kept = None
 
 
 def keep_secrets_of(address: str) -> None:
@@ -45,20 +48,24 @@ def keep_secrets_of(address: str) -> None:
 
 def forget_secrets() -> None:
     """Forget all of them; for tests."""
+    global _any_kept  # noqa: PLW0603
     with _lock:
         _kept.clear()
+        _any_kept = None
 
 
 def has_secret(text: str) -> bool:
     """Return whether a kept secret is in a text."""
-    return any(secret in text for secret in tuple(_kept))
+    pattern = _secrets()
+    return pattern is not None and pattern.search(text) is not None
 
 
 def masked(text: str) -> str:
     """Return a text without secrets; its lines stay."""
-    for secret in sorted((each for each in tuple(_kept) if each in text), key=len, reverse=True):
-        text = text.replace(secret, MASK)
-    if "=" in text or "://" in text or "earer" in text.lower():
+    pattern = _secrets()
+    if pattern is not None:
+        text = pattern.sub(MASK, text)
+    if "=" in text or "://" in text or "earer" in text or "EARER" in text:
         return _FORMS.sub(_without_value, text)
     return text
 
@@ -80,12 +87,13 @@ def said(text: object, longest: int | None = None) -> str:
 
 
 def say_safely(statement: object, *fields: str) -> None:
-    """Have texts of a frozen dataclass, or tuples of them, written as :func:`said` does; for its ``__post_init__``."""
-    for name in fields:
-        value = getattr(statement, name)
-        safe = tuple(map(said, value)) if isinstance(value, tuple) else said(value)
-        if safe != value:
-            object.__setattr__(statement, name, safe)
+    """Have texts of a frozen dataclass, or tuples of texts, written as :func:`said` does; for ``__post_init__``."""
+    values = {name: getattr(statement, name) for name in fields}
+    whole = "  ".join(value if isinstance(value, str) else "  ".join(map(str, value)) for value in values.values())
+    if said(whole) == whole:  # nearly always, and at once
+        return
+    for name, value in values.items():
+        object.__setattr__(statement, name, said(value) if isinstance(value, str) else tuple(map(said, value)))
 
 
 def without_credentials(address: str) -> str:
@@ -108,6 +116,15 @@ def target(location: str, base: str) -> str:
     except ValueError:
         return "no address"
     return said(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")), 200)
+
+
+def _secrets() -> re.Pattern[str] | None:
+    global _any_kept  # noqa: PLW0603
+    pattern = _any_kept
+    if pattern is None and _kept:
+        with _lock:
+            pattern = _any_kept = re.compile("|".join(map(re.escape, sorted(_kept, key=len, reverse=True))))
+    return pattern
 
 
 def _without_value(match: re.Match[str]) -> str:

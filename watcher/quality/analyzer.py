@@ -34,8 +34,9 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
     kept: dict[str, NodeMetrics] = {}
     findings: list[Finding] = []
     known: set[_Shape] = set()
+    suspect = masking.has_secret(" ".join(map(str, nodes)))  # a source may repeat a token as a label
     for name, node in nodes.items():
-        if not _is_name(name):
+        if not _is_name(name) or (suspect and masking.has_secret(name)):
             message = f"{_shown(name)} is no node name"
             findings.append(Finding(Kind.BAD_NODE_NAME, message, window, action=Action.DROPPED))
             continue
@@ -137,7 +138,6 @@ def _is_name(name: object) -> bool:
         isinstance(name, str)
         and 0 < len(name) <= _MAX_NAME_LENGTH
         and name.isprintable()
-        and not masking.has_secret(name)  # a source that repeats a token as a label
         and not set(name) & set(" \"'\\/")
     )
 
