@@ -10,7 +10,6 @@ import orjson
 
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
-from watcher.kubernetes_files import FileError, read_objects
 from watcher.providers.base import check_providers, known_providers
 from watcher.settings.loading import Loaded, display, every_setting, load, variable
 
@@ -86,7 +85,7 @@ def watch(
     }  # fmt: skip
     settings = load_or_exit(file, assignments, flags).settings
     logs.configure(settings.log)
-    from watcher.server import service  # noqa: PLC0415  Flask and gunicorn are only needed here
+    from watcher.server import service  # noqa: PLC0415  gunicorn is only needed here
 
     try:
         check_providers(settings)  # told here, not by a worker that dies
@@ -178,6 +177,8 @@ def _node_names(file: Path | None) -> frozenset[str]:
 
     Ends with status 2 where it cannot be used.
     """
+    from watcher.kubernetes_files import FileError, read_objects  # noqa: PLC0415  only needed here
+
     if file is None:
         return frozenset()
     try:

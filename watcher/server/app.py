@@ -30,7 +30,7 @@ def create_app(
     dialect: Dialect = Dialect.DOCUMENTED,
     doctor: "Doctor | None" = None,
 ) -> Flask:
-    """Return the WSGI application over a watcher; its ``wsgi_app`` is a ``Front``.
+    """Return the WSGI application over a watcher, with a ``Front`` before its routes.
 
     Args:
         watcher: what is served.
@@ -39,12 +39,27 @@ def create_app(
         dialect: of ``/watcher``.
         doctor: what it found is part of the health, if there is one.
     """
-    app = Flask("watcher", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
     access = access or Access()
     reading = Reading(watcher, dialect, access)
-    openapi = Answer(orjson.dumps(openapi_document(dialect)))
+    app = create_routes(watcher, telemetry, access, dialect, reading, doctor)
+    app.wsgi_app = Front(  # type: ignore[method-assign]
+        app.wsgi_app, telemetry.answered, reading.known, locked=access.is_locked
+    )
+    return app
 
+
+def create_routes(
+    watcher: Watcher,
+    telemetry: Telemetry,
+    access: Access,
+    dialect: Dialect,
+    reading: Reading,
+    doctor: "Doctor | None" = None,
+) -> Flask:
+    """Return the routes of ``create_app`` alone, for a ``Front`` that is there already, and answers by ``reading``."""
+    app = Flask("watcher", static_folder=None)
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
+    openapi = Answer(orjson.dumps(openapi_document(dialect)))
     check_access(app, access)
     answer_errors(app)
     app.register_blueprint(_nodes(reading))
@@ -60,9 +75,6 @@ def create_app(
     def document() -> Response:
         return response(openapi)
 
-    app.wsgi_app = Front(  # type: ignore[method-assign]
-        app.wsgi_app, telemetry.answered, reading.known, locked=access.is_locked
-    )
     return app
 
 

@@ -19,7 +19,8 @@ MAX_SENDING = 64  # answers that wait for their clients: each may be megabytes t
 MAX_HELD_BYTES = 64 << 20  # of requests that are not whole, of all connections
 MAX_CONNECTIONS = 4096
 _OWN_FILES = 124  # what else a worker has open: the store, the log, connections to providers
-_ACCEPTED_AT_ONCE = 16
+_ACCEPTED_AT_ONCE = 256  # but no more than so many beyond the limit, before others make room:
+_MOST_BEYOND = 32
 _PAUSE_SECONDS = 0.5  # in accepting, when there are no files left and nobody makes room
 _STOP_SECONDS = 2.0  # for requests that may be on their way when the worker stops
 _NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -90,6 +91,8 @@ class Connections:
     def accept(self, listener: Listener, now: float) -> None:
         """Take some of the connections that have come in."""
         for _ in range(_ACCEPTED_AT_ONCE):
+            if len(self) >= self._max_connections + _MOST_BEYOND:
+                return
             try:
                 sock, client = listener.sock.accept()
             except BlockingIOError:
@@ -186,7 +189,7 @@ class Connections:
     def _make_room_for_files(self, error: OSError, now: float) -> None:
         _log.warning("a connection cannot be accepted", extra={"error": error.strerror, "open": len(self)})
         waiting = self._waiting()
-        self._close(_longest(waiting, _ACCEPTED_AT_ONCE))
+        self._close(_longest(waiting, _MOST_BEYOND))
         if not waiting:
             self._paused_until = now + _PAUSE_SECONDS
 

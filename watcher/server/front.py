@@ -4,6 +4,7 @@ What is known goes the same way whoever asks: a worker of ours (``worker``), in 
 other WSGI server, by calling this as it calls every application.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,26 @@ class Front:
             return start_response(status, headers, *failure)
 
         return self._application(environ, start)
+
+
+class Later:
+    """A WSGI application that is made when it is wanted, by whoever wants it first: what is known is there sooner."""
+
+    def __init__(self, make: Callable[[], "WSGIApplication"]) -> None:
+        self._make = make
+        self._made: WSGIApplication | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> "WSGIApplication":
+        """Return the application; the first call makes it, and others wait for that."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Answer, as WSGI has it."""
+        return self.get()(environ, start_response)
 
 
 def _route(environ: "WSGIEnvironment") -> str:

@@ -1,20 +1,30 @@
 """The watcher's service: its settings, as what ``serving`` and ``access`` understand."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import cast
+from typing import TYPE_CHECKING
 
+from watcher.pipeline.factory import open_watcher
 from watcher.server import serving
 from watcher.server.access import Access
-from watcher.server.front import Front
+from watcher.server.front import Front, Later
+from watcher.server.reading import Reading
 from watcher.server.serving import Listener
 from watcher.server.tls import TlsContext
 from watcher.settings import ServerSettings, Settings
+from watcher.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+    from watcher.doctor import Doctor
 
 _log = logging.getLogger(__name__)
 _MAX_BODY_BYTES = 65536  # nothing here reads one
+_WARM_SECONDS = 0.3  # until the routes are made that nobody has asked for: what is known is answered first
 
 
 def serve(settings: Settings) -> None:
@@ -88,23 +98,34 @@ class Service:
     def __init__(self, settings: Settings, access: Access) -> None:
         self._settings = settings
         self._access = access
+        self._doctor: Doctor | None = None
 
     def start(self) -> Front:
-        """Begin to watch, and return the application over the watcher."""
-        from watcher.doctor import Doctor  # noqa: PLC0415  the master, which only looks after the worker, needs none
-        from watcher.pipeline.factory import open_watcher  # noqa: PLC0415
-        from watcher.server.app import create_app  # noqa: PLC0415
-        from watcher.telemetry import Telemetry  # noqa: PLC0415
+        """Begin to watch, and return the application over the watcher.
 
-        telemetry = Telemetry()
-        self._watcher = open_watcher(self._settings, self._settings.store.path, telemetry)
+        What the last run left is answered before Flask is even imported; the routes follow within a moment.
+        """
+        self._telemetry = Telemetry()
+        self._watcher = open_watcher(self._settings, self._settings.store.path, self._telemetry)
+        self._reading = Reading(self._watcher, self._settings.server.dialect, self._access)
         self._watcher.start()
-        self._doctor = Doctor(self._settings)
-        self._doctor.start()
-        app = create_app(self._watcher, telemetry, self._access, self._settings.server.dialect, self._doctor)
-        return cast("Front", app.wsgi_app)
+        routes = Later(self._routes)
+        warm = threading.Timer(_WARM_SECONDS, routes.get)
+        warm.daemon = True
+        warm.start()
+        return Front(routes, self._telemetry.answered, self._reading.known, locked=self._access.is_locked)
 
     def stop(self) -> None:
         """Stop watching."""
-        self._doctor.stop()
+        if self._doctor is not None:
+            self._doctor.stop()
         self._watcher.stop()
+
+    def _routes(self) -> "WSGIApplication":
+        from watcher.doctor import Doctor  # noqa: PLC0415  what they bring takes long to import
+        from watcher.server.app import create_routes  # noqa: PLC0415
+
+        self._doctor = Doctor(self._settings)
+        self._doctor.start()
+        dialect = self._settings.server.dialect
+        return create_routes(self._watcher, self._telemetry, self._access, dialect, self._reading, self._doctor)

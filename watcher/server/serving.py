@@ -95,6 +95,7 @@ def serve(
         max_body_bytes: of a request; larger ones are refused.
         stop: ends in the worker what ``start`` began.
     """
+    gc.freeze()  # what the worker inherits stays where it is, in memory that both have in common
     Application(start, listeners, threads, max_body_bytes, stop).run()
 
 
