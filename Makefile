@@ -50,8 +50,9 @@ lint: $(VENV)/.dev  ## formatting, types, and the arrows between the parts
 bench: $(VENV)/.dev  ## measure speeds (see benchmarks/README.md)
 	@$(BIN)/python benchmarks
 
-soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times and look at what each restart finds; takes minutes
+soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, and attack a service; takes minutes
 	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python benchmarks/attacks.py
 
 # Fails on a vulnerability that is not among the exceptions, and when the service cannot be asked. OSV_URL: a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query

@@ -1,4 +1,4 @@
-"""Run every benchmark, one after the other, and sum up: ``make bench``. The soak test has a command of its own."""
+"""Run every benchmark, one after the other, and sum up: ``make bench``. ``make soak`` has the rest."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 MINUTES = 10
 FOLDER = Path(__file__).parent
-APART = {"__main__.py", "soak.py"}
+APART = {"__main__.py", "attacks.py", "soak.py"}
 
 
 def main() -> int:

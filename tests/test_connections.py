@@ -18,6 +18,7 @@ from watcher.server.requests import Head, Refused
 
 MOST = 4
 BIG = b"b" * 400_000  # more than the sockets' buffers take
+SMALL = b"1\r\nx\r\n" * 90 + b"0\r\n\r\n"
 KNOWN = b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n"
 REQUESTS = {  # and what is answered
     KNOWN: b"</known>",
@@ -25,8 +26,9 @@ REQUESTS = {  # and what is answered
     b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n": b"</big>" + BIG,
     b"POST /later HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde": b"</laterabcde>",
     b"POST /known HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n": b"</knownabcde>",
+    b"POST /known HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + SMALL: b"</known" + b"x" * 90 + b">",
     b"GET /known HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n": b"</known>.",
-    b"POST /known HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n": b"<413>.",
+    b"POST /known HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n": b"<413>.",
     b"nonsense\r\n\r\n": b"<400>.",
     b"\r\n\r\n": b"",
 }
@@ -54,7 +56,7 @@ class Machine(RuleBasedStateMachine):
 
     def connect(self, sock: socket.socket, client: Any, server: Any, now: float) -> Connection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)
-        self.made.append(Connection(sock, client, server, 8, self.answer, self.refuse, now))
+        self.made.append(Connection(sock, client, server, 100, self.answer, self.refuse, now))
         return self.made[-1]
 
     def answer(self, connection: Connection, head: Head, body: bytes) -> Reply | None:
@@ -85,7 +87,7 @@ class Machine(RuleBasedStateMachine):
         self.unsent[client] = self.got[client] = self.expected[client] = b""
         return client
 
-    @rule(client=clients, requests=st.lists(st.sampled_from(sorted(REQUESTS)), min_size=1, max_size=3))
+    @rule(client=clients, requests=st.lists(st.sampled_from(sorted(REQUESTS)), min_size=1, max_size=7))
     def it_asks(self, client: socket.socket, requests: list[bytes]) -> None:
         """Begin to say something, one or several requests, and send none of it yet."""
         self.unsent[client] += b"".join(requests)
@@ -144,10 +146,15 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def everything_is_worked_on(self) -> None:
         for _ in range(5):
+            self.connections.catch_up(self.now)
             self.batch += self.poller.select(0)
             while self.batch:
                 self.an_event_is_worked_on()
             self.connections.look_after(self.now)
+
+    @rule()
+    def those_behind_catch_up(self) -> None:
+        self.connections.catch_up(self.now)
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
@@ -176,6 +183,7 @@ class Machine(RuleBasedStateMachine):
         watched = {key.data: key.events for key in self.poller.get_map().values() if isinstance(key.data, Connection)}
         wanted = {each: all_._EVENTS[each.state] for each in self.made if each.state in all_._EVENTS}
         assert watched == wanted
+        assert self.connections._behind == {each for each in self.made if each.is_behind}
         assert len(self.connections) == len([each for each in self.made if each.state is not State.CLOSED])
 
     @invariant()
@@ -228,6 +236,23 @@ def test_how_long_a_client_is_waited_for(said: list[bytes], seconds: float | Non
             theirs.send(data)
             connection.readable(now)
         assert (None if connection.state is State.ANSWERING else connection.until) == seconds
+
+
+def test_one_that_sends_much_lets_others_in() -> None:
+    """Of what one client has sent at once a few requests, or chunks, are worked on before it is others' turn."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        machine = Machine()
+        connection = Connection(ours, "", "", 100, lambda _, head, __: machine.known(head), machine.refuse, 0)
+        theirs.send(KNOWN * 10 + b"POST /known HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + SMALL)
+        connection.readable(1)
+        ours.setblocking(False)
+        answered = [theirs.recv(1000).count(b"</known>")]
+        while connection.is_behind:
+            connection.go_on(1)
+            answered.append(theirs.recv(1000).count(b"</known>") if connection.is_silent or len(answered) < 10 else 0)
+        assert answered[:10] == [1] * 10
+        assert len(answered) == 13
 
 
 def test_an_event_that_comes_too_late() -> None:

@@ -22,7 +22,7 @@ BODY_SECONDS = 15.0  # from there to the end of its body
 IDLE_SECONDS = 30.0  # between two requests
 ANSWER_SECONDS = 60.0  # to take an answer
 LINGER_SECONDS = 2.0  # for a client to close, so that it gets the end of the answer
-_RECEIVED_BYTES = 1 << 18  # at once; more than a TLS record holds, of which none is left where no poller sees it
+_RECEIVED_BYTES = 16384  # at once: what a TLS record holds, so that nothing is left where no poller sees it
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _SECONDS = {Stage.NOTHING: IDLE_SECONDS, Stage.HEAD: HEAD_SECONDS, Stage.BODY: BODY_SECONDS}
@@ -94,7 +94,12 @@ class Connection:
             Stage.HEAD
         )  # that the deadline is for: one that begins in silence has not as long as one that idles
         self._unsent: deque[memoryview] = deque()
-        self._keep = False
+        self._keep = self._is_behind = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more may be there than it was its turn for: ``go_on`` is to be called."""
+        return self._is_behind and self.state is State.READING
 
     @property
     def held_bytes(self) -> int:
@@ -109,7 +114,8 @@ class Connection:
     def readable(self, now: float) -> None:
         """Take what has come."""
         if self.state is State.READING:
-            self._try(self._read, now)
+            if not self._is_behind:
+                self._try(self._read, now)
         elif self.state is State.LINGERING:
             self._try(self._drop, now)
 
@@ -123,6 +129,11 @@ class Connection:
         """Send the reply that ``answer`` did not return, then go on with what has come meanwhile."""
         if self.state is State.ANSWERING:
             self._begin(reply, now)
+            self._try(self._go_on, now)
+
+    def go_on(self, now: float) -> None:
+        """Go on with requests that are there already."""
+        if self.is_behind:
             self._try(self._go_on, now)
 
     def close(self) -> None:
@@ -155,21 +166,24 @@ class Connection:
             self.close()
 
     def _go_on(self, now: float) -> None:
-        """Have requests answered for as long as whole ones are there and their answers are taken."""
-        while self.state is State.READING:
-            reply: Reply | None
-            try:
-                taken = self._incoming.take()
-            except Refused as refused:
-                reply = self._refuse(refused)
-            else:
-                if taken is None:
-                    self._wait(now)
-                    return
-                self.state = State.ANSWERING
-                reply = self._answer(self, *taken)
-            if reply is not None:
-                self._begin(reply, now)
+        """Have one request answered, if a whole one is there; then it is others' turn."""
+        if self.state is not State.READING:
+            return
+        reply: Reply | None
+        try:
+            taken = self._incoming.take()
+        except Refused as refused:
+            reply = self._refuse(refused)
+        else:
+            if taken is None:
+                self._is_behind = self._incoming.is_behind
+                self._wait(now)
+                return
+            self.state = State.ANSWERING
+            reply = self._answer(self, *taken)
+        self._is_behind = self._incoming.held_bytes > 0
+        if reply is not None:
+            self._begin(reply, now)
 
     def _wait(self, now: float) -> None:
         """Give the client its time for the next part of a request, once for each part."""

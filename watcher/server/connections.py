@@ -10,6 +10,7 @@ import resource
 import selectors
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -77,6 +78,7 @@ class Connections:
         self._max_connections = max_connections
         self._watched: dict[Connection, tuple[int, int]] = {}  # to what it is polled for, and as which file
         self._sending: set[Connection] = set()
+        self._behind: set[Connection] = set()
         self._held: dict[Connection, int] = {}  # to how many bytes
         self._held_bytes = 0
         self._is_accepting = self._is_stopping = False
@@ -87,6 +89,11 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._watched)
+
+    @property
+    def are_behind(self) -> bool:
+        """Whether ``catch_up`` has something to do."""
+        return bool(self._behind)
 
     def accept(self, listener: Listener, now: float) -> None:
         """Take some of the connections that have come in."""
@@ -112,20 +119,19 @@ class Connections:
 
     def ready(self, connection: Connection, events: int, now: float) -> None:
         """Have a connection do what the poller says that it can."""
-        try:
-            if events & selectors.EVENT_READ:
-                connection.readable(now)
-            if events & selectors.EVENT_WRITE:
-                connection.writable(now)
-        except Exception:  # noqa: BLE001  a defect of ours costs one connection
-            _log.exception("a connection failed unexpectedly")
-            connection.close()
-        self._watch(connection)
+        if events & selectors.EVENT_READ:
+            self._have(connection, connection.readable, now)
+        if events & selectors.EVENT_WRITE:
+            self._have(connection, connection.writable, now)
+
+    def catch_up(self, now: float) -> None:
+        """Have connections go on that sent more than it was their turn for; to be called once in each turn."""
+        for connection in list(self._behind):
+            self._have(connection, connection.go_on, now)
 
     def answered(self, connection: Connection, reply: Reply, now: float) -> None:
         """Have a connection send what a thread has found."""
-        connection.answered(reply, now)
-        self._watch(connection)
+        self._have(connection, partial(connection.answered, reply), now)
 
     def look_after(self, now: float) -> None:
         """Close what has been waited for too long and what is too many; to be called after each batch of events."""
@@ -150,6 +156,14 @@ class Connections:
     def close(self) -> None:
         """Close them all."""
         self._close(list(self._watched))
+
+    def _have(self, connection: Connection, step: Callable[[float], None], now: float) -> None:
+        try:
+            step(now)
+        except Exception:  # noqa: BLE001  a defect of ours costs one connection
+            _log.exception("a connection failed unexpectedly")
+            connection.close()
+        self._watch(connection)
 
     def _is_full(self) -> bool:
         return len(self) > self._max_connections
@@ -178,6 +192,7 @@ class Connections:
                 self._poller.unregister(file)
             self._watched[connection] = events, file
             (self._sending.add if events == selectors.EVENT_WRITE else self._sending.discard)(connection)
+        (self._behind.add if connection.is_behind else self._behind.discard)(connection)
         held = connection.held_bytes if connection.state is State.READING else 0
         if held or connection in self._held:
             self._held_bytes += held - self._held.pop(connection, 0)

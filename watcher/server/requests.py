@@ -21,6 +21,7 @@ MAX_HEAD_BYTES = 65536
 _MAX_LINE = 4096  # what frames a chunk, and the trailers behind the last
 _MAX_FRAMING_BYTES = 131072  # what frames the chunks of a body, together: 8 MB come in pieces of half a kilobyte
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(;[^\r\n]*)?")
+_CHUNKS_AT_ONCE = 32  # then it is others' turn
 _END_OF_HEAD = b"\r\n\r\n"
 _REMEMBERED_BYTES = 1024  # a longer head is parsed each time
 
@@ -91,6 +92,11 @@ class Incoming:
     def held_bytes(self) -> int:
         """How many bytes are kept."""
         return len(self._data)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether ``take`` returned None though there was more to look at: it is to be called again."""
+        return self._chunks is not None and self._chunks.is_behind
 
     @property
     def expects_continue(self) -> bool:
@@ -167,6 +173,7 @@ class _Chunks:
         self._length = 0
         self._at = 0
         self._ended = False
+        self.is_behind = False
 
     def take(self, data: bytearray) -> bytes | None:
         """Take the body out of the data when it is whole, else return None.
@@ -175,41 +182,45 @@ class _Chunks:
             OverflowError: it is too large.
             ValueError: it is not made of chunks, or of too small ones.
         """
-        while not self._ended:
-            line_end = data.find(b"\r\n", self._at, self._at + _MAX_LINE)
-            if line_end < 0:
-                self._check_line(data)
-                return None
-            size = _CHUNK_SIZE.fullmatch(data, self._at, line_end)
-            if size is None:
-                raise ValueError("no size of a chunk")
-            begin = line_end + 2
-            end = begin + int(size[1], 16)
-            if self._length + end - begin > self._max_bytes:
-                raise OverflowError
-            if end == begin:
-                self._at, self._ended = line_end, True
+        for _ in range(_CHUNKS_AT_ONCE):
+            self.is_behind = self._take_chunk(data)
+            if not self.is_behind:
                 break
-            if len(data) < end + 2:
-                return None
-            if data[end : end + 2] != b"\r\n":
-                raise ValueError("a chunk does not end with its size")
-            self._found.append((begin, end))
-            self._length += end - begin
-            self._at = end + 2
-            if self._at - self._length > _MAX_FRAMING_BYTES:
-                raise ValueError("chunks that are too small")
-        end = data.find(_END_OF_HEAD, self._at, self._at + _MAX_LINE)  # of the trailers, which nobody reads
-        if end < 0:
-            self._check_line(data)
+        ending = _END_OF_HEAD if self._ended else b"\r\n"  # of trailers, which nobody reads, or of a chunk's size
+        end = data.find(ending, self._at, self._at + _MAX_LINE)
+        if end < 0 and len(data) - self._at > _MAX_LINE:
+            raise ValueError("a line that does not end")
+        if end < 0 or not self._ended:
             return None
         body = b"".join([data[begin:end_] for begin, end_ in self._found])
         del data[: end + len(_END_OF_HEAD)]
         return body
 
-    def _check_line(self, data: bytearray) -> None:
-        if len(data) - self._at > _MAX_LINE:
-            raise ValueError("a line that does not end")
+    def _take_chunk(self, data: bytearray) -> bool:
+        """Find the next chunk; return whether it was there and another one follows."""
+        line_end = data.find(b"\r\n", self._at, self._at + _MAX_LINE)
+        if self._ended or line_end < 0:
+            return False
+        size = _CHUNK_SIZE.fullmatch(data, self._at, line_end)
+        if size is None:
+            raise ValueError("no size of a chunk")
+        begin = line_end + 2
+        end = begin + int(size[1], 16)
+        if self._length + end - begin > self._max_bytes:
+            raise OverflowError
+        if end == begin:
+            self._at, self._ended = line_end, True
+            return False
+        if len(data) < end + 2:
+            return False
+        if data[end : end + 2] != b"\r\n":
+            raise ValueError("a chunk does not end with its size")
+        self._found.append((begin, end))
+        self._length += end - begin
+        self._at = end + 2
+        if self._at - self._length > _MAX_FRAMING_BYTES:
+            raise ValueError("chunks that are too small")
+        return True
 
 
 class _Nowhere:

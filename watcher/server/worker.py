@@ -74,8 +74,9 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _turn(self, seconds: float) -> None:
         """Do what clients, threads and signals have brought, and wait for it so long."""
-        events = self._poller.select(seconds)
+        events = self._poller.select(0 if self._connections.are_behind else seconds)
         now = time.monotonic()
+        self._connections.catch_up(now)
         for key, mask in events:
             found = key.data
             if isinstance(found, Connection):
