@@ -173,7 +173,8 @@ class Machine(RuleBasedStateMachine):
         self.connections.look_after(self.now)
         assert all(each.state is State.ANSWERING for each in answering)
         waiting = [each for each in self.made if each.state not in {State.ANSWERING, State.CLOSED}]
-        assert len(self.connections) <= max(MOST, len(answering))
+        young = [each for each in waiting if each.since > self.now - all_._LEAST_SECONDS]
+        assert len(self.connections) <= max(MOST, len(answering) + len(young))
         assert all(self.now <= each.until + 0.5 for each in waiting)
 
     # -- what always holds -----------------------------------------------------------------------------------------

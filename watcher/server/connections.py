@@ -6,6 +6,7 @@ still to come in the same batch of the poller: its state is CLOSED then, and the
 
 import errno
 import logging
+import math
 import resource
 import selectors
 import socket
@@ -22,7 +23,8 @@ MAX_CONNECTIONS = 4096
 _OWN_FILES = 124  # what else a worker has open: the store, the log, connections to providers
 _ACCEPTED_AT_ONCE = 256  # but no more than so many beyond the limit, before others make room:
 _MOST_BEYOND = 32
-_PAUSE_SECONDS = 0.5  # in accepting, when there are no files left and nobody makes room
+_LEAST_SECONDS = 0.2  # that a client is waited for before it has to make room
+_PAUSE_SECONDS = 0.1  # in accepting, when there are no files left and nobody makes room
 _STOP_SECONDS = 2.0  # for requests that may be on their way when the worker stops
 _NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _EVENTS = {
@@ -55,7 +57,7 @@ def limit() -> int:
 
 
 class Connections:
-    """The connections that are open. Where there are too many, those that have been waited for longest are closed."""
+    """The connections that are open. Where there are too many, those that have been waited for longest make room."""
 
     def __init__(
         self,
@@ -91,9 +93,11 @@ class Connections:
         return len(self._watched)
 
     @property
-    def are_behind(self) -> bool:
-        """Whether ``catch_up`` has something to do."""
-        return bool(self._behind)
+    def patience_seconds(self) -> float:
+        """How long the poller may wait: there may be connections to catch up with, or to make room of."""
+        if self._behind:
+            return 0.0
+        return 1.0 if self._is_accepting else _PAUSE_SECONDS
 
     def accept(self, listener: Listener, now: float) -> None:
         """Take some of the connections that have come in."""
@@ -139,7 +143,7 @@ class Connections:
             self._next_look = now + 0.5
             self._close([each for each in self._waiting() if now > each.until])
         if self._is_full():
-            self._close(_longest(self._waiting(), len(self) - self._max_connections))
+            self._close(_longest(self._waiting(now - _LEAST_SECONDS), len(self) - self._max_connections))
         self._close(_longest(self._sending, len(self._sending) - MAX_SENDING))
         while self._held_bytes > MAX_HELD_BYTES and self._held:
             self._close(_longest(self._held, 1))
@@ -168,8 +172,9 @@ class Connections:
     def _is_full(self) -> bool:
         return len(self) > self._max_connections
 
-    def _waiting(self) -> Iterable[Connection]:
-        return [each for each in self._watched if each.state is not State.ANSWERING]
+    def _waiting(self, since: float = math.inf) -> list[Connection]:
+        """Return the connections whose clients are waited for, since then or for longer."""
+        return [each for each in self._watched if each.state is not State.ANSWERING and each.since <= since]
 
     def _close(self, connections: Iterable[Connection]) -> None:
         for connection in connections:
@@ -203,8 +208,8 @@ class Connections:
 
     def _make_room_for_files(self, error: OSError, now: float) -> None:
         _log.warning("a connection cannot be accepted", extra={"error": error.strerror, "open": len(self)})
-        waiting = self._waiting()
-        self._close(_longest(waiting, _MOST_BEYOND))
+        waiting = self._waiting(now - _LEAST_SECONDS)
+        self._close(_longest(waiting, 1 + len(self) // 8))
         if not waiting:
             self._paused_until = now + _PAUSE_SECONDS
 

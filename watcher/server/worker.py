@@ -56,13 +56,13 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
                 if self.ppid != os.getppid():
                     self.log.info("Parent changed, shutting down: %s", self)
                     break
-            self._turn(_TICK_SECONDS)
+            self._turn()
         self.alive = False
         self._connections.stop(time.monotonic())
         end = time.monotonic() + self.cfg.graceful_timeout
         while len(self._connections) and time.monotonic() < end:
             self.notify()
-            self._turn(0.1)
+            self._turn()
         self._connections.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._poller.close()
@@ -72,9 +72,9 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._pool.shutdown(wait=False, cancel_futures=True)
         super().handle_quit(sig, frame)
 
-    def _turn(self, seconds: float) -> None:
-        """Do what clients, threads and signals have brought, and wait for it so long."""
-        events = self._poller.select(0 if self._connections.are_behind else seconds)
+    def _turn(self) -> None:
+        """Do what clients, threads and signals bring."""
+        events = self._poller.select(self._connections.patience_seconds)
         now = time.monotonic()
         self._connections.catch_up(now)
         for key, mask in events:
