@@ -20,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
 _GRADED_BY_PODS = {NodeGrade.ALLOCATION, NodeGrade.PREDICTED}
-_NO_FILTER = "Ranked, not filtered: kube-scheduler also looks at taints, cordons, affinity and free resources."
+_FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler also looks at volumes and other pods."
 
 
 def watcher_options(command: Command) -> Command:
@@ -124,8 +124,8 @@ def score(
 ) -> None:
     """Rank nodes for a pod by what they really use, and say why.
 
-    All nodes are ranked, also those that the pod cannot go to: scores do not look at taints, cordons, affinity or free
-    resources.
+    Nodes that the pod cannot go to come last, without a score: where it does not fit, and where cordons, taints, its
+    node selector or required node affinity keep it off.
     """
     try:
         pod = Pod.from_k8s(read_objects(pod_file, "Pod")[0])
@@ -150,7 +150,7 @@ def score(
         prepared = profile.prepare(nodes, snapshot)
     else:
         prepared = profile.prepare(nodes, FallbackPolicy(fallback).judge(nodes, snapshot, time.time()))
-    scores = prepared.score(pod)
+    scores = prepared.score(pod, nodes.feasible(pod))
     for doubt in _doubts(scores, snapshot, pods_known=pods_file is not None):
         click.echo(f"trimaran: {doubt}", err=True)
     ranked = scores.order()
@@ -165,7 +165,7 @@ def score(
     _print_table(_ranking_rows(scores, ranked))
     if scores.judgment:
         click.echo(f"\n{_counted(scores.judgment)}")
-    click.echo(f"\n{_NO_FILTER}")
+    click.echo(f"\n{_FILTERED}")
 
 
 def _doubts(scores: Scores, snapshot: WatcherMetrics | None, *, pods_known: bool) -> Iterator[str]:

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from client import ClientError, Collector, WatcherClient, connect
 from scoring import LoadVariationRiskBalancing, MetricsTable, NodeTable, Pod
 
@@ -36,13 +38,17 @@ class LoadAwarePlacement:
 
         Raises:
             ClientError: there is no load to go by, or it is too old.
+            LookupError: no node is feasible for some pod.
         """
         snapshot = self.load.snapshot()
         placed = {}
         with nodes.transaction() as plan:  # all or nothing
             prepared = self.plugin.prepare(plan, MetricsTable.align(snapshot, plan))
             for pod in gang:
-                best = plan.names[int(prepared.score(pod).argmax())]
+                feasible = plan.feasible(pod)  # it fits, and neither cordon, taint nor selector keeps it off
+                if not feasible.any():
+                    raise LookupError(f"no feasible node for pod {pod.name}")
+                best = plan.names[int(np.where(feasible, prepared.score(pod), -1).argmax())]
                 print(prepared.explain(pod, best))
                 plan.assume(pod, best)
                 placed[pod.name] = best
@@ -65,7 +71,7 @@ def main() -> int:
         # In a scheduler, nodes come from its own cache: NodeTable.from_k8s takes what the Kubernetes client returns.
         nodes = NodeTable.from_k8s([_node(name) for name in placement.load.snapshot().data], [])
         print(placement.place([Pod.from_k8s(_pod(name)) for name in ("web-0", "web-1")], nodes))
-    except ClientError as error:
+    except (ClientError, LookupError) as error:
         print(error, file=sys.stderr)
         return 1
     finally:

@@ -55,25 +55,25 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
     Args:
         pod: the pod.
         resource: the resource's name.
-        non_zero: count a container without a request as :data:`NON_ZERO_REQUESTS`.
+        non_zero: count a container without a request as :data:`NON_ZERO_REQUESTS`; beside requests of the whole pod
+            only where nobody requests the resource (``getNonMissingContainerRequests`` of kube-scheduler's framework).
     """
     if resource in pod.requests:
         total = pod.requests.nano(resource)
     else:
-        total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0) if non_zero else 0)
+        spread = non_zero and not (pod.requests and _listed(pod, resource))
+        total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0) if spread else 0)
     return _round_up(total + pod.overhead.nano(resource), resource) or pod.annotated.amount(resource)
 
 
-def placed_non_zero_requests(pod: Pod, resource: str) -> int:
-    """Return the request of a pod that is on a node, containers without one counted as :data:`NON_ZERO_REQUESTS`.
+def fit_score_requests(pod: Pod, resource: str) -> int:
+    """Return what NodeResourcesFit's score adds for a pending pod, containers without a request counted as spread.
 
-    In a pod with requests as a whole they count so only where nobody requests the resource: there kube-scheduler
-    counts a placed pod otherwise than a pending one. Source: ``getNonMissingContainerRequests`` of its framework.
+    The score of kube-scheduler, 1.36 included, does not know what the pod requests as a whole; its filter, its other
+    scores and its sums of placed pods do. Source: ``NewFit`` of its plugin noderesources.
     """
-    asked = pod.requests and (
-        resource in pod.overhead or any(resource in each.requests for each in (*pod.containers, *pod.init_containers))
-    )
-    return in_tree_requests(pod, resource, non_zero=not asked)
+    total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
+    return _round_up(total, resource) or pod.annotated.amount(resource)
 
 
 def names(pod: Pod) -> set[str]:
@@ -82,6 +82,11 @@ def names(pod: Pod) -> set[str]:
     for container in (*pod.containers, *pod.init_containers):
         found.update(container.requests, container.limits)
     return found
+
+
+def _listed(pod: Pod, resource: str) -> bool:
+    containers = (*pod.containers, *pod.init_containers)
+    return resource in pod.overhead or any(resource in each.requests for each in containers)
 
 
 def _containers_nano(pod: Pod, resource: str, default: int) -> int:

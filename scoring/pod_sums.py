@@ -89,7 +89,7 @@ class PodSums:
                 change[size + place] = sign * pod_demand.limits(pod, name)
                 change[2 * size + place] = sign * pod_demand.in_tree_requests(pod, name)
         for place, name in enumerate(_NON_ZERO, 3 * size):
-            change[place] = sign * pod_demand.placed_non_zero_requests(pod, name)
+            change[place] = sign * pod_demand.in_tree_requests(pod, name, non_zero=True)
         change[-3:] = sign, sign * pod.terminating, 0
         if max(change) > MOST:
             raise ValueError(f"pod {pod.namespace}/{pod.name} asks for more than any node has")

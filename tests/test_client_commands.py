@@ -185,8 +185,22 @@ def test_score_ranks_with_reasons(address, files):
     assert "LoadVariationRiskBalancing" in rows[0][4]
     counts, _, note = result.stdout.splitlines()[-3:]
     assert counts.startswith("1 avoided, 3 last_good (fallback open; ")
-    assert note.startswith("Ranked, not filtered: ")
+    assert note.startswith("Filtered by room, cordons, taints and node affinity; ")
     assert result.stderr == ""
+
+
+def test_score_picks_no_node_that_the_pod_cannot_go_to(address, files, tmp_path):
+    """Cordoned, tainted and full nodes come last and without a score, however little they do."""
+    out = [node("node-2"), node("node-3"), node("small")]
+    out[0]["spec"] = {"unschedulable": True}
+    out[1]["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
+    out[2]["status"] = {"capacity": {"cpu": "100m"}, "allocatable": {"cpu": "100m"}}
+    (tmp_path / "some.yaml").write_text(yaml.safe_dump({"kind": "List", "items": [*out, node("node-1")]}))
+    result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", str(tmp_path / "some.yaml"))
+    rows = [line.split()[1:3] for line in result.output.splitlines()[3:7]]
+    assert rows[0][0] == "node-1"
+    assert rows[0][1] != "-"
+    assert sorted(rows[1:]) == [["node-2", "-"], ["node-3", "-"], ["small", "-"]]
 
 
 def test_score_says_that_no_name_matches(address, files, tmp_path):

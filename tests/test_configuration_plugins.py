@@ -119,3 +119,38 @@ def test_an_unknown_kubernetes_version_is_refused(version):
     ):
         with pytest.raises(ValueError, match=r"choose one of 1\.33, 1\.34, 1\.35, 1\.36"):
             read()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "arguments", "message"),
+    [
+        (
+            "NodeResourcesFit",
+            {"scoringStrategy": {"resources": [{"name": "cpu", "weight": -1}]}},
+            "must not be negative",
+        ),
+        ("NodeResourcesFit", {"scoringStrategy": {"resources": [{"name": "cpu", "weight": 101}]}}, "at most 100"),
+        ("NodeResourcesFit", {"scoringStrategy": {"requestedToCapacityRatio": {"shape": [{}]}}}, "must not be there"),
+        ("NodeResourcesBalancedAllocation", {"resources": [{"name": "cpu"}, {"name": "cpu"}]}, "listed twice"),
+        ("NodeResourcesBalancedAllocation", {"resources": [{"name": "cpu", "weight": 2}]}, "at most 1"),
+        ("NodeResourcesAllocatable", {"resources": [{"name": "cpu", "weight": 0}]}, "must be above 0"),
+        ("NodeResourcesAllocatable", {"resources": [{"name": "cpu", "weight": -5}]}, "must not be negative"),
+    ],
+)
+def test_weights_that_upstream_refuses_are_refused(plugin, arguments, message):
+    """A file that kube-scheduler would not start with is an error here too, with the path of the key."""
+    with pytest.raises(ValueError, match=f"^{plugin}Args.*{message}"):
+        plugin_from_config(plugin, arguments)
+
+
+@pytest.mark.parametrize("weight", [-1, 2**31])
+def test_a_plugin_weight_is_an_int32_above_0(weight):
+    """A profile's weight outside of it is refused: totals would leave what a total can be."""
+    enabled = [{"name": "NodeResourcesFit", "weight": weight}]
+    written = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": {"score": {"enabled": enabled}}}],
+    }
+    with pytest.raises(ValueError, match=r"profiles\[0\]\.plugins\.score\.enabled\[0\]\.weight: must "):
+        read_configuration(written)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.e2e
 NODES = 100
 PODS = 400
 PODS_AFTER = 100  # with resources of whole pods among them
+FILTERS = "filters"
 PLUGINS = ("NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality")
 _CPU, _MEMORY, _GPU = ({"name": name, "weight": weight} for name, weight in (("cpu", 1), ("memory", 2), (GPU, 3)))
 _BALANCED = [{**resource, "weight": 1} for resource in (_CPU, _MEMORY, _GPU)]
@@ -86,10 +87,15 @@ class Run:
         last = {attempt.pod: number for number, attempt in enumerate(self.attempts)}  # the one that succeeded
         table = NodeTable.from_k8s(self.nodes, [each for name, each in self.pods.items() if name not in last])
         profiles = self._prepare(table)
-        result = {name: Comparison() for name in PLUGINS}
+        result = {name: Comparison() for name in (*PLUGINS, FILTERS)}
         for number, attempt in enumerate(self.attempts):
             pod = Pod.from_k8s(self.pods[attempt.pod])
             plugins = profiles[self.pods[attempt.pod]["spec"]["schedulerName"]] if number in wanted else {}
+            if plugins and attempt.totals:  # nothing is scored where only one node is left
+                result[FILTERS].compared += 1
+                computed_nodes = {table.names[row] for row in table.feasible(pod).nonzero()[0]}
+                if computed_nodes != attempt.totals.keys():
+                    result[FILTERS].different.append(f"{attempt.pod}: {computed_nodes ^ attempt.totals.keys()}")
             for name, (prepared, weight) in plugins.items():
                 scores = None if prepared.plugin.skips(pod) else prepared.score(pod) * weight
                 for node in attempt.totals:
@@ -172,6 +178,13 @@ def test_scores_equal_beside_pods_with_resources_of_their_own(run: Run, plugin: 
     comparison = run.compare(range(run.first, len(run.attempts)))[plugin]
     assert not comparison.different, f"of {comparison.compared} rows {len(comparison.different)} differ"
     assert comparison.compared > NODES * PODS_AFTER / 4
+
+
+def test_feasible_nodes_are_those_that_the_scheduler_scores(run: Run) -> None:
+    """Free resources, taints and node selectors leave the nodes that kube-scheduler's filters leave, for every pod."""
+    comparison = run.compare(range(len(run.attempts)))[FILTERS]
+    assert not comparison.different
+    assert comparison.compared > (PODS + PODS_AFTER) * 0.9
 
 
 def test_scheduler_takes_a_best_node(run: Run) -> None:

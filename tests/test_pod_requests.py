@@ -44,11 +44,12 @@ def test_limits_of_the_whole_pod_are_its_requests_where_nothing_is_requested():
 
 
 def test_containers_without_requests_beside_requests_of_the_whole_pod():
-    """A pending pod's silent container counts as 200 MiB where the pod says nothing; a placed one's does not."""
+    """On a node they count as 200 MiB where nobody requests any; pending, to the fit score, each by itself."""
     pod = whole({"requests": {"cpu": "1"}}, {"memory": "256Mi"}, {})
-    assert pod_demand.in_tree_requests(pod, "memory", non_zero=True) == (256 + 200) << 20
-    assert pod_demand.placed_non_zero_requests(pod, "memory") == 256 << 20
-    assert pod_demand.placed_non_zero_requests(whole({"requests": {"cpu": "1"}}, {}), "memory") == 200 << 20
+    assert pod_demand.in_tree_requests(pod, "memory", non_zero=True) == 256 << 20
+    assert pod_demand.in_tree_requests(whole({"requests": {"cpu": "1"}}, {}), "memory", non_zero=True) == 200 << 20
+    assert pod_demand.fit_score_requests(pod, "memory") == (256 + 200) << 20
+    assert pod_demand.fit_score_requests(pod, "cpu") == 200
 
 
 @pytest.mark.parametrize(

@@ -82,17 +82,26 @@ class FieldReader:
             return self.changed(key, default, f"{value:g} is below 0, {default:g} is used, as upstream")
         return self.honored(key, value)
 
-    def integer(self, key: str, default: int, *, at_most: int | None = None) -> int:
+    def integer(self, key: str, default: int, *, at_most: int | None = None, negative_is_default: bool = True) -> int:
         """Take a whole number; 0 and below mean the default, as upstream.
 
+        Args:
+            key: the field.
+            default: its value when absent, or 0.
+            at_most: a larger one is refused.
+            negative_is_default: a negative one means the default too; else it is refused.
+
         Raises:
-            ValueError: it is no whole number, or above ``at_most``; the message has the field's path.
+            ValueError: it is no whole number, above ``at_most``, or refused for being negative; the message has the
+                field's path.
         """
         value = self.raw(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, f"must be a whole number, got {value!r}")
+        if value < 0 and not negative_is_default:
+            raise self.error(key, f"must not be negative, got {value}")
         if value <= 0:
             return self.changed(key, default, f"{value} is not above 0, {default} is used, as upstream")
         if at_most is not None and value > at_most:

@@ -227,7 +227,9 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
         strategy.honored("requestedToCapacityRatio", None)
         shape = _shape(ratio)
         ratio.finish()
-    elif kind == "RequestedToCapacityRatio":
+    if ratio is not None and kind != "RequestedToCapacityRatio":
+        raise strategy.error("requestedToCapacityRatio", f"must not be there for type {kind}")
+    if ratio is None and kind == "RequestedToCapacityRatio":
         raise strategy.error("requestedToCapacityRatio", "is required for this type")
     strategy.finish()
     return NodeResourcesFit(kind, resources, shape)
@@ -244,7 +246,7 @@ def _renamed(strategy: Strategy) -> Callable[[FieldReader], NodeResourcesFit]:
 
 
 def _balanced_allocation(reader: FieldReader) -> NodeResourcesBalancedAllocation:
-    return NodeResourcesBalancedAllocation(_weights(reader, CPU_AND_MEMORY_ALIKE, at_most=1))
+    return NodeResourcesBalancedAllocation(_weights(reader, CPU_AND_MEMORY_ALIKE, at_most=1, twice=False))
 
 
 def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:
@@ -255,17 +257,21 @@ def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:
 
 
 def _weights(
-    reader: FieldReader, default: tuple[ResourceWeight, ...], *, at_most: int | None = None
+    reader: FieldReader, default: tuple[ResourceWeight, ...], *, at_most: int | None = None, twice: bool = True
 ) -> tuple[ResourceWeight, ...]:
     listed = _mappings(reader, "resources")
     if not listed:
         return default
-    weights = []
+    weights: list[ResourceWeight] = []
     for entry in listed:
         name = entry.raw("name")
         if not isinstance(name, str) or not name:
             raise entry.error("name", f"must be a resource's name, got {name!r}")
-        weight = entry.integer("weight", 1, at_most=at_most)
+        if any(name == other.name for other in weights) and not twice:
+            raise entry.error("name", f"{name} is listed twice")
+        if at_most is None and entry.raw("weight") == 0:
+            raise entry.error("weight", "must be above 0, got 0")
+        weight = entry.integer("weight", 1, at_most=at_most, negative_is_default=False)
         weights.append(ResourceWeight(name, weight))
         entry.honored("name", name)
         entry.finish()

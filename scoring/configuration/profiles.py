@@ -17,6 +17,7 @@ from scoring.scores import WeightedPlugin
 
 _GROUP = "kubescheduler.config.k8s.io/"
 _LATEST = "v1"
+_MOST_WEIGHT = 2**31 - 1  # an int32
 
 # Plugins that score by default, with their weights.
 _V1BETA2 = {
@@ -193,7 +194,7 @@ class _Profile:
             name = self._name(entry)
             if name in enabled:
                 raise entry.error("name", f"{name} is enabled twice")
-            enabled[name] = entry.integer("weight", 1)
+            enabled[name] = entry.integer("weight", 1, at_most=_MOST_WEIGHT, negative_is_default=False)
             entry.finish()
         disabled = set()
         for entry in self._entries(plugin_set, "disabled"):

@@ -150,7 +150,7 @@ def requested_terms(nodes: NodeTable, resources: Sequence[ResourceWeight], *, no
 
 def counted_requests(pods: Sequence[Pod], node: Terms, name: str, *, non_zero: bool) -> tuple[Int64s, Bools]:
     """Return the pods' requests, shape (pods, 1), and where the resource counts."""
-    request = per_pod(pods, _non_zero_request if non_zero else pod_demand.in_tree_requests, name)
+    request = per_pod(pods, pod_demand.fit_score_requests if non_zero else pod_demand.in_tree_requests, name)
     counted = node[f"{name}.allocatable"] != 0
     if name not in _NATIVE:
         counted = counted & (request > 0)
@@ -176,7 +176,3 @@ def fits(pod: Pod, nodes: NodeTable) -> Bools:
     constraints too.
     """
     return fitting(pod, nodes.occupancy)
-
-
-def _non_zero_request(pod: Pod, name: str) -> int:
-    return pod_demand.in_tree_requests(pod, name, non_zero=True)
