@@ -49,6 +49,28 @@ class State:
     set_aside: int
 
 
+class RequestCounts:
+    """Counts requests to any service of ours. Labels are routes, never paths, so the series stay few."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._requests = Counter("trimaran_http_requests", "requests answered", ["route", "status"], registry=registry)
+        self._answers = Histogram(
+            "trimaran_http_request_duration_seconds", "time from a request's head to its answer", ["route"],
+            buckets=_ANSWER_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self._of_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # looking labels up takes longest
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Count one request; ``route`` is the rule that matched, not the path."""
+        found = self._of_answer.get((route, status))
+        if found is None:
+            found = self._requests.labels(route, str(status)), self._answers.labels(route)
+            self._of_answer[route, status] = found
+        requests, durations = found
+        requests.inc()
+        durations.observe(seconds)
+
+
 class Telemetry:
     """Counts what the watcher does. Labels are windows and routes, never nodes, so the series stay few."""
 
@@ -61,14 +83,7 @@ class Telemetry:
         self._failures = Counter(
             "trimaran_fetch_failures", "fetches of a window that failed", ["window"], registry=self._registry
         )
-        self._requests = Counter(
-            "trimaran_http_requests", "requests answered", ["route", "status"], registry=self._registry
-        )
-        self._answers = Histogram(
-            "trimaran_http_request_duration_seconds", "time from a request's head to its answer", ["route"],
-            buckets=_ANSWER_BUCKETS, registry=self._registry,
-        )  # fmt: skip
-        self._of_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # looking labels up takes longest
+        self.answered = RequestCounts(self._registry).answered
         self._opened = Counter(
             "trimaran_findings_opened", "findings that were not there in the fetch before", ["kind"],
             registry=self._registry,
@@ -95,16 +110,6 @@ class Telemetry:
             self._failures.labels(window).inc()
         for finding in opened:
             self._opened.labels(finding.kind).inc()
-
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """Count one request; ``route`` is the rule that matched, not the path."""
-        found = self._of_answer.get((route, status))
-        if found is None:
-            found = self._requests.labels(route, str(status)), self._answers.labels(route)
-            self._of_answer[route, status] = found
-        requests, durations = found
-        requests.inc()
-        durations.observe(seconds)
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
