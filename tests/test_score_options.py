@@ -23,6 +23,7 @@ from scoring import (
     ResourceList,
     TailRisk,
     TargetLoadPacking,
+    plugin_from_config,
 )
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
@@ -313,3 +314,21 @@ def test_tail_risk_needs_a_metric():
     nodes = NodeTable([node("other"), node("half")])
     loads = snapshot(other={("Storage", "AVG"): 1.0}, half=cpu(10.0, 2.0))
     assert TailRisk().score(pod({"cpu": 100}), nodes, loads).tolist() == [0, 100]
+
+
+def test_target_load_packing_by_several_resources():
+    """The score is the mean by weight over what is measured and there; the explanation has each resource's own."""
+    amounts = ResourceList({"cpu": 4000, "memory": 4 << 30})
+    table = NodeTable(Node(name, amounts, amounts) for name in ("both", "cpu-only", "dark"))
+    cpu, memory = (Metric("m", kind, "AVG", "15m", value) for kind, value in (("CPU", 25.0), ("Memory", 75.0)))
+    data = {"both": NodeMetrics((cpu, memory)), "cpu-only": NodeMetrics((cpu,))}
+    loads = WatcherMetrics(900, Window("15m", 0, 900), "test", data)
+    written = {"targetUtilization": 50, "resources": [{"name": "cpu", "weight": 3}, {"name": "memory"}]}
+    plugin = plugin_from_config("TargetLoadPacking", written)
+    assert plugin.score(Pod(name="empty"), table, loads).tolist() == [(3 * 75 + 25 + 2) // 4, 75, 0]
+    line = plugin.explain(Pod(name="empty"), table, loads, "both").line
+    assert "cpu (weight 3) scores 75.0" in line
+    assert "memory (weight 1) scores 25.0" in line
+    assert TargetLoadPacking(50).score(Pod(), table, loads).tolist() == [75, 75, 0]
+    with pytest.raises(ValueError, match=r"TargetLoadPackingArgs\.resources\[0\]\.name: 'pods' has no measured load"):
+        plugin_from_config("TargetLoadPacking", {"resources": [{"name": "pods"}]})

@@ -8,7 +8,7 @@ in the docstrings; a stock kube-scheduler refuses a file that has them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 from scoring.configuration.fields import ConfigNote, FieldReader
 from scoring.kubernetes_version import LATEST_VERSION, known_version
@@ -82,8 +82,11 @@ def plugin_from_config(
 
 
 def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
-    resource: Literal["cpu", "memory"] = reader.choice("resource", (CPU, MEMORY))
-    return TargetLoadPacking(
+    several = _measured_weights(reader)
+    if several and reader.raw("resource") is not None:
+        raise reader.error("resource", "must not be there beside resources")
+    resource: str = reader.choice("resource", (CPU, MEMORY))
+    plugin = TargetLoadPacking(
         target_utilization=reader.integer("targetUtilization", TargetLoadPacking.target_utilization, at_most=100),
         default_requests=_default_requests(reader, resource),
         default_requests_multiplier=_multiplier(reader),
@@ -92,12 +95,26 @@ def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
         percentile=reader.choice("percentile", _PERCENTILES),
         count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
+    parts = tuple(
+        (replace(plugin, resource=each.name, default_requests=_default_requests(reader, each.name)), each.weight)
+        for each in several
+    )
+    return replace(plugin, parts=parts)
+
+
+def _measured_weights(reader: FieldReader) -> tuple[ResourceWeight, ...]:
+    weights = _weights(reader, (), at_most=100, twice=False)
+    for index, each in enumerate(weights):
+        if each.name not in MEASURED_RESOURCES:
+            known = ", ".join(MEASURED_RESOURCES)
+            raise reader.error(f"resources[{index}].name", f"{each.name!r} has no measured load; known: {known}")
+    return weights
 
 
 def _default_requests(reader: FieldReader, resource: str) -> int:
     written = reader.raw("defaultRequests")
     if written is None:
-        return _DEFAULT_REQUESTS[resource]
+        return _DEFAULT_REQUESTS.get(resource, 0)
     if not isinstance(written, Mapping):
         raise reader.error("defaultRequests", f"must be a mapping, got {written!r}")
     amounts = ResourceList.from_k8s(written, f"{reader.path}.defaultRequests")

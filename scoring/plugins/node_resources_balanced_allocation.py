@@ -19,7 +19,6 @@ import numpy as np
 
 from scoring import pod_demand
 from scoring.arrays import Bools, Float64s, Int64s
-from scoring.go_math import truncating_divide
 from scoring.kubernetes_version import LATEST_VERSION, at_least, known_version
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
@@ -28,6 +27,7 @@ from scoring.objects import Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import (
     CPU_AND_MEMORY_ALIKE,
+    NATIVE,
     ResourceWeight,
     counted_requests,
     requested_lines,
@@ -62,7 +62,17 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
         """Return for each resource the allocatable amount and what the node's pods request."""
-        return requested_terms(nodes, self.resources, non_zero=False)
+        terms = requested_terms(nodes, self.resources, non_zero=False)
+        if self.scores_difference and all(resource.name in NATIVE for resource in self.resources):
+            parts = [
+                (
+                    np.minimum(terms[f"{r.name}.requested"] / terms[f"{r.name}.divisor"], 1.0),
+                    terms[f"{r.name}.allocatable"] != 0,
+                )
+                for r in self.resources
+            ]
+            terms["balance_without_pod"] = balance(parts).reshape(len(nodes))
+        return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource the request and fraction; and the node's score."""
@@ -75,15 +85,18 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
             requested, divisor = node[f"{name}.requested"], node[f"{name}.divisor"]
             fraction = np.minimum((requested + request) / divisor, 1.0)
             parts.append((fraction, counted))
-            if self.scores_difference:
+            if self.scores_difference and "balance_without_pod" not in node:
                 parts_without.append((np.minimum(requested / divisor, 1.0), counted))
             terms[f"{name}.request"], terms[f"{name}.counted"] = request, counted
             terms[f"{name}.fraction"] = fraction
         score = terms["balance"] = balance(parts)
         if self.scores_difference:
-            terms["balance_without_pod"] = balance(parts_without)
-            score = 50 + truncating_divide(50 + score - terms["balance_without_pod"], 2)
-        terms["score"] = np.where([[self.skips(pod)] for pod in pods], 0, score)
+            without = node.get("balance_without_pod")
+            if without is None:  # which extended resources count depends on the pod
+                without = terms["balance_without_pod"] = balance(parts_without)
+            score = 50 + (50 + score - without) // 2  # B is 50 to 100, so nothing here is negative
+        skipped = [self.skips(pod) for pod in pods]
+        terms["score"] = np.where(np.array(skipped)[:, None], 0, score) if any(skipped) else score
         return terms
 
     def skips(self, pod: Pod) -> bool:

@@ -30,7 +30,7 @@ from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 
-_NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _MAX_SHAPE_SCORE = 10
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
@@ -152,7 +152,7 @@ def counted_requests(pods: Sequence[Pod], node: Terms, name: str, *, non_zero: b
     """Return the pods' requests, shape (pods, 1), and where the resource counts."""
     request = per_pod(pods, pod_demand.fit_score_requests if non_zero else pod_demand.in_tree_requests, name)
     counted = node[f"{name}.allocatable"] != 0
-    if name not in _NATIVE:
+    if name not in NATIVE:
         counted = counted & (request > 0)
     return request, counted
 

@@ -19,13 +19,13 @@ import numpy as np
 
 from scoring import recent_pods
 from scoring.go_math import round_half_away, rounded_score
+from scoring.measured_resource import MEASURED_RESOURCES
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
-from scoring.objects import CPU, MEMORY, Container, Pod
+from scoring.objects import CPU, GPU, Container, Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from watcher.model import MetricType
 
-_METRIC_TYPES = {CPU: MetricType.CPU, MEMORY: MetricType.MEMORY}
+_UNITS = {CPU: "m", GPU: " GPUs"}
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,26 @@ class TargetLoadPacking(ScorePlugin):
         target_utilization: percent of capacity to fill nodes to, above 0 and at most 100.
         default_requests: use to expect of a container without request and limit: millicores, or bytes for memory.
         default_requests_multiplier: expected use of a container with a request only, in parts of the request.
-        resource: option of ours: pack on ``cpu`` or on ``memory``.
+        resource: option of ours: pack on ``cpu`` or on another measured resource, such as ``memory``.
         predict_from: option of ours: ``limits`` takes a container's limit where it has one, as upstream does;
             ``requests`` prefers the request times the multiplier, for clusters whose limits are far above use.
         percentile: option of ours: the measured value to take instead of AVG, such as ``P95``; a node that lacks it is
             taken by AVG or Latest. "" is upstream's way.
         count_recent_pods: option of ours: of a pod that was there for a part of the window, count the rest of its
             expected use; upstream counts all or nothing. See :mod:`scoring.recent_pods`.
+        parts: option of ours: pack on several resources. Each part is this plugin for one of them, with its weight; the
+            score is the mean by weight over those that are measured on the node and that it has. The other arguments
+            then do not count.
     """
 
     target_utilization: int = 40
     default_requests: int = 1000
     default_requests_multiplier: float = 1.5
-    resource: Literal["cpu", "memory"] = "cpu"
+    resource: str = CPU
     predict_from: Literal["limits", "requests"] = "limits"
     percentile: str = ""
     count_recent_pods: bool = False
+    parts: "tuple[tuple[TargetLoadPacking, int], ...]" = ()
 
     name: ClassVar[str] = "TargetLoadPacking"
     reads_metrics: ClassVar[bool] = True
@@ -61,11 +65,15 @@ class TargetLoadPacking(ScorePlugin):
 
         Init containers do not count: they are gone when the load is measured.
         """
-        return sum(map(self._container_use, pod.containers)) + pod.overhead.get(self.resource, 0)
+        use = sum(map(self._container_use, pod.containers)) + pod.overhead.get(self.resource, 0)
+        return use or pod.annotated.amount(self.resource)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return capacity, measured use and the predicted use of pods that no measurement shows yet."""
-        use = metrics.of(_METRIC_TYPES[self.resource])
+        if self.parts:
+            parts = [(part.resource, part.node_terms(nodes, metrics)) for part, _ in self.parts]
+            return {f"{name}.{term}": values for name, terms in parts for term, values in terms.items()}
+        use = metrics.of(MEASURED_RESOURCES[self.resource].metric_type)
         measured_percent = use.last
         if self.percentile in use.percentiles:
             percentile = use.percentiles[self.percentile]
@@ -83,7 +91,28 @@ class TargetLoadPacking(ScorePlugin):
         }
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return predicted use, predicted percent and score."""
+        """Return predicted use, predicted percent and score; of each part, when there are several."""
+        if self.parts:
+            return self._weighted(pods, node)
+        terms = self._packed(pods, node)
+        return {**terms, "score": rounded_score(terms.pop("raw"))}
+
+    def _weighted(self, pods: Sequence[Pod], node: Terms) -> Terms:
+        terms: Terms = {}
+        total, weights = np.zeros((1, 1)), np.zeros((1, 1))
+        for part, weight in self.parts:
+            prefix = f"{part.resource}."
+            own = {name.removeprefix(prefix): term for name, term in node.items() if name.startswith(prefix)}
+            packed = part._packed(pods, own)  # noqa: SLF001  it is of this class
+            counted = own["measured"] & (own["capacity"] > 0)
+            total = total + np.where(counted, weight * packed["raw"], 0.0)
+            weights = weights + np.where(counted, weight, 0)
+            terms |= {f"{prefix}{name}": term for name, term in packed.items()}
+        terms["score"] = rounded_score(total / np.maximum(weights, 1))
+        return terms
+
+    def _packed(self, pods: Sequence[Pod], node: Terms) -> Terms:
+        """Return predicted use and percent, and the score before it is rounded."""
         target = float(self.target_utilization)
         predicted_use = per_pod(pods, self.predicted_use)
         percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["divisor"]
@@ -92,13 +121,21 @@ class TargetLoadPacking(ScorePlugin):
             falling = target * (100 - percent) / (100 - target)
         counts = node["measured"] & (percent <= max(target, 100.0))
         raw = np.where(counts, np.where(percent > target, falling, rising), 0.0)
-        return {"predicted_use": predicted_use, "predicted_percent": percent, "score": rounded_score(raw)}
+        return {"predicted_use": predicted_use, "predicted_percent": percent, "raw": raw}
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say where the node would stand against the target."""
+        if self.parts:
+            lines = []
+            for part, weight in self.parts:
+                prefix = f"{part.resource}."
+                own = {name.removeprefix(prefix): term for name, term in terms.items() if name.startswith(prefix)}
+                scored = f" scores {own['raw']:.1f}" if own["measured"] else ""
+                lines.append(f"{part.resource} (weight {weight}){scored}: {part.line(own)}")
+            return "; ".join(lines)
         if not terms["measured"]:
-            return f"no {_METRIC_TYPES[self.resource]} metric, so the minimum"
-        unit = "m" if self.resource == CPU else " bytes"
+            return f"no {MEASURED_RESOURCES[self.resource].metric_type} metric, so the minimum"
+        unit = _UNITS.get(self.resource, " bytes")
         side = "over 100%" if terms["predicted_percent"] > 100 else "of"
         return (
             f"measured {terms['measured_use']:.0f}{unit} + pod {terms['predicted_use']}{unit} + not yet measured "
