@@ -38,11 +38,11 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         super().__init__(*arguments, **options)
         self._answered: deque[tuple[Connection, Reply]] = deque()
         self._date = (0, "")
+        self._pool = ThreadPoolExecutor(self.cfg.threads)  # which begins no thread before there is work
         self.alive: bool = True
 
     def run(self) -> None:
         """Serve until told to stop."""
-        self._pool = ThreadPoolExecutor(self.cfg.threads)
         self._poller = selectors.DefaultSelector()
         self._poller.register(self.PIPE[0], selectors.EVENT_READ)
         listeners = map(Listener, self.sockets, self.app.secure)
