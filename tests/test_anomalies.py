@@ -334,6 +334,16 @@ def test_a_node_that_rests_at_0_is_no_flatline() -> None:
         assert not [each for each in cluster.findings if each.kind is Kind.FLATLINE]
 
 
+def test_an_idle_node_that_comes_to_0_is_no_flatline() -> None:
+    """What is used to less than 2 percent may be at exactly 0 in a sample, and misleads nobody."""
+    cluster = Cluster()
+    for fetch in range(100):
+        data = cluster.nodes()
+        data["n2"] = zeroed(data["n2"]) if fetch > 80 else scaled(data["n2"], 0.03)
+        cluster.judge(data)
+        assert not [each for each in cluster.findings if each.kind is Kind.FLATLINE]
+
+
 def test_two_nodes_with_the_same_values_are_duplicates() -> None:
     """A node that reports another's values is told with it after a few fetches, and both are marked."""
     cluster = Cluster()

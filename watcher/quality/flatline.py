@@ -18,6 +18,8 @@ _REST_FETCHES = 30  # over so many recent fetches a level moves
 _STILL_SHARE = 0.2  # of the least that a level ever moved
 _MIN_MOVE_PERCENT = 1.0  # what moves less may be idle
 _MIN_LEVEL, _MAX_LEVEL = 10.0, 95.0  # idle and full machines may rest
+_MIN_USUAL_PERCENT = 2.0  # an idle machine may be at 0, and misleads nobody
+_HABIT = 1 / 60  # what a fetch counts for in the usual level
 _RARE = 0.02  # share of nodes that may have been at 0, where nothing else tells that a node lives
 _FORGET = 0.5 ** (1 / 10080)  # a fetch, of the least that a level moved: half in a week of minutes
 
@@ -26,6 +28,7 @@ _BLANK = blank(
         ("seconds", "f8"),  # watched
         ("was_zero", "?"),  # ever, for longer than a finding is held
         ("zero_since", "f8"),
+        ("usual", "f8"),  # level while it is not at 0, percent
         ("least", "f8"),  # that the level moved, percent
         ("still_since", "f8"),
     ],
@@ -71,10 +74,13 @@ class Flatlines:
     def _zero(self, now: float, values: Floats, alive: Flags) -> Floats:
         state = self._nodes.rows
         zero = values == 0
+        moved = np.where(values > 0, values - state["usual"], 0.0)
+        state["usual"] += np.where(state["usual"] > 0, _HABIT, 1.0) * moved
         cold = zero & (state["seconds"] < _WARM_SECONDS)
         state["was_zero"] |= cold | (now - state["zero_since"] > _HELD_SECONDS)
         state["zero_since"] = np.where(zero, np.fmin(state["zero_since"], now), np.nan)
-        strange = zero & ~state["was_zero"] & (alive | (state["was_zero"].mean() < _RARE))
+        busy = state["usual"] >= _MIN_USUAL_PERCENT
+        strange = zero & busy & ~state["was_zero"] & (alive | (state["was_zero"].mean() < _RARE))
         found: Floats = np.where(strange, state["zero_since"], np.nan)
         return found
 

@@ -159,12 +159,12 @@ class Past:
         fallen = detectors.fell_to_a_hundredth(values, overlapping)
         ratios = type_ in REQUIRED and detectors.are_ratios(values, recent, may_idle=type_ == MetricType.CPU)
         before = recent[:, ages > self._span + self._interval]
-        factor = detectors.common_factor(values, before)
+        factor = detectors.common_factor(values, before) if type_ in REQUIRED else math.nan
         action = DONE[self._settings.wrong_scale_action]
         if ratios or is_most(int(fallen.sum()), int((~np.isnan(values)).sum())):
             message = "the values of all nodes look like ratios, not percents: is the query's scale right?"
             yield Finding(Kind.WRONG_SCALE, message, self._window, metric=metric, action=action)
-        elif not np.isnan(factor):
+        elif not math.isnan(factor):
             message = f"the values of all nodes became {factor:.3g} times what they were: is the query's scale right?"
             yield Finding(Kind.WRONG_SCALE, message, self._window, metric=metric, action=action)
         else:
