@@ -1,6 +1,7 @@
 """Load-aware placement for Kubernetes.
 
-The parts are packages of their own: :mod:`watcher`, :mod:`client` and :mod:`scoring`.
+The parts are packages of their own: :mod:`watcher`, :mod:`client`, :mod:`scoring`, :mod:`cluster` and
+:mod:`extender`.
 """
 
 __version__ = "0.1.0"

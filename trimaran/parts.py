@@ -1,4 +1,4 @@
-"""Makes sure that ``client``, ``scoring`` and ``watcher`` are ours: the names are common ones."""
+"""Makes sure that ``client``, ``scoring``, ``watcher`` and the other parts are ours: the names are common ones."""
 
 import importlib
 from pathlib import Path

@@ -11,7 +11,8 @@ import orjson
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
 from watcher.providers.base import check_providers, known_providers
-from watcher.settings.loading import Loaded, display, every_setting, load, variable
+from watcher.settings import Settings
+from watcher.settings.loading import Loaded, Model, display, every_setting, load_as, variable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -29,10 +30,13 @@ def setting_options(command: Command) -> Command:
     )(command)
 
 
-def load_or_exit(file: Path | None, assignments: tuple[str, ...], flags: dict[str, Any] | None = None) -> Loaded:
+def load_or_exit(
+    model: type[Model], file: Path | None, assignments: tuple[str, ...], flags: dict[str, Any] | None = None
+) -> Loaded[Model]:
     """Load the settings, or end with status 2 and every problem.
 
     Args:
+        model: whose settings.
         file: the TOML file, if any.
         assignments: what ``--set`` was given.
         flags: other flags by setting; those that are None were not given.
@@ -46,7 +50,7 @@ def load_or_exit(file: Path | None, assignments: tuple[str, ...], flags: dict[st
         if name not in flags_given:
             given[name] = value  # of two the last one wins
     try:
-        return load(given, file)
+        return load_as(model, given, file)
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
@@ -78,12 +82,12 @@ def watch(
     """
     # The first process of a container ignores SIGTERM until it has a handler, and gunicorn's comes with its imports:
     # stopped before that, it would be killed only after the whole grace period.
-    signal.signal(signal.SIGTERM, _stopped_early)
+    signal.signal(signal.SIGTERM, stopped_early)
     flags = {
         "server.host": host, "server.port": port, "provider.name": provider, "provider.address": address,
         "watch.interval_seconds": interval, "store.path": store, "log.level": log_level,
     }  # fmt: skip
-    settings = load_or_exit(file, assignments, flags).settings
+    settings = load_or_exit(Settings, file, assignments, flags).settings
     logs.configure(settings.log)
     from watcher.server import service  # noqa: PLC0415  gunicorn is only needed here
 
@@ -103,7 +107,7 @@ def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
 
     Ends with status 2 where a provider cannot be built from them: a name that is not known, say.
     """
-    loaded = load_or_exit(file, assignments)
+    loaded = load_or_exit(Settings, file, assignments)
     rows = []
     for name in every_setting():
         section, _, key = name.partition(".")
@@ -120,7 +124,8 @@ def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
         raise SystemExit(2) from None
 
 
-def _stopped_early(_number: int, _frame: object) -> NoReturn:
+def stopped_early(_number: int, _frame: object) -> NoReturn:
+    """End the process: SIGTERM's handler until gunicorn has its own."""
     raise SystemExit(0)
 
 
@@ -155,7 +160,7 @@ def doctor(
     from watcher.doctor import examine  # noqa: PLC0415  only needed here
 
     flags = {"provider.name": provider, "provider.address": address}
-    settings = load_or_exit(file, assignments, flags).settings
+    settings = load_or_exit(Settings, file, assignments, flags).settings
     checks = []
     for check in examine(settings, nodes=_node_names(nodes_file)):
         checks.append(check)

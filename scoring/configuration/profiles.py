@@ -6,7 +6,7 @@ Source: k8s.io/kubernetes/pkg/scheduler/apis/config and ``expandMultiPointPlugin
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scoring.configuration.fields import ConfigNote, FieldReader
@@ -62,10 +62,12 @@ class SchedulerConfiguration:
     Attributes:
         profiles: in the file's order.
         notes: what became of every key, in reading order. ``trimaran config check`` prints them.
+        weights: of all plugins that score, also of those that are not known here: scheduler's name to plugin to weight.
     """
 
     profiles: tuple[Profile, ...]
     notes: tuple[ConfigNote, ...]
+    weights: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def profile(self, scheduler_name: str | None = None) -> Profile:
         """Return a profile by its scheduler's name; without a name, the only one.
@@ -113,11 +115,12 @@ def read_configuration(
             reader.ignored(key, "not about scores")
     profiles = [_Profile(FieldReader(f"profiles[{i}]", entry, notes), version, rules) for i, entry in enumerate(listed)]
     made = tuple(profile.read() for profile in profiles)
+    weights = {profile.scheduler_name: each.weights for profile, each in zip(made, profiles, strict=True)}
     names = [profile.scheduler_name for profile in made]
     for name in names:
         if names.count(name) > 1:
             raise reader.error("profiles", f"two profiles are for scheduler {name!r}")
-    return SchedulerConfiguration(made, tuple(notes))
+    return SchedulerConfiguration(made, tuple(notes), weights)
 
 
 def _version(reader: FieldReader) -> str:
@@ -143,6 +146,7 @@ class _Profile:
         self.reader = reader
         self.version = version
         self.kubernetes_version = kubernetes_version
+        self.weights: Mapping[str, int] = {}
 
     def read(self) -> Profile:
         reader = self.reader
@@ -150,7 +154,7 @@ class _Profile:
         if name is not None:
             reader.honored("schedulerName", None)
         reader.ignored("percentageOfNodesToScore", "every node is scored")
-        weights = self._weights()
+        weights = self.weights = self._weights()
         arguments = self._arguments(weights)
         reader.finish()
         plugins: dict[str, WeightedPlugin] = {}

@@ -30,7 +30,7 @@ def check_access(app: Flask, access: Access) -> None:
     def admit() -> Response | None:
         rule = request.url_rule
         verdict = request.environ[_VERDICT] = access.judge(rule.rule if rule else "", request.environ)
-        return None if verdict in {Verdict.ADMITTED, Verdict.OPEN} else response(_refusal(verdict))
+        return None if verdict in {Verdict.ADMITTED, Verdict.OPEN} else response(refusal(verdict))
 
     if access.refuses_any:
         app.before_request(admit)
@@ -92,7 +92,8 @@ def probes(
     return routes
 
 
-def _refusal(verdict: Verdict) -> Answer:
+def refusal(verdict: Verdict) -> Answer:
+    """Return what is answered to who is not admitted."""
     if verdict is Verdict.NOT_HERE:
         return answers.error(404, ErrorCode.NOT_FOUND, verdict.value)
     if verdict in {Verdict.NO_CERTIFICATE, Verdict.OLD_CERTIFICATE}:

@@ -96,5 +96,5 @@ class Later:
 
 def _route(environ: "WSGIEnvironment") -> str:
     request = environ.get("werkzeug.request")  # not Flask's hooks, which take as long as all the rest of an answer
-    rule = request.url_rule if request is not None else None
+    rule = getattr(request, "url_rule", None)
     return rule.rule if rule else str(environ.get("trimaran.route", "none"))

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -18,6 +18,7 @@ from watcher.errors import SettingsError
 from watcher.masking import without_credentials
 from watcher.settings.sections import Settings
 
+Model = TypeVar("Model", bound=Settings)
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
 _SECRETS = {
@@ -47,17 +48,23 @@ UPSTREAM_VARIABLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Generic[Model]):
     """Effective settings, and where each that is not a default came from (``provider.name`` -> ``METRICS_...``)."""
 
-    settings: Settings
+    settings: Model
     origins: Mapping[str, str]
 
 
-def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded:
+def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Settings]:
+    """Read all settings of the watcher; see :func:`load_as`."""
+    return load_as(Settings, flags, file)
+
+
+def load_as(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Model]:
     """Read all settings.
 
     Args:
+        model: the watcher's, or a part's that has more of its own.
         flags: ``section.key`` to value, as the command line gave them.
         file: a TOML file with a table for each section; the variable TRIMARAN_SETTINGS names it otherwise.
 
@@ -68,25 +75,25 @@ def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Lo
     file = file or (Path(os.environ[FILE_VARIABLE]) if os.environ.get(FILE_VARIABLE) else None)
     merged: dict[str, dict[str, Any]] = {}
     origins: dict[str, str] = {}
-    for name, value, origin in _values_by_rising_precedence(flags or {}, file, problems):
+    for name, value, origin in _values_by_rising_precedence(model, flags or {}, file, problems):
         section, _, key = name.partition(".")
         merged.setdefault(section, {})[key] = value
         origins[name] = origin
     try:
-        settings = Settings.model_validate(merged)
+        settings = model.model_validate(merged)
     except ValidationError as error:
-        problems += [line for detail in error.errors() for line in _describe(detail, merged, origins)]
+        problems += [line for detail in error.errors() for line in _describe(model, detail, merged, origins)]
     if problems:
         raise SettingsError(problems)
     return Loaded(settings, origins)
 
 
-def every_setting() -> Iterator[str]:
+def every_setting(model: type[Settings] = Settings) -> Iterator[str]:
     """Yield the name of every setting, as ``section.key``."""
-    for section, section_field in Settings.model_fields.items():
-        model = section_field.annotation
-        assert isinstance(model, type) and issubclass(model, BaseModel)  # noqa: S101, PT018  by construction
-        yield from (f"{section}.{key}" for key in model.model_fields)
+    for name, section_field in model.model_fields.items():
+        section = section_field.annotation
+        assert isinstance(section, type) and issubclass(section, BaseModel)  # noqa: S101, PT018  by construction
+        yield from (f"{name}.{key}" for key in section.model_fields)
 
 
 def variable(name: str) -> str:
@@ -109,14 +116,14 @@ def display(value: Any) -> str:
 
 
 def _values_by_rising_precedence(
-    flags: Mapping[str, Any], file: Path | None, problems: list[str]
+    model: type[Settings], flags: Mapping[str, Any], file: Path | None, problems: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
     if file is not None:
         yield from ((name, value, str(file)) for name, value in _read_file(file, problems))
     for upstream, name in UPSTREAM_VARIABLES.items():
         if os.environ.get(upstream):
             yield name, os.environ[upstream], upstream
-    meant = {variable(name).replace("__", "_"): variable(name) for name in every_setting()}
+    meant = {variable(name).replace("__", "_"): variable(name) for name in every_setting(model)}
     for ours, value in os.environ.items():
         # Only with the double underscore: a Service called trimaran makes Kubernetes set TRIMARAN_PORT and its like.
         if ours.startswith(_PREFIX) and "__" in ours and value:
@@ -143,7 +150,10 @@ def _read_file(file: Path, problems: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _describe(
-    error: Mapping[str, Any], merged: Mapping[str, Mapping[str, Any]], origins: Mapping[str, str]
+    model: type[Settings],
+    error: Mapping[str, Any],
+    merged: Mapping[str, Mapping[str, Any]],
+    origins: Mapping[str, str],
 ) -> Iterator[str]:
     section, key, *_ = [*map(str, error["loc"]), ""]
     if error["type"] == "extra_forbidden":
@@ -152,7 +162,7 @@ def _describe(
             if len(error["loc"]) > 2:
                 yield f"{_place(error['loc'])} ({origins[name]}): there is no such key"
                 continue
-            close = difflib.get_close_matches(name, every_setting(), n=1)
+            close = difflib.get_close_matches(name, every_setting(model), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             yield f"{name}{f' ({origins[name]})' if name in origins else ''}: there is no such setting{hint}"
         return

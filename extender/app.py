@@ -1,0 +1,73 @@
+"""The extender's HTTP API: ``POST /prioritize``, and the probes."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from flask import Flask, Response, request
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from extender.prioritizer import Prioritizer
+from extender.telemetry import Telemetry
+from extender.wire import BadRequest, ExtenderArgs, encode
+from watcher.server import answers
+from watcher.server.access import Access, Verdict
+from watcher.server.answers import Answer
+from watcher.server.flask_parts import answer_errors, check_access, probes, refusal, response
+from watcher.server.front import Front
+from watcher.wire import ErrorCode
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+PRIORITIZE = "/prioritize"
+
+
+def create_app(
+    prioritizer: Prioritizer, telemetry: Telemetry, is_ready: Callable[[], bool], access: Access | None = None
+) -> Front:
+    """Return the WSGI application.
+
+    Args:
+        prioritizer: answers.
+        telemetry: where requests and answers are counted, and what is at /metrics.
+        is_ready: whether the cluster is known.
+        access: judges requests; everyone may ask when None.
+    """
+    access = access or Access()
+    app = Flask("extender", static_folder=None)
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
+    check_access(app, access)
+    answer_errors(app)
+    app.register_blueprint(probes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE_PLAIN_0_0_4))
+
+    def prioritized(body: bytes) -> Answer:
+        began = time.perf_counter()
+        try:
+            asked = ExtenderArgs.decode(body)
+        except BadRequest as error:
+            return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
+        found = prioritizer.answer(asked)
+        encoded = encode(found.scores)
+        telemetry.prioritized(found.outcome, time.perf_counter() - began)
+        return Answer(encoded)
+
+    @app.post(PRIORITIZE)
+    def prioritize() -> Response:
+        return response(prioritized(request.get_data()))
+
+    routes = app.wsgi_app
+
+    def directly(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Answer what a scheduler waits for without Flask, which takes as long as the scores."""
+        if environ["PATH_INFO"] != PRIORITIZE or environ["REQUEST_METHOD"] != "POST":
+            return routes(environ, start_response)
+        environ["trimaran.route"] = PRIORITIZE
+        verdict = access.judge(PRIORITIZE, environ)
+        admitted = verdict in {Verdict.ADMITTED, Verdict.OPEN}
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        answer = prioritized(environ["wsgi.input"].read(length)) if admitted else refusal(verdict)
+        start_response(answers.status_line(answer.status), answer.head())
+        return [answer.body]
+
+    return Front(directly, telemetry.answered, locked=access.is_locked)

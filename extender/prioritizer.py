@@ -1,0 +1,228 @@
+"""Scores for kube-scheduler's candidates: which profile, from which metrics, and what is answered when there are none.
+
+One thread scores, so that prepared profiles have one user and a slow answer never holds up a request: whoever asks
+waits for its deadline, and answers all candidates alike when there is nothing by then.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotInTime
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from client import ClientError
+from extender.profiles import ExtenderProfile, Profiles
+from extender.wire import MAX_SCORE, ExtenderArgs
+from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
+from watcher.model import WatcherMetrics
+
+NEUTRAL = MAX_SCORE // 2
+_STUCK_SECONDS = 30.0
+_log = logging.getLogger(__name__)
+
+
+class Outcome(StrEnum):
+    """How an answer came to be; all but ``SCORED`` and ``ALLOCATION`` are the same score for all."""
+
+    SCORED = "scored"
+    ALLOCATION = "allocation"
+    OTHER_SCHEDULER = "other_scheduler"
+    NOT_SYNCED = "not_synced"
+    NO_METRICS = "no_metrics"
+    DEADLINE = "deadline"
+    FAILED = "failed"
+
+
+class View(Protocol):
+    """What is asked of the live cluster: :class:`cluster.view.ClusterView` has it."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the first whole copy is there."""
+        ...
+
+    def reading(self) -> AbstractContextManager[NodeTable]:
+        """Yield the table, which does not change until the block ends."""
+        ...
+
+    def assume(self, pod: Pod, node_name: str) -> None:
+        """Count a pod that is about to be bound."""
+        ...
+
+
+class Metrics(Protocol):
+    """What is asked of the watcher's client: :class:`client.Collector` has it."""
+
+    def snapshot(self) -> WatcherMetrics:
+        """Return the newest metrics; raises ``ClientError`` where there are none, or none fresh enough."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to answer.
+
+    Attributes:
+        deadline_seconds: after this time all candidates are answered alike.
+        policy: when metrics are trusted, node by node.
+        outage: without any metrics, answer all candidates ``alike``, so that kube-scheduler's own plugins decide, or
+            best fit by ``allocation``.
+        assume: count the best candidate as placed until the API server says where the pod went.
+        seed: of the draw among equals.
+    """
+
+    deadline_seconds: float = 0.04
+    policy: FallbackPolicy = field(default_factory=FallbackPolicy)
+    outage: Literal["alike", "allocation"] = "alike"
+    assume: bool = True
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Each candidate's score, 0 to 100, by its name, and how it came to be."""
+
+    scores: Mapping[str, int]
+    outcome: Outcome
+
+
+class Prioritizer:
+    """Answers requests, from any thread.
+
+    Args:
+        profiles: what to score by.
+        view: the live cluster; not closed.
+        metrics: what nodes use; not closed.
+        options: how to answer.
+        outage: is told why there are no metrics to score by when that begins, and "" when it ends.
+        clock: unix time.
+    """
+
+    def __init__(
+        self,
+        profiles: Profiles,
+        view: View,
+        metrics: Metrics,
+        options: Options | None = None,
+        outage: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._profiles = profiles.by_scheduler
+        self._view = view
+        self._metrics = metrics
+        self._options = options or Options()
+        self._tell_outage = outage
+        self._clock = clock
+        self._outage = ""
+        self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
+        self._dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
+        self._thread = ThreadPoolExecutor(1, "prioritizer")
+        self._began = 0.0  # monotonic; 0 while nothing is being scored
+
+    def answer(self, asked: ExtenderArgs) -> Answer:
+        """Return a score for every candidate; never fails, and takes no longer than the deadline."""
+        profile = self._profiles.get(asked.scheduler_name)
+        if profile is None:
+            return _alike(asked.node_names, Outcome.OTHER_SCHEDULER)
+        if not asked.node_names:
+            return Answer({}, Outcome.SCORED)
+        too_late = threading.Event()
+        job: Future[Answer] = self._thread.submit(self._score, asked, profile, too_late)
+        try:
+            return job.result(self._options.deadline_seconds)
+        except NotInTime:
+            too_late.set()  # nobody hears of its best candidate any more
+            job.cancel()
+            return _alike(asked.node_names, Outcome.DEADLINE)
+
+    def is_alive(self) -> bool:
+        """Return whether the scoring thread gets on."""
+        began = self._began
+        return not began or time.monotonic() - began < _STUCK_SECONDS
+
+    def close(self) -> None:
+        """Stop scoring."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, too_late: threading.Event) -> Answer:
+        self._began = time.monotonic()
+        try:
+            answer = self._scored(asked, profile)
+            if self._options.assume and answer.outcome is Outcome.SCORED and not too_late.is_set():
+                # Behind this answer and before the next one: the view may be busy, which the answer need not wait for.
+                self._thread.submit(self._view.assume, asked.pod, self._best(answer.scores))
+        except Exception:  # noqa: BLE001  it costs one pod its scores
+            _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
+            return _alike(asked.node_names, Outcome.FAILED)
+        else:
+            return answer
+        finally:
+            self._began = 0.0
+
+    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+        if not self._view.is_synced:
+            return _alike(asked.node_names, Outcome.NOT_SYNCED)
+        try:
+            snapshot = self._metrics.snapshot()
+        except ClientError as error:
+            snapshot = None
+            self._note(str(error))
+            if self._options.outage == "alike":
+                return _alike(asked.node_names, Outcome.NO_METRICS)
+        with self._view.reading() as table:
+            known = [name for name in asked.node_names if name in table]
+            if not known:
+                return _alike(asked.node_names, Outcome.NOT_SYNCED)
+            prepared = self._prepare(profile.profile, table, snapshot)
+            scores = prepared.score(asked.pod, among=known)
+        judgment = scores.judgment
+        assert judgment is not None  # noqa: S101  it was prepared with one
+        if snapshot is not None:
+            self._note(_outage(judgment))
+        if self._outage and not (judgment.evidence.outage and self._options.outage == "allocation"):
+            return _alike(asked.node_names, Outcome.NO_METRICS)
+        # A node that the view has not heard of is one that nothing is known of: it gets the minimum.
+        answered = dict.fromkeys(asked.node_names, 0)
+        answered.update(zip(known, profile.answered(scores.total).tolist(), strict=True))
+        return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED)
+
+    def _prepare(self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None) -> PreparedProfile:
+        """Return the profile prepared for a snapshot: it follows the table, so it serves until there is a newer one."""
+        data = None if snapshot is None else snapshot.data
+        prepared, of = self._prepared.get(profile.scheduler_name, (None, None))
+        if prepared is None or of is not data or prepared.nodes is not table:
+            prepared = profile.prepare(table, self._options.policy.judge(table, snapshot, self._clock()))
+            self._prepared[profile.scheduler_name] = prepared, data
+        return prepared
+
+    def _note(self, outage: str) -> None:
+        """Tell an outage once, and once that it is over."""
+        if bool(outage) != bool(self._outage):
+            if outage:
+                _log.warning("nodes are not scored by their load", extra={"why": outage})
+            else:
+                _log.info("nodes are scored by their load again")
+            self._tell_outage(outage)
+        self._outage = outage
+
+    def _best(self, scores: Mapping[str, int]) -> str:
+        highest = max(scores.values())
+        return self._dice.choice([name for name, score in scores.items() if score == highest])
+
+
+def _alike(names: Sequence[str], outcome: Outcome) -> Answer:
+    return Answer(dict.fromkeys(names, NEUTRAL), outcome)
+
+
+def _outage(judgment: Judgment) -> str:
+    """Return why no node is scored by its load, else ""."""
+    if judgment.evidence.outage:
+        return judgment.evidence.outage
+    broken = judgment.grades.size and judgment.grades[0] == NodeGrade.NEUTRAL  # all are then
+    return str(judgment.reasons[0]) if broken else ""

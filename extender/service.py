@@ -1,0 +1,127 @@
+"""The extender's service: the live cluster, the metrics and the prioritizer, behind the watcher's server."""
+
+import contextlib
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from extender.profiles import Profiles
+from watcher.errors import SettingsError
+from watcher.server import serving
+from watcher.server.access import Access
+from watcher.server.service import open_access, open_tls
+from watcher.server.serving import Listener
+
+if TYPE_CHECKING:
+    from extender.settings import ExtenderSettings
+    from watcher.server.front import Front
+
+MAX_BODY_BYTES = 32 << 20  # whole nodes of a large cluster; by names 5,000 are 100 KB
+_log = logging.getLogger(__name__)
+
+
+def serve(settings: "ExtenderSettings", profiles: Profiles) -> None:
+    """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
+
+    Raises:
+        ServerError: the address is in use, or not ours.
+        SettingsError: tokens, certificates or the way to the Kubernetes API cannot be used.
+    """
+    service = Service(settings, profiles, open_access(settings.server))
+    tls = open_tls(settings.server)
+    sock = serving.listen(settings.server.host, settings.server.port)
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    url = f"{'https' if tls else 'http'}://{shown}:{port}"
+    _log.info("serving", extra={"url": url, "schedulers": ",".join(profiles.by_scheduler)})
+    threads = settings.server.threads
+    serving.serve(
+        service.start, [Listener(sock, tls)], threads=threads, max_body_bytes=MAX_BODY_BYTES, stop=service.stop
+    )
+
+
+class Service:
+    """What the worker does: follow the cluster and the metrics, and answer.
+
+    Args:
+        settings: the extender's.
+        profiles: what to score by.
+        access: who may ask.
+
+    Raises:
+        SettingsError: there is no way to the Kubernetes API.
+    """
+
+    def __init__(self, settings: "ExtenderSettings", profiles: Profiles, access: Access) -> None:
+        from watcher.transport.credentials import UnusableAccess  # noqa: PLC0415
+        from watcher.transport.kubernetes import Access as KubernetesAccess  # noqa: PLC0415  two of one name
+        from watcher.transport.kubernetes import KubernetesApi  # noqa: PLC0415
+
+        own = settings.extender
+        names = {"kube_config": "extender.kube_config", "context": "extender.kube_context"}
+        found = KubernetesAccess(kube_config=own.kube_config, context=own.kube_context, names=names)
+        try:
+            self._api = KubernetesApi(found)
+        except UnusableAccess as error:
+            raise SettingsError([str(error)]) from error
+        self._settings = settings
+        self._profiles = profiles
+        self._access = access
+        self._closing = contextlib.ExitStack()
+
+    def start(self) -> "Front":
+        """Begin to follow cluster and metrics, and return the application; nothing is waited for."""
+        from client import Collector, WatcherClient, connect  # noqa: PLC0415  the master needs none of these
+        from cluster.view import ClusterView  # noqa: PLC0415
+        from extender.app import create_app  # noqa: PLC0415
+        from extender.outage import Events  # noqa: PLC0415
+        from extender.prioritizer import Options, Prioritizer  # noqa: PLC0415
+        from extender.telemetry import Telemetry  # noqa: PLC0415
+
+        own = self._settings.extender
+        view = ClusterView(self._api, assume_seconds=own.assume_seconds)
+        self._closing.callback(view.close)
+        self._closing.callback(self._api.close)  # before the view, whose watches it ends
+        watcher: WatcherClient
+        if own.watcher:
+            watcher = connect(own.watcher, token_file=own.watcher_token_file, ca_file=own.watcher_ca_file)
+        else:
+            watcher = connect(settings=self._settings)
+        collector = Collector(watcher, interval_seconds=own.refresh_seconds, max_age_seconds=own.max_age_seconds)
+        self._closing.callback(collector.close)
+        telemetry = Telemetry()
+        telemetry.watch(view)
+        events = Events(self._api, own.events_namespace)
+
+        def outage(why: str) -> None:
+            telemetry.outage(why)
+            events.tell(why)
+
+        options = Options(own.deadline_seconds, own.policy(), own.outage, own.assume, own.seed)
+        prioritizer = Prioritizer(self._profiles, view, collector, options, outage)
+        self._closing.callback(prioritizer.close)
+        view.start()
+        # Its first read may wait for a watcher that does not answer; probes are answered meanwhile.
+        threading.Thread(target=collector.start, name="first read", daemon=True).start()
+        return create_app(prioritizer, telemetry, lambda: view.is_synced, self._access)
+
+    def stop(self) -> None:
+        """Stop following."""
+        self._closing.close()
+
+
+def read_profiles(file: Path) -> Profiles:
+    """Read the KubeSchedulerConfiguration to score by.
+
+    Raises:
+        SettingsError: it cannot be read or used.
+    """
+    import yaml  # noqa: PLC0415
+
+    try:
+        return Profiles.read(yaml.safe_load(file.read_bytes()))
+    except OSError as error:
+        raise SettingsError([f"extender.config = {str(file)!r}: {error.strerror}"]) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise SettingsError([f"extender.config = {str(file)!r}: {error}"]) from error

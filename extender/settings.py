@@ -1,0 +1,57 @@
+"""The extender's settings: those of the watcher, which it embeds in library mode, and its own section."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from scoring import FallbackPolicy
+from watcher.settings import ServerSettings, Settings
+from watcher.settings.fields import Section, http_address
+
+DEFAULT_PORT = 2021
+
+
+class ExtenderServerSettings(ServerSettings):
+    """The extender's HTTP API: the watcher's settings, on a port of its own."""
+
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
+
+
+class ExtenderSection(Section):
+    """What to score by, where from, and what to do without."""
+
+    config: Path | None = Field(None, description="the KubeSchedulerConfiguration whose plugins score")
+    watcher: Annotated[str, AfterValidator(http_address)] | None = Field(
+        None, description="the watcher's address; without one this process watches by itself"
+    )
+    watcher_token_file: Path | None = Field(None, description="a file with the token that the watcher asks for")
+    watcher_ca_file: Path | None = Field(None, description="certificate authorities of the watcher")
+    kube_config: Path | None = Field(None, description="a kubeconfig; in a cluster the pod's service account")
+    kube_context: str = Field("", description="the kubeconfig's context; empty: its current one")
+    deadline_seconds: float = Field(
+        0.04, gt=0, le=0.25, description="after this time all nodes are answered alike; the rest is for the way"
+    )
+    refresh_seconds: float = Field(15, ge=0.1, le=600, description="time between reads of the watcher")
+    max_age_seconds: float = Field(300, gt=0, le=86400, description="older metrics are none")
+    bad_ratio: float = Field(
+        0.5, ge=0, le=1, description="above this share of nodes that are not measured all are answered alike"
+    )
+    outage: Literal["alike", "allocation"] = Field(
+        "alike", description="without metrics: all nodes alike, or best fit by allocation"
+    )
+    assume: bool = Field(True, description="count the best node as taken until the API server says where the pod went")
+    assume_seconds: float = Field(30, gt=0, le=3600, description="for so long without a word of the API server")
+    seed: int | None = Field(None, description="of the draw among equally good nodes to assume; none: at random")
+    events_namespace: str = Field("default", description="where an outage is told by an Event; empty: nowhere")
+
+    def policy(self) -> FallbackPolicy:
+        """Return when metrics are trusted."""
+        return FallbackPolicy(max_age_seconds=self.max_age_seconds, bad_ratio=self.bad_ratio)
+
+
+class ExtenderSettings(Settings):
+    """All that ``trimaran extender`` can be told."""
+
+    server: ExtenderServerSettings = Field(default_factory=ExtenderServerSettings)
+    extender: ExtenderSection = Field(default_factory=ExtenderSection)

@@ -1,0 +1,98 @@
+"""What an extender is made of, without a cluster: a view that stands still, and metrics as a test wants them."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+
+from client import NoMetrics
+from cluster.state import ClusterState
+from extender.profiles import Profiles
+from scoring import Node, NodeTable, Pod, ResourceList
+from watcher import wire
+from watcher.model import WatcherMetrics
+from watcher.wire import Dialect
+
+CONFIGURATION: Mapping[str, Any] = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {
+            "schedulerName": "load-aware",
+            "plugins": {"score": {"enabled": [{"name": "LoadVariationRiskBalancing", "weight": 1}]}},
+        },
+        {"schedulerName": "default-scheduler"},
+    ],
+}
+
+
+def profiles(configuration: Mapping[str, Any] = CONFIGURATION) -> Profiles:
+    """Return what the extender scores of a file."""
+    return Profiles.read(configuration)
+
+
+class StillView:
+    """A cluster of which nothing is told but what a test tells."""
+
+    def __init__(self, *names: str) -> None:
+        self.is_synced = True
+        self.lock = threading.Lock()
+        self.state = ClusterState()
+        amounts = ResourceList({"cpu": 4000, "memory": 16 << 30, "pods": 110})
+        self.state.replace_nodes(Node(name, amounts, amounts, created_at=0.0) for name in names)
+        self.assumed: list[tuple[str, str]] = []
+
+    @contextmanager
+    def reading(self) -> Iterator[NodeTable]:
+        with self.lock:
+            yield self.state.table
+
+    def assume(self, pod: Pod, node_name: str) -> None:
+        with self.lock:
+            self.assumed.append((pod.uid, node_name))
+            self.state.assume(pod, node_name, time.monotonic())
+
+
+class HeldMetrics:
+    """Metrics that a test sets; None is an outage."""
+
+    def __init__(self, loads: Mapping[str, float] | None) -> None:
+        self.held = None if loads is None else metrics(loads)
+
+    def snapshot(self) -> WatcherMetrics:
+        if self.held is None:
+            raise NoMetrics("the watcher has nothing fresh")
+        return self.held
+
+
+def metrics(loads: Mapping[str, float], now: float | None = None) -> WatcherMetrics:
+    """Return a fresh snapshot in which each node uses so many percent of CPU and memory, steadily."""
+    end = int(time.time() if now is None else now)
+
+    def series(value: float) -> list[dict[str, Any]]:
+        return [
+            {"name": kind, "type": kind, "operator": operator, "rollup": "5m", "value": amount}
+            for kind in ("CPU", "Memory")
+            for operator, amount in (("AVG", value), ("STD", 0.0))
+        ]
+
+    document = {
+        "timestamp": end,
+        "window": {"duration": "5m", "start": end - 300, "end": end},
+        "source": "Fake",
+        "data": {name: {"metrics": series(value), "tags": {}, "metadata": {}} for name, value in loads.items()},
+    }
+    return wire.decode(orjson.dumps(document), Dialect.DOCUMENTED)
+
+
+def asked(*names: str, pod: str = "pod-1", scheduler: str = "load-aware", cpu: str = "100m") -> dict[str, Any]:
+    """Return ExtenderArgs as kube-scheduler sends them."""
+    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]
+    whole = {
+        "metadata": {"name": pod, "namespace": "default", "uid": f"uid-of-{pod}"},
+        "spec": {"schedulerName": scheduler, "containers": containers},
+    }
+    return {"Pod": whole, "Nodes": None, "NodeNames": list(names)}
