@@ -30,7 +30,7 @@ class ExtenderSection(Section):
     kube_config: Path | None = Field(None, description="a kubeconfig; in a cluster the pod's service account")
     kube_context: str = Field("", description="the kubeconfig's context; empty: its current one")
     deadline_seconds: float = Field(
-        0.04, gt=0, le=0.25, description="after this time all nodes are answered alike; the rest is for the way"
+        0.04, gt=0, le=5, description="after this time all nodes are answered alike; below kube-scheduler's httpTimeout"
     )
     refresh_seconds: float = Field(15, ge=0.1, le=600, description="time between reads of the watcher")
     max_age_seconds: float = Field(300, gt=0, le=86400, description="older metrics are none")

@@ -12,7 +12,7 @@ from support.servers import wait_until
 
 
 class Process:
-    """A program that runs until it is killed. Nothing here is stopped gently: an apiserver without etcd waits long.
+    """A program that runs until it is killed. None of the cluster's is stopped gently: an apiserver without etcd waits.
 
     Args:
         command: the program and its arguments.
@@ -59,6 +59,12 @@ class Process:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait(10)
+
+    def terminate(self) -> None:
+        """Ask it to end, if it still runs: for programs of ours, which end their own children."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(20)
 
     def restart(self) -> None:
         """Kill it and start it anew with the same arguments."""
