@@ -184,7 +184,7 @@ def test_a_burst_spreads(
     """Of a burst no node gets much more than placement one by one gives it; the same without assumptions is shown."""
     cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(NODES)))
     dice = random.Random(5)
-    loads = {f"node-{n}": dict.fromkeys(("cpu", "memory"), {"average": dice.uniform(5, 60)}) for n in range(NODES)}
+    loads = {f"node-{n}": {each: {"average": dice.uniform(5, 60)} for each in ("cpu", "memory")} for n in range(NODES)}
     watcher = watching(watch, tmp_path, loads)
     wanted = [pod(f"pod-{n}", container(requests={"cpu": "1", "memory": "2Gi"})) for n in range(BURST)]
     for each in wanted:

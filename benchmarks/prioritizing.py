@@ -1,0 +1,110 @@
+"""How long does kube-scheduler wait for the extender? The whole HTTP call, over one keep-alive connection.
+
+5,000 nodes with 20 pods each, LoadVariationRiskBalancing, every pod assumed on its best node. The baseline is the same
+process asked about pods of another scheduler, which it answers by a constant. The calls of all kinds take turns.
+
+    python benchmarks/prioritizing.py
+"""
+
+import http.client
+import os
+import platform
+import random
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.extending import HeldMetrics, StillView, asked, profiles
+from support.servers import free_port, wait_until
+
+from extender.app import create_app
+from extender.prioritizer import Options, Prioritizer
+from extender.telemetry import Telemetry
+from scoring import Container, Pod, ResourceList
+from watcher.server import serving
+from watcher.server.front import Front
+
+NODES, PODS_A_NODE, CALLS = 5_000, 20, 1_000
+ASKED = (500, 5_000)
+
+
+def cluster() -> StillView:
+    view = StillView(*(f"node-{number}" for number in range(NODES)))
+    requests = (Container(ResourceList({"cpu": 50, "memory": 1 << 26})),)
+    for number in range(NODES * PODS_A_NODE):
+        name = f"old-{number}"
+        node_name = f"node-{number % NODES}"
+        view.state.put_pod(Pod(name, uid=name, containers=requests, node_name=node_name, scheduled_at=0.0))
+    return view
+
+
+def start() -> Front:
+    dice = random.Random(1)
+    metrics = HeldMetrics({f"node-{n}": dice.uniform(0, 100) for n in range(NODES)})
+    prioritizer = Prioritizer(profiles(), cluster(), metrics, Options(deadline_seconds=5))
+    return create_app(prioritizer, Telemetry(), lambda: True)
+
+
+def serve(port: int) -> None:
+    serving.serve(start, [serving.Listener(serving.listen("127.0.0.1", port))], threads=8)
+
+
+def call(connection: http.client.HTTPConnection, body: bytes) -> tuple[float, bytes]:
+    began = time.perf_counter()
+    connection.request("POST", "/prioritize", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = response.read()
+    took = 1000 * (time.perf_counter() - began)
+    assert response.status == 200, answer
+    return took, answer
+
+
+def main() -> None:
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start")
+    port = free_port()
+    process = get_context("spawn").Process(target=serve, args=(port,))
+    process.start()
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        wait_until(lambda: _is_up(port), "the extender answers", 120)
+        dice = random.Random(2)
+        took: dict[tuple[int, str], list[float]] = {(n, kind): [] for n in ASKED for kind in ("constant", "scored")}
+        for number in range(CALLS + 20):
+            for (count, kind), times in took.items():
+                names = [f"node-{n}" for n in dice.sample(range(NODES), count)]
+                scheduler = "load-aware" if kind == "scored" else "another"
+                milliseconds, answer = call(
+                    connection, orjson.dumps(asked(*names, pod=f"pod-{number}-{count}", scheduler=scheduler))
+                )
+                scores = {each["Score"] for each in orjson.loads(answer)}
+                assert (len(scores) > 1) == (kind == "scored")
+                if number >= 20:
+                    times.append(milliseconds)
+    finally:
+        process.terminate()
+        process.join()
+    print(f"load {os.getloadavg()[0]:.1f} at the end; {CALLS} calls of each kind\n")
+    print("| candidates of 5,000 nodes | p50 | p99 | p50 beside a constant |")
+    print("|---|---:|---:|---:|")
+    for (count, kind), times in took.items():
+        p50, p99 = np.percentile(times, (50, 99))
+        ratio = p50 / np.percentile(took[count, "constant"], 50)
+        print(f"| {count}, {kind} | {p50:.2f} ms | {p99:.2f} ms | {ratio:.2f} |")
+
+
+def _is_up(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    main()
