@@ -1,0 +1,126 @@
+"""The extender as a process of its own: without a cluster, without a watcher, and given what it cannot use."""
+
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import requests
+import yaml
+from click.testing import CliRunner
+from control_plane.processes import Process
+from support.extending import CONFIGURATION, asked
+from support.servers import check_error, free_port
+
+from extender.outage import Events
+from extender.settings import ExtenderSettings
+from trimaran.cli import main
+from watcher.settings.loading import display, load_as, variable
+
+DOCUMENTED = {
+    row[0].strip("`"): row[1:]
+    for line in (Path(__file__).parent.parent / "docs" / "extender.md").read_text().splitlines()
+    if line.startswith("| `extender.") and (row := [cell.strip() for cell in line.strip("|").split(" | ")])
+}
+MEGABYTES = 1 << 20
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A scheduler's configuration, and a kubeconfig of an API server that is not there."""
+    scheduler, kubeconfig = tmp_path / "scheduler.yaml", tmp_path / "kubeconfig"
+    scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
+    kubeconfig.write_text(
+        yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}],
+            "users": [{"name": "me", "user": {"token": "nobody's"}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        })
+    )  # fmt: skip
+    return scheduler, kubeconfig
+
+
+@pytest.fixture
+def url(files: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
+    """An extender that reaches neither a cluster nor a watcher."""
+    port, (scheduler, kubeconfig) = free_port(), files
+    command = [
+        sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubeconfig,
+        "--watcher", "http://127.0.0.1:9", "--port", str(port),
+    ]  # fmt: skip
+    process = Process(command, tmp_path / "extender.log")
+    url = f"http://127.0.0.1:{port}"
+    process.wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the extender answers", 40)
+    yield url
+    process.terminate()
+
+
+def test_without_a_cluster_it_lives_and_answers_alike(url: str) -> None:
+    """It starts whatever is missing, is not ready, and holds up no scheduler."""
+    assert requests.get(f"{url}/readyz", timeout=10).status_code == 503
+    for document in (asked("node-1", "node-2"), asked("node-1", "node-1", "node-2"), asked()):
+        response = requests.post(f"{url}/prioritize", orjson.dumps(document), timeout=10)
+        assert response.status_code == 200
+        assert response.json() == [{"Host": name, "Score": 50} for name in dict.fromkeys(document["NodeNames"])]
+    check_error(requests.post(f"{url}/prioritize", b'{"Pod": NaN}', timeout=10), 400, "bad_request")
+
+
+def test_a_huge_body_is_refused(url: str) -> None:
+    """100 MB are refused by their announcement, and the next request is answered."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        head = f"POST /prioritize HTTP/1.1\r\nHost: {host}\r\nContent-Length: {100 * MEGABYTES}\r\n\r\n"
+        connection.sendall(head.encode() + b"{" * MEGABYTES)
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"too_large"' in answer
+    assert requests.post(f"{url}/prioritize", orjson.dumps(asked("node-1")), timeout=10).status_code == 200
+
+
+def test_each_setting_is_documented() -> None:
+    """Every setting of the section has its row, with its variable and its default, and no row is left over."""
+    section = load_as(ExtenderSettings).settings.extender
+    assert set(DOCUMENTED) == {f"extender.{key}" for key in type(section).model_fields}
+    for name, (variables, default, meaning) in DOCUMENTED.items():
+        value = display(getattr(section, name.partition(".")[2]))
+        assert re.findall(r"`([A-Z_]+)`", variables) == [variable(name)]
+        assert default == (f"`{value.lower() if value in {'True', 'False'} else value}`" if value else "none")
+        assert meaning
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "extender.config"),
+        (("--config", "nowhere.yaml"), "nowhere.yaml"),
+        (("--set", "extender.outage=sometimes"), "extender.outage"),
+        (("--set", "extender.deadlines=1"), "did you mean extender.deadline_seconds"),
+    ],
+)
+def test_what_cannot_be_used_is_told(arguments: tuple[str, ...], why: str) -> None:
+    """Status 2 and a line that names the setting."""
+    done = CliRunner().invoke(main, ["extender", *arguments])
+    assert done.exit_code == 2
+    assert why in done.output
+
+
+def test_no_way_to_the_cluster_is_told(files: tuple[Path, Path]) -> None:
+    """Outside a cluster the setting that is missing is named."""
+    done = CliRunner().invoke(main, ["extender", "--config", str(files[0]), "--watcher", "http://127.0.0.1:9"])
+    assert done.exit_code == 2
+    assert "extender.kube_config" in done.output
+
+
+class Refusing:
+    def send(self, *_: object) -> None:
+        raise requests.HTTPError("403 Forbidden")
+
+
+def test_an_event_that_may_not_be_written_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Without the right to write Events nothing fails."""
+    Events(Refusing(), "default")._write("the watcher is gone")
+    assert "an Event cannot be written" in caplog.text
