@@ -13,29 +13,38 @@ from typing import Any, Protocol
 
 import requests
 
+from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
 from watcher.transport.kubernetes import Event, Expired, Page
+from watcher.transport.session import UnusableAnswer
 
 Object = dict[str, Any]
 
 _LIST_SECONDS = 120.0
+_PAGE_SECONDS = 15.0  # of it: a server that fell silent is asked again soon
 _WATCH_SECONDS = 15
 _SILENCE_SECONDS = 5.0  # beyond the end that was asked for
+_SHORTEST_WATCH_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 8.0
 _CLOSE_SECONDS = 3.0
+_UNAVAILABLE = {401, 403, 408, 429}  # and 500 and above: it is not the version that is refused
 _log = logging.getLogger(__name__)
 
 
 class ListWatch(Protocol):
     """What is asked of an API: :class:`watcher.transport.kubernetes.KubernetesApi` has it."""
 
-    def pages(self, path: str, deadline: Deadline, **query: str) -> Iterator[Page]:
-        """Yield a list page after page; raises ``Expired`` where it changed too much between two pages."""
+    def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[Page]:
+        """Yield a list page after page, each within its seconds; raises ``Expired`` if the list grew too old."""
         ...
 
     def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[Event]:
         """Yield what happens from a version on; raises ``Expired`` where that is too old."""
+        ...
+
+    def abort(self) -> None:
+        """End every request and watch that is under way: it raises."""
         ...
 
 
@@ -43,7 +52,7 @@ class Mirror(Protocol):
     """What keeps the copy. Called by one thread."""
 
     def replace(self, objects: Iterable[Object]) -> None:
-        """Take a whole list: what is not in it is gone. Nothing is changed where reading it raises."""
+        """Take a whole list: what is not in it is gone. Nothing is taken for gone where reading it raises."""
         ...
 
     def put(self, changed: Object) -> None:
@@ -89,10 +98,15 @@ class Reflector:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop; whoever owns the API ends its requests first, so that none is waited for."""
+        """Ask for nothing more; see :meth:`join`."""
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join(_CLOSE_SECONDS)
+
+    def join(self) -> None:
+        """Have the API end what it is asked, of whomever, until nothing of this is under way; after :meth:`stop`."""
+        until = time.monotonic() + _CLOSE_SECONDS
+        while self._thread is not None and self._thread.is_alive() and time.monotonic() < until:
+            self._api.abort()  # time and again: a request may have been on its way out
+            self._thread.join(0.02)
 
     @property
     def age_seconds(self) -> float:
@@ -100,15 +114,21 @@ class Reflector:
         return time.monotonic() - self._heard_at
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.once()
-            except Exception as error:  # noqa: BLE001  whatever it was, the copy is to follow again
-                if self._stop.is_set():
-                    return
-                self._failed(error)
-                self._stop.wait(self._pause * random.uniform(0.8, 1.2))  # noqa: S311  so that not all come back at once
-                self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        while not self._stop.wait(self.turn()):
+            pass
+
+    def turn(self) -> float:
+        """Do :meth:`once`; return how many seconds to wait before the next turn, after failures ever more."""
+        try:
+            self.once()
+        except Exception as error:  # noqa: BLE001  whatever it was, the copy is to follow again
+            if self._stop.is_set():
+                return 0.0
+            self._failed(error)
+            pause = self._pause * random.uniform(0.8, 1.2)  # noqa: S311  so that not all come back at once
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+            return pause
+        return 0.0
 
     def once(self) -> None:
         """List if a list is due, then watch until the server ends that.
@@ -122,25 +142,19 @@ class Reflector:
         version, self._version = self._version, ""  # whatever goes wrong with the copy, a list mends it
         try:
             version = self._watch(version)
-        except Expired:
-            _log.info("the watch is too far behind and lists anew", extra={"path": self._path})
-            return
         except _Broken as broken:
             self._version = broken.version
             raise broken.why from None
         self._version = version
 
     def _list(self) -> None:
-        deadline = Deadline.after(_LIST_SECONDS)
-        pages = _Pages(self._api.pages(self._path, deadline, **self._query))
-        try:
-            self._mirror.replace(pages.objects())
-        except Expired:  # it changed while it was read: all at once then, as client-go does
-            pages = _Pages(self._api.pages(self._path, deadline, limit="", **self._query))
-            self._mirror.replace(pages.objects())
+        pages = _Pages(self._api, self._path, self._query)
+        self._mirror.replace(pages)
+        if not pages.version:
+            raise UnusableAnswer(f"{self._path} answers with a list of no version")
         self._version = pages.version
         self.lists += 1
-        self._heard()
+        self._heard_at = time.monotonic()
         self.synced.set()
 
     def _watch(self, version: str) -> str:
@@ -148,39 +162,56 @@ class Reflector:
 
         Raises:
             Expired: the version is too old.
-            _Broken: the connection broke; the copy is whole up to a version.
+            _Broken: the connection broke, or there was none; the copy is whole up to a version.
         """
         idle = _WATCH_SECONDS + _SILENCE_SECONDS
         query = {**self._query, "timeoutSeconds": str(_WATCH_SECONDS)}
+        began, heard = time.monotonic(), False
         events = self._api.watch(self._path, version, idle, **query)
         while not self._stop.is_set():
             try:
                 event = next(events, None)
-            except Expired:
-                raise
-            except (requests.RequestException, OSError) as error:
+            except (requests.RequestException, OSError, UnusableToken, UnusableAccess) as error:
+                if _refuses_version(error):
+                    raise
                 raise _Broken(version, error) from error
-            self._heard()
+            self._heard_at = time.monotonic()
+            lasted = self._heard_at - began
             if event is None:
+                if not heard and lasted < _SHORTEST_WATCH_SECONDS:
+                    raise _Broken(version, requests.ConnectionError("the watch ended as soon as it began"))
+                self._pause = _FIRST_PAUSE_SECONDS
                 break
+            heard = True
             if event.type == "DELETED":
                 self._mirror.drop(event.object)
             elif event.type != "BOOKMARK":
                 self._mirror.put(event.object)
             version = event.resource_version or version
+            if lasted >= _LONGEST_PAUSE_SECONDS:  # not at the first event: what fails at the second is paced too
+                self._pause = _FIRST_PAUSE_SECONDS
         return version
-
-    def _heard(self) -> None:
-        self._heard_at = time.monotonic()
-        self._pause = _FIRST_PAUSE_SECONDS
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         extra = {"path": self._path, "error": f"{type(error).__name__}: {error}"}
-        if isinstance(error, requests.RequestException | OSError):
+        if isinstance(error, Expired):
+            _log.info("the copy is too far behind and is listed anew", extra=extra)
+        elif isinstance(error, requests.RequestException | OSError | UnusableToken | UnusableAccess):
             _log.warning("the API server cannot be read and is tried again", extra=extra)
         else:
             _log.exception("the copy failed and is made anew", extra=extra)
+
+
+def _refuses_version(error: Exception) -> bool:
+    """Return whether a list is needed: the server answered, and would answer alike if asked to go on from there again.
+
+    A connection that broke, a server that cannot answer now, a token that is not accepted say nothing of the version.
+    """
+    if isinstance(error, requests.HTTPError):
+        status = 0 if error.response is None else error.response.status_code
+        return status not in _UNAVAILABLE and status < 500
+    return isinstance(error, UnusableAnswer)
 
 
 class _Broken(Exception):
@@ -194,11 +225,12 @@ class _Broken(Exception):
 class _Pages:
     """A list's objects, one after the other, and its version once they were read."""
 
-    def __init__(self, pages: Iterator[Page]) -> None:
-        self._pages = pages
+    def __init__(self, api: ListWatch, path: str, query: dict[str, str]) -> None:
+        self._api, self._path, self._query = api, path, query
         self.version = ""
 
-    def objects(self) -> Iterator[Object]:
-        for page in self._pages:
+    def __iter__(self) -> Iterator[Object]:
+        deadline = Deadline.after(_LIST_SECONDS)
+        for page in self._api.pages(self._path, deadline, page_seconds=_PAGE_SECONDS, **self._query):
             yield from page.items
             self.version = page.resource_version

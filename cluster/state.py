@@ -4,7 +4,7 @@ Pods may be told of before their node is, and outlive it: they wait by the node'
 and created again under its name has them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 
 from cluster.assumptions import Assumptions
@@ -49,10 +49,14 @@ class ClusterState:
     def replace_pods(self, pods: Iterable[tuple[Pod, bool]]) -> None:
         """Take all pods that there are, each with whether the scheduler refused it last."""
         by_uid = {pod.uid: (pod, refused) for pod, refused in pods}
-        for uid in [uid for uid in (*self._node_of, *self.pending) if uid not in by_uid]:
-            self.drop_pod(uid)
+        self.drop_other_pods(by_uid)
         for pod, refused in by_uid.values():
             self.put_pod(pod, refused=refused)
+
+    def drop_other_pods(self, uids: Container[str]) -> None:
+        """Take all pods away but some, told by their uids."""
+        for uid in [uid for uid in (*self._node_of, *self.pending) if uid not in uids]:
+            self.drop_pod(uid)
 
     def put_pod(self, pod: Pod, *, refused: bool = False) -> None:
         """Take a pod that is new or has changed.

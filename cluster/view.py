@@ -8,15 +8,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from itertools import islice
+from typing import Any, Generic, Self, TypeVar
 
 from cluster.assumptions import Outcomes
 from cluster.reflector import ListWatch, Object, Reflector
+from cluster.sharing import Shared
 from cluster.state import ClusterState
 from scoring import Node, NodeTable, Pod
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+_OF_ONE_POD = frozenset({"name", "uid", "scheduled_at"})
+_AT_ONCE = 200  # pods, while which scores wait
 Kind = TypeVar("Kind")
 _log = logging.getLogger(__name__)
 
@@ -27,7 +31,7 @@ class ClusterView:
     Threads: all methods may be called from any; :meth:`reading` gives the table to one at a time.
 
     Args:
-        api: the API server; the view does not close it.
+        api: the API server, for this view alone: :meth:`close` ends what it is asked, but does not close it.
         assume_seconds: how long a placement that was advised is believed without a word of the API server.
         monotonic: a clock that is never set.
     """
@@ -39,7 +43,7 @@ class ClusterView:
         self._state = ClusterState(assume_seconds)
         self._monotonic = monotonic
         nodes, pods = _NodeMirror(self._lock, self._state), _PodMirror(self._lock, self._state)
-        self._mirrors = (nodes, pods)
+        self._readers: tuple[_Reader[Any], ...] = (nodes.reader, pods.reader)
         self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=_RUNNING))
 
     def start(self) -> Self:
@@ -49,9 +53,11 @@ class ClusterView:
         return self
 
     def close(self) -> None:
-        """Stop. Whoever owns the API ends its requests first, so that none is waited for."""
+        """Stop, and end every request of the API that is under way. The table stays as it is."""
         for reflector in self._reflectors:
             reflector.stop()
+        for reflector in self._reflectors:
+            reflector.join()
 
     def wait(self, seconds: float) -> bool:
         """Wait for the first whole copy; return whether it is there."""
@@ -82,8 +88,7 @@ class ClusterView:
     @property
     def unreadable(self) -> Mapping[str, str]:
         """Why some objects are not counted, by their names."""
-        with self._lock:
-            return {name: why for mirror in self._mirrors for name, why in mirror.unreadable.items()}
+        return {name: why for reader in self._readers for name, why in reader.unreadable.items()}
 
     @contextmanager
     def reading(self) -> Iterator[NodeTable]:
@@ -110,64 +115,110 @@ class ClusterView:
 
 
 class _NodeMirror:
+    """Keeps the nodes of a state."""
+
     def __init__(self, lock: threading.Lock, state: ClusterState) -> None:
         self._lock, self._state = lock, state
-        self.unreadable: dict[str, str] = {}
+        self.reader = _Reader(Node.from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
-        self.unreadable = {}
-        nodes = [node for each in objects for node in self._read(each)]
+        self.reader.unreadable = {}
+        nodes = [node for node in map(self.reader.read, objects) if node is not None]
         with self._lock:
             self._state.replace_nodes(nodes)
 
     def put(self, changed: Object) -> None:
-        for node in self._read(changed):
-            with self._lock:
-                self._state.put_node(node)
+        node = self.reader.read(changed)
+        if node is None:
+            self._forget(changed)
+            return
+        with self._lock:
+            self._state.put_node(node)
 
     def drop(self, deleted: Object) -> None:
-        with self._lock:
-            self._state.drop_node(str(_metadata(deleted).get("name")))
+        self.reader.forget(deleted)
+        self._forget(deleted)
 
-    def _read(self, each: Object) -> Iterator[Node]:
-        return _readable(Node.from_k8s, each, self.unreadable)
+    def _forget(self, gone: Object) -> None:
+        with self._lock:
+            self._state.drop_node(str(_metadata(gone).get("name")))
 
 
 class _PodMirror:
+    """Keeps the pods of a state. What pods have in common is kept once."""
+
     def __init__(self, lock: threading.Lock, state: ClusterState) -> None:
         self._lock, self._state = lock, state
-        self.unreadable: dict[str, str] = {}
+        self._shared = Shared()
+        self.reader = _Reader(self._from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
-        self.unreadable = {}
-        pods = [(pod, _is_refused(each)) for each in objects for pod in self._read(each)]
+        """Take the pods some at a time, so that neither the list is kept nor scores wait for all of it."""
+        self.reader.unreadable = {}
+        there: set[str] = set()
+        objects = iter(objects)
+        while some := list(islice(objects, _AT_ONCE)):
+            read = [(pod, _is_refused(each)) for each in some if (pod := self.reader.read(each)) is not None]
+            there.update(pod.uid for pod, _ in read)
+            with self._lock:
+                for pod, refused in read:
+                    self._state.put_pod(pod, refused=refused)
         with self._lock:
-            self._state.replace_pods(pods)
+            self._state.drop_other_pods(there)
 
     def put(self, changed: Object) -> None:
-        for pod in self._read(changed):
-            with self._lock:
-                self._state.put_pod(pod, refused=_is_refused(changed))
+        pod = self.reader.read(changed)
+        if pod is None:
+            self._forget(changed)
+            return
+        with self._lock:
+            self._state.put_pod(pod, refused=_is_refused(changed))
 
     def drop(self, deleted: Object) -> None:
+        self.reader.forget(deleted)
+        self._forget(deleted)
+
+    def _forget(self, gone: Object) -> None:
         with self._lock:
-            self._state.drop_pod(str(_metadata(deleted).get("uid")))
+            self._state.drop_pod(str(_metadata(gone).get("uid")))
 
-    def _read(self, each: Object) -> Iterator[Pod]:
-        return _readable(Pod.from_k8s, each, self.unreadable)
+    def _from_k8s(self, each: Object) -> Pod:
+        return self._shared.within(Pod.from_k8s(each), apart=_OF_ONE_POD)
 
 
-def _readable(read: Callable[[Object], Kind], each: Object, unreadable: dict[str, str]) -> Iterator[Kind]:
-    """Yield an object where it can be read; say once why it cannot."""
-    name = "/".join(str(_metadata(each).get(key)) for key in ("namespace", "name") if _metadata(each).get(key))
-    try:
-        yield read(each)
-    except ValueError as error:
-        if unreadable.get(name) != str(error):
-            _log.warning("an object cannot be read and is not counted", extra={"error": str(error)})
-        unreadable[name] = str(error)
-    else:
-        unreadable.pop(name, None)
+class _Reader(Generic[Kind]):
+    """Reads objects; says once of each that cannot be read why.
+
+    Attributes:
+        unreadable: why, by the object's name. Replaced, never changed, so any thread may look at it.
+    """
+
+    def __init__(self, from_k8s: Callable[[Object], Kind]) -> None:
+        self._from_k8s = from_k8s
+        self.unreadable: Mapping[str, str] = {}
+
+    def read(self, each: Object) -> Kind | None:
+        """Return an object as scores see it; None where it cannot be read."""
+        try:
+            found = self._from_k8s(each)
+        except ValueError as error:
+            name, why = _name(each), str(error)
+            if self.unreadable.get(name) != why:
+                _log.warning("an object cannot be read and is not counted", extra={"error": why})
+            self.unreadable = {**self.unreadable, name: why}
+            return None
+        self.forget(each)
+        return found
+
+    def forget(self, gone: Object) -> None:
+        """Take away what was said of an object."""
+        if self.unreadable and (name := _name(gone)) in self.unreadable:
+            self.unreadable = {other: why for other, why in self.unreadable.items() if other != name}
+
+
+def _name(each: Object) -> str:
+    metadata = _metadata(each)
+    return "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
 
 
 def _metadata(each: Object) -> Mapping[str, Any]:

@@ -189,21 +189,28 @@ class KubernetesApi:
             response.raise_for_status()
         return response.json()
 
-    def pages(self, path: str, deadline: Deadline, **query: str) -> Iterator[Page]:
+    def pages(self, path: str, deadline: Deadline, *, page_seconds: float = math.inf, **query: str) -> Iterator[Page]:
         """Yield a list page after page.
+
+        Args:
+            path: of the list.
+            deadline: by when all pages have to be there.
+            page_seconds: how long each may take.
+            query: such as ``labelSelector``.
 
         Raises:
             requests.RequestException: as :meth:`send`. :class:`Expired`: the list changed too much between two pages:
-                start over, with ``limit=""``.
+                start over.
             UnusableAnswer: the answer is no list.
             TimeoutError: the deadline passed between two pages.
         """
         query = {"limit": str(_PAGE), **query}
         position = ""
         while True:
+            soon = Deadline.after(min(page_seconds, deadline.remaining_seconds()))
             loan = (budget.current() or budget.Budget(math.inf)).loan()
             with budget.spending(loan):
-                page = self.get(path, deadline, **query, **{"continue": position})
+                page = self.get(path, soon, **query, **{"continue": position})
             items = page.get("items", "none") if isinstance(page, dict) else "none"
             if not isinstance(items, list | None):
                 raise UnusableAnswer(f"{path} answers with no list")
@@ -221,7 +228,7 @@ class KubernetesApi:
 
     def list_items(self, path: str, deadline: Deadline, **query: str) -> Iterator[dict[str, Any]]:
         """Yield the items of a list, asking for page after page; raises as :meth:`pages` does."""
-        for page in self.pages(path, deadline, **query):
+        for page in self.pages(path, deadline, page_seconds=math.inf, **query):
             yield from page.items
 
     def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[Event]:
