@@ -34,10 +34,12 @@ class ControlPlane:
         certificates: the authority that everything here trusts; it also signs the servers' certificates.
         etcd: the process, to be killed or paused by tests of faults.
         apiserver: the same. It comes back on the same port, see :meth:`Process.restart`.
+        etcd_url: where etcd is, for what only it can do, such as to forget the past.
     """
 
     etcd: Process
     apiserver: Process
+    etcd_url: str
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,9 +50,9 @@ class ControlPlane:
         self.api = self.as_token(self._tokens[ADMINISTRATOR])
 
     def __enter__(self) -> Self:
-        etcd_url = f"http://127.0.0.1:{free_port()}"
-        self.etcd = self._start_etcd(etcd_url)
-        self.apiserver = self._start_apiserver(etcd_url)
+        self.etcd_url = f"http://127.0.0.1:{free_port()}"
+        self.etcd = self._start_etcd(self.etcd_url)
+        self.apiserver = self._start_apiserver(self.etcd_url)
         self.apiserver.wait_until(self._is_ready, "the API answers")
         return self
 
