@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from cluster.assumptions import Assumptions
 from scoring import Node, NodeTable, Pod
+from scoring.occupancy import DEPARTED_SECONDS
 
 
 class ClusterState:
@@ -16,6 +17,7 @@ class ClusterState:
 
     Args:
         assume_seconds: how long a placement that was advised is believed without a word of the API server.
+        departed_seconds: how long a pod that left its node is remembered, as metrics still show it.
 
     Attributes:
         table: the nodes, with all pods that are bound to them or assumed on them.
@@ -23,8 +25,9 @@ class ClusterState:
         pending: pods that are bound to no node, by uid, oldest first.
     """
 
-    def __init__(self, assume_seconds: float = 30.0) -> None:
+    def __init__(self, assume_seconds: float = 30.0, departed_seconds: float = DEPARTED_SECONDS) -> None:
         self.table = NodeTable(())
+        self._departed_seconds = departed_seconds
         self.assumptions = Assumptions(assume_seconds)
         self.pending: dict[str, Pod] = {}
         self._node_of: dict[str, str] = {}  # each bound pod's node, whether that is there or not
@@ -46,27 +49,28 @@ class ClusterState:
         if name in self.table:
             self._remove_nodes([name])
 
-    def replace_pods(self, pods: Iterable[tuple[Pod, bool]]) -> None:
-        """Take all pods that there are, each with whether the scheduler refused it last."""
+    def replace_pods(self, pods: Iterable[tuple[Pod, bool]], at: float | None = None) -> None:
+        """Take all pods that there are, each with whether the scheduler refused it last; ``at`` as in drop_pod."""
         by_uid = {pod.uid: (pod, refused) for pod, refused in pods}
-        self.drop_other_pods(by_uid)
+        self.drop_other_pods(by_uid, at)
         for pod, refused in by_uid.values():
-            self.put_pod(pod, refused=refused)
+            self.put_pod(pod, refused=refused, at=at)
 
-    def drop_other_pods(self, uids: Container[str]) -> None:
-        """Take all pods away but some, told by their uids."""
+    def drop_other_pods(self, uids: Container[str], at: float | None = None) -> None:
+        """Take all pods away but some, told by their uids; ``at`` as in :meth:`drop_pod`."""
         for uid in [uid for uid in (*self._node_of, *self.pending) if uid not in uids]:
-            self.drop_pod(uid)
+            self.drop_pod(uid, at)
 
-    def put_pod(self, pod: Pod, *, refused: bool = False) -> None:
+    def put_pod(self, pod: Pod, *, refused: bool = False, at: float | None = None) -> None:
         """Take a pod that is new or has changed.
 
         Args:
             pod: the pod.
             refused: the scheduler found no place for it, so that it is not on its way to one either.
+            at: when it finished, if it did, as in :meth:`drop_pod`.
         """
         if pod.finished:
-            self.drop_pod(pod.uid)
+            self.drop_pod(pod.uid, at)
         elif pod.node_name:
             self._bind(pod)
         else:
@@ -75,12 +79,18 @@ class ClusterState:
                 self.assumptions.drop(pod.uid)
             self._wait(pod)
 
-    def drop_pod(self, uid: str) -> None:
-        """Take a pod away, told by its uid."""
+    def drop_pod(self, uid: str, at: float | None = None) -> None:
+        """Take a pod away, told by its uid.
+
+        Args:
+            uid: of the pod.
+            at: when it stopped running, unix seconds: remembered if it was on a node, see :meth:`NodeTable.remove`.
+        """
         self.assumptions.drop(uid)
         self.pending.pop(uid, None)
+        left_at = at if uid in self._node_of else None
         self._leave(uid)
-        self._withdraw(uid)
+        self._withdraw(uid, left_at)
 
     def assume(self, pod: Pod, node_name: str, now: float) -> None:
         """Count a pod that is about to be bound, in place of what was assumed of it before.
@@ -159,7 +169,7 @@ class ClusterState:
             if not waiting:
                 del self._waiting[name]
 
-    def _withdraw(self, uid: str) -> None:
+    def _withdraw(self, uid: str, left_at: float | None = None) -> None:
         """Take a pod off the table, where it is counted, assumed or nominated there."""
         with suppress(KeyError):
-            self.table.remove(Pod(uid=uid))
+            self.table.remove(Pod(uid=uid), left_at=left_at, keep_seconds=self._departed_seconds)

@@ -16,6 +16,7 @@ from cluster.reflector import ListWatch, Object, Reflector
 from cluster.sharing import Shared
 from cluster.state import ClusterState
 from scoring import Node, NodeTable, Pod
+from scoring.occupancy import DEPARTED_SECONDS
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
@@ -33,16 +34,25 @@ class ClusterView:
     Args:
         api: the API server, for this view alone: :meth:`close` ends what it is asked, but does not close it.
         assume_seconds: how long a placement that was advised is believed without a word of the API server.
+        departed_seconds: how long a pod that left its node is remembered, as metrics still show it: the longest window
+            and how old its metrics may be.
         monotonic: a clock that is never set.
+        clock: unix seconds, as those of metrics.
     """
 
     def __init__(
-        self, api: ListWatch, *, assume_seconds: float = 30.0, monotonic: Callable[[], float] = time.monotonic
+        self,
+        api: ListWatch,
+        *,
+        assume_seconds: float = 30.0,
+        departed_seconds: float = DEPARTED_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._lock = threading.Lock()
-        self._state = ClusterState(assume_seconds)
+        self._state = ClusterState(assume_seconds, departed_seconds)
         self._monotonic = monotonic
-        nodes, pods = _NodeMirror(self._lock, self._state), _PodMirror(self._lock, self._state)
+        nodes, pods = _NodeMirror(self._lock, self._state), _PodMirror(self._lock, self._state, clock)
         self._readers: tuple[_Reader[Any], ...] = (nodes.reader, pods.reader)
         self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=_RUNNING))
 
@@ -147,8 +157,8 @@ class _NodeMirror:
 class _PodMirror:
     """Keeps the pods of a state. What pods have in common is kept once."""
 
-    def __init__(self, lock: threading.Lock, state: ClusterState) -> None:
-        self._lock, self._state = lock, state
+    def __init__(self, lock: threading.Lock, state: ClusterState, clock: Callable[[], float]) -> None:
+        self._lock, self._state, self._clock = lock, state, clock
         self._shared = Shared()
         self.reader = _Reader(self._from_k8s)
 
@@ -162,25 +172,25 @@ class _PodMirror:
             there.update(pod.uid for pod, _ in read)
             with self._lock:
                 for pod, refused in read:
-                    self._state.put_pod(pod, refused=refused)
+                    self._state.put_pod(pod, refused=refused, at=self._clock())
         with self._lock:
-            self._state.drop_other_pods(there)
+            self._state.drop_other_pods(there, self._clock())
 
     def put(self, changed: Object) -> None:
         pod = self.reader.read(changed)
         if pod is None:
-            self._forget(changed)
+            self._forget(changed, None)  # for all that is known it still runs
             return
         with self._lock:
-            self._state.put_pod(pod, refused=_is_refused(changed))
+            self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
 
     def drop(self, deleted: Object) -> None:
         self.reader.forget(deleted)
-        self._forget(deleted)
+        self._forget(deleted, self._clock())
 
-    def _forget(self, gone: Object) -> None:
+    def _forget(self, gone: Object, left_at: float | None) -> None:
         with self._lock:
-            self._state.drop_pod(str(_metadata(gone).get("uid")))
+            self._state.drop_pod(str(_metadata(gone).get("uid")), left_at)
 
     def _from_k8s(self, each: Object) -> Pod:
         return self._shared.within(Pod.from_k8s(each), apart=_OF_ONE_POD)

@@ -27,7 +27,7 @@ from scoring.arrays import Bools, Float64s, Int64s
 from scoring.feasibility import feasible
 from scoring.node_rows import NodeRows
 from scoring.objects import Node, Pod
-from scoring.occupancy import Occupancy, PlacedPod
+from scoring.occupancy import DEPARTED_SECONDS, DepartedPod, Occupancy, PlacedPod
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -270,12 +270,28 @@ class NodeTable:
         """
         self.add(pod, node_name, placed_at=float("inf"))
 
-    def remove(self, pod: Pod) -> None:
+    def left_since(self, since: Float64s) -> Iterator[tuple[int, DepartedPod]]:
+        """Yield the pods that left after some time and are remembered, with their rows; see :meth:`remove`.
+
+        Args:
+            since: unix seconds by row, shape (nodes,).
+        """
+        return self.occupancy.left_since(since)
+
+    def remove(self, pod: Pod, *, left_at: float | None = None, keep_seconds: float = DEPARTED_SECONDS) -> None:
         """Stop counting a pod, told by its uid.
+
+        Args:
+            pod: the pod.
+            left_at: when it stopped running, unix seconds: remembered, as metrics show it for a window more. By default
+                it is as if it never was.
+            keep_seconds: how long that is remembered after it; until the next pod leaves the node at least.
 
         Raises:
             KeyError: the pod is not counted.
         """
+        if left_at is not None:
+            self.occupancy.depart(pod.uid, left_at, keep_seconds)
         if not self.occupancy.drop(pod.uid) and not self.occupancy.end_nomination(pod.uid):
             raise KeyError(f"pod {pod.namespace}/{pod.name} is on no node of this table")
 

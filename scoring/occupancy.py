@@ -15,6 +15,8 @@ from scoring.objects import Node, Pod
 from scoring.pod_index import PodIndex
 from scoring.pod_sums import PodSums
 
+# The longest window by default is 15 minutes, and metrics are believed for 5 minutes.
+DEPARTED_SECONDS = 20 * 60.0
 _NEVER = float("-inf")
 
 
@@ -26,6 +28,15 @@ class PlacedPod:
     placed_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class DepartedPod:
+    """A pod that ran on a node and left it; times in unix seconds, ``placed_at`` -infinity when unknown."""
+
+    pod: Pod
+    placed_at: float
+    left_at: float
+
+
 @dataclass(slots=True, eq=False)
 class Occupancy:
     """Nodes and the pods on them.
@@ -35,6 +46,8 @@ class Occupancy:
         sums: over each row's pods.
         pods: by row the pods by uid, in the order they were placed in. A row's mapping is replaced, never changed.
         newest: when the last pod of each row was placed, shape (nodes,); -infinity without pods.
+        departed: by row the pods that left it, for as long as a window may show them; replaced, never changed.
+        last_left: when the last of them left, shape (nodes,); -infinity if none did.
         nominated: pending pods by uid, each with the name of the node it is nominated to; replaced, never changed.
         version: grows with every change.
         row_version: the version that each row changed in last, shape (nodes,).
@@ -45,6 +58,8 @@ class Occupancy:
     sums: PodSums
     pods: list[dict[str, PlacedPod]]
     newest: Float64s
+    departed: list[tuple[DepartedPod, ...]]
+    last_left: Float64s
     nominated: Mapping[str, tuple[str, Pod]]
     version: int
     row_version: Int64s
@@ -55,15 +70,15 @@ class Occupancy:
         """Return nodes without pods."""
         size = len(rows)
         return cls(
-            rows, PodSums.zeros(rows.column, size), [{}] * size, np.full(size, _NEVER), {}, 0,
-            np.zeros(size, np.int64), PodIndex(),
+            rows, PodSums.zeros(rows.column, size), [{}] * size, np.full(size, _NEVER),
+            [()] * size, np.full(size, _NEVER), {}, 0, np.zeros(size, np.int64), PodIndex(),
         )  # fmt: skip
 
     def copy(self) -> "Occupancy":
         """Return one that is equal now, and apart from now on."""
         return Occupancy(
-            self.rows, self.sums.copy(), list(self.pods), self.newest.copy(), self.nominated, self.version,
-            self.row_version.copy(), self.where().copy(),
+            self.rows, self.sums.copy(), list(self.pods), self.newest.copy(), list(self.departed),
+            self.last_left.copy(), self.nominated, self.version, self.row_version.copy(), self.where().copy(),
         )  # fmt: skip
 
     def take(self, rows: Int64s) -> "Occupancy":
@@ -71,8 +86,9 @@ class Occupancy:
         taken = self.rows.take(rows)
         nominated = {uid: each for uid, each in self.nominated.items() if each[0] in taken.row_by_name}
         return Occupancy(
-            taken, self.sums.take(rows), [self.pods[row] for row in rows.tolist()], self.newest[rows], nominated,
-            self.version, self.row_version[rows], None,
+            taken, self.sums.take(rows), [self.pods[row] for row in rows.tolist()], self.newest[rows],
+            [self.departed[row] for row in rows.tolist()], self.last_left[rows], nominated, self.version,
+            self.row_version[rows], None,
         )  # fmt: skip
 
     def where(self) -> PodIndex:
@@ -101,6 +117,23 @@ class Occupancy:
             for placed in reversed(recent):
                 yield row, placed
 
+    def left_since(self, since: Float64s) -> Iterator[tuple[int, DepartedPod]]:
+        """Yield pods that left after a time, with their rows; the time is by row, shape (nodes,)."""
+        for row in np.flatnonzero(self.last_left > since).tolist():
+            for departed in self.departed[row]:
+                if departed.left_at > since[row]:
+                    yield row, departed
+
+    def depart(self, uid: str, left_at: float, keep_seconds: float) -> None:
+        """Remember when a pod, which must be counted, left its node; forget those that left so long before."""
+        found = self.find(uid)
+        if found is None or found[1].placed_at >= left_at:  # it was only expected there, or never ran
+            return
+        row, placed = found
+        kept = [each for each in self.departed[row] if each.left_at > left_at - keep_seconds]
+        self.departed[row] = (*kept, DepartedPod(placed.pod, placed.placed_at, left_at))
+        self.last_left[row] = max(self.last_left[row], left_at)
+
     def put(self, row: int, pod: Pod, placed_at: float) -> None:
         """Count a pod, which must not be counted yet, on a node.
 
@@ -108,6 +141,10 @@ class Occupancy:
             ValueError: with it the node's pods ask for more than can be counted; then it is not.
         """
         self.sums.count(row, pod, 1)  # first, because it may refuse
+        if self.departed[row]:  # it is back, so it never left: not another stay
+            self.departed[row] = tuple(
+                each for each in self.departed[row] if (each.pod.uid, each.placed_at) != (pod.uid, placed_at)
+            )
         placed = {**self.pods[row], pod.uid: PlacedPod(pod, placed_at)}
         if placed_at >= self.newest[row]:
             self.newest[row] = placed_at
@@ -157,6 +194,8 @@ class Occupancy:
             self.sums = self.sums.joined(more)
             self.pods = [*self.pods, *({} for _ in range(more))]
             self.newest = np.pad(self.newest, (0, more), constant_values=_NEVER)
+            self.departed = [*self.departed, *([()] * more)]
+            self.last_left = np.pad(self.last_left, (0, more), constant_values=_NEVER)
             self.row_version = np.pad(self.row_version, (0, more))
         self._follow_resources(before)
         for node in nodes:
@@ -173,7 +212,9 @@ class Occupancy:
         stays = self.rows.kept(before)
         self.sums = self.sums.take(stays)
         self.pods = [self.pods[row] for row in stays.tolist()]
-        self.newest, self.row_version = self.newest[stays], self.row_version[stays]
+        self.departed = [self.departed[row] for row in stays.tolist()]
+        self.newest, self.last_left = self.newest[stays], self.last_left[stays]
+        self.row_version = self.row_version[stays]
         gone = set(names)
         self.nominated = {uid: each for uid, each in self.nominated.items() if each[0] not in gone}
         self._follow_resources(before)

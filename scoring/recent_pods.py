@@ -1,19 +1,24 @@
-"""What recently placed pods use beyond what the metrics show: one home for the idea.
+"""What pods use now beyond what the metrics show: one home for the idea.
 
-A node's average covers a window of time; a pod that came late is in it in part or not at all. Two rules:
+A node's average covers a window of time; a pod that came late is in it in part or not at all, and one that left still
+is. Two rules:
 
 - ``unmeasured``, upstream's, in TargetLoadPacking: a pod placed after the window's end, or less than the minute before
   it in which agents report, counts whole; any other not at all.
 - ``unreported``, for every plugin by option: a pod that ran for a part of the window, and used what is expected of it
-  since it was placed, has raised the average by that part of its expected use:
+  all that time, has raised the average by that part of its expected use:
 
-      reported   = expected use * (end - placed) / (end - start)     within 0 and the expected use
-      unreported = max(0, expected use - reported)
+      reported   = expected use * (min(end, left) - max(start, placed)) / (end - start)   within 0 and expected use
+      unreported = sum over the pods that are there of (expected use - reported)
+                   - sum over the pods that left of reported
 
-  It is exact for AVG of a pod that uses what is expected. Of a value that is no average over the window (Latest) it
-  counts too much, for at most the window's length.
+  It is exact for AVG of pods that use what is expected, and then average + unreported is what the pods that are there
+  use now. It is below 0 where more left than came; a use is never taken below 0 by it
+  (:func:`at_most_shown`). Of a value that is no average over the window (Latest) it counts too much of who came and
+  takes off too much of who left, for at most the window's length.
 
-A pod whose time of placement is unknown is an old one: it counts as reported.
+A pod whose time of placement is unknown is an old one: it counts as reported. A pod that left is known where the table
+was told when (:meth:`scoring.NodeTable.remove`).
 """
 
 from collections.abc import Callable
@@ -46,20 +51,29 @@ def unmeasured(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[
 
 
 def unreported(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], int]) -> Float64s:
-    """Return the expected use of recently placed pods that averages do not show yet, shape (nodes,).
+    """Return what to add to averages so that they are of the pods that are there now, shape (nodes,).
 
-    Arguments as for :func:`unmeasured`.
+    Below 0 where they show pods that left. Arguments as for :func:`unmeasured`.
     """
     start, end = metrics.window_start.tolist(), metrics.window_end.tolist()
+    began = metrics.window_start.astype(np.float64)
     use = [0.0] * len(nodes)
-    for row, placed in nodes.placed_since(metrics.window_start.astype(np.float64)):
+    for row, placed in nodes.placed_since(began):
         reported = reported_share(placed.placed_at, start[row], end[row])
-        use[row] += max(0.0, expected_use(placed.pod) * (1 - reported))
+        use[row] += expected_use(placed.pod) * (1 - reported)
+    for row, departed in nodes.left_since(began):
+        came, left = (reported_share(at, start[row], end[row]) for at in (departed.placed_at, departed.left_at))
+        use[row] -= expected_use(departed.pod) * (came - left)
     return np.array(use, np.float64)
 
 
+def at_most_shown(missing: Float64s, shown: Float64s) -> Float64s:
+    """Return what is missing in metrics, where no more is taken off than they show; all in one unit, shape (nodes,)."""
+    return np.where(missing < 0, np.maximum(missing, -np.maximum(shown, 0.0)), missing)
+
+
 def reported_share(placed_at: float, window_start: float, window_end: float) -> float:
-    """Return for which part of a window a pod was there, 0 to 1; all times in unix seconds."""
+    """Return for which part of a window a pod that stayed was there, 0 to 1; all times in unix seconds."""
     if placed_at >= window_end:
         return 0.0
     if placed_at <= window_start:

@@ -4,6 +4,7 @@ import logging
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from control_plane.manifests import Object, container, node, pod
 from hypothesis import given
@@ -119,6 +120,25 @@ def test_assumed_until_the_watch_tells_or_time_is_up() -> None:
         assert table.requests("cpu").tolist() == [0]
     assert view.outcomes.expired == 1
     view.close()
+
+
+def test_a_pod_that_is_deleted_is_remembered_for_as_long_as_windows_show_it() -> None:
+    """When it left is known; a pod that became unreadable, was only assumed or waited did not leave."""
+    pods = [bound(name, "node-1") for name in ("deleted", "unreadable", "missing")]
+    waiting = bound("waiting", "")
+    events = [
+        Event("MODIFIED", bound("unreadable", "node-1", "much"), "2"),
+        Event("DELETED", waiting, "3"),
+        Event("DELETED", pods[0], "4"),
+    ]
+    api = scripted([node("node-1")], [*pods, waiting], events=events)
+    view = ClusterView(api, clock=lambda: 1000.0).start()
+    assert api.pods.silent.wait(10)
+    assert api.nodes.silent.wait(10)
+    view.close()
+    with view.reading() as table:
+        left = [(each.pod.name, each.left_at) for _, each in table.left_since(np.array([0.0]))]
+    assert left == [("deleted", 1000.0)]
 
 
 def test_pods_of_one_owner_share_what_they_have_in_common() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,3 +176,97 @@ def test_what_a_plan_assumes_counts_at_once(plugin):
         prepared.score(pod())
         plan.assume(pod("first"), "a")
         assert prepared.score(pod()).tolist() == plugin.score(pod(), table(float("inf")), snapshot()).tolist()
+
+
+LASTS = END - START
+moments = st.integers(START - 500, END + 300)
+
+
+@given(
+    moments, st.integers(1, 1200), st.integers(0, 4000), st.integers(0, 4000),
+    st.lists(st.tuples(moments, st.integers(0, 2000)), max_size=4),
+)  # fmt: skip
+def test_a_pod_that_moves_is_where_it_is(placed_at, stayed, base, own, others):
+    """What metrics show and what is unreported is what the pods use that are there, after one moved from a to b."""
+    moved_at, use_of = placed_at + stayed, {"moves": own}
+    amounts = ResourceList({"cpu": 4000, "memory": 8 * GIB})
+    nodes = NodeTable([Node("a", amounts, amounts), Node("b", amounts, amounts)])
+    for number, (at, milli) in enumerate(others):
+        nodes.add(pod(f"p{number}"), "b", at)
+        use_of[f"p{number}"] = milli
+    mover = pod("moves")
+    nodes.add(mover, "a", placed_at)
+    nodes.remove(mover, left_at=moved_at)
+    nodes.add(mover, "b", moved_at)
+
+    def shown(came, left):
+        return max(0, min(left, END) - max(came, START)) / LASTS
+
+    averages = [
+        base + own * shown(placed_at, moved_at),
+        base + own * shown(moved_at, END) + sum(milli * shown(at, END) for at, milli in others),
+    ]
+    truth = [base, base + own + sum(milli for _, milli in others)]
+    missing = recent_pods.unreported(nodes, of_both(nodes), lambda placed: use_of[placed.name])
+    assert (averages + missing).tolist() == pytest.approx(truth, abs=1e-6)
+    assert recent_pods.unmeasured(nodes, of_both(nodes), lambda placed: 1)[0] == 0, "upstream knows of no departed pods"
+
+
+def of_both(nodes):
+    """Return metrics of both nodes over the window."""
+    received = snapshot()
+    data = {"a": received.data["a"], "b": received.data["a"]}
+    return MetricsTable.align(replace(received, data=data), nodes)
+
+
+def test_departed_pods_are_forgotten_back_again_and_copied():
+    """One that was never away is not taken off, neither is one that was only assumed; old ones go as others leave."""
+    nodes = table(START - 100)
+    first, assumed = pod("p0"), pod("assumed")
+    nodes.assume(assumed, "a")
+    nodes.remove(assumed, left_at=START + 450)
+    assert use(recent_pods.unreported, nodes) == 0
+    nodes.remove(first, left_at=START + 450)
+    assert use(recent_pods.unreported, nodes) == -500
+    assert use(recent_pods.unreported, nodes.copy()) == use(recent_pods.unreported, nodes.take(np.array([0]))) == -500
+    nodes.add_nodes([Node("a"), Node("b")])
+    nodes.remove_nodes(["b"])
+    assert use(recent_pods.unreported, nodes) == -500
+    nodes.add(first, "a", START - 100)
+    assert use(recent_pods.unreported, nodes) == 0
+    nodes.remove(first, left_at=START + 450)
+    nodes.add(pod("p1"), "a", START)
+    nodes.remove(pod("p1"), left_at=START + 450 + 10_000, keep_seconds=9_000)
+    assert [left.pod.name for _, left in nodes.left_since(np.array([0.0]))] == ["p1"]
+
+
+@pytest.mark.parametrize("plugin", PLUGINS[:4], ids=lambda plugin: plugin.name)
+@pytest.mark.parametrize(
+    ("measured", "left"), [((40.0, 40.0), (15.0, 27.5)), ((20.0, 30.0), (0.0, 17.5)), ((20.0, 10.0), (0.0, 0.0))]
+)
+def test_a_departed_pod_is_taken_off_the_use_but_never_below_none(plugin, measured, left):
+    """A pod that left at the window's end: as if 25 points of CPU and 12.5 of memory less had been measured."""
+    departed, gone = table(START - 100, START), table(START)
+    departed.remove(pod("p0"), left_at=END)
+    assert (
+        plugin.score(pod(), departed, snapshot(*measured)).tolist()
+        == plugin.score(pod(), gone, snapshot(*left)).tolist()
+    )
+
+
+def test_tail_risk_takes_off_no_more_than_the_mean():
+    """A departed pod makes room in TailRisk too, at most as much as is measured."""
+    departed = table(START - 100)
+    departed.remove(pod("p0"), left_at=END)
+    for percent, missing in ((40, -1000), (20, -800)):
+        terms = PLUGINS[4].prepare(departed, snapshot(percent)).explain(pod(), "a").terms
+        assert terms["cpu.missing"] == pytest.approx(missing)
+
+
+def test_percentiles_do_not_fall_below_zero():
+    """What is taken off measured percentiles leaves them at 0 at least."""
+    plugin, departed, gone = LowRiskOverCommitment(distribution="measured", **ON), table(START - 1, START), table(START)
+    departed.remove(pod("p0"), left_at=END)
+    small, none = with_p90(snapshot(10), 20), with_p90(snapshot(0), 0)
+    shown, nothing = (plugin.prepare(n, m).explain(pod(), "a").terms for n, m in ((departed, small), (gone, none)))
+    assert shown["cpu.risk_load"] == pytest.approx(nothing["cpu.risk_load"])

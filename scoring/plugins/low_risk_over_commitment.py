@@ -129,7 +129,8 @@ class LowRiskOverCommitment(ScorePlugin):
         at_limit = np.zeros_like(mu)
         at_limit[divided] = distribution(fit.alpha[divided], fit.beta[divided], limit_threshold[divided])
         if self.distribution == "measured":
-            percentiles = {name: value + rise for name, value in measured_distribution.percentiles(use).items()}
+            shown = measured_distribution.percentiles(use)
+            percentiles = {name: np.maximum(value + rise, np.minimum(value, 0.0)) for name, value in shown.items()}
             known = measured_distribution.known(percentiles)
             within = np.where(allocatable > 0, threshold, 0.0), np.where(conditioned, limit_threshold, 0.0)
             measured = [measured_distribution.probability_at_most(mu, percentiles, x) for x in within]

@@ -76,7 +76,8 @@ class Peaks(ScorePlugin):
         percent = use.first
         if self.count_recent_pods:
             unreported = recent_pods.unreported(nodes, metrics, pod_demand.peaks_cpu)
-            percent = percent + 100 * unreported / np.where(capacity != 0, capacity, np.inf)
+            missing_percent = 100 * unreported / np.where(capacity != 0, capacity, np.inf)
+            percent = percent + recent_pods.at_most_shown(missing_percent, percent)
         with np.errstate(over="ignore"):
             power_now = np.exp(k2 * percent)
         return {

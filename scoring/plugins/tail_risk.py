@@ -79,7 +79,8 @@ class TailRisk(ScorePlugin):
             terms[f"{resource.name}.mu"] = mu
             terms[f"{resource.name}.sigma"] = np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))
             request = partial(pod_demand.requests, resource=resource.name)
-            terms[f"{resource.name}.missing"] = missing(nodes, metrics, request)
+            shown = mu * terms[f"{resource.name}.capacity"]
+            terms[f"{resource.name}.missing"] = recent_pods.at_most_shown(missing(nodes, metrics, request), shown)
             if self.distribution == "measured":
                 measured = measured_distribution.percentiles(use)
                 terms |= {f"{resource.name}.{percentile}": values for percentile, values in measured.items()}

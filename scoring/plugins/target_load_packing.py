@@ -71,13 +71,14 @@ class TargetLoadPacking(ScorePlugin):
             percentile = use.percentiles[self.percentile]
             measured_percent = np.where(np.isnan(percentile), use.last, percentile)
         capacity = nodes.capacity(self.resource).astype(np.float64)
+        measured_use = (measured_percent / 100) * capacity
         missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
         return {
             "measured": use.averaged,
             "measured_percent": measured_percent,
             "capacity": capacity,
-            "measured_use": (measured_percent / 100) * capacity,
-            "missing_use": missing(nodes, metrics, self.predicted_use),
+            "measured_use": measured_use,
+            "missing_use": recent_pods.at_most_shown(missing(nodes, metrics, self.predicted_use), measured_use),
             "divisor": np.where(capacity != 0, capacity, np.inf),  # no capacity: 0 percent, as upstream
         }
 
