@@ -121,7 +121,8 @@ class ClusterState:
             self.table.add_nodes(nodes)
         for node in nodes:
             for pod in self._waiting.pop(node.name, {}).values():
-                self.table.add(pod)
+                with suppress(ValueError):  # more than can be counted; the node has the others
+                    self.table.add(pod)
         for pod in self.pending.values() if nodes else ():
             if pod.nominated_node_name:
                 self._wait(pod)

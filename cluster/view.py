@@ -168,11 +168,11 @@ class _PodMirror:
         there: set[str] = set()
         objects = iter(objects)
         while some := list(islice(objects, _AT_ONCE)):
-            read = [(pod, _is_refused(each)) for each in some if (pod := self.reader.read(each)) is not None]
-            there.update(pod.uid for pod, _ in read)
+            read = [(each, pod) for each in some if (pod := self.reader.read(each)) is not None]
+            there.update(pod.uid for _, pod in read)
             with self._lock:
-                for pod, refused in read:
-                    self._state.put_pod(pod, refused=refused, at=self._clock())
+                for each, pod in read:
+                    self._put(each, pod)
         with self._lock:
             self._state.drop_other_pods(there, self._clock())
 
@@ -182,11 +182,18 @@ class _PodMirror:
             self._forget(changed, None)  # for all that is known it still runs
             return
         with self._lock:
-            self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
+            self._put(changed, pod)
 
     def drop(self, deleted: Object) -> None:
         self.reader.forget(deleted)
         self._forget(deleted, self._clock())
+
+    def _put(self, changed: Object, pod: Pod) -> None:
+        try:
+            self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
+        except ValueError as error:  # together with the others on its node it asks for more than can be counted
+            self.reader.refuse(changed, error)
+            self._state.drop_pod(pod.uid)
 
     def _forget(self, gone: Object, left_at: float | None) -> None:
         with self._lock:
@@ -212,13 +219,17 @@ class _Reader(Generic[Kind]):
         try:
             found = self._from_k8s(each)
         except ValueError as error:
-            name, why = _name(each), str(error)
-            if self.unreadable.get(name) != why:
-                _log.warning("an object cannot be read and is not counted", extra={"error": why})
-            self.unreadable = {**self.unreadable, name: why}
+            self.refuse(each, error)
             return None
         self.forget(each)
         return found
+
+    def refuse(self, each: Object, error: ValueError) -> None:
+        """Note why an object is not counted."""
+        name, why = _name(each), str(error)
+        if self.unreadable.get(name) != why:
+            _log.warning("an object cannot be read and is not counted", extra={"error": why})
+        self.unreadable = {**self.unreadable, name: why}
 
     def forget(self, gone: Object) -> None:
         """Take away what was said of an object."""

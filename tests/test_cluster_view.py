@@ -1,7 +1,9 @@
 """Nodes and pods of an API server as one table: what reaches it, what does not, and how it ends."""
 
 import logging
+import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,10 @@ from support.servers import wait_until
 from cluster.sharing import Shared
 from cluster.view import NODES, ClusterView
 from scoring import Container, NodeTable, Pod, ResourceList
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.transport.kubernetes import Event
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "cluster.md"
 
 
 def bound(name: str, node_name: str, cpu: str = "100m", uid: str = "") -> Object:
@@ -139,6 +144,34 @@ def test_a_pod_that_is_deleted_is_remembered_for_as_long_as_windows_show_it() ->
     with view.reading() as table:
         left = [(each.pod.name, each.left_at) for _, each in table.left_since(np.array([0.0]))]
     assert left == [("deleted", 1000.0)]
+
+
+def test_a_pod_that_cannot_be_counted_does_not_stop_the_view() -> None:
+    """Two pods of one node ask for more than fits a number: the one is counted, the other is told of, the third too."""
+    pods = [pod(name, container(requests={"memory": "8E"}), nodeName="node-1") for name in ("one", "two")]
+    huge = [{**each, "metadata": {**each["metadata"], "uid": each["metadata"]["name"]}} for each in pods]
+    view = followed(
+        scripted([node("node-1")], [huge[0], bound("third", "node-1")], events=[Event("ADDED", huge[1], "2")])
+    )
+    with view.reading() as table:
+        counted = {each.name for each in table.pods("node-1")}
+    assert "third" in counted
+    assert counted | {name.rpartition("/")[2] for name in view.unreadable} == {"one", "two", "third"}
+    assert view.lists == 2
+    view.close()
+
+
+def test_the_documented_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pending pod is scored and assumed, each seeing the ones before."""
+    made, way_in = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[::-1]
+    assert "KubernetesApi(Access(" in way_in
+    waiting = [bound(name, "", "1500m") for name in ("first", "second")]
+    assumed = []
+    monkeypatch.setattr(ClusterView, "assume", lambda _, pod, node_name: assumed.append((pod.name, node_name)))
+    data = {name: NodeMetrics((Metric("m", "CPU", "AVG", "15m", value),)) for name, value in (("a", 30.0), ("b", 5.0))}
+    snapshot = WatcherMetrics(1900, Window("15m", 1000, 1900), "test", data)
+    exec(made, {"api": scripted([node("a"), node("b")], waiting), "snapshot": snapshot})
+    assert [name for name, _ in assumed] == ["first", "second"]
 
 
 def test_pods_of_one_owner_share_what_they_have_in_common() -> None:
