@@ -200,7 +200,8 @@ def test_a_burst_spreads(
     with capsys.disabled():
         sys.stdout.write(
             f"\nburst of {BURST}, {'with' if assume else 'without'} assumptions: at most {max(got.values())} on one "
-            f"({max(ideal.values())} one by one), on {len(got)} nodes ({len(ideal)}), the worst node {over:+.1f} beside 1.5 times its own share + 2\n"
+            f"({max(ideal.values())} one by one), on {len(got)} nodes ({len(ideal)}), "
+            f"the worst node {over:+.1f} beside 1.5 times its own share + 2\n"
         )
     assert max(got.values()) <= 1.5 * max(ideal.values()) + 2
 
