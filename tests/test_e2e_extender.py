@@ -181,7 +181,7 @@ def test_a_burst_spreads(
     capsys: pytest.CaptureFixture[str],
     assume: bool,
 ) -> None:
-    """Of a burst no node gets much more than placement one by one gives it; the same without assumptions is shown."""
+    """Of a burst no node gets much more than placement one by one gives any; what each node gets is shown beside it."""
     cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(NODES)))
     dice = random.Random(5)
     loads = {f"node-{n}": {each: {"average": dice.uniform(5, 60)} for each in ("cpu", "memory")} for n in range(NODES)}
@@ -200,10 +200,10 @@ def test_a_burst_spreads(
     with capsys.disabled():
         sys.stdout.write(
             f"\nburst of {BURST}, {'with' if assume else 'without'} assumptions: at most {max(got.values())} on one "
-            f"({max(ideal.values())} one by one), on {len(got)} nodes ({len(ideal)}), worst {over:+.1f} of the bound\n"
+            f"({max(ideal.values())} one by one), on {len(got)} nodes ({len(ideal)}), "
+            f"the worst node {over:+.1f} beside 1.5 times its own share + 2\n"
         )
-    if assume:
-        assert over <= 0
+    assert max(got.values()) <= 1.5 * max(ideal.values()) + 2
 
 
 def one_by_one(cluster: ControlPlane, watcher: str, pods: list[Pod]) -> Counter[str]:
