@@ -6,11 +6,11 @@ import numpy as np
 
 from scoring import pod_demand
 from scoring.arrays import Int64s
-from scoring.objects import MOST, Pod
+from scoring.objects import Pod
 
 _NON_ZERO = tuple(pod_demand.NON_ZERO_REQUESTS)
-# Times a hundred, and with one more pod, it is still within 64 bits.
-_MOST_ON_A_NODE = 2**56
+# With one more pod it is still within 64 bits. What comes from outside is held to far less: see ``objects.MOST``.
+_MOST_ON_A_NODE = 2**62
 _COUNTS = 3  # pods, terminating, nominated
 
 
@@ -91,7 +91,7 @@ class PodSums:
         for place, name in enumerate(_NON_ZERO, 3 * size):
             change[place] = sign * pod_demand.in_tree_requests(pod, name, non_zero=True)
         change[-3:] = sign, sign * pod.terminating, 0
-        if max(change) > MOST:
+        if max(change) > _MOST_ON_A_NODE:
             raise ValueError(f"pod {pod.namespace}/{pod.name} asks for more than any node has")
         after = self.amounts[:, node] + change
         if after.max() > _MOST_ON_A_NODE:

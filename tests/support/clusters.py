@@ -83,6 +83,11 @@ resource_weights = st.lists(
     max_size=4,
     unique_by=lambda entry: entry["name"],
 )
+positive_weights = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from(RESOURCES)}, optional={"weight": st.integers(1, 100)}),
+    max_size=4,
+    unique_by=lambda entry: entry["name"],
+)
 shapes = st.lists(
     st.fixed_dictionaries({"utilization": st.integers(0, 100), "score": st.integers(0, 10)}),
     min_size=1,
@@ -167,7 +172,7 @@ ARGUMENTS = {
         },
     ),
     "NodeResourcesAllocatable": st.fixed_dictionaries(
-        {}, optional={"mode": st.sampled_from(["Least", "Most"]), "resources": resource_weights}
+        {}, optional={"mode": st.sampled_from(["Least", "Most"]), "resources": positive_weights}
     ),
     "NodeResourcesLeastAllocated": st.fixed_dictionaries({}, optional={"resources": resource_weights}),
     "NodeResourcesMostAllocated": st.fixed_dictionaries({}, optional={"resources": resource_weights}),
