@@ -156,10 +156,14 @@ class ClusterState:
 
     def _wait(self, pod: Pod) -> None:
         """Count a pending pod as nominated where it is, unless it is assumed somewhere."""
-        if pod.uid not in self.assumptions:
-            self._withdraw(pod.uid)
-            if pod.nominated_node_name in self.table:
-                self.table.nominate(pod)
+        if pod.uid in self.assumptions:
+            assumed = self.table.find(pod)
+            if assumed is not None and assumed[1].pod != pod:  # it asks for something else since
+                self.table.assume(pod, assumed[0])
+            return
+        self._withdraw(pod.uid)
+        if pod.nominated_node_name in self.table:
+            self.table.nominate(pod)
 
     def _leave(self, uid: str) -> None:
         """Forget the node that a pod was bound to."""

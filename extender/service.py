@@ -81,8 +81,8 @@ class Service:
 
         own = self._settings.extender
         view = ClusterView(self._api, assume_seconds=own.assume_seconds)
-        self._closing.callback(view.close)
-        self._closing.callback(self._api.close)  # before the view, whose watches it ends
+        self._closing.callback(self._api.close)
+        self._closing.callback(view.close)  # first: it stops its watches and ends them, so none counts as broken
         watcher: WatcherClient
         if own.watcher:
             watcher = connect(own.watcher, token_file=own.watcher_token_file, ca_file=own.watcher_ca_file)
