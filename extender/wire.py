@@ -79,7 +79,7 @@ def _names(nodes: object) -> list[str]:
 
 def _listed(names: object, what: str) -> list[str]:
     found = list(_sequence(names, what))
-    if not all(isinstance(name, str) and name for name in found):
+    if not set(map(type, found)) <= {str} or "" in found:
         raise BadRequest(f"{what} are not all texts")
     return found
 
