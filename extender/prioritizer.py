@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -20,10 +20,12 @@ from client import ClientError
 from extender.profiles import ExtenderProfile, Profiles
 from extender.wire import MAX_SCORE, ExtenderArgs
 from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
+from scoring.arrays import Int64s
 from watcher.model import WatcherMetrics
 
 NEUTRAL = MAX_SCORE // 2
 _STUCK_SECONDS = 30.0
+_ANSWER_SECONDS = 0.0002
 _log = logging.getLogger(__name__)
 
 
@@ -123,6 +125,7 @@ class Prioritizer:
         self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
         self._dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
         self._thread = ThreadPoolExecutor(1, "prioritizer")
+        self._asked_again = threading.Event()
         self._began = 0.0  # monotonic; 0 while nothing is being scored
 
     def answer(self, asked: ExtenderArgs) -> Answer:
@@ -132,14 +135,17 @@ class Prioritizer:
             return _alike(asked.node_names, Outcome.OTHER_SCHEDULER)
         if not asked.node_names:
             return Answer({}, Outcome.SCORED)
-        too_late = threading.Event()
-        job: Future[Answer] = self._thread.submit(self._score, asked, profile, too_late)
+        self._asked_again.set()
+        job = self._thread.submit(self._score, asked, profile)
         try:
-            return job.result(self._options.deadline_seconds)
+            answer = job.result(self._options.deadline_seconds)
         except NotInTime:
-            too_late.set()  # nobody hears of its best candidate any more
             job.cancel()
             return _alike(asked.node_names, Outcome.DEADLINE)
+        if self._options.assume and answer.outcome is Outcome.SCORED:
+            # Behind this answer and before the next one: the view may be busy, which the answer need not wait for.
+            self._thread.submit(self._assume, asked, answer.scores)
+        return answer
 
     def is_alive(self) -> bool:
         """Return whether the scoring thread gets on."""
@@ -150,18 +156,14 @@ class Prioritizer:
         """Stop scoring."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, too_late: threading.Event) -> Answer:
+    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+        self._asked_again.clear()
         self._began = time.monotonic()
         try:
-            answer = self._scored(asked, profile)
-            if self._options.assume and answer.outcome is Outcome.SCORED and not too_late.is_set():
-                # Behind this answer and before the next one: the view may be busy, which the answer need not wait for.
-                self._thread.submit(self._view.assume, asked.pod, self._best(answer.scores))
+            return self._scored(asked, profile)
         except Exception:  # noqa: BLE001  it costs one pod its scores
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
             return _alike(asked.node_names, Outcome.FAILED)
-        else:
-            return answer
         finally:
             self._began = 0.0
 
@@ -176,20 +178,20 @@ class Prioritizer:
             if self._options.outage == "alike":
                 return _alike(asked.node_names, Outcome.NO_METRICS)
         with self._view.reading() as table:
-            known = [name for name in asked.node_names if name in table]
+            known, rows = _known(table, asked.node_names)
             if not known:
                 return _alike(asked.node_names, Outcome.NOT_SYNCED)
             prepared = self._prepare(profile.profile, table, snapshot)
-            scores = prepared.score(asked.pod, among=known)
+            scores = prepared.score(asked.pod, among=rows)
         judgment = scores.judgment
         assert judgment is not None  # noqa: S101  it was prepared with one
         if snapshot is not None:
             self._note(_outage(judgment))
         if self._outage and not (judgment.evidence.outage and self._options.outage == "allocation"):
             return _alike(asked.node_names, Outcome.NO_METRICS)
-        # A node that the view has not heard of is one that nothing is known of: it gets the minimum.
-        answered = dict.fromkeys(asked.node_names, 0)
-        answered.update(zip(known, profile.answered(scores.total).tolist(), strict=True))
+        answered = dict(zip(known, profile.answered(scores.total).tolist(), strict=True))
+        if len(known) < len(asked.node_names):  # of a node that the view has not heard of nothing is known: the minimum
+            answered = dict.fromkeys(asked.node_names, 0) | answered
         return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED)
 
     def _prepare(self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None) -> PreparedProfile:
@@ -211,9 +213,29 @@ class Prioritizer:
             self._tell_outage(outage)
         self._outage = outage
 
+    def _assume(self, asked: ExtenderArgs, scores: Mapping[str, int]) -> None:
+        """Count the pod on its best candidate, and have the profile take that in before it is asked again."""
+        self._asked_again.wait(_ANSWER_SECONDS)  # the interpreter is for the answer first, on its way out
+        try:
+            self._view.assume(asked.pod, self._best(scores))
+            prepared, _ = self._prepared[asked.scheduler_name]
+            with self._view.reading():
+                prepared.follow()
+        except Exception:  # noqa: BLE001  it costs the next pod a little of its time, or of what it should know
+            _log.exception("a pod could not be assumed", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
+
     def _best(self, scores: Mapping[str, int]) -> str:
         highest = max(scores.values())
         return self._dice.choice([name for name, score in scores.items() if score == highest])
+
+
+def _known(table: NodeTable, names: tuple[str, ...]) -> tuple[tuple[str, ...], Int64s]:
+    """Return those of the names that the table has, with their rows."""
+    try:
+        return names, table.rows_of(names)
+    except KeyError:
+        known = tuple(filter(table.rows.row_by_name.__contains__, names))
+        return known, table.rows_of(known)
 
 
 def _alike(names: Sequence[str], outcome: Outcome) -> Answer:

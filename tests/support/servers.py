@@ -57,7 +57,7 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> 
             result = None
         if result:
             return result
-        time.sleep(0.05)
+        time.sleep(0.01)
     pytest.fail(f"not within {seconds} s: {what}")
 
 
