@@ -8,7 +8,7 @@ import yaml
 
 from extender.settings import ExtenderSettings
 from watcher import logs
-from watcher.commands import load_or_exit, setting_options, stopped_early
+from watcher.commands import load_or_exit, log_level_option, setting_options, stopped_early, yaml_or_exit
 from watcher.errors import SettingsError, WatcherError
 
 
@@ -18,7 +18,7 @@ from watcher.errors import SettingsError, WatcherError
 @click.option("--kube-config", help="A kubeconfig. [default: the pod's service account]")
 @click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", help="The port to listen on. [default: 2021]")
-@click.option("--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]")
+@log_level_option
 @setting_options
 @click.pass_context
 def extender(
@@ -94,11 +94,9 @@ def config(
     """
     from extender import kube_scheduler  # noqa: PLC0415  only needed here
 
-    try:
-        with click.open_file(str(source), "rb") as opened:
-            document = yaml.safe_load(opened.read())
+    with yaml_or_exit(source) as document:
         if not isinstance(document, dict):
-            raise ValueError("is no KubeSchedulerConfiguration")  # noqa: TRY004, TRY301  a user's mistake
+            raise ValueError("is no KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
         if check:
             given = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
             found = list(kube_scheduler.problems(document, url if given else ""))
@@ -106,10 +104,4 @@ def config(
             raise SystemExit(1 if found else 0)
         way = kube_scheduler.Way(url, ca_file, certificate, key, timeout_ms)
         made = kube_scheduler.written(document, way, safety_net=not no_safety_net)
-    except OSError as error:
-        click.echo(f"trimaran: {source} cannot be read: {error.strerror}", err=True)
-        raise SystemExit(2) from None
-    except (yaml.YAMLError, ValueError) as error:
-        click.echo(f"trimaran: {source}: {error}", err=True)
-        raise SystemExit(2) from None
     click.echo(yaml.safe_dump(made, sort_keys=False), nl=False)

@@ -64,6 +64,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.fixture(scope="session")
+def kubernetes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where fake clusters keep their certificates: one set for all tests."""
+    return tmp_path_factory.mktemp("kubernetes")
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Leave no variable of this machine that the settings would read, and no store of its user."""

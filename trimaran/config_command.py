@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import click
-import yaml
 
 from scoring import read_configuration
-from watcher.commands import setting_options, show_settings
+from watcher.commands import setting_options, show_settings, yaml_or_exit
 
 
 @click.group(invoke_without_command=True)
@@ -26,15 +25,8 @@ def check(file: Path, show_all: bool) -> None:
 
     Ends with status 0 when it can be used, 1 when it has keys that nothing knows, 2 when it cannot be used.
     """
-    try:
-        with click.open_file(str(file), "rb") as opened:
-            configuration = read_configuration(yaml.safe_load(opened.read()))
-    except OSError as error:
-        click.echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
-        raise SystemExit(2) from None
-    except (yaml.YAMLError, ValueError) as error:
-        click.echo(f"trimaran: {file}: {error}", err=True)
-        raise SystemExit(2) from None
+    with yaml_or_exit(file) as document:
+        configuration = read_configuration(document)
     for note in configuration.notes:
         if show_all or note.status != "honored":
             click.echo(str(note))

@@ -1,7 +1,8 @@
 """The commands of the watcher: ``trimaran watch`` and ``trimaran doctor``, and what shows the settings."""
 
+import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +16,10 @@ from watcher.settings import Settings
 from watcher.settings.loading import Loaded, Model, display, every_setting, load_as, variable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+log_level_option = click.option(
+    "--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]"
+)
 
 
 def setting_options(command: Command) -> Command:
@@ -56,6 +61,23 @@ def load_or_exit(
         raise SystemExit(2) from None
 
 
+@contextlib.contextmanager
+def yaml_or_exit(file: Path) -> Iterator[Any]:
+    """Yield what a YAML file holds; end with status 2 where it, or a value that the block finds, is wrong."""
+    import yaml  # noqa: PLC0415  a watcher needs none
+
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            document = yaml.safe_load(opened.read())
+        yield document
+    except OSError as error:
+        click.echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
+        raise SystemExit(2) from None
+    except (yaml.YAMLError, ValueError) as error:
+        click.echo(f"trimaran: {file}: {error}", err=True)
+        raise SystemExit(2) from None
+
+
 @click.command()
 @click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", help="The port to listen on. [default: 2020]")
@@ -63,7 +85,7 @@ def load_or_exit(
 @click.option("--address", help="The provider's address.")
 @click.option("--interval", help="Seconds from one fetch to the next. [default: 60]")
 @click.option("--store", help="The SQLite file that survives a crash.")
-@click.option("--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]")
+@log_level_option
 @setting_options
 def watch(
     host: str | None,
