@@ -160,6 +160,15 @@ def stopped_early(_number: int, _frame: object) -> NoReturn:
     type=click.Path(path_type=Path, allow_dash=True),
     help="The cluster's nodes, as kubectl get nodes -o yaml writes them: which have no metrics, which metrics no node?",
 )
+@click.option(
+    "--cluster", is_flag=True, help="The same, asked of the cluster's API server as kubectl or a pod reaches it."
+)
+@click.option("--watcher", "running", help="Examine the watcher that runs there.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="A file with that watcher's bearer token.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust for it.")
+@click.option(
+    "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with a certificate and its key for it."
+)
 @click.option("-v", "--verbose", is_flag=True, help="List what is behind each step: which series is which node, say.")
 @click.option("--json", "as_json", is_flag=True, help="Write the steps as a JSON array.")
 @setting_options
@@ -167,27 +176,40 @@ def doctor(
     provider: str | None,
     address: str | None,
     nodes_file: Path | None,
-    verbose: bool,
-    as_json: bool,
+    running: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    client_certificate: Path | None,
     file: Path | None,
     assignments: tuple[str, ...],
+    *,
+    cluster: bool,
+    verbose: bool,
+    as_json: bool,
 ) -> None:
     r"""Check every provider step by step, and name the setting that mends what is wrong.
 
     \b
-    Example: kubectl get nodes -o yaml | trimaran doctor --nodes - --verbose
+    Example: trimaran doctor --provider Prometheus --address http://prometheus:9090 --cluster --verbose
+             trimaran doctor --watcher http://trimaran:2020 --cluster
 
     Ends with status 0 when all is well, 1 when something is wrong, 2 when the settings cannot be used.
     """
     from watcher.doctor import examine  # noqa: PLC0415  only needed here
+    from watcher.doctor.running import Running, examine_running  # noqa: PLC0415
 
     flags = {"provider.name": provider, "provider.address": address}
     settings = load_or_exit(Settings, file, assignments, flags).settings
+    nodes = _node_names(nodes_file, settings if cluster else None)
+    if running:
+        steps = examine_running(Running(running, token_file, ca_file, client_certificate), nodes)
+    else:
+        steps = examine(settings, nodes=nodes)
     checks = []
-    for check in examine(settings, nodes=_node_names(nodes_file)):
+    for check in steps:
         checks.append(check)
         if not as_json:
-            mend = f"  -> {check.setting} ({variable(check.setting)})" if "." in check.setting else ""
+            mend = "" if check.ok else _mending(check.setting)
             click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.step}: {check.message}{mend}")
             for detail in check.details if verbose else ():
                 click.echo(f"        {detail}")
@@ -199,18 +221,27 @@ def doctor(
     raise SystemExit(1 if bad else 0)
 
 
-def _node_names(file: Path | None) -> frozenset[str]:
-    """Return the names of the nodes in a file; nothing where there is no file.
+def _mending(setting: str) -> str:
+    """Say which setting, with its variable, or which option mends a step; nothing where it is none of both."""
+    if "." in setting:
+        return f"  -> {setting} ({variable(setting)})"
+    return f"  -> {setting}" if setting.startswith("--") else ""
 
-    Ends with status 2 where it cannot be used.
+
+def _node_names(file: Path | None, of_cluster: Settings | None) -> frozenset[str]:
+    """Return the names of the nodes in a file, or of the cluster; nothing where neither is asked for.
+
+    Ends with status 2 where they cannot be told.
     """
-    from watcher.kubernetes_files import FileError, read_objects  # noqa: PLC0415  only needed here
+    from watcher.doctor.nodes import UnknownNodes, nodes_in, nodes_of_cluster  # noqa: PLC0415  only needed here
+    from watcher.kubernetes_files import FileError  # noqa: PLC0415
 
-    if file is None:
-        return frozenset()
+    if file is not None and of_cluster is not None:
+        raise click.UsageError("--nodes and --cluster both say which nodes there are: give one")
     try:
-        names = [(node.get("metadata") or {}).get("name") for node in read_objects(file, "Node")]
-    except FileError as error:
+        if of_cluster is not None:
+            return nodes_of_cluster(of_cluster)
+        return frozenset() if file is None else nodes_in(file)
+    except (FileError, UnknownNodes) as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
-    return frozenset(name for name in names if isinstance(name, str))
