@@ -123,13 +123,15 @@ def _examine_findings(answer: requests.Response) -> Iterator[Check]:
     findings, known = _object(answer).get("findings"), set(Kind)
     found = [
         # Without the window: what is wrong in all of them is said once.
-        Finding(
-            Kind(each["kind"]), str(each.get("message")), node=str(each.get("node")), metric=str(each.get("metric"))
-        )
+        Finding(Kind(each["kind"]), _text(each, "message"), node=_text(each, "node"), metric=_text(each, "metric"))
         for each in (findings if isinstance(findings, list) else ())
         if isinstance(each, dict) and each.get("kind") in known
     ]
     yield from judge(dict.fromkeys(found))
+
+
+def _text(document: dict[str, Any], name: str) -> str:
+    return str(document.get(name) or "")
 
 
 def _object(answer: requests.Response) -> dict[str, Any]:
