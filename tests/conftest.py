@@ -153,10 +153,17 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     """Start ``trimaran watch`` processes with one store a test; all are killed at its end."""
     started: list[Service] = []
 
-    def start(*arguments: str, port: int | None = None, store: Path | None = None, **environment: str) -> Service:
+    def start(
+        *arguments: str,
+        port: int | None = None,
+        store: Path | None = None,
+        open_files: int | None = None,
+        **environment: str,
+    ) -> Service:
         log = tmp_path / f"watch-{len(started)}.log"
         port = free_port() if port is None else port
-        service = Service(store or tmp_path / "watcher.sqlite", log, port, *arguments, **environment)
+        place = store or tmp_path / "watcher.sqlite"
+        service = Service(place, log, port, *arguments, open_files=open_files, **environment)
         started.append(service)
         return service
 
