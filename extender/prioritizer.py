@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from client import ClientError
+from extender.likeliest import Likeliest
 from extender.profiles import ExtenderProfile, Profiles
 from extender.wire import MAX_SCORE, ExtenderArgs
 from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
@@ -47,8 +48,12 @@ class View(Protocol):
         """Whether the first whole copy is there."""
         ...
 
-    def reading(self) -> AbstractContextManager[NodeTable]:
-        """Yield the table, which does not change until the block ends."""
+    def reading(self, asked: Pod | None = None) -> AbstractContextManager[NodeTable]:
+        """Yield the table, which does not change until the block ends, without what was assumed of a pod before."""
+        ...
+
+    def remember_departed(self, seconds: float) -> None:
+        """Remember pods that left their nodes for so long."""
         ...
 
     def assume(self, pod: Pod, node_name: str) -> None:
@@ -102,6 +107,7 @@ class Prioritizer:
         options: how to answer.
         outage: is told why there are no metrics to score by when that begins, and "" when it ends.
         clock: unix time.
+        in_tree: what kube-scheduler adds to the answers by itself, by the scheduler's name, as far as it is known.
     """
 
     def __init__(
@@ -112,6 +118,7 @@ class Prioritizer:
         options: Options | None = None,
         outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
+        in_tree: Mapping[str, Profile] | None = None,
     ) -> None:
         self._profiles = profiles.by_scheduler
         self._view = view
@@ -121,7 +128,8 @@ class Prioritizer:
         self._clock = clock
         self._outage = ""
         self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
-        self._dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
+        dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
+        self._likeliest = Likeliest(profiles.weight, in_tree or {}, dice)
         self._thread = ThreadPoolExecutor(1, "prioritizer")
         self._began = 0.0  # monotonic; 0 while nothing is being scored
 
@@ -155,8 +163,8 @@ class Prioritizer:
         try:
             answer = self._scored(asked, profile)
             if self._options.assume and answer.outcome is Outcome.SCORED and not too_late.is_set():
-                # Behind this answer and before the next one: the view may be busy, which the answer need not wait for.
-                self._thread.submit(self._view.assume, asked.pod, self._best(answer.scores))
+                # Behind this answer and before the next one: nobody waits for it.
+                self._thread.submit(self._assume, asked, answer.scores)
         except Exception:  # noqa: BLE001  it costs one pod its scores
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
             return _alike(asked.node_names, Outcome.FAILED)
@@ -175,7 +183,7 @@ class Prioritizer:
             self._note(str(error))
             if self._options.outage == "alike":
                 return _alike(asked.node_names, Outcome.NO_METRICS)
-        with self._view.reading() as table:
+        with self._view.reading(asked.pod) as table:
             known = [name for name in asked.node_names if name in table]
             if not known:
                 return _alike(asked.node_names, Outcome.NOT_SYNCED)
@@ -198,6 +206,9 @@ class Prioritizer:
         prepared, of = self._prepared.get(profile.scheduler_name, (None, None))
         if prepared is None or of is not data or prepared.nodes is not table:
             prepared = profile.prepare(table, self._options.policy.judge(table, snapshot, self._clock()))
+            if snapshot is not None:
+                window = snapshot.window
+                self._view.remember_departed(window.end - window.start + self._options.policy.max_age_seconds)
             self._prepared[profile.scheduler_name] = prepared, data
         return prepared
 
@@ -211,9 +222,14 @@ class Prioritizer:
             self._tell_outage(outage)
         self._outage = outage
 
-    def _best(self, scores: Mapping[str, int]) -> str:
-        highest = max(scores.values())
-        return self._dice.choice([name for name, score in scores.items() if score == highest])
+    def _assume(self, asked: ExtenderArgs, scores: Mapping[str, int]) -> None:
+        """Count the pod where kube-scheduler will most likely put it."""
+        try:
+            with self._view.reading() as table:
+                node_name = self._likeliest.node(asked.pod, asked.scheduler_name, scores, table)
+            self._view.assume(asked.pod, node_name)
+        except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
+            _log.exception("a pod is not assumed", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
 
 
 def _alike(names: Sequence[str], outcome: Outcome) -> Answer:
