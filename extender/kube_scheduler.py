@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from extender.profiles import OURS, SCORE_FACTOR, Profiles
+from scoring import Profile, read_configuration
 
 SAFETY_NET = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 MAX_TIMEOUT_SECONDS = 0.5
@@ -102,6 +103,17 @@ def written(document: Mapping[str, Any], way: Way, *, safety_net: bool = True) -
     others = [each for each in made.get("extenders") or [] if each.get("urlPrefix") != way.url.rstrip("/")]
     made["extenders"] = [*others, way.extender(profiles.weight)]
     return made
+
+
+def in_tree(profiles: Profiles) -> Mapping[str, Profile]:
+    """Return what kube-scheduler adds by itself to the extender's scores, by the scheduler's name.
+
+    It is what :func:`written` leaves it with by default, as far as :mod:`scoring` has its plugins.
+    """
+    if profiles.document["apiVersion"] not in _READABLE:
+        return {}
+    made = written(profiles.document, Way("http://127.0.0.1"))
+    return {profile.scheduler_name: profile for profile in read_configuration(made).profiles}
 
 
 def problems(document: Mapping[str, Any], url: str = "") -> Iterator[str]:

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from client import ClientError
+from extender.likeliest import Likeliest
 from extender.profiles import ExtenderProfile, Profiles
 from extender.wire import MAX_SCORE, ExtenderArgs
 from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
@@ -49,8 +50,12 @@ class View(Protocol):
         """Whether the first whole copy is there."""
         ...
 
-    def reading(self) -> AbstractContextManager[NodeTable]:
-        """Yield the table, which does not change until the block ends."""
+    def reading(self, asked: Pod | None = None) -> AbstractContextManager[NodeTable]:
+        """Yield the table, which does not change until the block ends, without what was assumed of a pod before."""
+        ...
+
+    def remember_departed(self, seconds: float) -> None:
+        """Remember pods that left their nodes for so long."""
         ...
 
     def assume(self, pod: Pod, node_name: str) -> None:
@@ -104,6 +109,7 @@ class Prioritizer:
         options: how to answer.
         outage: is told why there are no metrics to score by when that begins, and "" when it ends.
         clock: unix time.
+        in_tree: what kube-scheduler adds to the answers by itself, by the scheduler's name, as far as it is known.
     """
 
     def __init__(
@@ -114,6 +120,7 @@ class Prioritizer:
         options: Options | None = None,
         outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
+        in_tree: Mapping[str, Profile] | None = None,
     ) -> None:
         self._profiles = profiles.by_scheduler
         self._view = view
@@ -123,7 +130,8 @@ class Prioritizer:
         self._clock = clock
         self._outage = ""
         self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
-        self._dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
+        dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
+        self._likeliest = Likeliest(profiles.weight, in_tree or {}, dice)
         self._thread = ThreadPoolExecutor(1, "prioritizer")
         self._asked_again = threading.Event()
         self._began = 0.0  # monotonic; 0 while nothing is being scored
@@ -177,7 +185,7 @@ class Prioritizer:
             self._note(str(error))
             if self._options.outage == "alike":
                 return _alike(asked.node_names, Outcome.NO_METRICS)
-        with self._view.reading() as table:
+        with self._view.reading(asked.pod) as table:
             known, rows = _known(table, asked.node_names)
             if not known:
                 return _alike(asked.node_names, Outcome.NOT_SYNCED)
@@ -200,6 +208,9 @@ class Prioritizer:
         prepared, of = self._prepared.get(profile.scheduler_name, (None, None))
         if prepared is None or of is not data or prepared.nodes is not table:
             prepared = profile.prepare(table, self._options.policy.judge(table, snapshot, self._clock()))
+            if snapshot is not None:
+                window = snapshot.window
+                self._view.remember_departed(window.end - window.start + self._options.policy.max_age_seconds)
             self._prepared[profile.scheduler_name] = prepared, data
         return prepared
 
@@ -214,19 +225,17 @@ class Prioritizer:
         self._outage = outage
 
     def _assume(self, asked: ExtenderArgs, scores: Mapping[str, int]) -> None:
-        """Count the pod on its best candidate, and have the profile take that in before it is asked again."""
+        """Count the pod where kube-scheduler will most likely put it, and have the profile take that in."""
         self._asked_again.wait(_ANSWER_SECONDS)  # the interpreter is for the answer first, on its way out
         try:
-            self._view.assume(asked.pod, self._best(scores))
+            with self._view.reading() as table:
+                node_name = self._likeliest.node(asked.pod, asked.scheduler_name, scores, table)
+            self._view.assume(asked.pod, node_name)
             prepared, _ = self._prepared[asked.scheduler_name]
             with self._view.reading():
-                prepared.follow()
-        except Exception:  # noqa: BLE001  it costs the next pod a little of its time, or of what it should know
-            _log.exception("a pod could not be assumed", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
-
-    def _best(self, scores: Mapping[str, int]) -> str:
-        highest = max(scores.values())
-        return self._dice.choice([name for name, score in scores.items() if score == highest])
+                prepared.follow()  # now, and not while the next pod waits
+        except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
+            _log.exception("a pod is not assumed", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
 
 
 def _known(table: NodeTable, names: tuple[str, ...]) -> tuple[tuple[str, ...], Int64s]:

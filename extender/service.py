@@ -10,7 +10,7 @@ from extender.profiles import Profiles
 from watcher.errors import SettingsError
 from watcher.server import serving
 from watcher.server.access import Access
-from watcher.server.service import open_access, open_tls
+from watcher.server.service import is_open_to_others, open_access, open_tls
 from watcher.server.serving import Listener
 
 if TYPE_CHECKING:
@@ -34,6 +34,14 @@ def serve(settings: "ExtenderSettings", profiles: Profiles) -> None:
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if tls else 'http'}://{shown}:{port}"
+    if is_open_to_others(service.access, host):
+        _log.warning(
+            "whoever reaches the port has nodes scored, and pods counted on them that do not exist: no client "
+            "certificate is asked for (server.certificate, server.client_ca_file)",
+            extra={"host": host},
+        )
+    elif service.access.is_locked and settings.server.client_ca_file is None:
+        _log.warning("kube-scheduler is refused: it sends no token, but client certificates (server.client_ca_file)")
     _log.info("serving", extra={"url": url, "schedulers": ",".join(profiles.by_scheduler)})
     threads = settings.server.threads
     serving.serve(
@@ -48,6 +56,9 @@ class Service:
         settings: the extender's.
         profiles: what to score by.
         access: who may ask.
+
+    Attributes:
+        access: the same.
 
     Raises:
         SettingsError: there is no way to the Kubernetes API.
@@ -67,7 +78,7 @@ class Service:
             raise SettingsError([str(error)]) from error
         self._settings = settings
         self._profiles = profiles
-        self._access = access
+        self.access = access
         self._closing = contextlib.ExitStack()
 
     def start(self) -> "Front":
@@ -75,6 +86,7 @@ class Service:
         from client import Collector, WatcherClient, connect  # noqa: PLC0415  the master needs none of these
         from cluster.view import ClusterView  # noqa: PLC0415
         from extender.app import create_app  # noqa: PLC0415
+        from extender.kube_scheduler import in_tree  # noqa: PLC0415
         from extender.outage import Events  # noqa: PLC0415
         from extender.prioritizer import Options, Prioritizer  # noqa: PLC0415
         from extender.telemetry import Telemetry  # noqa: PLC0415
@@ -99,12 +111,12 @@ class Service:
             events.tell(why)
 
         options = Options(own.deadline_seconds, own.policy(), own.outage, own.assume, own.seed)
-        prioritizer = Prioritizer(self._profiles, view, collector, options, outage)
+        prioritizer = Prioritizer(self._profiles, view, collector, options, outage, in_tree=in_tree(self._profiles))
         self._closing.callback(prioritizer.close)
         view.start()
         # Its first read may wait for a watcher that does not answer; probes are answered meanwhile.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
-        return create_app(prioritizer, telemetry, lambda: view.is_synced, self._access)
+        return create_app(prioritizer, telemetry, lambda: view.is_synced, self.access)
 
     def stop(self) -> None:
         """Stop following."""

@@ -1,21 +1,28 @@
 """The extender's settings: those of the watcher, which it embeds in library mode, and its own section."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from scoring import FallbackPolicy
 from watcher.settings import ServerSettings, Settings
 from watcher.settings.fields import Section, http_address
 
 DEFAULT_PORT = 2021
+_OF_DIALECTS = frozenset({"dialect", "compat_open", "compat_host", "compat_port"})
 
 
 class ExtenderServerSettings(ServerSettings):
-    """The extender's HTTP API: the watcher's settings, on a port of its own."""
+    """The extender's HTTP API: the watcher's settings but those of its dialects, on a port of its own."""
 
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
+
+    @model_validator(mode="after")
+    def _has_no_dialects(self) -> Self:
+        if own := sorted(self.model_fields_set & _OF_DIALECTS):
+            raise ValueError(f"{', '.join(own)}: settings of a watcher's answers, of which the extender gives none")
+        return self
 
 
 class ExtenderSection(Section):

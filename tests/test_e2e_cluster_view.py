@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 NODES, PODS = 100, 300
 SOON = 30.0
 WATCH = 15.0  # how long the view asks a watch to last, so how old it grows where nothing happens
-RIGHTS = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
+RIGHTS = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +31,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.api.create(*(node(f"node-{number}") for number in range(NODES)))
         cluster.api.create(*(bound(f"pod-{number}", number) for number in range(PODS)), pod("waits"))
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "view", "namespace": "default"}}
-        group = "rbac.authorization.k8s.io"
-        role = {
-            "apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": "view-of-tests"}, "rules": RIGHTS,
-        }  # fmt: skip
-        binding = {
-            "apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "view-of-tests"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view-of-tests"},
-            "subjects": [{"kind": "ServiceAccount", "name": "view", "namespace": "default"}],
-        }  # fmt: skip
-        cluster.api.create(account)
-        cluster.api.create(role)
-        cluster.api.create(binding)
         yield cluster
 
 
@@ -51,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 def token(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file with the token of an account that may list and watch nodes and pods and do nothing else."""
     file = tmp_path_factory.mktemp("account") / "token"
-    file.write_text(cluster.service_account("default", "view").token)
+    file.write_text(cluster.account("view", RIGHTS).token)
     return file
 
 

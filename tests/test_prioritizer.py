@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metrics, profiles
 
+from extender.kube_scheduler import in_tree
 from extender.prioritizer import NEUTRAL, Options, Outcome, Prioritizer
 from extender.wire import ExtenderArgs
 
@@ -110,6 +111,38 @@ def test_a_retried_pod_is_assumed_once() -> None:
         prioritizer.close()
     counted = [pod.uid for name in LOADS for pod in view.state.table.pods(name)]
     assert counted.count("uid-of-pod-1") == 1
+
+
+def test_a_retried_pod_is_not_in_its_own_way() -> None:
+    """What was assumed of a pod before does not count when it is scored again."""
+    view = StillView("node-1", "node-2")
+    held = HeldMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
+    with prioritizing(view, held) as prioritizer:
+        answers = [prioritizer.answer(args("node-1", "node-2", cpu="2")).scores for _ in range(3)]
+        other = prioritizer.answer(args("node-1", "node-2", cpu="2", pod="pod-2")).scores
+    assert answers[0] == answers[1] == answers[2]
+    assert other != answers[0]
+
+
+def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
+    """Of nodes that are equal by load kube-scheduler takes the one of which less is requested, and so is it assumed."""
+    view, made = StillView(*LOADS), profiles()
+    held = HeldMetrics({"node-1": 90.0, "node-2": 20.0, "node-3": 20.0})
+    view.state.table.add(args("node-2", pod="there", cpu="1").pod, "node-2", placed_at=0.0)
+    with prioritizing(view, held, in_tree=in_tree(made)) as prioritizer:
+        for number in range(8):
+            prioritizer.answer(args(*LOADS, pod=f"pod-{number}"))
+            prioritizer._thread.submit(int).result()  # what is assumed follows the answer
+            view.state.drop_pod(f"uid-of-pod-{number}")
+    assert {node_name for _, node_name in view.assumed} == {"node-3"}
+
+
+def test_a_window_of_metrics_says_how_long_departed_pods_are_remembered() -> None:
+    """As long as metrics of the window that is served may show them."""
+    view = StillView(*LOADS)
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        prioritizer.answer(args(*LOADS))
+    assert view.state.departed_seconds == 300 + PATIENT.policy.max_age_seconds
 
 
 def test_without_assumptions_nothing_is_assumed() -> None:

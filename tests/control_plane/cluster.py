@@ -3,8 +3,9 @@
 import secrets
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import requests
 import yaml
@@ -80,6 +81,20 @@ class ControlPlane:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         answer = self.api.request("POST", path, json=request).json()
         return self.as_token(answer["status"]["token"])
+
+    def account(self, name: str, *rules: Mapping[str, Any]) -> Api:
+        """Make a service account in ``default`` that may do what the RBAC rules say, and return its way in."""
+        group, role = "rbac.authorization.k8s.io", {"kind": "ClusterRole", "metadata": {"name": f"tests-{name}"}}
+        account = {"kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
+        binding = {
+            "kind": "ClusterRoleBinding", "metadata": role["metadata"],
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": f"tests-{name}"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+        }  # fmt: skip
+        self.api.create({"apiVersion": "v1", **account})
+        self.api.create({"apiVersion": f"{group}/v1", **role, "rules": list(rules)})
+        self.api.create({"apiVersion": f"{group}/v1", **binding})
+        return self.service_account("default", name)
 
     def kubeconfig(self, user: str = ADMINISTRATOR, *, token: str | None = None) -> Path:
         """Write a kubeconfig for one of the two users, or for a token, and return its path."""

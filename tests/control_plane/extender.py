@@ -57,16 +57,22 @@ class Extender:
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
 
-    def scheduler(self, timeout: str = "500ms") -> Scheduler:
+    def scheduler(self, timeout: str = "500ms", **options: Any) -> Scheduler:
         """Return a stock kube-scheduler that asks it, with the configuration that the product writes."""
         made = written(self._configuration, Way(self.url))
         made["extenders"][0]["httpTimeout"] = timeout
-        return Scheduler(self._cluster, made["profiles"], extenders=made["extenders"])
+        return Scheduler(self._cluster, made["profiles"], extenders=made["extenders"], **options)
 
     def metrics(self) -> dict[str, float]:
         """Return what it counts, by series."""
         text = requests.get(f"{self.url}/metrics", timeout=10).text
         return {series: float(value) for series, value in _SAMPLE.findall(text)}
+
+    def assumed(self) -> tuple[int, int]:
+        """Return how many pods went where they were assumed, and of how many that is known."""
+        found = self.metrics()
+        hits, misses = (int(found[f'trimaran_assumptions_total{{outcome="{name}"}}']) for name in ("hits", "misses"))
+        return hits, hits + misses
 
     def outcome(self, name: str) -> float:
         """Return how many answers came to be in a way."""

@@ -46,9 +46,14 @@ class StillView:
         self.assumed: list[tuple[str, str]] = []
 
     @contextmanager
-    def reading(self) -> Iterator[NodeTable]:
+    def reading(self, asked: Pod | None = None) -> Iterator[NodeTable]:
         with self.lock:
+            if asked is not None:
+                self.state.retry(asked.uid)
             yield self.state.table
+
+    def remember_departed(self, seconds: float) -> None:
+        self.state.departed_seconds = seconds
 
     def assume(self, pod: Pod, node_name: str) -> None:
         with self.lock:

@@ -50,7 +50,7 @@ def serve(settings: Settings) -> None:
             "a stock kube-scheduler is refused: it can send no token and no client certificate "
             "(server.compat_port, server.compat_open)"
         )
-    if not (access.is_locked or ip_address(host.partition("%")[0]).is_loopback):
+    if is_open_to_others(access, host):
         _log.warning(
             "whoever reaches the port reads everything: no token is asked for (server.token, server.tokens_file)",
             extra={"host": host},
@@ -58,6 +58,16 @@ def serve(settings: Settings) -> None:
     _log.info("serving", extra={"url": url, "provider": settings.provider.name})
     service = Service(settings, access)
     serving.serve(service.start, listeners, threads=server.threads, max_body_bytes=_MAX_BODY_BYTES, stop=service.stop)
+
+
+def is_open_to_others(access: Access, host: str) -> bool:
+    """Return whether a port is reached from beyond this machine, and nothing is asked of whoever does.
+
+    Args:
+        access: who may read what.
+        host: the address that the port listens on.
+    """
+    return not (access.is_locked or ip_address(host.partition("%")[0]).is_loopback)
 
 
 def open_access(server: ServerSettings, clock: Callable[[], float] = time.time) -> Access:
