@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 from client import ClientError
 from extender.profiles import ExtenderProfile, Profiles
 from extender.wire import MAX_SCORE, ExtenderArgs
-from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
+from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile, Scores
 from watcher.model import WatcherMetrics
 
 NEUTRAL = MAX_SCORE // 2
@@ -32,6 +32,7 @@ class Outcome(StrEnum):
 
     SCORED = "scored"
     ALLOCATION = "allocation"
+    SHADOW = "shadow"
     OTHER_SCHEDULER = "other_scheduler"
     NOT_SYNCED = "not_synced"
     NO_METRICS = "no_metrics"
@@ -85,11 +86,35 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What an answer rests on, for those who explain it.
+
+    Attributes:
+        scores: of the candidates that are known; later changes do not reach into them.
+        snapshot: the metrics; None where there were none.
+        best: the candidate that is assumed, of several equal ones the one that was drawn.
+        waited_seconds: until it was scored.
+        scored_seconds: how long that took.
+    """
+
+    scores: Scores
+    snapshot: WatcherMetrics | None
+    best: str
+    waited_seconds: float
+    scored_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """Each candidate's score, 0 to 100, by its name, and how it came to be."""
+    """Each candidate's score, 0 to 100, by its name, and how it came to be; the basis where it is by node."""
 
     scores: Mapping[str, int]
     outcome: Outcome
+    basis: Basis | None = None
+
+
+Record = Callable[[ExtenderArgs, Answer, bool], None]
+"""Is told of each answer, as it is where pods are acted for, and whether this one is; it only takes note."""
 
 
 class Prioritizer:
@@ -102,6 +127,8 @@ class Prioritizer:
         options: how to answer.
         outage: is told why there are no metrics to score by when that begins, and "" when it ends.
         clock: unix time.
+        acts_for: whether a pod, by its uid, is answered by its scores; the others' answers are all alike.
+        record: see :data:`Record`; called when the answer is made, on the way to the one who asked.
     """
 
     def __init__(
@@ -112,6 +139,8 @@ class Prioritizer:
         options: Options | None = None,
         outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
+        acts_for: Callable[[str], bool] = lambda _: True,
+        record: Record = lambda *_: None,
     ) -> None:
         self._profiles = profiles.by_scheduler
         self._view = view
@@ -119,6 +148,8 @@ class Prioritizer:
         self._options = options or Options()
         self._tell_outage = outage
         self._clock = clock
+        self._acts_for = acts_for
+        self._record = record
         self._outage = ""
         self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
         self._dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
@@ -132,14 +163,10 @@ class Prioritizer:
             return _alike(asked.node_names, Outcome.OTHER_SCHEDULER)
         if not asked.node_names:
             return Answer({}, Outcome.SCORED)
-        too_late = threading.Event()
-        job: Future[Answer] = self._thread.submit(self._score, asked, profile, too_late)
-        try:
-            return job.result(self._options.deadline_seconds)
-        except NotInTime:
-            too_late.set()  # nobody hears of its best candidate any more
-            job.cancel()
-            return _alike(asked.node_names, Outcome.DEADLINE)
+        acts = self._acts_for(asked.pod.uid)
+        answer = self._in_time(asked, profile, assume=acts and self._options.assume)
+        self._record(asked, answer, acts)
+        return answer if acts or answer.basis is None else _alike(asked.node_names, Outcome.SHADOW)
 
     def is_alive(self) -> bool:
         """Return whether the scoring thread gets on."""
@@ -150,13 +177,26 @@ class Prioritizer:
         """Stop scoring."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, too_late: threading.Event) -> Answer:
+    def _in_time(self, asked: ExtenderArgs, profile: ExtenderProfile, *, assume: bool) -> Answer:
+        too_late = threading.Event()
+        asked_at = time.monotonic()
+        job: Future[Answer] = self._thread.submit(self._score, asked, profile, too_late, asked_at, assume)
+        try:
+            return job.result(self._options.deadline_seconds)
+        except NotInTime:
+            too_late.set()  # nobody hears of its best candidate any more
+            job.cancel()
+            return _alike(asked.node_names, Outcome.DEADLINE)
+
+    def _score(
+        self, asked: ExtenderArgs, profile: ExtenderProfile, too_late: threading.Event, asked_at: float, assume: bool
+    ) -> Answer:
         self._began = time.monotonic()
         try:
-            answer = self._scored(asked, profile)
-            if self._options.assume and answer.outcome is Outcome.SCORED and not too_late.is_set():
+            answer = self._scored(asked, profile, asked_at)
+            if assume and answer.basis and answer.outcome is Outcome.SCORED and not too_late.is_set():
                 # Behind this answer and before the next one: the view may be busy, which the answer need not wait for.
-                self._thread.submit(self._view.assume, asked.pod, self._best(answer.scores))
+                self._thread.submit(self._view.assume, asked.pod, answer.basis.best)
         except Exception:  # noqa: BLE001  it costs one pod its scores
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
             return _alike(asked.node_names, Outcome.FAILED)
@@ -165,7 +205,7 @@ class Prioritizer:
         finally:
             self._began = 0.0
 
-    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
         if not self._view.is_synced:
             return _alike(asked.node_names, Outcome.NOT_SYNCED)
         try:
@@ -190,7 +230,9 @@ class Prioritizer:
         # A node that the view has not heard of is one that nothing is known of: it gets the minimum.
         answered = dict.fromkeys(asked.node_names, 0)
         answered.update(zip(known, profile.answered(scores.total).tolist(), strict=True))
-        return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED)
+        waited = self._began - asked_at
+        basis = Basis(scores, snapshot, self._best(answered), waited, time.monotonic() - self._began)
+        return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
 
     def _prepare(self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None) -> PreparedProfile:
         """Return the profile prepared for a snapshot: it follows the table, so it serves until there is a newer one."""
