@@ -17,7 +17,7 @@ import numpy as np
 from scoring import Node, Pod
 from scoring.objects import CPU, MEMORY
 from scoring.pod_demand import in_tree_requests
-from watcher.model import AVERAGES, MetricType, WatcherMetrics
+from watcher.model import MetricType, WatcherMetrics, averages
 
 RESOURCES = {CPU: MetricType.CPU, MEMORY: MetricType.MEMORY}
 Use = Mapping[str, float]
@@ -76,14 +76,8 @@ def used(snapshot: WatcherMetrics, node_name: str) -> Use | None:
     """Return what a node used, for the resources that were measured; None where nothing was."""
     if node_name not in snapshot.data:
         return None
-    metrics = snapshot.data[node_name].metrics
-    found = {
-        resource: each.value
-        for resource, type_ in RESOURCES.items()
-        for each in metrics
-        if each.type == type_ and each.operator in AVERAGES
-    }
-    return found or None
+    found = averages(snapshot.data[node_name])
+    return {resource: found[type_] for resource, type_ in RESOURCES.items() if type_ in found} or None
 
 
 def table(worths: Iterable[Worth], hot_percent: float) -> list[dict[str, Any]]:
