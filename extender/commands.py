@@ -1,4 +1,4 @@
-"""``trimaran extender``: serve; ``trimaran extender config``: write or check what kube-scheduler needs."""
+"""``trimaran extender``: serve; its commands write or check what kube-scheduler needs, and show what came of it."""
 
 import signal
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
+from extender.decisions.commands import regret
 from extender.settings import ExtenderSettings
 from watcher import logs
 from watcher.commands import load_or_exit, log_level_option, setting_options, stopped_early, yaml_or_exit
@@ -43,7 +44,8 @@ def extender(
         "extender.config": configuration, "extender.watcher": watcher, "extender.kube_config": kube_config,
         "server.host": host, "server.port": port, "log.level": log_level,
     }  # fmt: skip
-    settings = load_or_exit(ExtenderSettings, file, assignments, flags).settings
+    loaded = load_or_exit(ExtenderSettings, file, assignments, flags)
+    settings = loaded.settings
     logs.configure(settings.log)
     from extender import service  # noqa: PLC0415  Flask and gunicorn are only needed here
     from watcher.providers.base import check_providers  # noqa: PLC0415
@@ -54,7 +56,7 @@ def extender(
         profiles = service.read_profiles(settings.extender.config)
         if settings.extender.watcher is None:
             check_providers(settings)  # told here, not by a worker that dies
-        service.serve(settings, profiles)
+        service.serve(loaded, profiles)
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
@@ -105,3 +107,6 @@ def config(
         way = kube_scheduler.Way(url, ca_file, certificate, key, timeout_ms)
         made = kube_scheduler.written(document, way, safety_net=not no_safety_net)
     click.echo(yaml.safe_dump(made, sort_keys=False), nl=False)
+
+
+extender.add_command(regret)

@@ -20,7 +20,7 @@ from client import ClientError
 from extender.likeliest import Likeliest
 from extender.profiles import ExtenderProfile, Profiles
 from extender.wire import MAX_SCORE, ExtenderArgs
-from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
+from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile, Scores
 from scoring.arrays import Int64s
 from watcher.model import WatcherMetrics
 
@@ -35,6 +35,7 @@ class Outcome(StrEnum):
 
     SCORED = "scored"
     ALLOCATION = "allocation"
+    SHADOW = "shadow"
     OTHER_SCHEDULER = "other_scheduler"
     NOT_SYNCED = "not_synced"
     NO_METRICS = "no_metrics"
@@ -92,11 +93,36 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What an answer rests on, for those who explain it.
+
+    Attributes:
+        scores: of the candidates that are known; later changes do not reach into them.
+        snapshot: the metrics; None where there were none.
+        waited_seconds: until it was scored.
+        scored_seconds: how long that took.
+    """
+
+    scores: Scores
+    snapshot: WatcherMetrics | None
+    waited_seconds: float
+    scored_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """Each candidate's score, 0 to 100, by its name, and how it came to be."""
+    """Each candidate's score, 0 to 100, by its name, and how it came to be; the basis where it is by node."""
 
     scores: Mapping[str, int]
     outcome: Outcome
+    basis: Basis | None = None
+
+
+Record = Callable[[ExtenderArgs, Answer, str, bool], None]
+"""Takes note of an answer, as it is where pods are acted for.
+
+It comes with the node that the pod will likely go to by it ("" where it is not by node), and whether it is acted for.
+"""
 
 
 class Prioritizer:
@@ -110,6 +136,8 @@ class Prioritizer:
         outage: is told why there are no metrics to score by when that begins, and "" when it ends.
         clock: unix time.
         in_tree: what kube-scheduler adds to the answers by itself, by the scheduler's name, as far as it is known.
+        acts_for: whether a pod, by its uid, is answered by its scores; the others' answers are all alike.
+        record: see :data:`Record`; what it does, nobody waits for.
     """
 
     def __init__(
@@ -121,6 +149,8 @@ class Prioritizer:
         outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         in_tree: Mapping[str, Profile] | None = None,
+        acts_for: Callable[[str], bool] = lambda _: True,
+        record: Record = lambda *_: None,
     ) -> None:
         self._profiles = profiles.by_scheduler
         self._view = view
@@ -128,6 +158,8 @@ class Prioritizer:
         self._options = options or Options()
         self._tell_outage = outage
         self._clock = clock
+        self._acts_for = acts_for
+        self._record = record
         self._outage = ""
         self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
         dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
@@ -143,17 +175,14 @@ class Prioritizer:
             return _alike(asked.node_names, Outcome.OTHER_SCHEDULER)
         if not asked.node_names:
             return Answer({}, Outcome.SCORED)
-        self._asked_again.set()
-        job = self._thread.submit(self._score, asked, profile)
-        try:
-            answer = job.result(self._options.deadline_seconds)
-        except NotInTime:
-            job.cancel()
-            return _alike(asked.node_names, Outcome.DEADLINE)
-        if self._options.assume and answer.outcome is Outcome.SCORED:
-            # Behind this answer and before the next one: the view may be busy, which the answer need not wait for.
-            self._thread.submit(self._assume, asked, answer.scores)
-        return answer
+        acts = self._acts_for(asked.pod.uid)
+        answer = self._in_time(asked, profile)
+        if answer.basis is None:
+            self._record(asked, answer, "", acts)
+            return answer
+        # Behind this answer and before the next one: nobody waits for it.
+        self._thread.submit(self._after, asked, answer, acts)
+        return answer if acts else _alike(asked.node_names, Outcome.SHADOW)
 
     def is_alive(self) -> bool:
         """Return whether the scoring thread gets on."""
@@ -164,18 +193,27 @@ class Prioritizer:
         """Stop scoring."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+    def _in_time(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+        self._asked_again.set()
+        job = self._thread.submit(self._score, asked, profile, time.monotonic())
+        try:
+            return job.result(self._options.deadline_seconds)
+        except NotInTime:
+            job.cancel()
+            return _alike(asked.node_names, Outcome.DEADLINE)
+
+    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
         self._asked_again.clear()
         self._began = time.monotonic()
         try:
-            return self._scored(asked, profile)
+            return self._scored(asked, profile, asked_at)
         except Exception:  # noqa: BLE001  it costs one pod its scores
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
             return _alike(asked.node_names, Outcome.FAILED)
         finally:
             self._began = 0.0
 
-    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
         if not self._view.is_synced:
             return _alike(asked.node_names, Outcome.NOT_SYNCED)
         try:
@@ -200,7 +238,8 @@ class Prioritizer:
         answered = dict(zip(known, profile.answered(scores.total).tolist(), strict=True))
         if len(known) < len(asked.node_names):  # of a node that the view has not heard of nothing is known: the minimum
             answered = dict.fromkeys(asked.node_names, 0) | answered
-        return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED)
+        basis = Basis(scores, snapshot, self._began - asked_at, time.monotonic() - self._began)
+        return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
 
     def _prepare(self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None) -> PreparedProfile:
         """Return the profile prepared for a snapshot: it follows the table, so it serves until there is a newer one."""
@@ -224,18 +263,20 @@ class Prioritizer:
             self._tell_outage(outage)
         self._outage = outage
 
-    def _assume(self, asked: ExtenderArgs, scores: Mapping[str, int]) -> None:
-        """Count the pod where kube-scheduler will most likely put it, and have the profile take that in."""
+    def _after(self, asked: ExtenderArgs, answer: Answer, acts: bool) -> None:
+        """Record an answer; count the pod where it will likely be put, and have the profile take that in."""
         self._asked_again.wait(_ANSWER_SECONDS)  # the interpreter is for the answer first, on its way out
+        pod, name = asked.pod, asked.scheduler_name
         try:
             with self._view.reading() as table:
-                node_name = self._likeliest.node(asked.pod, asked.scheduler_name, scores, table)
-            self._view.assume(asked.pod, node_name)
-            prepared, _ = self._prepared[asked.scheduler_name]
-            with self._view.reading():
-                prepared.follow()  # now, and not while the next pod waits
+                node_name = self._likeliest.node(pod, name, answer.scores, table)
+            self._record(asked, answer, node_name, acts)
+            if acts and self._options.assume and answer.outcome is Outcome.SCORED:
+                self._view.assume(pod, node_name)
+                with self._view.reading():
+                    self._prepared[name][0].follow()  # now, and not while the next pod waits
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
-            _log.exception("a pod is not assumed", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
+            _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
 
 
 def _known(table: NodeTable, names: tuple[str, ...]) -> tuple[tuple[str, ...], Int64s]:

@@ -18,6 +18,8 @@ COMMANDS = {
     "top": ("client.commands:top", "Show what every node uses."),
     "score": ("client.commands:score", "Rank nodes for a pod, and say why."),
     "extender": ("extender.commands:extender", "Score nodes for a stock kube-scheduler."),
+    "explain": ("extender.decisions.commands:explain", "Say why a pod went where it went."),
+    "nodes": ("nodes.commands:nodes", "Write on nodes how loaded they are: soft taints, annotations."),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
     "config": ("trimaran.config_command:config", "Show the effective settings; check a scheduler's configuration."),
 }

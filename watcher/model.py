@@ -113,6 +113,13 @@ class NodeMetrics:
     metadata: Mapping[str, str | float] = field(default_factory=dict)
 
 
+def averages(node: NodeMetrics) -> dict[str, float]:
+    """Return a node's average use of the resources that every node has, by type, percent; of several the last one."""
+    return {
+        metric.type: metric.value for metric in node.metrics if metric.type in REQUIRED and metric.operator in AVERAGES
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class WatcherMetrics:
     """A snapshot: every node's metrics over one window.

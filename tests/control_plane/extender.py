@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import requests
@@ -24,6 +25,7 @@ class Extender:
         cluster: whose nodes it scores.
         configuration: the KubeSchedulerConfiguration with plugins of ours.
         watcher: its watcher's address.
+        file: a TOML file with settings, which it reads anew when it changes.
         settings: more of its settings, as ``section__key``.
 
     Attributes:
@@ -34,7 +36,12 @@ class Extender:
     process: Process
 
     def __init__(
-        self, cluster: ControlPlane, configuration: Mapping[str, Any], watcher: str, **settings: object
+        self,
+        cluster: ControlPlane,
+        configuration: Mapping[str, Any],
+        watcher: str,
+        file: Path | None = None,
+        **settings: object,
     ) -> None:
         self._cluster = cluster
         self._configuration = configuration
@@ -46,6 +53,8 @@ class Extender:
             sys.executable, "-m", "trimaran", "extender", "--config", str(self._file), "--watcher", watcher,
             "--kube-config", str(cluster.kubeconfig()), "--port", str(port),
         ]  # fmt: skip
+        if file is not None:
+            self._command += ["--settings", str(file)]
         for name, value in settings.items():
             self._command += ["--set", f"{name.replace('__', '.')}={value}"]
 
