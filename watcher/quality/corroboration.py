@@ -13,7 +13,7 @@ from watcher.quality.history import Flags, Floats
 from watcher.quality.node_states import NodeStates, blank
 
 _FETCHES = 3  # in a row that contradict; fewer is chance
-_CALM_FETCHES = 15  # in a row that agree, for it to be over: longer windows still hold what was wrong
+_CALM_FETCHES = 60  # in a row that agree, for it to be over: what is wrong hardly shows while a node idles
 _LATE_FETCHES = 8  # the second source may be so late: its values of so many fetches count
 _DEVIATIONS = 6.0  # robust ones, from what is usual
 _MOST = 0.9  # share of the nodes that a deviation is told by: it is 0 at most of them,
