@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from scoring.arrays import Int64s, Texts
 from scoring.fallback import Judgment
 from scoring.objects import Pod
 from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 INFEASIBLE = -1
 """The total of a node that was not feasible: below every score."""
@@ -93,6 +96,31 @@ class Scores:
     plugins: Mapping[str, PluginScores]
     judgment: Judgment | None = None
     rows: Int64s | None = None
+
+    def __repr__(self) -> str:
+        feasible = int((self.total != INFEASIBLE).sum())
+        best = f"best {self.best()} with {self.total.max()}" if feasible else "no node is feasible"
+        pod = f"{self.pod.namespace}/{self.pod.name}"
+        return f"Scores({pod} by {', '.join(self.plugins)}: {best}, {feasible} of {len(self.names)} nodes feasible)"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a data frame: a row for each node, best first.
+
+        Columns are ``feasible``, ``score`` (the weighted sum, of feasible nodes), ``grade`` (without fallback there is
+        none), and each plugin's normalized score.
+
+        Raises:
+            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+        """
+        import pandas as pd  # noqa: PLC0415  an extra
+
+        feasible = self.total != INFEASIBLE
+        columns = {"feasible": feasible, "score": pd.Series(self.total, dtype="Int64").where(feasible).array}
+        if self.judgment is not None:
+            columns["grade"] = self.grades
+        columns |= {name: each.normalized for name, each in self.plugins.items()}
+        frame = pd.DataFrame(columns, index=pd.Index(self.names, name="node"))
+        return frame.iloc[self._best_first()]
 
     @property
     def grades(self) -> Texts:
