@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
-import orjson
 
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
 from watcher.providers.base import check_providers, known_providers
 from watcher.settings import Settings
 from watcher.settings.loading import Loaded, Model, display, every_setting, load_as, variable
+from watcher.terminal import echo_document, output_option, painted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -61,7 +61,7 @@ def load_or_exit(
 @click.option("--port", help="The port to listen on. [default: 2020]")
 @click.option("--provider", help="The metrics provider. [default: this machine, or the metrics server in a cluster]")
 @click.option("--address", help="The provider's address.")
-@click.option("--interval", help="Seconds from one fetch to the next. [default: 60]")
+@click.option("--interval", help="Time from one fetch to the next, such as 5m, or seconds. [default: 60]")
 @click.option("--store", help="The SQLite file that survives a crash.")
 @click.option("--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]")
 @setting_options
@@ -139,13 +139,15 @@ def stopped_early(_number: int, _frame: object) -> NoReturn:
     help="The cluster's nodes, as kubectl get nodes -o yaml writes them: which have no metrics, which metrics no node?",
 )
 @click.option("-v", "--verbose", is_flag=True, help="List what is behind each step: which series is which node, say.")
-@click.option("--json", "as_json", is_flag=True, help="Write the steps as a JSON array.")
+@output_option("text", "json", "yaml")
+@click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as -o json.")
 @setting_options
 def doctor(
     provider: str | None,
     address: str | None,
     nodes_file: Path | None,
     verbose: bool,
+    output: str,
     as_json: bool,
     file: Path | None,
     assignments: tuple[str, ...],
@@ -162,16 +164,18 @@ def doctor(
     flags = {"provider.name": provider, "provider.address": address}
     settings = load_or_exit(Settings, file, assignments, flags).settings
     checks = []
+    output = "json" if as_json else output
     for check in examine(settings, nodes=_node_names(nodes_file)):
         checks.append(check)
-        if not as_json:
+        if output == "text":
             mend = f"  -> {check.setting} ({variable(check.setting)})" if "." in check.setting else ""
-            click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.step}: {check.message}{mend}")
+            word = painted("ok  ", "green") if check.ok else painted("FAIL", "red")
+            click.echo(f"{word}  {check.step}: {check.message}{mend}")
             for detail in check.details if verbose else ():
                 click.echo(f"        {detail}")
     bad = sum(not check.ok for check in checks)
-    if as_json:
-        click.echo(orjson.dumps(checks, option=orjson.OPT_INDENT_2))
+    if output != "text":
+        echo_document(checks, output)
     else:
         click.echo(f"\n{'all is well' if not bad else f'{bad} of {len(checks)} steps failed'}")
     raise SystemExit(1 if bad else 0)
