@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from flask import Blueprint, Flask, Response, request
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from extender.prioritizer import Prioritizer
 from extender.telemetry import Telemetry
@@ -15,6 +14,7 @@ from watcher.server.access import Access, Verdict
 from watcher.server.answers import Answer
 from watcher.server.flask_parts import answer_errors, check_access, probes, refusal, response
 from watcher.server.front import Front
+from watcher.telemetry import CONTENT_TYPE
 from watcher.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def create_app(
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
     check_access(app, access)
     answer_errors(app)
-    app.register_blueprint(probes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE_PLAIN_0_0_4))
+    app.register_blueprint(probes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE))
     for routes_of in more:
         app.register_blueprint(routes_of)
 

@@ -89,7 +89,7 @@ def config(
     no_safety_net: bool,
     check: bool,
 ) -> None:
-    r"""Write a KubeSchedulerConfiguration for a stock kube-scheduler, from FILE with our plugins.
+    """Write a KubeSchedulerConfiguration for a stock kube-scheduler, from FILE with our plugins.
 
     \b
     Example: trimaran extender config scheduler.yaml --url https://trimaran-extender:2021 --ca-file /etc/ca.crt

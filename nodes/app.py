@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from flask import Flask
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -12,7 +12,7 @@ from nodes.writer import Counts
 from watcher.server.access import Access
 from watcher.server.flask_parts import answer_errors, check_access, probes
 from watcher.server.front import Front
-from watcher.telemetry import RequestCounters
+from watcher.telemetry import CONTENT_TYPE, RequestCounters
 
 
 def create_app(
@@ -34,7 +34,7 @@ def create_app(
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
     check_access(app, access)
     answer_errors(app)
-    app.register_blueprint(probes(is_alive, is_ready, lambda: generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4))
+    app.register_blueprint(probes(is_alive, is_ready, lambda: generate_latest(registry), CONTENT_TYPE))
     return Front(app.wsgi_app, RequestCounters(registry).answered, locked=access.is_locked)
 
 

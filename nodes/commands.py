@@ -7,7 +7,7 @@ import click
 
 from nodes.settings import NodesSettings
 from watcher import logs
-from watcher.commands import load_or_exit, setting_options, stopped_early
+from watcher.commands import load_or_exit, log_level_option, setting_options, stopped_early
 from watcher.errors import SettingsError, WatcherError
 
 
@@ -18,7 +18,7 @@ from watcher.errors import SettingsError, WatcherError
 @click.option("--kube-config", help="A kubeconfig. [default: the pod's service account]")
 @click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", help="The port to listen on. [default: 2022]")
-@click.option("--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]")
+@log_level_option
 @click.option("--clear", is_flag=True, help="Take all that was written off all nodes, and end.")
 @setting_options
 def nodes(
@@ -37,6 +37,9 @@ def nodes(
     """Write on nodes how loaded they are: soft taints on hot ones, annotations.
 
     Makes a scheduler load-aware that nobody may touch. Of several processes one writes, by a Lease.
+
+    \b
+    Example: trimaran nodes --taints --windows 15m --watcher http://trimaran:2020
     """
     signal.signal(signal.SIGTERM, stopped_early)
     flags = {

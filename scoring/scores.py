@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from scoring.arrays import Int64s, Texts
 from scoring.fallback import Judgment
 from scoring.objects import Pod
 from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 INFEASIBLE = -1
 """The total of a node that was not feasible: below every score."""
@@ -100,6 +103,31 @@ class Scores:
         """The nodes' names, in the order they were asked for; all are in row order."""
         names = self.table_names
         return names if self.rows is None else tuple([names[row] for row in self.rows.tolist()])
+
+    def __repr__(self) -> str:
+        feasible = int((self.total != INFEASIBLE).sum())
+        best = f"best {self.best()} with {self.total.max()}" if feasible else "no node is feasible"
+        pod = f"{self.pod.namespace}/{self.pod.name}"
+        return f"Scores({pod} by {', '.join(self.plugins)}: {best}, {feasible} of {len(self.names)} nodes feasible)"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a data frame: a row for each node, best first.
+
+        Columns are ``feasible``, ``score`` (the weighted sum, of feasible nodes), ``grade`` (without fallback there is
+        none), and each plugin's normalized score.
+
+        Raises:
+            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+        """
+        import pandas as pd  # noqa: PLC0415  an extra
+
+        feasible = self.total != INFEASIBLE
+        columns = {"feasible": feasible, "score": pd.Series(self.total, dtype="Int64").where(feasible).array}
+        if self.judgment is not None:
+            columns["grade"] = self.grades
+        columns |= {name: each.normalized for name, each in self.plugins.items()}
+        frame = pd.DataFrame(columns, index=pd.Index(self.names, name="node"))
+        return frame.iloc[self._best_first()]
 
     @property
     def grades(self) -> Texts:

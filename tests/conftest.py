@@ -1,6 +1,7 @@
 """Fixtures: a clean environment, Prometheus with history, the watcher in its own process."""
 
 import contextlib
+import logging
 import os
 import subprocess
 import time
@@ -85,6 +86,16 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def no_secrets_of_other_tests() -> None:
     """Forget the tokens that tests before this one had masked: here they may be ordinary words."""
     masking.forget_secrets()
+
+
+@pytest.fixture(autouse=True)
+def usual_logging() -> Iterator[None]:
+    """Log as before after a test that ran a command, which sets up logging for its process."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 def _openmetrics(series: dict[str, list[tuple[str, np.ndarray]]], times: np.ndarray, kind: str) -> Iterator[str]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
-import orjson
 
 from watcher import logs
 from watcher.errors import SettingsError, WatcherError
 from watcher.providers.base import check_providers, known_providers
 from watcher.settings import Settings
 from watcher.settings.loading import Loaded, Model, display, every_setting, load_as, variable
+from watcher.terminal import echo_document, output_option, painted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ def yaml_or_exit(file: Path) -> Iterator[Any]:
 @click.option("--port", help="The port to listen on. [default: 2020]")
 @click.option("--provider", help="The metrics provider. [default: this machine, or the metrics server in a cluster]")
 @click.option("--address", help="The provider's address.")
-@click.option("--interval", help="Seconds from one fetch to the next. [default: 60]")
+@click.option("--interval", help="Time from one fetch to the next, such as 5m, or seconds. [default: 60]")
 @click.option("--store", help="The SQLite file that survives a crash.")
 @log_level_option
 @setting_options
@@ -170,7 +170,8 @@ def stopped_early(_number: int, _frame: object) -> NoReturn:
     "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with a certificate and its key for it."
 )
 @click.option("-v", "--verbose", is_flag=True, help="List what is behind each step: which series is which node, say.")
-@click.option("--json", "as_json", is_flag=True, help="Write the steps as a JSON array.")
+@output_option("text", "json", "yaml")
+@click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as -o json.")
 @setting_options
 def doctor(
     provider: str | None,
@@ -182,12 +183,13 @@ def doctor(
     client_certificate: Path | None,
     file: Path | None,
     assignments: tuple[str, ...],
+    output: str,
     *,
     cluster: bool,
     verbose: bool,
     as_json: bool,
 ) -> None:
-    r"""Check every provider step by step, and name the setting that mends what is wrong.
+    """Check every provider step by step, and name the setting that mends what is wrong.
 
     \b
     Example: trimaran doctor --provider Prometheus --address http://prometheus:9090 --cluster --verbose
@@ -206,16 +208,17 @@ def doctor(
     else:
         steps = examine(settings, nodes=nodes)
     checks = []
+    output = "json" if as_json else output
     for check in steps:
         checks.append(check)
-        if not as_json:
-            mend = "" if check.ok else _mending(check.setting)
-            click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.step}: {check.message}{mend}")
+        if output == "text":
+            word = painted("ok  ", "green") if check.ok else painted("FAIL", "red")
+            click.echo(f"{word}  {check.step}: {check.message}{'' if check.ok else _mending(check.setting)}")
             for detail in check.details if verbose else ():
                 click.echo(f"        {detail}")
     bad = sum(not check.ok for check in checks)
-    if as_json:
-        click.echo(orjson.dumps(checks, option=orjson.OPT_INDENT_2))
+    if output != "text":
+        echo_document(checks, output)
     else:
         click.echo(f"\n{'all is well' if not bad else f'{bad} of {len(checks)} steps failed'}")
     raise SystemExit(1 if bad else 0)

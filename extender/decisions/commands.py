@@ -42,7 +42,7 @@ def extender_options(command: Command) -> Command:
 def explain(
     pod: str, address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
 ) -> None:
-    r"""Say why a pod went where it went: its candidates, their scores and terms, and what came of it.
+    """Say why a pod went where it went: its candidates, their scores and terms, and what came of it.
 
     \b
     Example: trimaran explain default/web-7d4b9 --token-file token

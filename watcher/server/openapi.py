@@ -67,6 +67,8 @@ def _operations(
 
 
 _NO_METRICS = _reply("no metrics, none fresh enough, an unknown node or an unknown window", "Error")
+_TIME = "^([0-9]{1,9}[wdhms])*$|^[0-9]+$"  # empty is none
+_NO_HISTORY = _reply("there is none of this node", "Error")
 _UNAVAILABLE = _reply("not so", "Error")
 _VALIDATORS = ("ETag", "Vary", "Cache-Control")
 _NOT_MODIFIED = {
@@ -93,6 +95,29 @@ _HEALTH = _object(
             "type": "object",
             "additionalProperties": {"type": "number"},
             "description": "window to the age of its newest snapshot",
+        },
+    }
+)
+_HISTORY = _object(
+    {
+        "start": {"type": "integer", "description": "when the first step begins, unix seconds"},
+        "step": {"type": "integer", "description": "the length of a step, seconds"},
+        "steps": {"type": "integer", "description": "how many there are"},
+        "nodes": _texts("the nodes, sorted"),
+        "series": {
+            "type": "array",
+            "items": _object(
+                {
+                    "name": {"type": "string"},
+                    "type": {"type": "string"},
+                    "operator": {"type": "string"},
+                    "values": {
+                        "type": "array",
+                        "description": "for each node its steps in percent; null where there is nothing",
+                        "items": {"type": "array", "items": {"type": ["number", "null"]}},
+                    },
+                }
+            ),
         },
     }
 )
@@ -158,6 +183,11 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 {"200": _reply("one node", "GoWatcherMetrics"), "404": _NO_METRICS},
                 ("window", "host"),
             ),
+            "/history": _operations(
+                "What nodes used over the last hours, in the default window: one node, or one metric of all",
+                {"200": _reply("arrays of nodes by steps", "History"), "404": _NO_HISTORY},
+                ("history_host", "type", "operator", "since", "step"),
+            ),
             "/livez": _operations(
                 "Whether the fetch loop ticks", {"200": _reply("it does", "Alive"), "503": _UNAVAILABLE}, is_open=True
             ),
@@ -193,6 +223,36 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     "description": "only this node, whatever its name",
                     "schema": {"type": "string"},
                 },
+                "history_host": {
+                    "name": "host",
+                    "in": "query",
+                    "description": "only this node, with all its metrics",
+                    "schema": {"type": "string"},
+                },
+                "type": {
+                    "name": "type",
+                    "in": "query",
+                    "description": "only this resource; of all nodes CPU by default",
+                    "schema": {"type": "string"},
+                },
+                "operator": {
+                    "name": "operator",
+                    "in": "query",
+                    "description": "only this operator; of all nodes AVG by default",
+                    "schema": {"type": "string"},
+                },
+                "since": {
+                    "name": "since",
+                    "in": "query",
+                    "description": "unix seconds, or how long ago, such as 6h; a day by default",
+                    "schema": {"type": "string", "pattern": _TIME},
+                },
+                "step": {
+                    "name": "step",
+                    "in": "query",
+                    "description": "whole minutes, as seconds or such as 5m; as short as is possible by default",
+                    "schema": {"type": "string", "pattern": _TIME},
+                },
                 "if_none_match": {
                     "name": "If-None-Match",
                     "in": "header",
@@ -210,6 +270,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "Index": _object(
                     {"service": {"type": "string"}, "documentation": {"type": "string"}, "routes": _texts("all")}
                 ),
+                "History": _HISTORY,
                 "Alive": _object({"alive": {"const": True}}),
                 "Ready": _object({"ready": {"const": True}}),
                 "Health": _HEALTH,
