@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from extender.likeliest import InTree
 from extender.profiles import OURS, SCORE_FACTOR, Profiles
-from scoring import Profile, read_configuration
+from scoring import read_configuration
 
 SAFETY_NET = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 MAX_TIMEOUT_SECONDS = 0.5
@@ -105,15 +106,19 @@ def written(document: Mapping[str, Any], way: Way, *, safety_net: bool = True) -
     return made
 
 
-def in_tree(profiles: Profiles) -> Mapping[str, Profile]:
+def in_tree(profiles: Profiles) -> Mapping[str, InTree]:
     """Return what kube-scheduler adds by itself to the extender's scores, by the scheduler's name.
 
-    It is what :func:`written` leaves it with by default, as far as :mod:`scoring` has its plugins.
+    It is what :func:`written` leaves it with by default.
     """
     if profiles.document["apiVersion"] not in _READABLE:
         return {}
     made = written(profiles.document, Way("http://127.0.0.1"))
-    return {profile.scheduler_name: profile for profile in read_configuration(made).profiles}
+    read = read_configuration(made)
+    return {
+        profile.scheduler_name: InTree(profile, read.weights[profile.scheduler_name].get("TaintToleration", 0))
+        for profile in read.profiles
+    }
 
 
 def problems(document: Mapping[str, Any], url: str = "") -> Iterator[str]:

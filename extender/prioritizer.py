@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from client import ClientError
-from extender.likeliest import Likeliest
+from extender.likeliest import InTree, Likeliest
 from extender.profiles import ExtenderProfile, Profiles
 from extender.wire import MAX_SCORE, ExtenderArgs
 from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile, Scores
@@ -148,7 +148,7 @@ class Prioritizer:
         options: Options | None = None,
         outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
-        in_tree: Mapping[str, Profile] | None = None,
+        in_tree: Mapping[str, InTree] | None = None,
         acts_for: Callable[[str], bool] = lambda _: True,
         record: Record = lambda *_: None,
     ) -> None:

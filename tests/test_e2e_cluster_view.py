@@ -11,6 +11,7 @@ import requests
 from control_plane.api import Api, Object
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
+from control_plane.relay import Relay
 from support.servers import wait_until
 
 from cluster.view import ClusterView
@@ -173,6 +174,40 @@ def test_a_token_that_is_not_accepted(cluster: ControlPlane, view: ClusterView, 
         token.write_text(good)
     same_again(view, cluster.api)
     assert view.age_seconds < SOON
+
+
+def test_a_client_certificate_that_expires(cluster: ControlPlane) -> None:
+    """A view that comes with a certificate is refused when that has expired, and follows again with a new one."""
+    name = "system:kube-scheduler"  # whose rights are there by default
+    own = cluster.certificates.issue(name, 20)
+    expires = time.monotonic() + 20
+    access = Access(address=cluster.url, certificate=str(own), ca_file=cluster.certificates.certificate)
+    with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
+        assert view.wait(SOON)
+        same_again(view, cluster.api)
+        time.sleep(max(0.0, expires - time.monotonic()))
+        wait_until(lambda: view.age_seconds > WATCH + 5, "the watches that were under way ended, and are refused", 60)
+        changed(cluster.api, "expired")
+        assert differences(view, cluster.api)
+        cluster.certificates.issue(name)
+        same_again(view, cluster.api)
+
+
+def test_a_serving_certificate_that_expires(cluster: ControlPlane, token: Path) -> None:
+    """The view asks no server that it cannot verify, and follows again when there is a new certificate."""
+    own = cluster.certificates.issue("relay")
+    with Relay(cluster, own) as relay:
+        access = Access(address=relay.url, token_file=token, ca_file=cluster.certificates.certificate)
+        with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
+            assert view.wait(SOON)
+            same_again(view, cluster.api)
+            cluster.certificates.issue("relay", -1)
+            relay.cut()  # a connection that is there already may stay
+            changed(cluster.api, "unverified")
+            wait_until(lambda: view.age_seconds > WATCH + 5, "the view hears nothing", 60)
+            assert differences(view, cluster.api)
+            cluster.certificates.issue("relay")
+            same_again(view, cluster.api)
 
 
 def answers(api: Api) -> bool:

@@ -217,7 +217,7 @@ def one_by_one(cluster: ControlPlane, watcher: str, pods: list[Pod]) -> Counter[
     profiles = Profiles.read(CONFIGURATION)
     ours = profiles.by_scheduler["balancing"]
     prepared = ours.profile.prepare(table, judgment)
-    in_tree_prepared = in_tree(profiles)["balancing"].prepare(table, MetricsTable.empty(table))
+    in_tree_prepared = in_tree(profiles)["balancing"].profile.prepare(table, MetricsTable.empty(table))
     dice, got = np.random.default_rng(7), Counter[str]()
     for each in pods:
         sums = ours.answered(prepared.score(each).total) * profiles.weight * SCORE_FACTOR

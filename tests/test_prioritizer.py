@@ -1,6 +1,7 @@
 """Which scores candidates get, and what is answered without metrics, in time or not."""
 
 import dataclasses
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,11 @@ from hypothesis import strategies as st
 from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metrics, profiles
 
 from extender.kube_scheduler import in_tree
+from extender.likeliest import InTree, Likeliest
 from extender.prioritizer import NEUTRAL, Options, Outcome, Prioritizer
 from extender.wire import ExtenderArgs
+from scoring import Profile
+from scoring.constraints import Taint, Toleration
 
 LOADS = {"node-1": 80.0, "node-2": 10.0, "node-3": 50.0}
 PATIENT = Options(deadline_seconds=20, seed=1)
@@ -135,6 +139,23 @@ def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
             prioritizer._thread.submit(int).result()  # what is assumed follows the answer
             view.state.drop_pod(f"uid-of-pod-{number}")
     assert {node_name for _, node_name in view.assumed} == {"node-3"}
+
+
+def test_soft_taints_count_as_kube_scheduler_counts_them() -> None:
+    """A node that the scheduler would rather leave alone is not where a pod is assumed, unless it tolerates that."""
+    made, view = profiles(), StillView("node-1", "node-2", "node-3")
+    taints = (Taint("spot", "true", "PreferNoSchedule"), Taint("slow", "", "PreferNoSchedule"))
+    with view.lock:
+        for place, each in enumerate(view.state.table.nodes):
+            view.state.put_node(dataclasses.replace(each, taints=taints[:place]))
+    pod, scores = args(*LOADS).pod, {"node-1": 10, "node-2": 13, "node-3": 16}
+    likeliest = Likeliest(made.weight, {"load-aware": InTree(Profile(()), 2)}, random.Random(1))
+    tolerant = dataclasses.replace(pod, tolerations=(Toleration("spot", "Exists"),))
+    # 100 and 130 less 2 x 50, 160 less 2 x 100; who tolerates the one is kept off by the other alone.
+    assert likeliest.node(pod, "load-aware", scores, view.state.table) == "node-1"
+    assert likeliest.node(tolerant, "load-aware", scores, view.state.table) == "node-2"
+    assert likeliest.node(pod, "another", scores, view.state.table) == "node-3"
+    assert likeliest.node(pod, "load-aware", {"gone": 5}, view.state.table) == ""
 
 
 def test_a_window_of_metrics_says_how_long_departed_pods_are_remembered() -> None:
