@@ -17,7 +17,7 @@ from extender.profiles import OURS, SCORE_FACTOR, Profiles
 
 SAFETY_NET = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 MAX_TIMEOUT_SECONDS = 0.5
-_PRIORITIZE = "prioritize"
+_PRIORITIZE, _FILTER = "prioritize", "filter"
 _LATEST = "kubescheduler.config.k8s.io/v1"
 _READABLE = frozenset({_LATEST, f"{_LATEST}beta3"})  # older ones have plugins and defaults that are gone
 _GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -33,6 +33,7 @@ class Way:
         ca_file: the authority of its certificate, as kube-scheduler sees the file; needed where the URL is HTTPS.
         certificate, key: the client certificate that the extender asks for, if it does.
         timeout_ms: after which kube-scheduler goes on without, at most 500.
+        filters: whether it is asked to filter too.
 
     Raises:
         ValueError: they do not go together; the message says how they would.
@@ -43,6 +44,7 @@ class Way:
     certificate: str = ""
     key: str = ""
     timeout_ms: int = 500
+    filters: bool = False
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -70,6 +72,8 @@ class Way:
             "nodeCacheCapable": True,
             "ignorable": True,
         }
+        if self.filters:
+            entry["filterVerb"] = _FILTER
         if self.is_secure:
             files = {"caFile": self.ca_file, "certFile": self.certificate, "keyFile": self.key}
             entry |= {"enableHTTPS": True, "tlsConfig": {name: file for name, file in files.items() if file}}
@@ -100,6 +104,8 @@ def written(document: Mapping[str, Any], way: Way, *, safety_net: bool = True) -
         )
     ]
     others = [each for each in made.get("extenders") or [] if each.get("urlPrefix") != way.url.rstrip("/")]
+    if way.filters:  # else it asks about a sample, all of which may be over their limits
+        made["percentageOfNodesToScore"] = 100
     made["extenders"] = [*others, way.extender(profiles.weight)]
     return made
 
@@ -118,6 +124,11 @@ def problems(document: Mapping[str, Any], url: str = "") -> Iterator[str]:
         if extender.get("prioritizeVerb") and (not url or extender.get("urlPrefix", "").rstrip("/") == url.rstrip("/")):
             found += 1
             yield from _problems_of_extender(f"extenders[{number}]", extender)
+            if extender.get("filterVerb") and document.get("percentageOfNodesToScore") != 100:
+                yield (
+                    "percentageOfNodesToScore: must be 100 with a filterVerb: else a sample of the nodes is asked "
+                    "about, and all of the sample may be over their limits"
+                )
     if not found:
         yield f"extenders: none prioritizes{f' at {url}' if url else ''}"
 
@@ -175,6 +186,8 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
             f"{where}.httpTimeout = {extender.get('httpTimeout')!r}: without an extender every pod waits for it; at "
             "most 500ms (its default is 5s)"
         )
+    if extender.get("filterVerb") not in {None, "", _FILTER}:
+        yield f"{where}.filterVerb = {extender['filterVerb']!r}: the extender answers {_FILTER!r}"
     for name in ("ignorable", "nodeCacheCapable"):
         if extender.get(name) is not True:
             yield f"{where}.{name}: must be true"
