@@ -5,14 +5,16 @@
     a DaemonSet's or static pod, exempt namespace all pass; the same for pods in shadow, and those of other schedulers
     rejected for so long by fail-closed           all pass: autoscalers do not know extenders, and add no node
 
-Refused nodes are answered as unresolvable, else preemption would kill pods on them for nothing. A scheduler asks about
-a sample unless its percentageOfNodesToScore is 100; "all" means all that were asked.
+Refused nodes are answered as unresolvable, so that preemption leaves them alone; and where it would make room on full
+nodes, those that stay over their limit all the same are refused too, else pods would be killed for nothing. A scheduler
+asks about a sample unless its percentageOfNodesToScore is 100; "all" means all that were asked.
 """
 
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -21,7 +23,7 @@ from client import ClientError
 from extender.expected_use import ExpectedUse
 from extender.prioritizer import Metrics, View
 from extender.wire import ExtenderArgs
-from scoring import MetricsTable, NodeTable, Pod, PreparedPlugin
+from scoring import MetricsTable, NodeTable, Pod, PreparedPlugin, pod_demand
 from scoring.arrays import Bools, Float64s
 from scoring.node_rows import NodeRows
 from watcher.model import WatcherMetrics
@@ -29,6 +31,7 @@ from watcher.model import WatcherMetrics
 EXEMPT_OWNERS = frozenset({"DaemonSet", "Node"})
 FILTER_OUTCOMES = ("passed", "narrowed", "all_over", "rejected", "waited_enough", "exempt", "no_metrics")
 _MOST_WAITING = 10_000
+Leaving = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +100,16 @@ class NodeFilter:
         self.counts: Counter[str] = Counter()
         self.waiting: OrderedDict[str, Waiting] = OrderedDict()
 
-    def answer(self, asked: ExtenderArgs) -> Filtered:
-        """Return which candidates pass."""
+    def answer(self, asked: ExtenderArgs, leaving: Leaving = MappingProxyType({})) -> Filtered:
+        """Return which candidates pass.
+
+        Args:
+            asked: the pod and the candidates.
+            leaving: by node the uids of pods that preemption would kill for it there.
+        """
         if self._is_exempt(asked):
             return self._let_pass(asked, "exempt")
-        over = self.over(asked)
+        over = self.over(asked, leaving)
         if over is None:
             return self._let_pass(asked, "no_metrics")
         if not over:
@@ -125,8 +133,11 @@ class NodeFilter:
         """Return whether a pod has waited long enough."""
         return self._monotonic() - waiting.since >= self._options.max_wait_seconds
 
-    def over(self, asked: ExtenderArgs) -> dict[str, str] | None:
-        """Return which candidates are over a limit, with the reason; None where there are no metrics."""
+    def over(self, asked: ExtenderArgs, leaving: Leaving = MappingProxyType({})) -> dict[str, str] | None:
+        """Return which candidates are over a limit, with the reason; None where there are no metrics.
+
+        Arguments as for :meth:`answer`.
+        """
         try:
             snapshot = self._metrics.snapshot()
         except ClientError:
@@ -137,9 +148,10 @@ class NodeFilter:
             prepared, suspect = self._prepare(nodes, snapshot)
             terms = prepared.terms(asked.pod, rows)
             limits = self._limits_of(nodes.rows)
+            freed = {resource: _freed(nodes, known, leaving, resource) for resource in limits}
         refused: dict[str, str] = {}
         for resource, limit in limits.items():
-            after = terms[f"{resource}_percent"][0]
+            after = terms[f"{resource}_percent"][0] - freed[resource]
             over: Bools = after > limit[rows]  # never where it is not a number
             for place in np.flatnonzero(over).tolist():
                 reason = f"{resource}: {after[place]:.1f} % expected, the limit is {limit[rows[place]]:g} %"
@@ -178,6 +190,16 @@ class NodeFilter:
         self.waiting.pop(asked.pod.uid, None)
         self.counts[why] += 1
         return Filtered(asked.node_names)
+
+
+def _freed(nodes: NodeTable, names: Sequence[str], leaving: Leaving, resource: str) -> Float64s:
+    """Return what the pods that would leave request, percent of each node's capacity, shape (names,)."""
+    freed = np.zeros(len(names))
+    for place, name in enumerate(names if leaving else ()):
+        gone = set(leaving.get(name, ()))
+        amount = sum(pod_demand.in_tree_requests(pod, resource) for pod in nodes.pods(name) if pod.uid in gone)
+        freed[place] = 100 * amount / max(nodes.capacity(resource)[nodes.row(name)], 1)
+    return freed
 
 
 def _limit(stated: str, usual: float) -> float:

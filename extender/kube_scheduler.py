@@ -17,7 +17,7 @@ from extender.profiles import OURS, SCORE_FACTOR, Profiles
 
 SAFETY_NET = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 MAX_TIMEOUT_SECONDS = 0.5
-_PRIORITIZE, _FILTER = "prioritize", "filter"
+_PRIORITIZE, _FILTER, _PREEMPT = "prioritize", "filter", "preempt"
 _LATEST = "kubescheduler.config.k8s.io/v1"
 _READABLE = frozenset({_LATEST, f"{_LATEST}beta3"})  # older ones have plugins and defaults that are gone
 _GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -73,7 +73,7 @@ class Way:
             "ignorable": True,
         }
         if self.filters:
-            entry["filterVerb"] = _FILTER
+            entry |= {"filterVerb": _FILTER, "preemptVerb": _PREEMPT}
         if self.is_secure:
             files = {"caFile": self.ca_file, "certFile": self.certificate, "keyFile": self.key}
             entry |= {"enableHTTPS": True, "tlsConfig": {name: file for name, file in files.items() if file}}
@@ -186,8 +186,8 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
             f"{where}.httpTimeout = {extender.get('httpTimeout')!r}: without an extender every pod waits for it; at "
             "most 500ms (its default is 5s)"
         )
-    if extender.get("filterVerb") not in {None, "", _FILTER}:
-        yield f"{where}.filterVerb = {extender['filterVerb']!r}: the extender answers {_FILTER!r}"
+    if extender.get("filterVerb"):
+        yield from _problems_of_filter(where, extender)
     for name in ("ignorable", "nodeCacheCapable"):
         if extender.get(name) is not True:
             yield f"{where}.{name}: must be true"
@@ -200,6 +200,13 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
     weight = extender.get("weight")
     if not isinstance(weight, int) or weight < 1:
         yield f"{where}.weight = {weight!r}: must be at least 1"
+
+
+def _problems_of_filter(where: str, extender: Mapping[str, Any]) -> Iterator[str]:
+    if extender["filterVerb"] != _FILTER:
+        yield f"{where}.filterVerb = {extender['filterVerb']!r}: the extender answers {_FILTER!r}"
+    if extender.get("preemptVerb") != _PREEMPT:
+        yield f"{where}.preemptVerb: must be {_PREEMPT!r} with a filterVerb, else pods are killed for nodes that stay hot"
 
 
 def _enabled(plugins: Mapping[str, Any], point: str) -> Sequence[Mapping[str, Any]]:

@@ -1,8 +1,8 @@
 """Wakes pods that the filter rejected: kube-scheduler tries them again at any event of the cluster, or after 5 minutes.
 
 One deliberate patch of a node, an annotation that says when it cooled, is such an event. It is written when a node that
-was over its limit for a waiting pod is not any more, or when a pod has waited long enough; no more than one each so
-many seconds, whoever waits.
+was over its limit for a waiting pod is not any more, no more than one each so many seconds whoever waits; and once for a
+pod that has waited long enough.
 """
 
 import logging
@@ -60,11 +60,13 @@ class Waker:
     def turn(self) -> None:
         """Patch a node, if somebody is to be woken."""
         now = time.monotonic()
-        if now - self._patched_at >= _APART_SECONDS and (node := self._woken_by(now)):
+        if node := self._woken_by(now):
             self._patched_at = now
             self._patch(node)
 
     def _woken_by(self, now: float) -> str:
+        """Return the node to patch; "" where nobody is to be woken."""
+        may_cool = now - self._patched_at >= _APART_SECONDS  # who has waited long enough is not held up by that
         for uid, waiting in list(self._filtering.waiting.items())[:_LOOKED_AT]:
             names = waiting.asked.node_names
             if self._filtering.has_waited(waiting):
@@ -74,7 +76,7 @@ class Waker:
                     waiting.woken = True
                     return names[0]
                 continue
-            over = self._filtering.over(waiting.asked)
+            over = self._filtering.over(waiting.asked) if may_cool else None
             cooled = [] if over is None else [name for name in names if name not in over]
             if cooled:
                 return cooled[0]

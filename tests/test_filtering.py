@@ -223,6 +223,27 @@ def test_refused_nodes_are_unresolvable() -> None:
     assert 'trimaran_extender_filtered_total{outcome="narrowed"} 1.0' in asking.get("/metrics").text
 
 
+def victims(name: str, *pods: str) -> dict[str, Any]:
+    return {name: {"Pods": [{"UID": f"uid-of-{pod}"} for pod in pods], "NumPDBViolations": 0}}
+
+
+def test_preemption_leaves_nodes_alone_that_stay_over() -> None:
+    """What the killed pods request is taken off first; a node that is below its limit then stays a candidate."""
+    bench = Bench(CLOSED)
+    for number, name in enumerate(("node-1", "node-2")):
+        requests_ = ResourceList({"cpu": 200 + 600 * number})
+        bench.view.state.put_pod(Pod(name, uid=f"uid-of-{name}", node_name=name, requests=requests_, scheduled_at=0.0))
+    bench.metrics.held = metrics({**LOADS, "node-2": 80.0})
+    document = {
+        "Pod": asked(cpu="1")["Pod"], "NodeNameToVictims": None,
+        "NodeNameToMetaVictims": victims("node-1", "node-1") | victims("node-2", "node-2"),
+    }  # fmt: skip
+    found = client(bench).post("/preempt", data=orjson.dumps(document)).json
+    assert found == {"NodeNameToMetaVictims": victims("node-2", "node-2")}
+    for bad in (b"{", b"[]", b"{}", orjson.dumps({**document, "NodeNameToMetaVictims": {"node-1": {"Pods": [1]}}})):
+        assert client(bench).post("/preempt", data=bad).status_code == 400
+
+
 def test_requests_that_cannot_be_answered_are_refused() -> None:
     """Whole nodes are no names: the answer would be no node at all."""
     whole = {**asked(), "NodeNames": None, "Nodes": {"items": [{"metadata": {"name": "node-1"}}]}}
@@ -248,6 +269,8 @@ def test_the_schedulers_file_has_the_filter() -> None:
     assert list(problems(made)) == []
     found = " ".join(problems({**made, "percentageOfNodesToScore": 10}))
     assert "percentageOfNodesToScore" in found
+    del made["extenders"][0]["preemptVerb"]
+    assert "preemptVerb" in " ".join(problems(made))
     made["extenders"][0]["filterVerb"] = "filters"
     assert "answers 'filter'" in " ".join(problems(made))
     assert "filterVerb" not in written(CONFIGURATION, Way("http://127.0.0.1:2021"))["extenders"][0]
