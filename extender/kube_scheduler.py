@@ -206,7 +206,7 @@ def _problems_of_filter(where: str, extender: Mapping[str, Any]) -> Iterator[str
     if extender["filterVerb"] != _FILTER:
         yield f"{where}.filterVerb = {extender['filterVerb']!r}: the extender answers {_FILTER!r}"
     if extender.get("preemptVerb") != _PREEMPT:
-        yield f"{where}.preemptVerb: must be {_PREEMPT!r} with a filterVerb, else pods are killed for nodes that stay hot"
+        yield f"{where}.preemptVerb: must be {_PREEMPT!r} with a filterVerb: pods would be killed for hot nodes"
 
 
 def _enabled(plugins: Mapping[str, Any], point: str) -> Sequence[Mapping[str, Any]]:

@@ -1,8 +1,8 @@
 """Wakes pods that the filter rejected: kube-scheduler tries them again at any event of the cluster, or after 5 minutes.
 
 One deliberate patch of a node, an annotation that says when it cooled, is such an event. It is written when a node that
-was over its limit for a waiting pod is not any more, no more than one each so many seconds whoever waits; and once for a
-pod that has waited long enough.
+was over its limit for a waiting pod is not any more, no more than one each so many seconds whoever waits; and once for
+a pod that has waited long enough.
 """
 
 import logging
