@@ -72,6 +72,7 @@ def extender(
 @click.option("--certificate", default="", help="A client certificate, where kube-scheduler has the file.")
 @click.option("--key", default="", help="Its key, the same.")
 @click.option("--timeout-ms", default=500, show_default=True, help="After which kube-scheduler goes on without.")
+@click.option("--filter", "filters", is_flag=True, help="Have it filter too; see extender.filter.")
 @click.option(
     "--no-safety-net",
     is_flag=True,
@@ -86,6 +87,7 @@ def config(
     key: str,
     timeout_ms: int,
     *,
+    filters: bool,
     no_safety_net: bool,
     check: bool,
 ) -> None:
@@ -104,7 +106,7 @@ def config(
             found = list(kube_scheduler.problems(document, url if given else ""))
             click.echo("\n".join(found) or "a stock kube-scheduler asks the extender with this")
             raise SystemExit(1 if found else 0)
-        way = kube_scheduler.Way(url, ca_file, certificate, key, timeout_ms)
+        way = kube_scheduler.Way(url, ca_file, certificate, key, timeout_ms, filters)
         made = kube_scheduler.written(document, way, safety_net=not no_safety_net)
     click.echo(yaml.safe_dump(made, sort_keys=False), nl=False)
 

@@ -14,7 +14,15 @@ from watcher.server.service import is_open_to_others, open_access, open_tls
 from watcher.server.serving import Listener
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from flask import Blueprint
+
+    from cluster.view import ClusterView
+    from extender.prioritizer import Metrics
     from extender.settings import ExtenderSettings
+    from extender.telemetry import Telemetry
     from watcher.server.front import Front
     from watcher.settings.loading import Loaded
 
@@ -138,7 +146,29 @@ class Service:
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
         readers = Reviewed(self._api) if own.explain == "review" else Everybody()
         more = [decision_routes(record, view, readers)]
+        if own.filter != "off":
+            more.append(self._filter(view, collector, telemetry, lambda uid: acting().acts_for(uid)))
         return create_app(prioritizer, telemetry, lambda: view.is_synced, self.access, more)
+
+    def _filter(
+        self, view: "ClusterView", metrics: "Metrics", telemetry: "Telemetry", acts_for: "Callable[[str], bool]"
+    ) -> "Blueprint":
+        from extender.filter_routes import filter_routes  # noqa: PLC0415
+        from extender.filtering import FilterOptions, NodeFilter  # noqa: PLC0415
+        from extender.waking import Waker  # noqa: PLC0415
+
+        own = self._settings.extender
+        fail: Literal["open", "closed"] = "closed" if own.filter == "closed" else "open"
+        limits = {"cpu": own.filter_cpu_percent, "memory": own.filter_memory_percent}
+        exempt = frozenset(own.filter_exempt_namespaces)
+        options = FilterOptions(limits, fail, own.filter_max_wait_seconds, exempt)
+        filtering = NodeFilter(self._profiles.by_scheduler, view, metrics, options, acts_for)
+        telemetry.watch_filter(filtering)
+        if fail == "closed":
+            waker = Waker(self._api, filtering)
+            self._closing.callback(waker.close)
+            waker.start()
+        return filter_routes(filtering)
 
     def stop(self) -> None:
         """Stop following."""

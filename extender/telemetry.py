@@ -10,6 +10,7 @@ from cluster.view import ClusterView
 from extender.decisions.decision import Decision
 from extender.decisions.record import Record
 from extender.decisions.regret import Worth
+from extender.filtering import FILTER_OUTCOMES, NodeFilter
 from extender.prioritizer import Answer, Outcome
 from watcher.telemetry import RequestCounters
 
@@ -81,6 +82,10 @@ class Telemetry:
         ):
             Gauge(name, documentation, registry=self._registry).set_function(read)
 
+    def watch_filter(self, filtering: NodeFilter) -> None:
+        """Say whose counts are told, which are read at every scrape."""
+        self._registry.register(_FilterCollector(filtering))
+
     def noted(self, answer: Answer, age_seconds: float | None) -> None:
         """Count an answer's stages, and how old the metrics were."""
         if answer.basis is not None:
@@ -134,6 +139,22 @@ class _ViewCollector(Collector):
         for name in ("hits", "misses", "dropped", "expired"):
             family.add_metric([name], getattr(outcomes, name))
         yield family
+
+
+class _FilterCollector(Collector):
+    """The filter's counts, made anew at every scrape."""
+
+    def __init__(self, filtering: NodeFilter) -> None:
+        self._filtering = filtering
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "trimaran_extender_filtered", "pods filtered, by what became of them", labels=["outcome"]
+        )
+        for name in FILTER_OUTCOMES:
+            family.add_metric([name], self._filtering.counts[name])
+        yield family
+        yield _gauge("trimaran_extender_waiting", "pods that the filter rejected last", len(self._filtering.waiting))
 
 
 def _mode(acted: bool) -> str:

@@ -1,15 +1,20 @@
 """Decisions: recorded behind the answers, explained to those who may know, and held against what came of them."""
 
 import random
+import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 import requests
+from click.testing import CliRunner
 from support.extending import HeldMetrics, StillView, asked, metrics, profiles
+from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.test import Client
 
 from extender.app import create_app
@@ -22,6 +27,7 @@ from extender.prioritizer import Options, Prioritizer
 from extender.telemetry import Telemetry
 from extender.wire import ExtenderArgs
 from scoring import Pod
+from trimaran.cli import main
 from watcher.server.access import Access
 
 NAMES = [f"node-{number}" for number in range(30)]
@@ -366,6 +372,59 @@ def test_a_review_is_not_believed_for_long() -> None:
     now[0] = 11.0
     api.send = lambda *_: {"status": {}}  # type: ignore[method-assign]
     assert reviewed.judge("Bearer reader-token", "default") is Reading.UNKNOWN
+
+
+@contextmanager
+def served(bench: Bench) -> Iterator[str]:
+    """Serve a bench's application on a port."""
+    server = make_server("127.0.0.1", 0, bench.client.application, request_handler=Silent)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Silent(WSGIRequestHandler):
+    def log(self, *_: object, **__: object) -> None:
+        pass
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, arguments)
+    return done.exit_code, done.output
+
+
+def test_the_commands_say_it_in_words(bench: Bench, tmp_path: Path) -> None:
+    """``trimaran explain`` tells the decision, ``trimaran extender regret`` the table; as JSON what is served."""
+    with served(bench) as url:
+        bench.ask()
+        bench.record.turn()
+        assert "not known (yet)" in run("explain", "default/pod-1", "--extender", url)[1]
+        bench.bind("pod-1", "node-20")
+        bench.record.turn()
+        bench.metrics.held = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
+        bench.record.turn()
+        status, told = run("explain", "default/pod-1", "--extender", url)
+        assert status == 0
+        for part in ("answered 2027-", "candidates  30", "5m window of Fake, 20 s old", "best        node-0 with",
+                     "place 21", "regret +", "*   node-20", "LoadVariationRiskBalancing"):  # fmt: skip
+            assert part in told, part
+        _, document = run("explain", "default/pod-1", "--extender", url, "--output", "json")
+        assert orjson.loads(document) == bench.explained()
+        _, shown = run("extender", "regret", "--extender", url)
+        assert re.search(r"load-aware +active +1 +0 +70\.0%", shown)
+        bench.bind("pod-2", "node-3")
+        assert "was not asked about it" in run("explain", "default/pod-2", "--extender", url)[1]
+        assert run("explain", "default/pod-9", "--extender", url) == (
+            1, "trimaran: no decision for pod default/pod-9 is kept, and it is on no node\n",
+        )  # fmt: skip
+    status, why = run("explain", "default/pod-1", "--extender", url)
+    assert status == 1
+    assert url in why
+    missing = str(tmp_path / "none")
+    assert run("explain", "default/pod-1", "--extender", url, "--token-file", missing)[0] == 1
 
 
 def test_nothing_of_a_pods_environment_is_kept(bench: Bench) -> None:
