@@ -18,6 +18,7 @@ COMMANDS = {
     "top": ("client.commands:top", "Show what every node uses."),
     "score": ("client.commands:score", "Rank nodes for a pod, and say why."),
     "extender": ("extender.commands:extender", "Score nodes for a stock kube-scheduler."),
+    "simulate": ("simulator.commands:simulate", "Replay real use against any policy, and compare policies."),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
     "config": ("trimaran.config_command:config", "Show the effective settings; check a scheduler's configuration."),
 }
