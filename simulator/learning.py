@@ -3,14 +3,19 @@
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
+from scoring.objects import Owner
+from scoring.use_levels import UseLevels
 from simulator.cluster import Cluster, Stay
+from simulator.trace import RESOURCES
 
 _MARGIN = 1.15  # what VerticalPodAutoscaler adds
 _QUANTILE = 0.9  # of the CPU samples that VerticalPodAutoscaler targets; memory goes by the highest
 _BINS = 200
 _LEAST_MINUTES = 10
 _RENEWED_MINUTES = 10
+_LOWEST_LEVEL = 0.05
 _HIGHEST_LEVEL = 4.0
+_PRIOR_MINUTES = 60
 
 
 class UseHistory:
@@ -38,6 +43,9 @@ class UseHistory:
         self._seen: list[Stay] = []
         self._begun = 0
         self._until = 0
+        self._owners = [Owner(kind, name) for kind, name in number]
+        self._levels: UseLevels | None = None
+        self._levels_until = -1
 
     def right_sized(self, number: int) -> tuple[int, int]:
         """Return requests as VerticalPodAutoscaler recommends them: millicores and bytes; the usual ones while unknown.
@@ -80,7 +88,38 @@ class UseHistory:
         self.histogram += np.bincount(owner * _BINS + bins, minlength=count * _BINS).reshape(count, _BINS)
         np.maximum.at(self.highest_memory, owner, memory)
 
-    def mean_levels(self) -> Float64s:
-        """Return each owner's mean level of CPU and memory, NaN while it is unknown, shape (2, owners)."""
-        known = self.minutes >= _LEAST_MINUTES
-        return np.where(known, self.sums / np.maximum(self.minutes, 1), np.nan)
+    def levels(self) -> UseLevels:
+        """Return what pods are known to use, in parts of their requests after overcommit.
+
+        An owner's level is the mean of what was seen, drawn to that of the whole cluster as if it had been seen for an
+        hour more; everybody else's is the cluster's.
+        """
+        self.learn()
+        if self._levels is None or self._levels_until != self._until:
+            cluster, self._levels_until = self._cluster, self._until
+            factors = np.array(cluster.overcommit)[:, None]
+            usual = self._usual()
+            means = (self.sums + _PRIOR_MINUTES * usual) / (self.minutes + _PRIOR_MINUTES) * factors
+            by_owner = {
+                owner: dict(zip(RESOURCES, level, strict=True))
+                for owner, level, minutes in zip(self._owners, means.T.tolist(), self.minutes, strict=True)
+                if minutes
+            }
+            default = dict(zip(RESOURCES, (usual * factors)[:, 0].tolist(), strict=True))
+            self._levels = UseLevels(by_owner, default)
+        return self._levels
+
+    def _usual(self) -> Float64s:
+        """Return the level of all that runs, as the nodes' use shows it, shape (2, 1)."""
+        cluster = self._cluster
+        end = cluster.minute
+        start = max(end - 2 * _RENEWED_MINUTES, 0)
+        trace, running = cluster.trace, list(cluster.running)
+        asked = np.array(
+            [trace.cpu_request_milli[running].sum(), trace.memory_request_bytes[running].sum()], np.float64
+        )
+        if end - start < _RENEWED_MINUTES or not asked.all():
+            return 1 / np.array(cluster.overcommit)[:, None]  # they use what they request
+        used = cluster.ledger.use[:, :, start:end].mean(axis=2).sum(axis=1)
+        usual: Float64s = np.clip(used / asked, _LOWEST_LEVEL, _HIGHEST_LEVEL)[:, None]
+        return usual

@@ -10,18 +10,16 @@ policy's choices); it varies neither the pods nor what they use.
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scoring.arrays import Bools, Int64s
+from scoring.objects import Pod
 from simulator.cluster import Cluster, Stay
+from simulator.moves import Mover
 from simulator.policies.base import Chooser, Policy
 from simulator.trace import Trace
 from simulator.watching import Watching
-
-if TYPE_CHECKING:
-    from scoring.objects import Pod
 
 _LEAST_TO_FIND = 100
 _LEAST_PERCENT = 5
@@ -87,11 +85,13 @@ class Replay:
         self._queue: dict[int, Pod] = {}
         self._decisions = 0
         self._waited = 0
+        self._moved = 0
         self._never: list[int] = []
 
     def run(self) -> Outcome:
         """Replay it all."""
         trace, cluster = self.cluster.trace, self.cluster
+        mover = None if self._policy.moves is None else Mover(self._policy.moves, cluster)
         arrivals: dict[int, list[int]] = defaultdict(list)
         for number in np.argsort(trace.arrival_minute, kind="stable").tolist():
             if trace.end_minute[number] > trace.arrival_minute[number]:
@@ -104,8 +104,12 @@ class Replay:
             for number in arrivals.pop(minute, ()):
                 self._queue[number] = self._chooser.admit(number)
                 self._try([number])
+            if mover is not None:
+                self._move(mover)
         self._never += self._queue
-        return Outcome(cluster, self._policy.name, self._decisions, tuple(sorted(self._never)), self._waited)
+        return Outcome(
+            cluster, self._policy.name, self._decisions, tuple(sorted(self._never)), self._waited, self._moved
+        )
 
     def _end_pods(self) -> bool:
         """End the pods whose time is over; say whether there were any."""
@@ -131,12 +135,22 @@ class Replay:
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
                 continue
-            row = self._chooser.choose(number, pod, candidates)
-            stay = cluster.place(number, pod, row)
-            self._ends[stay.end].append(stay)
+            self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
             self._decisions += 1
             self._waited += cluster.minute - int(cluster.trace.arrival_minute[number])
+
+    def _move(self, mover: Mover) -> None:
+        """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute."""
+        for number, row in mover.due():
+            pod = self.cluster.pods[number]
+            self.cluster.end(number)
+            self._place(number, pod, row)
+            self._moved += 1
+
+    def _place(self, number: int, pod: Pod, row: int) -> None:
+        stay = self.cluster.place(number, pod, row)
+        self._ends[stay.end].append(stay)
 
 
 class NodeSampling:

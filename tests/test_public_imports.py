@@ -20,12 +20,12 @@ PROMISED = {
     """,
     "scoring": """
         CPU_LOAD DISK_LOAD GPU_LOAD INFEASIBLE KUBERNETES_VERSIONS MEMORY_LOAD NETWORK_LOAD PLUGINS ConfigNote
-        Container
+        CongestedResource CongestionCost Container
         Explanation FallbackPolicy ImageLocality Judgment LoadVariationRiskBalancing LowRiskOverCommitment
         MeasuredResource MeasuredUse MetricsTable Node NodeGrade NodePlan NodeResourcesAllocatable
         NodeResourcesBalancedAllocation NodeResourcesFit NodeTable Peaks PlacedPod Pod PodState PowerModel
         PreparedPlugin PreparedProfile Profile ProfileExplanation ResourceList ResourceWeight
-        SchedulerConfiguration ScorePlugin Scores ShapePoint TailRisk TargetLoadPacking WeightedPlugin fits
+        SchedulerConfiguration ScorePlugin Scores ShapePoint TailRisk TargetLoadPacking UseLevels WeightedPlugin fits
         plugin_from_config read_configuration
     """,
     # What docs/extending.md has told the authors of providers to import, at any time.

@@ -4,9 +4,10 @@ from typing import Protocol
 
 import numpy as np
 
-from scoring.arrays import Bools, Int64s
+from scoring.arrays import Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
+from simulator.moves import Moves
 from simulator.watching import Watching
 
 
@@ -33,10 +34,13 @@ class Policy(Protocol):
 
     Attributes:
         name: for reports.
+        moves: what pods are moved by beside; None moves none.
     """
 
     @property
     def name(self) -> str: ...  # noqa: D102  said above
+    @property
+    def moves(self) -> Moves | None: ...  # noqa: D102  said above
 
     def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> Chooser:
         """Begin a replay.
@@ -53,8 +57,3 @@ def drawn(scores: Int64s, rng: np.random.Generator) -> int:
     """Return the place of the highest score, drawn among equals as kube-scheduler does at random."""
     best = np.flatnonzero(scores == scores.max())
     return int(best[0] if len(best) == 1 else best[int(rng.integers(len(best)))])
-
-
-def rows_of(feasible: Bools) -> Int64s:
-    """Return the rows that are feasible, ascending."""
-    return np.flatnonzero(feasible)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scoring.arrays import Float64s, Int64s
+from scoring.arrays import Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
+from simulator.moves import Moves, whole_power
 from simulator.watching import Watching
 
 
@@ -23,6 +24,7 @@ class Random:
     """Any node that passes the filters, each as likely."""
 
     name: str = "random"
+    moves: Moves | None = None
 
     def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "RandomChooser":  # noqa: ARG002
         """Begin a replay."""
@@ -56,6 +58,7 @@ class Clairvoyant:
     name: str = "clairvoyant"
     targets: tuple[float, float] = (0.8, 0.95)
     powers: tuple[int, int] = (8, 16)
+    moves: Moves | None = None
 
     def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "ClairvoyantChooser":  # noqa: ARG002
         """Begin a replay."""
@@ -85,15 +88,3 @@ class ClairvoyantChooser:
                 1
             )
         return int(candidates[int(rise.argmin())])
-
-
-def whole_power(values: Float64s, power: int) -> Float64s:
-    """Return values to a whole power, by squaring: several times faster than the general function."""
-    result, square = np.ones_like(values), values
-    while power:
-        if power & 1:
-            result = result * square
-        power >>= 1
-        if power:
-            square = square * square
-    return result

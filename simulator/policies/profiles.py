@@ -11,6 +11,7 @@ from scoring.profile import PreparedProfile, Profile
 from scoring.scores import WeightedPlugin
 from simulator.cluster import Cluster
 from simulator.learning import UseHistory
+from simulator.moves import Moves
 from simulator.policies.base import drawn
 from simulator.policies.topology_spread import PodTopologySpread
 from simulator.watching import Watching
@@ -25,6 +26,8 @@ class ByProfile:
         profile: the plugins.
         spread: the weight of PodTopologySpread beside them, as kube-scheduler has it by default; 0 is without.
         right_sized: requests are what the pods of an owner were seen to use, with a margin.
+        learns: plugins are told what the pods of an owner were seen to use.
+        moves: what pods are moved by beside.
         fallback: what to do where metrics are missing.
     """
 
@@ -32,6 +35,8 @@ class ByProfile:
     profile: Profile
     spread: int = 2
     right_sized: bool = False
+    learns: bool = False
+    moves: Moves | None = None
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
 
     def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "ProfileChooser":
@@ -44,7 +49,7 @@ class ProfileChooser:
 
     def __init__(self, policy: ByProfile, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> None:
         self._policy, self._cluster, self._watching, self._rng = policy, cluster, watching, rng
-        self._history = UseHistory(cluster) if policy.right_sized else None
+        self._history = UseHistory(cluster) if policy.right_sized or policy.learns else None
         self._profile = policy.profile
         if policy.spread:
             spread = WeightedPlugin(PodTopologySpread(cluster.replicas), policy.spread)
@@ -55,7 +60,7 @@ class ProfileChooser:
 
     def admit(self, number: int) -> Pod:
         """Return the pod, with requests of its owner's use if that is the policy."""
-        if self._history is None:
+        if self._history is None or not self._policy.right_sized:
             return self._cluster.pod(number)
         return self._cluster.pod(number, self._history.right_sized(number))
 
@@ -76,5 +81,7 @@ class ProfileChooser:
                 cluster.nodes.names, cluster.ledger, cluster.numbers, cluster.capacity, end
             )
             judgment = self._policy.fallback.judge(cluster.nodes, snapshot, cluster.now)
-            self._prepared = self._profile.prepare(cluster.nodes, judgment if self._reads_metrics else judgment.metrics)
+            levels = self._history.levels() if self._history is not None and self._policy.learns else None
+            known = judgment if self._reads_metrics else judgment.metrics
+            self._prepared = self._profile.prepare(cluster.nodes, known, levels)
         return self._prepared
