@@ -1,4 +1,4 @@
-"""How many nodes a policy saves: on how few of a world's nodes it is as good as the default scheduler is on all of them.
+"""How many nodes a policy saves: on how few of them it is as good as the default scheduler is on all.
 
 Nodes are taken away evenly over their sizes, and requests are divided by so much more as capacity shrank, for then the
 same share of what is allocatable is requested. As good is: no more hot node-minutes at 80 percent in all, and no more

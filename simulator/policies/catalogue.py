@@ -1,5 +1,6 @@
 """The policies that are compared, by name. Arguments are upstream's defaults where nothing else is said."""
 
+from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -8,13 +9,19 @@ from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profile import Profile
+from scoring.scores import WeightedPlugin
+from simulator.moves import Moves
 from simulator.policies.base import Policy
 from simulator.policies.clairvoyant import Clairvoyant, Random
+from simulator.policies.koordinator import KoordinatorLoadAware
 from simulator.policies.profiles import ByProfile
+from simulator.policies.volcano import VolcanoUsage
 from simulator.trace import Trace
 
 DEFAULT = "default"
 CLAIRVOYANT = "clairvoyant"
+CONGESTION = "congestion-cost"
+CONGESTION_MOVES = "congestion-cost+moves"
 
 
 def policies(trace: Trace | None) -> dict[str, Policy]:
@@ -35,10 +42,20 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         "peaks": Profile.of(Peaks(dict.fromkeys(trace.nodes if trace else (), power))),
         "low-risk-over-commitment": Profile.of(LowRiskOverCommitment()),
         "tail-risk": Profile.of(TailRisk()),
+        "koordinator": Profile.of(KoordinatorLoadAware()),
+        "volcano": Profile((WeightedPlugin(fit), WeightedPlugin(balanced), WeightedPlugin(VolcanoUsage(), 5))),
     }
     made: list[Policy] = [ByProfile(name, profile) for name, profile in profiles.items()]
     made.append(ByProfile("right-sized", profiles[DEFAULT], right_sized=True))
-    made += [Random(), Clairvoyant(CLAIRVOYANT)]
+    congestion = Profile.of(CongestionCost())
+    made += [
+        ByProfile("congestion-cost-by-requests", congestion, spread=0),
+        ByProfile(CONGESTION, congestion, spread=0, learns=True),
+        ByProfile(CONGESTION_MOVES, congestion, spread=0, learns=True, moves=Moves()),
+        ByProfile("default+moves", profiles[DEFAULT], moves=Moves()),
+        Random(),
+        Clairvoyant(CLAIRVOYANT),
+    ]
     return {policy.name: policy for policy in made}
 
 
