@@ -10,8 +10,9 @@ from time import process_time
 from typing import Any
 
 from simulator.measures import measures
-from simulator.policies.catalogue import policies
+from simulator.policies.catalogue import DEFAULT, policies
 from simulator.replay import Options, Replay
+from simulator.saving import nodes_saved
 from simulator.trace import NODES, PODS, USAGE, WORLD, read_trace
 
 Comparison = dict[str, dict[str, dict[str, float]]]
@@ -26,11 +27,13 @@ class Task:
         folder: the trace's.
         policy: its name in the catalogue.
         options: of the replay.
+        nodes_saved: measure also how many nodes the policy saves, at the trace's own overcommit.
     """
 
     folder: Path
     policy: str
     options: Options
+    nodes_saved: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,14 @@ def make(task: Task) -> Done:
     """
     trace = read_trace(task.folder)
     began = process_time()
-    outcome = Replay(trace, policies(trace)[task.policy], task.options).run()
-    return Done(task, measures(outcome), outcome.decisions, process_time() - began)
+    known = policies(trace)
+    outcome = Replay(trace, known[task.policy], task.options).run()
+    made = measures(outcome)
+    if task.nodes_saved:
+        default = measures(Replay(trace, known[DEFAULT], task.options).run())
+        saved = nodes_saved(trace, known[task.policy], default, task.options)
+        made["nodes_saved_percent"] = round(100 * saved / len(trace.nodes), 3)
+    return Done(task, made, outcome.decisions, process_time() - began)
 
 
 def make_all(tasks: Sequence[Task], jobs: int = 1, scheduler: str = "") -> Iterator[Done]:
@@ -131,7 +140,9 @@ class Kept:
             for name in (WORLD, NODES, PODS, USAGE):
                 digest.update((folder / name).read_bytes())
             self._digests[folder] = digest.hexdigest()
-        said = json.dumps([self._version, self._digests[folder], task.policy, asdict(task.options)], sort_keys=True)
+        said = json.dumps(
+            [self._version, self._digests[folder], task.policy, asdict(task.options), task.nodes_saved], sort_keys=True
+        )
         return sha256(said.encode()).hexdigest()
 
 
