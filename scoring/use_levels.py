@@ -22,7 +22,6 @@ class UseLevels:
 
     by_owner: Mapping[Owner, Mapping[str, float]] = field(default_factory=dict)
     default: Mapping[str, float] = field(default_factory=dict)
-    _found: dict[tuple[str, str], tuple[Pod, float]] = field(default_factory=dict, init=False, repr=False)
 
     def level(self, pod: Pod, resource: str) -> float:
         """Return the level to expect of a pod."""
@@ -32,11 +31,7 @@ class UseLevels:
 
     def expected_use(self, pod: Pod, resource: str) -> float:
         """Return the use to expect of a pod: its request times its level; millicores for cpu, else bytes or pieces."""
-        key = pod.uid, resource
-        found = self._found.get(key)
-        if found is None or found[0] is not pod:  # a pod is asked for again and again while it runs
-            found = self._found[key] = pod, pod_demand.requests(pod, resource) * self.level(pod, resource)
-        return found[1]
+        return pod_demand.requests(pod, resource) * self.level(pod, resource)
 
 
 NOTHING_LEARNT = UseLevels()

@@ -5,8 +5,8 @@ after which the sum over the past day, quarter of an hour by quarter of an hour,
 
     (CPU use / (target * capacity)) ^ power  +  the same of memory
 
-would have been least, had every pod that runs now been where it is now all that day. What a pod used before it began is
-taken to be its mean. A pod fits its new node by its requests. Jobs are never moved: they would begin anew.
+would have been least, had every pod that runs now been where it is now all that day. What a service's pod used before it
+began is taken to be its mean; a job used nothing then, for it will soon be gone. A pod fits its new node by its requests. Jobs are never moved: they would begin anew.
 
 The budget grows with time, so many percent of the pods that run an hour, and what is left is kept.
 """
@@ -144,13 +144,13 @@ class _Plan:
             first = int(use.offsets[number])
             known = min(lived // length, steps)
             if not lived:
-                parts[:, place] = np.array(cluster.requests(number))[:, None]
                 continue
             for resource, (level, request) in enumerate(
                 ((use.cpu, trace.cpu_request_milli), (use.memory, trace.memory_request_bytes))
             ):
                 past = level[first : first + lived].astype(np.float64) * float(request[number])
-                parts[resource, place] = past[-steps * length :].mean()
+                if not cluster.is_job(number):
+                    parts[resource, place] = past[-steps * length :].mean()
                 if known:
                     parts[resource, place, steps - known :] = (
                         past[lived - known * length :].reshape(known, length).mean(1)

@@ -20,7 +20,6 @@ makes the next one there dearer.
 A resource without metrics is left out; a node without any scores 0 and has no part in the normalization.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -119,7 +118,7 @@ class CongestionCost(ScorePlugin):
         if self.crowding != 1:
             terms["_owners"] = np.empty(len(nodes), object)
             for row in range(len(nodes)):
-                terms["_owners"][row] = Counter(placed.pod.owner for placed in nodes.placed_on(row))
+                terms["_owners"][row] = nodes.owners_on(row)
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
