@@ -1,12 +1,13 @@
 """Moves: evict a service's pod under a budget, and start it where congestion falls most.
 
-Every so often, while the budget has a whole pod, the best move is made: of all pods of services and all nodes the one
-after which the sum over the past day, quarter of an hour by quarter of an hour, of the nodes' convex cost
+Every so often, while the budget has a whole pod, the best move is made: of all pods of services and all nodes the
+one after which the sum over the past day, step by step, of the nodes' convex cost
 
     (CPU use / (target * capacity)) ^ power  +  the same of memory
 
-would have been least, had every pod that runs now been where it is now all that day. What a service's pod used before it
-began is taken to be its mean; a job used nothing then, for it will soon be gone. A pod fits its new node by its requests. Jobs are never moved: they would begin anew.
+would have been least, had every pod that runs now been where it is now all day. What a service's pod used before it
+began is taken to be its mean; a job used nothing then, for it will soon be gone. A pod fits its new node by its
+requests. Jobs are never moved: they would begin anew.
 
 The budget grows with time, so many percent of the pods that run an hour, and what is left is kept.
 """
