@@ -102,9 +102,11 @@ FORMAT = $(if $(filter podman buildah,$(notdir $(DOCKER))),--format docker)
 image:  ## build the container image trimaran:VERSION (DOCKER=podman for another builder)
 	$(DOCKER) build $(FORMAT) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
 
+# What the image has; tests have them all.
+EXTRAS = kubernetes signalfx simulator
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
-	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
+	$(COMPILE) pyproject.toml $(addprefix --extra ,$(EXTRAS)) -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) --group audit -o requirements/audit.txt

@@ -8,6 +8,7 @@ what any node has: then no sum of pods and no score leaves 64 bits.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Self
 from uuid import uuid4
 
@@ -217,6 +218,11 @@ class Pod:
     def __post_init__(self) -> None:
         if not self.uid:
             object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
+
+    @cached_property
+    def known_requests(self) -> dict[str, int]:
+        """What :mod:`scoring.pod_demand` computed before: a pod is frozen, and asked about again and again."""
+        return {}
 
     @classmethod
     def from_k8s(cls, pod: Any) -> Self:

@@ -17,10 +17,13 @@ def requests(pod: Pod, resource: str) -> int:
     Containers are summed, each rounded up by itself; the sum is raised to each init container's; overhead is added.
     An annotation counts when that comes to zero.
     """
-    total = sum([container.requests.amount(resource) for container in pod.containers])
-    for container in pod.init_containers:
-        total = max(total, container.requests.amount(resource))
-    return _with_overhead(pod, resource, total)
+    known = pod.known_requests.get(resource)
+    if known is None:
+        total = sum([container.requests.amount(resource) for container in pod.containers])
+        for container in pod.init_containers:
+            total = max(total, container.requests.amount(resource))
+        known = pod.known_requests[resource] = _with_overhead(pod, resource, total)
+    return known
 
 
 def limits(pod: Pod, resource: str) -> int:

@@ -10,7 +10,7 @@ those scores have no part in the normalization.
 import importlib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugins.base import PreparedPlugin, ScorePlugin, aligned
 from scoring.scores import INFEASIBLE, PluginScores, Scores, WeightedPlugin
+from scoring.use_levels import UseLevels
 from watcher.model import WatcherMetrics
 
 
@@ -68,9 +69,25 @@ class Profile:
         profile: Profile = configurations.read_configuration(configuration).profile(scheduler_name)
         return profile
 
-    def prepare(self, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment) -> "PreparedProfile":
-        """Compute once what does not depend on the pod. See :class:`PreparedProfile`."""
-        return PreparedProfile(self, nodes, metrics)
+    def prepare(
+        self,
+        nodes: NodeTable,
+        metrics: MetricsTable | WatcherMetrics | Judgment,
+        levels: UseLevels | None = None,
+    ) -> "PreparedProfile":
+        """Compute once what does not depend on the pod. See :class:`PreparedProfile`.
+
+        Args:
+            nodes: the table to follow, or a transaction's plan.
+            metrics: a snapshot, one aligned to the nodes, or what a fallback policy judged of one.
+            levels: what pods are known to use, for the plugins that ask; None leaves them as they are.
+        """
+        return PreparedProfile(self if levels is None else self.informed(levels), nodes, metrics)
+
+    def informed(self, levels: UseLevels) -> "Profile":
+        """Return the profile with what pods are known to use."""
+        plugins = tuple(replace(weighted, plugin=weighted.plugin.informed(levels)) for weighted in self.plugins)
+        return replace(self, plugins=plugins)
 
     def score(
         self,

@@ -21,6 +21,7 @@ COMMANDS = {
     "extender": ("extender.commands:extender", "Score nodes for a stock kube-scheduler."),
     "explain": ("extender.decisions.commands:explain", "Say why a pod went where it went."),
     "nodes": ("nodes.commands:nodes", "Write on nodes how loaded they are: soft taints, annotations."),
+    "simulate": ("simulator.commands:simulate", "Replay real use against any policy, and compare policies."),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
     "config": ("trimaran.config_command:config", "Show the effective settings; check a scheduler's configuration."),
 }

@@ -1,0 +1,1 @@
+"""Replays what pods really used against any policy, and compares policies."""
