@@ -17,6 +17,7 @@ COMMANDS = {
     "watch": ("watcher.commands:watch", "Watch every node's load and serve it."),
     "top": ("client.commands:top", "Show what every node uses."),
     "score": ("client.commands:score", "Rank nodes for a pod, and say why."),
+    "place": ("simulator.placement.commands:place", "Place many pods at once, with a proven bound."),
     "extender": ("extender.commands:extender", "Score nodes for a stock kube-scheduler."),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
     "config": ("trimaran.config_command:config", "Show the effective settings; check a scheduler's configuration."),

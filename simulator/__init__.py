@@ -1,0 +1,1 @@
+"""What placement is worth: batch placement with a proven bound."""
