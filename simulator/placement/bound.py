@@ -62,7 +62,7 @@ def lower_bound(
     until = time.monotonic() + seconds
     relaxed = _Relaxed(problem, spread_weight)
     best, point = relaxed.solve()
-    while time.monotonic() < until:
+    while point is not None and time.monotonic() < until:
         short = relaxed.miss(point)
         true = relaxed.cost(point)
         if not short and true - best <= tolerance * max(true, _EPSILON):
@@ -112,18 +112,18 @@ class _Relaxed:
         self._limits: list[float] = []
         self.cut(self._split / self._takes + self._base)
 
-    def solve(self) -> tuple[float, Float64s]:
+    def solve(self) -> tuple[float, Float64s | None]:
         """Return a proven bound, and the mean use of each kind where the linear program is lowest.
 
-        Where the solver finds nothing, which is when the pods do not fit at all, the bound is 0.
+        Where the solver finds nothing, which is when the pods do not fit at all, these are 0 and None.
         """
-        rows, limits = np.array(self._rows), np.array(self._limits)
+        rows, limits = np.array(self._rows).reshape(-1, len(self._objective)), np.array(self._limits)
         found = linprog(
             self._objective, rows, limits, self._equal, self._equal_to,
             bounds=np.stack([self._low, self._high], axis=1), method="highs",
         )  # fmt: skip
         if found.x is None:
-            return 0.0, self._split / self._takes + self._base
+            return 0.0, None
         prices = np.minimum(found.ineqlin.marginals, 0.0)
         equal_prices = found.eqlin.marginals
         rest = self._objective - prices @ rows - equal_prices @ self._equal

@@ -1,6 +1,7 @@
 """``trimaran place``: a plan for many pods at once."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -110,6 +111,9 @@ def place(
     """
     if live == bool(nodes_file or pods_file) or (not live and not (nodes_file and pods_file)):
         raise click.UsageError("give --nodes and --pods, or --live")
+    for option, value in (("--limit", limit), ("--spread-weight", spread_weight), ("--seconds", seconds)):
+        if not math.isfinite(value):
+            raise click.UsageError(f"{option} must be a number, not {value}")
     peaks = _peaks(address, window, token_file, ca_file, client_certificate)
     with contextlib.ExitStack() as stack:
         api = None

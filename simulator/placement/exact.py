@@ -96,7 +96,7 @@ class _Model:
             from ortools.sat.python import cp_model  # noqa: PLC0415  an extra
         except ImportError as error:
             raise SolverMissing(
-                "CP-SAT is not installed: pip install 'trimaran[simulator]', or choose another method"
+                "CP-SAT is not installed: pip install 'trimaran[placement]', or choose another method"
             ) from error
         self._problem, self._weight = problem, spread_weight
         self._model: CpModel = cp_model.CpModel()

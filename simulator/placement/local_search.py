@@ -4,7 +4,8 @@ What is minimized is the paper's imbalance within nodes, and the spread between 
 all nodes off at once, and looks in every pair for the best exchange of two pods, or of a pod and nothing. Pairs have no
 node in common, so that all exchanges of a round hold together: a round is a few array operations however many nodes
 there are. At first an exchange that costs something may be carried out too, less and less likely as time goes by; else
-the search would end at the first plan that no single exchange makes better.
+the search would end at the first plan that no single exchange makes better. And at first a node's imbalance is rounded
+off at its lowest point: else a node in perfect balance would part with none of its pods.
 
 The spread is one square root over all nodes. While the pairs are looked at it stands as its tangent at the mean of
 before, which is nowhere below it: what lowers that lowers the spread by at least as much.
@@ -22,7 +23,8 @@ from simulator.placement.problem import UNPLACED, Problem, imbalances
 _LEAST = 1e-12  # an exchange that gains less is left alone
 _FLAT = 1e-3  # a spread below this counts as this: the tangent would be too steep for any exchange
 _HOT = 0.2  # of a node's mean imbalance: what exchanges may cost at first
-_COLD = 1e-4  # the same at the end, as a share of that
+_BLUNT = 0.03  # what a node's imbalance is rounded off by at first
+_COLD = 1e-4  # both at the end, as a share of what they were
 _COOLING = 0.9  # the share of the budget in which exchanges may cost something
 _LOOK = 16  # rounds between two looks at the cost
 _SLOTS = 32  # pods of a node that a round looks at, drawn anew each time
@@ -179,8 +181,8 @@ def improve(problem: Problem, plan: Int64s, rng: np.random.Generator, search: Se
     for number in range(search.rounds if problem.nodes > 1 else 0):
         passed = max(number / search.rounds, (time.monotonic() - began) / max(search.seconds, _LEAST))
         warm = passed < _COOLING
-        heat_now = heat * _COLD ** (passed / _COOLING) if warm else 0.0
-        done = pairs.exchange(*pairs.pair_off(rng, opposites=number % 2 == 1), heat_now, rng)
+        left = _COLD ** (passed / _COOLING) if warm else 0.0
+        done = pairs.exchange(*pairs.pair_off(rng, opposites=number % 2 == 1), heat * left, _BLUNT * left, rng)
         idle = 0 if done or warm else idle + 1
         if idle > _PATIENCE or passed >= 1:
             break
@@ -224,13 +226,14 @@ class _Pairs:
         half = len(order) // 2
         return order[:half], order[half : 2 * half]
 
-    def exchange(self, left: Int64s, right: Int64s, heat: float, rng: np.random.Generator) -> int:
+    def exchange(self, left: Int64s, right: Int64s, heat: float, blunt: float, rng: np.random.Generator) -> int:
         """Carry out the best exchange of each pair where it lowers the cost, or by chance; return how many.
 
         Args:
             left: a node of each pair.
             right: the other one.
             heat: what an exchange costs that has a chance of 1 in e.
+            blunt: what imbalances are rounded off by.
             rng: random numbers.
         """
         slots = self._slots(rng)
@@ -242,7 +245,7 @@ class _Pairs:
         done = 0
         for start in range(0, len(left), _FEW):
             some = slice(start, start + _FEW)
-            gain, first, second = self._best(left[some], right[some], slots, use, mean, bend)
+            gain, first, second = self._best(left[some], right[some], slots, use, mean, bend, blunt)
             better = gain < -_LEAST - heat * np.log(1 - rng.random(len(gain)))
             done += int(better.sum())
             self._apply(left[some][better], right[some][better], first[better], second[better])
@@ -263,7 +266,7 @@ class _Pairs:
         return slots
 
     def _best(
-        self, left: Int64s, right: Int64s, slots: Int64s, use: Float64s, mean: Float64s, bend: float
+        self, left: Int64s, right: Int64s, slots: Int64s, use: Float64s, mean: Float64s, bend: float, blunt: float
     ) -> tuple[Float64s, Int64s, Int64s]:
         """Return for each pair the least change of the cost (times nodes), and the pods that make it.
 
@@ -287,7 +290,7 @@ class _Pairs:
             come = into - into_mean[:, :, None]
             squared = 2 * kept @ come.transpose(0, 2, 1)
             squared += (kept**2).sum(axis=2)[:, :, None] + (come**2).sum(axis=2)[:, None, :]
-            total += np.sqrt(np.maximum(squared, 0.0))
+            total += np.sqrt(np.maximum(squared, 0.0) + blunt**2)
             if bend:
                 away = (mean[node] - mean.mean())[:, None, None] + into_mean[:, None, :] - out_mean[:, :, None]
                 total += bend * away**2
@@ -298,7 +301,8 @@ class _Pairs:
         row, column_ = np.divmod(best, slots.shape[1])
         pair = np.arange(len(left))
         both = np.stack([left, right])
-        before = imbalances(use[both].reshape(-1, count)).reshape(2, -1).sum(axis=0)
+        lengths = imbalances(use[both].reshape(-1, count)).reshape(2, -1)
+        before = np.sqrt(lengths**2 + blunt**2).sum(axis=0)
         before += bend * ((mean[both] - mean.mean()) ** 2).sum(axis=0)
         return flat[pair, best] - before, mine[pair, row], theirs[pair, column_]
 

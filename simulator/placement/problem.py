@@ -104,7 +104,7 @@ class Problem:
         """Return what a plan puts on each node, shape (nodes, K)."""
         placed = plan >= 0
         columns = [np.bincount(plan[placed], weights=column[placed], minlength=self.nodes) for column in self.demand.T]
-        return np.stack(columns, axis=1)
+        return np.stack(columns, axis=1, dtype=np.float64)  # without any pods numpy would make it whole numbers
 
     def use(self, plan: Int64s) -> Float64s:
         """Return the share of each node's capacity that is used at its peak with a plan, shape (nodes, R)."""
