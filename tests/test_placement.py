@@ -8,13 +8,14 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from simulator.placement.arrivals import Churn, follow, moved
+from simulator.placement.arrivals import Churn, follow
 from simulator.placement.bound import lower_bound
 from simulator.placement.eagles import tbesk
 from simulator.placement.exact import SolverMissing, solve_exactly
 from simulator.placement.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
 from simulator.placement.generated import generated_cluster
-from simulator.placement.local_search import Search, cost, greedy, improve, local_search
+from simulator.placement.greedy import greedy
+from simulator.placement.local_search import Search, cost, improve, local_search, moved
 from simulator.placement.methods import RIVALS, in_batches, ours
 from simulator.placement.problem import UNPLACED, Problem, measure, why_unplaced
 from simulator.placement.rules import (

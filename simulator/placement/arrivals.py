@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scoring.arrays import Int64s
-from simulator.placement.local_search import Search, improve
+from simulator.placement.local_search import Search, moved
 from simulator.placement.methods import Method
 from simulator.placement.problem import UNPLACED, Measures, Problem, measure
 
@@ -61,24 +61,9 @@ def follow(
         plan[new] = method(problem.take(new).beside(problem.take(here), plan[here]), rng)
         here = np.concatenate([here, new])
         if moves:
-            plan[here] = moved(problem.take(here), plan[here], moves, rng, search or Search())
+            plan[here] = moved(problem.take(here), plan[here], moves, rng, search or Search(rounds=20))
         found.append(_measured(problem, plan, here))
     return found
-
-
-def moved(problem: Problem, plan: Int64s, moves: int, rng: np.random.Generator, search: Search) -> Int64s:
-    """Return a plan in which at most so many of the placed pods are elsewhere, and which costs no more.
-
-    A round of exchanges after the other is kept for as long as the budget lasts.
-    """
-    best = plan
-    current = plan
-    for _ in range(search.rounds):
-        current = improve(problem, current, rng, Search(search.spread_weight, rounds=2))
-        if (current == best).all() or int((current != plan).sum()) > moves:
-            break
-        best = current
-    return best
 
 
 def _measured(problem: Problem, plan: Int64s, here: Int64s) -> Measures:
