@@ -1,1 +1,1 @@
-"""Replays what pods really used against any policy, and compares policies."""
+"""What placement is worth: replays of what pods really used, and batch placement with a proven bound."""

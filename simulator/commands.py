@@ -110,7 +110,11 @@ def shared_options(command: Command) -> Command:
 
 @click.group()
 def simulate() -> None:
-    """Replay what pods really used against any policy, and compare policies."""
+    """Replay what pods really used against any policy, and compare policies.
+
+    \b
+    Example: trimaran simulate compare --json
+    """
 
 
 @simulate.command()
@@ -121,7 +125,7 @@ def simulate() -> None:
 def compare(
     overcommit: tuple[float, float] | None, *, nodes_saved: bool, listing: bool, as_json: bool, **shared: Any
 ) -> None:
-    r"""Replay every policy in every world: {world: {policy: {measure: number}}}.
+    """Replay every policy in every world: {world: {policy: {measure: number}}}.
 
     \b
     Example: trimaran simulate compare --trace worlds/a worlds/b --policy default --policy congestion-cost --json
@@ -137,7 +141,7 @@ def compare(
 @shared_options
 @click.option("--overcommit", "factors", type=Factors(), default=_FACTORS, show_default=True, help="Of both resources.")
 def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
-    r"""Compare at several values of overcommit: {factor: {world: {policy: {measure: number}}}}.
+    """Compare at several values of overcommit: {factor: {world: {policy: {measure: number}}}}.
 
     \b
     Example: trimaran simulate sweep --trace worlds/a --policy default --policy congestion-cost --jobs -1

@@ -18,6 +18,7 @@ COMMANDS = {
     "top": ("client.top:top", "Show what every node uses."),
     "score": ("client.ranking:score", "Rank nodes for a pod, and say why."),
     "compare": ("client.comparison:compare", "Compare two watchers, such as load-watcher in Go and this one."),
+    "place": ("simulator.placement.commands:place", "Place many pods at once, with a proven bound."),
     "extender": ("extender.commands:extender", "Score nodes for a stock kube-scheduler."),
     "explain": ("extender.decisions.commands:explain", "Say why a pod went where it went."),
     "nodes": ("nodes.commands:nodes", "Write on nodes how loaded they are: soft taints, annotations."),
