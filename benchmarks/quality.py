@@ -290,7 +290,7 @@ def begins_of(trace: Trace) -> list[int]:
 
 def show(name: str, trace: Trace, fault: str, halves: tuple[Score, Score]) -> None:
     """Print one row for each half."""
-    for half, found in zip(("tuned", "other"), halves[::-1], strict=True):
+    for half, found in zip(("tuned", "other"), halves, strict=True):
         print(f"| {name} | {trace.step} s | {fault} | {half} | {found.times} | {found.unseen} |", end="")
         for sources in (0, 1):
             all_ = found.right[sources] + found.wrong[sources]

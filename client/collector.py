@@ -16,7 +16,7 @@ from watcher.model import Grade, WatcherMetrics
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Snapshot(WatcherMetrics):
     """A watcher's metrics, and how far to trust them.
 

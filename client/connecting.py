@@ -7,6 +7,7 @@ from client.service import ServiceClient
 from watcher.model import WatcherMetrics
 
 if TYPE_CHECKING:
+    from watcher.history import History
     from watcher.settings import Settings
 
 
@@ -26,6 +27,30 @@ class WatcherClient(Protocol):
 
     def node_metrics(self, node: str, window: str | None = None) -> WatcherMetrics:
         """Return one node's metrics: a snapshot with that node alone."""
+        ...
+
+    def history(
+        self,
+        node: str | None = None,
+        *,
+        type: str | None = None,  # noqa: A002  the word of the contract
+        operator: str | None = None,
+        since: float | str | None = None,
+        step: int | str | None = None,
+    ) -> "History":
+        """Return what nodes used over the last hours, as arrays, in the watcher's default window.
+
+        Args:
+            node: one, with all its metrics; all nodes, with one metric, when None.
+            type: only this resource; of all nodes CPU when None.
+            operator: only this one; of all nodes AVG when None.
+            since: unix seconds, or how long ago, such as ``6h``; a day when None.
+            step: whole minutes, in seconds or such as ``5m``; as short as is possible when None.
+
+        Raises:
+            ValueError: there is no such time or step, or there would be too many steps: 1,500 of one node, 300 of all.
+            UnknownNode: there is none of this node.
+        """
         ...
 
     def health(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from watcher.settings.loading import load
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:
+    from watcher.history import History
     from watcher.providers.base import SampleProvider, WindowProvider
     from watcher.publishing.cache import Published
 
@@ -77,6 +78,21 @@ class LibraryClient:
         if body is None:
             raise errors.UnknownNode(f"the embedded watcher has no metrics for node {node[:80]!r}")
         return wire.decode(body, Dialect.DOCUMENTED)
+
+    def history(
+        self,
+        node: str | None = None,
+        *,
+        type: str | None = None,  # noqa: A002  the word of the contract
+        operator: str | None = None,
+        since: float | str | None = None,
+        step: int | str | None = None,
+    ) -> "History":
+        """Return what nodes used over the last hours; see :class:`~client.WatcherClient`. None without a store."""
+        found = self._watcher.history(node, type, operator, since=since, step=step)
+        if node is not None and not found.nodes:
+            raise errors.UnknownNode(f"the embedded watcher has no such history of node {node[:80]!r}")
+        return found
 
     def health(self) -> tuple[str, ...]:
         """Return why the watcher is not healthy; empty when it is. Waits as :meth:`metrics` does."""

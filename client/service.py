@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 import requests
@@ -26,6 +26,9 @@ from watcher import masking, wire
 from watcher.model import WatcherMetrics
 from watcher.transport.credentials import bearer, read_token, sendable
 from watcher.transport.session import BoundedSession
+
+if TYPE_CHECKING:
+    from watcher.history import History
 
 _LONGEST_MESSAGE = 300
 # What is no such tag, or very long, need not be possible to send back: without it everything is read anew.
@@ -111,6 +114,32 @@ class ServiceClient:
         if node not in metrics.data:
             raise UnknownNode(f"{self._transport.where} has no metrics for node {node[:80]!r}")
         return metrics
+
+    def history(
+        self,
+        node: str | None = None,
+        *,
+        type: str | None = None,  # noqa: A002  the word of the contract
+        operator: str | None = None,
+        since: float | str | None = None,
+        step: int | str | None = None,
+    ) -> "History":
+        """Return what nodes used over the last hours; see :class:`~client.WatcherClient`."""
+        from watcher.wire.history import decode_history  # noqa: PLC0415  numpy is behind it
+
+        asked: dict[str, str | None] = {"host": node, "type": type, "operator": operator}
+        for name, value in (("since", since), ("step", step)):
+            asked[name] = value if value is None or isinstance(value, str) else str(int(value))
+        response = self._get("/history", asked)
+        where = self._transport.where
+        if response.status_code == 400:
+            raise ValueError(f"{where}: {self._said(response)[1]}")
+        if response.status_code != 200:
+            raise self._refusal(response, where, node)
+        try:
+            return decode_history(response.content)
+        except wire.WireError as error:
+            raise BadAnswer(f"{where} answered something else than a history: {error}") from error
 
     def health(self) -> tuple[str, ...]:
         """Return why the watcher is not healthy, or cannot be asked; empty when it is."""

@@ -96,6 +96,12 @@ class ClusterView:
             return self._state.assumptions.outcomes
 
     @property
+    def in_flight(self) -> int:
+        """How many pods are assumed on nodes: advised, and not known to be bound."""
+        with self._lock:
+            return len(self._state.assumptions)
+
+    @property
     def unreadable(self) -> Mapping[str, str]:
         """Why some objects are not counted, by their names."""
         return {name: why for reader in self._readers for name, why in reader.unreadable.items()}

@@ -31,6 +31,7 @@ GPU = "nvidia.com/gpu"
 NETWORK = "trimaran.io/network"
 DISK = "trimaran.io/disk"
 _ANNOTATED = (NETWORK, DISK)
+_LIMIT = "trimaran.io/limit-"
 
 MOST: Final = 2**53
 """The largest amount of a quantity, and of a pod: 8 PiB, or nine trillion cores."""
@@ -271,6 +272,7 @@ class Node:
         labels: of its metadata.
         taints: what pods must tolerate.
         unschedulable: it is cordoned.
+        use_limits: what its annotations ``trimaran.io/limit-<resource>-percent`` state, as it is written.
     """
 
     name: str
@@ -281,6 +283,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    use_limits: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_k8s(cls, node: Any) -> Self:
@@ -314,6 +317,7 @@ class Node:
             labels=get_texts(metadata, "labels", f"node {name}: metadata"),
             taints=read_taints(spec, f"node {name}: spec"),
             unschedulable=bool(get(spec, "unschedulable")),
+            use_limits=_use_limits(metadata),
         )
 
 
@@ -423,6 +427,12 @@ def _annotated(metadata: Any, where: str) -> ResourceList:
     annotations = get(metadata, "annotations") or {}
     stated = {name: annotations[name] for name in _ANNOTATED if name in annotations}
     return ResourceList.from_k8s(stated, f"{where}.annotations")
+
+
+def _use_limits(metadata: Any) -> Mapping[str, str]:
+    annotations = get(metadata, "annotations") or {}
+    stated = {name: annotations.get(f"{_LIMIT}{name}-percent") for name in (CPU, MEMORY)}
+    return {name: str(text) for name, text in stated.items() if text is not None}
 
 
 def _scheduled_at(status: Any, where: str) -> float | None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from scoring.arrays import Int64s, Texts
 from scoring.fallback import Judgment
 from scoring.objects import Pod
 from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 INFEASIBLE = -1
 """The total of a node that was not feasible: below every score."""
@@ -80,7 +84,7 @@ class Scores:
 
     Attributes:
         pod: the pod.
-        names: the nodes' names, in the order they were asked for; all are in row order.
+        table_names: the names of all nodes of the table, in row order.
         total: weighted sum, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
         plugins: each plugin's part, by its name.
         judgment: how each node's load is known; None without fallback.
@@ -88,17 +92,48 @@ class Scores:
     """
 
     pod: Pod
-    names: tuple[str, ...]
+    table_names: tuple[str, ...]
     total: Int64s
     plugins: Mapping[str, PluginScores]
     judgment: Judgment | None = None
     rows: Int64s | None = None
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The nodes' names, in the order they were asked for; all are in row order."""
+        names = self.table_names
+        return names if self.rows is None else tuple([names[row] for row in self.rows.tolist()])
+
+    def __repr__(self) -> str:
+        feasible = int((self.total != INFEASIBLE).sum())
+        best = f"best {self.best()} with {self.total.max()}" if feasible else "no node is feasible"
+        pod = f"{self.pod.namespace}/{self.pod.name}"
+        return f"Scores({pod} by {', '.join(self.plugins)}: {best}, {feasible} of {len(self.names)} nodes feasible)"
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a data frame: a row for each node, best first.
+
+        Columns are ``feasible``, ``score`` (the weighted sum, of feasible nodes), ``grade`` (without fallback there is
+        none), and each plugin's normalized score.
+
+        Raises:
+            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+        """
+        import pandas as pd  # noqa: PLC0415  an extra
+
+        feasible = self.total != INFEASIBLE
+        columns = {"feasible": feasible, "score": pd.Series(self.total, dtype="Int64").where(feasible).array}
+        if self.judgment is not None:
+            columns["grade"] = self.grades
+        columns |= {name: each.normalized for name, each in self.plugins.items()}
+        frame = pd.DataFrame(columns, index=pd.Index(self.names, name="node"))
+        return frame.iloc[self._best_first()]
+
     @property
     def grades(self) -> Texts:
         """How each node's load is known, as text, shape (nodes,); empty texts without fallback."""
         if self.judgment is None:
-            return np.full(len(self.names), "", object)
+            return np.full(len(self.total), "", object)
         return self.judgment.grades if self.rows is None else self.judgment.grades[self.rows]
 
     def best(self, rng: np.random.Generator | None = None) -> str:

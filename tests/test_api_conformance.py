@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 from support.bench import Api
 
 from watcher.server.openapi import document
@@ -32,13 +33,16 @@ def test_nothing_but_documented_answers(described: schemathesis.BaseSchema, path
     """Whatever is asked, valid or not, status, headers and body are ones that the document has for the route."""
     operation = described[path][method]
     statuses = set()
+    excluded = [not_a_server_error]  # 503 is an answer; a defect is caught below
+    if path == "/history":
+        excluded.append(positive_data_acceptance)  # which steps are too many no schema can say
 
     @settings(max_examples=15, derandomize=True, database=None)
     @given(st.one_of([operation.as_strategy(generation_mode=mode) for mode in GenerationMode]))
     def ask(case: schemathesis.Case) -> None:
         response = case.call_and_validate(
             headers={"Accept-Encoding": "identity"},
-            excluded_checks=[not_a_server_error],  # 503 is an answer; a defect is caught below
+            excluded_checks=excluded,
         )
         statuses.add(response.status_code)
 

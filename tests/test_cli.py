@@ -1,5 +1,6 @@
 """The command line, in processes of its own as a person calls it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from click.testing import CliRunner
 import trimaran
 from trimaran.cli import COMMANDS, main
 from watcher.settings.loading import every_setting, variable
+
+PAGE = (Path(__file__).parent.parent / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,9 +43,21 @@ def test_help_of_a_command_names_its_options() -> None:
         assert option in text
 
 
+@pytest.mark.parametrize("command", [[name] for name in COMMANDS] + [["config", "check"], ["extender", "config"]])
+def test_every_command_has_help(command: list[str]) -> None:
+    """-h and --help say the same; of those that people call by hand there is an example."""
+    found = [CliRunner().invoke(main, [*command, option]) for option in ("-h", "--help")]
+    assert [each.exit_code for each in found] == [0, 0]
+    assert found[0].output == found[1].output
+    if command not in (["watch"], ["extender"], ["config"]):
+        assert "\n  Example" in found[0].output  # at the begin of a line
+
+
 def test_the_commands() -> None:
     """The commands are those promised, and an unknown one is a usage error without a traceback."""
-    assert list(COMMANDS) == ["watch", "top", "score", "extender", "doctor", "config"]
+    assert list(COMMANDS) == [
+        "watch", "top", "score", "compare", "extender", "explain", "nodes", "doctor", "config",
+    ]  # fmt: skip
     result = run("fly")
     assert result.returncode == 2
     assert "No such command 'fly'" in result.stderr
@@ -118,3 +133,32 @@ def test_set_wants_section_key_value(assignment: str) -> None:
     result = run("config", "--set", assignment)
     assert result.returncode == 2
     assert "such as server.port=2021" in result.stderr
+
+
+def test_seconds_are_also_durations() -> None:
+    """Wherever a setting is seconds, ``5m`` is as good as 300; what is neither is refused."""
+    shown = run(
+        "config", "--set", "watch.expiry_seconds=1h", "--set", "watch.interval_seconds=5m",
+        "--set", "quality.stale_seconds=90",
+    ).stdout  # fmt: skip
+    lines = {line.split()[0]: line.split()[1] for line in shown.splitlines() if "_seconds" in line}
+    assert (lines["watch.expiry_seconds"], lines["watch.interval_seconds"]) == ("3600", "300.0")
+    assert lines["quality.stale_seconds"] == "90.0"
+    assert "watch.interval_seconds" in run("config", "--set", "watch.interval_seconds=soon").stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_there(shell: str) -> None:
+    """What docs/command-line.md puts into start-up files is a script that completes ``trimaran``."""
+    assert f"_TRIMARAN_COMPLETE={shell}_source trimaran" in PAGE
+    result = CliRunner().invoke(main, prog_name="trimaran", env={"_TRIMARAN_COMPLETE": f"{shell}_source"})
+    assert (result.exit_code, f"_TRIMARAN_COMPLETE={shell}_complete" in result.output) == (0, True)
+
+
+def test_the_page_of_commands_is_true() -> None:
+    """docs/command-line.md names every command, and each option in it is one of some command."""
+    helps = {name: CliRunner().invoke(main, [name, "--help"]).output for name in COMMANDS}
+    for name in COMMANDS:
+        assert f"`trimaran {name}" in PAGE
+    options = set(re.findall(r"(--[a-z][a-z-]+)", PAGE))
+    assert {option for option in options if not any(option in text for text in helps.values())} <= {"--help"}

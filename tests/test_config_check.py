@@ -35,8 +35,9 @@ def test_a_good_configuration_says_what_scores_it_makes(tmp_path):
     result = check(tmp_path, GOOD)
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    assert lines[-1] == "trimaran: 3 x TargetLoadPacking"
-    assert [line for line in lines if line.startswith("ignored") and "leaderElection" in line]
+    assert lines[-2] == "trimaran: 3 x TargetLoadPacking"
+    assert lines[-1].endswith("scheduler.yaml can be used as it is")
+    assert [line for line in lines if line.startswith("ignored") and "leaderElection (line 4)" in line]
     assert not [line for line in lines if line.startswith("honored")]
 
 
@@ -52,7 +53,42 @@ def test_a_misspelt_key_is_told(tmp_path):
     assert result.exit_code == 1
     assert "unknown" in result.output
     assert "did you mean targetUtilization?" in result.output
-    assert result.output.splitlines()[-1] == "trimaran: 3 x TargetLoadPacking"
+    assert "TargetLoadPackingArgs.targetUtilisation (line 13): " in result.output
+    assert result.output.splitlines()[-2] == "trimaran: 3 x TargetLoadPacking"
+    assert result.output.splitlines()[-1].endswith("perhaps not as it is meant: 1 key that nothing knows")
+
+
+def test_an_address_without_compat_is_told(tmp_path):
+    """The Go plugins would find no node there: status 1, with the line and the right address."""
+    result = check(tmp_path, GOOD.replace("2020/compat", "2020/"))
+    assert result.exit_code == 1
+    warning = next(line for line in result.output.splitlines() if line.startswith("warning"))
+    assert "profiles[0].pluginConfig[0].args.watcherAddress (line 13)" in warning
+    assert warning.endswith("ours is at http://trimaran:2020/compat")
+    assert result.output.splitlines()[-1].endswith("1 watcherAddress without /compat")
+
+
+def test_the_line_of_what_cannot_be_used_is_told(tmp_path):
+    """Also in the arguments of a plugin, and in a file with aliases that repeat themselves."""
+    result = check(tmp_path, GOOD.replace("targetUtilization: 60", "targetUtilization: 400"))
+    assert ", line 13: TargetLoadPackingArgs.targetUtilization: " in result.output
+    bomb = "a: &a [x, x]\nb: &b [*a, *a, *a, *a]\n" + "\n".join(f"c{n}: [*b, *b, *b]" for n in range(50))
+    assert check(tmp_path, bomb).exit_code == 2
+
+
+def test_of_several_profiles_the_right_line_is_told(tmp_path):
+    """Arguments of one plugin in two profiles are told apart."""
+    first = GOOD[GOOD.index("- schedulerName") :]
+    second = first.replace("trimaran\n", "second\n").replace("Utilization", "Utilisation")
+    result = check(tmp_path, GOOD + second)
+    assert "TargetLoadPackingArgs.targetUtilisation (line 21): " in result.output
+
+
+def test_the_kubernetes_version_is_a_choice(tmp_path):
+    """Versions whose rules are known are taken, as the API server writes them too; others are refused."""
+    assert check(tmp_path, GOOD, "--kubernetes-version", "v1.34.2").exit_code == 0
+    result = check(tmp_path, GOOD, "--kubernetes-version", "1.12")
+    assert (result.exit_code, "1.12" in result.output) == (2, True)
 
 
 @pytest.mark.parametrize(

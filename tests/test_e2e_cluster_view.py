@@ -167,9 +167,7 @@ def test_a_token_that_is_not_accepted(cluster: ControlPlane, view: ClusterView, 
     good = token.read_text()
     token.write_text("nobody")
     try:
-        wait_until(
-            lambda: view.age_seconds > 2 * WATCH + 5, "the watches that were under way ended, and are refused", 90
-        )
+        wait_until(lambda: view.age_seconds > 2 * WATCH + 5, "what was under way ended, both are refused", 90)
         changed(cluster.api, "refused")
         assert differences(view, cluster.api)
     finally:

@@ -25,16 +25,10 @@ from watcher.transport.kubernetes import Access, KubernetesApi
 from watcher.transport.session import UnusableAnswer
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One set of certificates for all tests."""
-    return tmp_path_factory.mktemp("kubernetes")
-
-
 @pytest.fixture
-def fake(folder: Path) -> Iterator[FakeKubernetes]:
+def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
     """A cluster of one node."""
-    with run_fake_kubernetes(folder) as fake:
+    with run_fake_kubernetes(kubernetes_folder) as fake:
         fake.nodes["a"] = node("a")
         yield fake
 
@@ -109,9 +103,9 @@ def test_a_rotated_token_is_read_again(fake: FakeKubernetes, monkeypatch: pytest
     api.close()
 
 
-def test_an_ipv6_cluster_is_reached(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_ipv6_cluster_is_reached(kubernetes_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """KUBERNETES_SERVICE_HOST holds a bare IPv6 address; it goes into brackets."""
-    with run_fake_kubernetes(folder, host="::1") as fake:
+    with run_fake_kubernetes(kubernetes_folder, host="::1") as fake:
         fake.nodes["six"] = node("six")
         in_cluster(monkeypatch, fake, tmp_path)
         assert names(ProviderSettings()) == ["six"]

@@ -77,7 +77,8 @@ def test_every_reference_and_schema_is_valid() -> None:
     [("/watcher", "/watcher"), ("/watcher/a", "/watcher/{host}"), ("/watcher/b", "/watcher/{host}"),
      ("/compat/watcher", "/compat/watcher"), ("/compat/watcher/a", "/compat/watcher/{host}"), ("/", "/"),
      ("/watcher?window=1m", "/watcher"), ("/watcher/health", "/watcher/health"), ("/livez", "/livez"),
-     ("/readyz", "/readyz"), ("/findings", "/findings"), ("/openapi.json", "/openapi.json")],
+     ("/readyz", "/readyz"), ("/findings", "/findings"), ("/history", "/history"), ("/history?step=1", "/history"),
+     ("/history?host=b", "/history"), ("/openapi.json", "/openapi.json")],
 )  # fmt: skip
 def test_answers_are_as_documented(full: Api, path: str, route: str) -> None:
     """Status and body of an answer are those the document has for its route."""

@@ -24,7 +24,7 @@ DEFAULTS = {
     "server.token": None, "server.tokens_file": None, "server.certificate": None, "server.key": None,
     "server.client_ca_file": None, "server.metrics_open": False, "server.compat_open": False,
     "server.compat_host": "127.0.0.1", "server.compat_port": None,
-    "store.keep_hours": 24, "store.max_megabytes": 256,
+    "store.keep_hours": 24, "store.max_megabytes": 256, "store.history_megabytes": 128,
     "log.level": "info", "log.format": "text",
     "host.node_name": socket.gethostname(), "prometheus.node_label": "",
     "signalfx.cluster_name": "", "signalfx.host_name_suffix": "",

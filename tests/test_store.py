@@ -321,7 +321,8 @@ def test_a_file_of_the_previous_schema_is_read_and_brought_up_to_date(path: Path
     store = Store(path)
     store.save_snapshots({"15m": snapshot()})
     store.close()
-    execute(path, "drop table samples")
+    for table in ("samples", "history_nodes", "history_minutes", "history_blocks"):
+        execute(path, f"drop table {table}")
     execute(path, "alter table snapshots drop column origin")
     execute(path, "delete from _sqlite_migrations where name <> 'create_snapshots'")
     after = Store(path)

@@ -15,9 +15,12 @@ import trimaran
 #: Command to where it is, and what the list of commands says of it.
 COMMANDS = {
     "watch": ("watcher.commands:watch", "Watch every node's load and serve it."),
-    "top": ("client.commands:top", "Show what every node uses."),
-    "score": ("client.commands:score", "Rank nodes for a pod, and say why."),
+    "top": ("client.top:top", "Show what every node uses."),
+    "score": ("client.ranking:score", "Rank nodes for a pod, and say why."),
+    "compare": ("client.comparison:compare", "Compare two watchers, such as load-watcher in Go and this one."),
     "extender": ("extender.commands:extender", "Score nodes for a stock kube-scheduler."),
+    "explain": ("extender.decisions.commands:explain", "Say why a pod went where it went."),
+    "nodes": ("nodes.commands:nodes", "Write on nodes how loaded they are: soft taints, annotations."),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
     "config": ("trimaran.config_command:config", "Show the effective settings; check a scheduler's configuration."),
 }
@@ -75,7 +78,7 @@ def _give_up_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-@click.command(cls=LazyGroup)
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(trimaran.__version__, message="trimaran %(version)s")
 def main(**_options: Any) -> None:
     """Load-aware placement for Kubernetes: watch what nodes use, and score pods against it."""

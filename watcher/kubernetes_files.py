@@ -2,13 +2,29 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
+
+_WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController")
+_TEMPLATES = {
+    **dict.fromkeys(_WORKLOADS, ("spec", "template")),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "PodTemplate": ("template",),
+}
 
 
 class FileError(ValueError):
     """A file cannot be read, or does not hold what was asked for."""
+
+
+def read_pods(path: Path) -> list[dict[str, Any]]:
+    """Return pods, also as they would be made by a Deployment or another workload; otherwise as ``read_objects``.
+
+    Raises:
+        FileError: the file cannot be read, is no YAML, or holds something else.
+    """
+    return [_pod_of(each, path) for each in _read(path, "Pod")] or _nothing(path, "Pod")
 
 
 def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
@@ -21,6 +37,14 @@ def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
     Raises:
         FileError: the file cannot be read, is no YAML, or holds something else.
     """
+    found = _read(path, kind)
+    for item in found:
+        if item.get("kind", kind) != kind:
+            raise _other(path, kind, item["kind"])
+    return found or _nothing(path, kind)
+
+
+def _read(path: Path, kind: str) -> list[dict[str, Any]]:
     try:
         content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
         documents = list(yaml.load_all(content, Loader=yaml.CSafeLoader))
@@ -34,10 +58,31 @@ def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
             continue
         items = document.get("items", [document]) if isinstance(document, dict) else None
         for item in items if isinstance(items, list) else [document]:
-            if not isinstance(item, dict) or item.get("kind", kind) != kind:
-                held = item.get("kind") if isinstance(item, dict) else type(item).__name__
-                raise FileError(f"{path} should hold {kind} objects, but there is {held!r} in it")
+            if not isinstance(item, dict):
+                raise _other(path, kind, type(item).__name__)
             found.append(item)
-    if not found:
-        raise FileError(f"{path} holds no {kind}")
     return found
+
+
+def _pod_of(item: dict[str, Any], path: Path) -> dict[str, Any]:
+    kind = str(item.get("kind", "Pod"))
+    if kind == "Pod":
+        return item
+    if kind not in _TEMPLATES:
+        raise _other(path, f"Pod, {', '.join(_TEMPLATES)}", kind)
+    template: Any = item
+    for key in _TEMPLATES[kind]:
+        template = template.get(key) if isinstance(template, dict) else None
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise FileError(f"{path}: the {kind} has no pod template at {'.'.join(_TEMPLATES[kind])}")
+    owner, own = item.get("metadata") or {}, template.get("metadata") or {}
+    named = {key: owner[key] for key in ("name", "namespace") if key in owner}
+    return {"kind": "Pod", "metadata": {**own, **named}, "spec": template["spec"]}
+
+
+def _nothing(path: Path, kind: str) -> NoReturn:
+    raise FileError(f"{path} holds no {kind}")
+
+
+def _other(path: Path, kind: str, held: object) -> FileError:
+    return FileError(f"{path} should hold {kind} objects, but there is {held!r} in it")

@@ -10,10 +10,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import accumulate
 from operator import attrgetter
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class MetricType(StrEnum):
@@ -97,6 +101,27 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What a node uses of one resource, in percent of its capacity; None where that is not known.
+
+    Attributes:
+        avg: the average over the window, or the latest value where there is no average.
+        std: the deviation.
+        p90: the 90th percentile.
+        p95: the 95th percentile.
+        p99: the 99th percentile.
+        max: the largest value.
+    """
+
+    avg: float | None = None
+    std: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeMetrics:
     """All values of one node in one window.
 
@@ -111,6 +136,29 @@ class NodeMetrics:
     metrics: tuple[Metric, ...]
     tags: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str | float] = field(default_factory=dict)
+
+    def load(self, type_: str) -> Load:
+        """Return what is used of a resource, see :class:`MetricType`."""
+        found = {metric.operator.lower(): metric.value for metric in self.metrics if metric.type == type_}
+        average = found.get("avg", found.get("latest"))
+        return Load(average, *(found.get(name) for name in ("std", "p90", "p95", "p99", "max")))
+
+    @property
+    def cpu(self) -> Load:
+        """The processors' load."""
+        return self.load(MetricType.CPU)
+
+    @property
+    def memory(self) -> Load:
+        """The memory's load."""
+        return self.load(MetricType.MEMORY)
+
+
+def averages(node: NodeMetrics) -> dict[str, float]:
+    """Return a node's average use of the resources that every node has, by type, percent; of several the last one."""
+    return {
+        metric.type: metric.value for metric in node.metrics if metric.type in REQUIRED and metric.operator in AVERAGES
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +183,30 @@ class WatcherMetrics:
         if isinstance(self.data, NodeColumns):
             return self.data.metadata
         return {name: node.metadata for name, node in self.data.items() if node.metadata}
+
+    def __getitem__(self, node: str) -> NodeMetrics:
+        return self.data[node]
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a data frame: a row for each node, a column for each metric (``CPU AVG``), then the metadata.
+
+        Raises:
+            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+        """
+        import pandas as pd  # noqa: PLC0415  an extra
+
+        rows = {
+            name: {**{f"{each.type} {each.operator}": each.value for each in node.metrics}, **node.metadata}
+            for name, node in self.data.items()
+        }
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("node")
+
+    def __repr__(self) -> str:
+        taken = datetime.fromtimestamp(self.timestamp, UTC)
+        count = "1 node" if len(self.data) == 1 else f"{len(self.data)} nodes"
+        return (
+            f"{type(self).__name__}({self.window.duration} of {count} from {self.source}, {taken:%Y-%m-%d %H:%M:%S}Z)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class Extender:
         cluster: whose nodes it scores.
         configuration: the KubeSchedulerConfiguration with plugins of ours.
         watcher: its watcher's address; without one it watches by itself.
+        file: a TOML file with settings, which it reads anew when it changes.
         kubeconfig: its way to the API; the administrator's by default.
         certificate: what it serves HTTPS with; whoever asks then needs a certificate too.
         client_certificate: that of whoever asks.
@@ -43,6 +44,7 @@ class Extender:
         cluster: ControlPlane,
         configuration: Mapping[str, Any],
         watcher: str = "",
+        file: Path | None = None,
         *,
         kubeconfig: Path | None = None,
         certificate: Path | None = None,
@@ -62,6 +64,8 @@ class Extender:
             sys.executable, "-m", "trimaran", "extender", "--config", str(self._file),
             "--kube-config", str(kubeconfig or cluster.kubeconfig()), "--port", str(port),
         ]  # fmt: skip
+        if file is not None:
+            self._command += ["--settings", str(file)]
         if watcher:
             self._command += ["--watcher", watcher]
         if certificate:

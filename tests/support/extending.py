@@ -45,6 +45,11 @@ class StillView:
         self.state.replace_nodes(Node(name, amounts, amounts, created_at=0.0) for name in names)
         self.assumed: list[tuple[str, str]] = []
 
+    @property
+    def in_flight(self) -> int:
+        with self.lock:
+            return len(self.state.assumptions)
+
     @contextmanager
     def reading(self, asked: Pod | None = None) -> Iterator[NodeTable]:
         with self.lock:

@@ -50,6 +50,7 @@ def open_watcher(
         store_path,
         keep_hours=settings.store.keep_hours,
         max_megabytes=settings.store.max_megabytes,
+        history_megabytes=settings.store.history_megabytes,
         origins=origins([*views, *beside]),
     )
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from watcher.errors import NoMetrics, StaleMetrics, UnknownWindow
 from watcher.findings import Finding
 from watcher.freshness import Freshness
-from watcher.model import WatcherMetrics
+from watcher.history import LONGEST_SECONDS, MOST_STEPS, MOST_STEPS_OF_ALL, History, Steps, length, moment
+from watcher.model import MetricType, Operator, WatcherMetrics
 from watcher.pipeline import health
 from watcher.pipeline.clock import ClockGuard
 from watcher.pipeline.fetching import Fetcher
@@ -57,6 +58,7 @@ class Watcher:
         round_seconds = 2 * settings.fetch_timeout_seconds + _ALLOWANCE_SECONDS
         self._provider = provider
         self._source = source
+        self._sources = sources
         self._store = store
         self._settings = settings
         self._order = settings.fallback_order()
@@ -91,7 +93,7 @@ class Watcher:
         unpublishable = f"{self._source} returned what cannot be published"
         outcome = judged.with_failures({name: f"{unpublishable}: {why}" for name, why in publication.failures.items()})
         if outcome.snapshots:
-            self._store.save_snapshots(outcome.snapshots, publication.encode)
+            self._store.save_snapshots(outcome.snapshots, publication.encode, self._order[0])
         self._cache.show(publication)
         self._report(outcome, time.monotonic() - began)
         return not outcome.failures
@@ -147,6 +149,34 @@ class Watcher:
     def ready(self, window: str | None = None) -> Published | None:
         """Return what ``published`` does where that is only looked up, without waiting for anything; else None."""
         return self._cache.ready(window, self._clock())
+
+    def history(
+        self,
+        node: str | None = None,
+        type_: str | None = None,
+        operator: str | None = None,
+        *,
+        since: float | str | None = None,
+        step: int | str | None = None,
+    ) -> History:
+        """Return what nodes used over the last hours, in the default window.
+
+        Args:
+            node: one, with all its metrics; all, with one metric, when None.
+            type_: only this resource; of all nodes CPU when None.
+            operator: only this one; of all nodes AVG when None.
+            since: unix seconds, or how long ago; a day when None. No more than is kept, and 31 days.
+            step: whole minutes, as seconds or as text; as short as is possible when None.
+
+        Raises:
+            BadHistoryQuery: that would be too much, or there is no such time or step.
+        """
+        now = self._clock()
+        begin = max(moment(since, now), now - min(self._store.keep_seconds, LONGEST_SECONDS))
+        steps = Steps.between(begin, now, length(step), MOST_STEPS_OF_ALL if node is None else MOST_STEPS)
+        if node is None:
+            type_, operator = type_ or MetricType.CPU, operator or Operator.AVG
+        return self._store.load_history(self._sources, steps, node, type_, operator)
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""

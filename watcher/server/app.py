@@ -8,6 +8,7 @@ from flask import Blueprint, Flask, Response, request
 
 from watcher import telemetry as own_metrics
 from watcher.errors import NotServed
+from watcher.history import BadHistoryQuery
 from watcher.pipeline.watcher import Watcher
 from watcher.server import answers
 from watcher.server.access import Access
@@ -15,6 +16,7 @@ from watcher.server.answers import Answer
 from watcher.server.flask_parts import answer_errors, check_access, is_admitted, probes, response
 from watcher.server.front import Front
 from watcher.server.openapi import document as openapi_document
+from watcher.server.prometheus_api import prometheus_routes
 from watcher.server.reading import Reading, UnknownParameter, check_parameters
 from watcher.telemetry import Telemetry
 from watcher.wire import Dialect, ErrorCode
@@ -64,6 +66,7 @@ def create_routes(
     answer_errors(app)
     app.register_blueprint(_nodes(reading))
     app.register_blueprint(_state(watcher, doctor))
+    app.register_blueprint(prometheus_routes(watcher))
     app.register_blueprint(probes(watcher.is_alive, watcher.is_ready, telemetry.exposition, own_metrics.CONTENT_TYPE))
 
     @app.get("/")
@@ -104,6 +107,11 @@ def _nodes(reading: Reading) -> Blueprint:
         assert rule is not None  # noqa: S101  as above
         return response(reading.one_node(rule.rule.removesuffix("/<host>"), host, window))
 
+    @routes.get("/history")
+    def history() -> Response:
+        asked = _arguments("host", "type", "operator", "since", "step")
+        return response(reading.history(*asked, encodings=request.headers.get("Accept-Encoding", "")))
+
     for route in ("/watcher", "/compat/watcher"):
         routes.add_url_rule(route, route.replace("/", " "), all_nodes, methods=["GET"], strict_slashes=False)
         routes.add_url_rule(f"{route}/<host>", f"one of {route}".replace("/", " "), one_node, methods=["GET"])
@@ -113,7 +121,8 @@ def _nodes(reading: Reading) -> Blueprint:
         return response(answers.error(404, error.code, str(error) if is_admitted() else error.what))
 
     @routes.app_errorhandler(UnknownParameter)
-    def unknown_parameter(error: UnknownParameter) -> Response:
+    @routes.app_errorhandler(BadHistoryQuery)
+    def bad_parameter(error: Exception) -> Response:
         return response(answers.error(400, ErrorCode.BAD_REQUEST, str(error)))
 
     return routes

@@ -56,7 +56,7 @@ def _operations(
         "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in parameters],
         "security": [] if is_open else [{}, {"token": []}],
     }
-    answers = {**({} if is_open else _REFUSALS), **answers, **_ALWAYS}
+    answers = {**({} if is_open else _REFUSALS), **_ALWAYS, **answers}
     bodiless = {
         status: {key: value for key, value in answer.items() if key != "content"} for status, answer in answers.items()
     }
@@ -67,6 +67,8 @@ def _operations(
 
 
 _NO_METRICS = _reply("no metrics, none fresh enough, an unknown node or an unknown window", "Error")
+_TIME = "^([0-9]{1,9}[wdhms])*$|^[0-9]+$"  # empty is none
+_NO_HISTORY = _reply("there is none of this node", "Error")
 _UNAVAILABLE = _reply("not so", "Error")
 _VALIDATORS = ("ETag", "Vary", "Cache-Control")
 _NOT_MODIFIED = {
@@ -84,6 +86,9 @@ def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
 
 
 _ERROR = _object({"error": _object({"code": {"type": "string"}, "message": {"type": "string"}})})
+_PROMETHEUS_ERROR = _object(
+    {"status": {"const": "error"}, "errorType": {"type": "string"}, "error": {"type": "string"}}
+)
 _HEALTH = _object(
     {
         "status": {"enum": ["ok", "unhealthy"]},
@@ -93,6 +98,29 @@ _HEALTH = _object(
             "type": "object",
             "additionalProperties": {"type": "number"},
             "description": "window to the age of its newest snapshot",
+        },
+    }
+)
+_HISTORY = _object(
+    {
+        "start": {"type": "integer", "description": "when the first step begins, unix seconds"},
+        "step": {"type": "integer", "description": "the length of a step, seconds"},
+        "steps": {"type": "integer", "description": "how many there are"},
+        "nodes": _texts("the nodes, sorted"),
+        "series": {
+            "type": "array",
+            "items": _object(
+                {
+                    "name": {"type": "string"},
+                    "type": {"type": "string"},
+                    "operator": {"type": "string"},
+                    "values": {
+                        "type": "array",
+                        "description": "for each node its steps in percent; null where there is nothing",
+                        "items": {"type": "array", "items": {"type": ["number", "null"]}},
+                    },
+                }
+            ),
         },
     }
 )
@@ -158,6 +186,11 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 {"200": _reply("one node", "GoWatcherMetrics"), "404": _NO_METRICS},
                 ("window", "host"),
             ),
+            "/history": _operations(
+                "What nodes used over the last hours, in the default window: one node, or one metric of all",
+                {"200": _reply("arrays of nodes by steps", "History"), "404": _NO_HISTORY},
+                ("history_host", "type", "operator", "since", "step"),
+            ),
             "/livez": _operations(
                 "Whether the fetch loop ticks", {"200": _reply("it does", "Alive"), "503": _UNAVAILABLE}, is_open=True
             ),
@@ -173,6 +206,19 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
             "/metrics": _operations(
                 "The service's own Prometheus metrics",
                 {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+            ),
+            "/metrics/nodes": _operations(
+                "What every node uses, for a Prometheus; no samples when nothing is fresh",
+                {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+            ),
+            "/api/v1/query": _operations(
+                "An instant query for what /metrics/nodes has, as Prometheus answers it",
+                {
+                    "200": _reply("a vector", "Vector"),
+                    "400": _reply("a query that is not answered here, as Prometheus says it; or as always", "BadQuery"),
+                    "503": _reply("nothing fresh, in the shape of Prometheus' errors", "PrometheusError"),
+                },
+                ("query", "time", "timeout"),
             ),
             "/openapi.json": _operations("This document", {"200": _reply("OpenAPI 3.1", "OpenApi")}),
         },
@@ -193,10 +239,59 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     "description": "only this node, whatever its name",
                     "schema": {"type": "string"},
                 },
+                "history_host": {
+                    "name": "host",
+                    "in": "query",
+                    "description": "only this node, with all its metrics",
+                    "schema": {"type": "string"},
+                },
+                "type": {
+                    "name": "type",
+                    "in": "query",
+                    "description": "only this resource; of all nodes CPU by default",
+                    "schema": {"type": "string"},
+                },
+                "operator": {
+                    "name": "operator",
+                    "in": "query",
+                    "description": "only this operator; of all nodes AVG by default",
+                    "schema": {"type": "string"},
+                },
+                "since": {
+                    "name": "since",
+                    "in": "query",
+                    "description": "unix seconds, or how long ago, such as 6h; a day by default",
+                    "schema": {"type": "string", "pattern": _TIME},
+                },
+                "step": {
+                    "name": "step",
+                    "in": "query",
+                    "description": "whole minutes, as seconds or such as 5m; as short as is possible by default",
+                    "schema": {"type": "string", "pattern": _TIME},
+                },
                 "if_none_match": {
                     "name": "If-None-Match",
                     "in": "header",
                     "description": "the ETag of what is there already",
+                    "schema": {"type": "string"},
+                },
+                "query": {
+                    "name": "query",
+                    "in": "query",
+                    "required": True,
+                    "description": 'one of the two names, which may have matchers: {type="CPU"}',
+                    "schema": {"type": "string", "pattern": "^trimaran_node_(load_ratio|metric_percent)$"},
+                },
+                "time": {
+                    "name": "time",
+                    "in": "query",
+                    "description": "changes nothing: what is fresh now is answered",
+                    "schema": {"type": "string"},
+                },
+                "timeout": {
+                    "name": "timeout",
+                    "in": "query",
+                    "description": "changes nothing: nothing is waited for",
                     "schema": {"type": "string"},
                 },
                 "host": {"name": "host", "in": "path", "required": True, "schema": {"type": "string"}},
@@ -210,6 +305,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "Index": _object(
                     {"service": {"type": "string"}, "documentation": {"type": "string"}, "routes": _texts("all")}
                 ),
+                "History": _HISTORY,
                 "Alive": _object({"alive": {"const": True}}),
                 "Ready": _object({"ready": {"const": True}}),
                 "Health": _HEALTH,
@@ -221,6 +317,32 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     }
                 ),
                 "Finding": _FINDING,
+                "Vector": _object(
+                    {
+                        "status": {"const": "success"},
+                        "data": _object(
+                            {
+                                "resultType": {"const": "vector"},
+                                "result": {
+                                    "type": "array",
+                                    "items": _object(
+                                        {
+                                            "metric": {"type": "object", "additionalProperties": {"type": "string"}},
+                                            "value": {
+                                                "type": "array",
+                                                "items": {"type": ["number", "string"]},
+                                                "minItems": 2,
+                                                "maxItems": 2,
+                                            },
+                                        }
+                                    ),
+                                },
+                            }
+                        ),
+                    }
+                ),
+                "PrometheusError": _PROMETHEUS_ERROR,
+                "BadQuery": {"anyOf": [_PROMETHEUS_ERROR, _ERROR]},
                 "OpenApi": _object({"openapi": {"type": "string"}, "info": {"type": "object"}}),
                 "Error": _ERROR,
             },

@@ -1,6 +1,9 @@
 """What is answered about nodes: to the routes of ``app``, and, before any routing, to requests that only look up."""
 
+import gzip
+import threading
 import time
+from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,11 +17,15 @@ from watcher.server import answers
 from watcher.server.access import Access, Verdict
 from watcher.server.answers import Answer
 from watcher.wire import Dialect
+from watcher.wire.history import encode_history
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 _READ = frozenset({"GET", "HEAD"})
+
+
+_GZIP_LEVEL = 1
 
 
 class UnknownParameter(Exception):  # not watcher.errors': only a request has parameters
@@ -38,6 +45,7 @@ class Reading:
         """
         self._watcher = watcher
         self._access = access
+        self._all_histories = threading.Lock()
         self._dialects = {"/watcher": dialect, "/compat/watcher": Dialect.GO}
         self._windows = {"": None} | {f"window={window}": window for window in watcher.windows}
 
@@ -111,6 +119,35 @@ class Reading:
         if body is None:
             raise UnknownNode(f"there are no metrics for a node {host[:80]!r}")
         return Answer(body)
+
+    def history(
+        self, host: str | None, type_: str | None, operator: str | None, since: str | None, step: str | None,
+        *, encodings: str,
+    ) -> Answer:  # fmt: skip
+        """Return what nodes used over the last hours.
+
+        Args:
+            host: this node; all of them when None, for whom it is made one after the other, so that it never takes
+                more than a part of the processor and of memory.
+            type_: only this resource.
+            operator: only this one.
+            since: unix seconds, or how long ago.
+            step: seconds, or a duration.
+            encodings: the header Accept-Encoding.
+
+        Raises:
+            BadHistoryQuery: there is no such time or step, or it would be too much.
+            NotServed: there is nothing to answer.
+        """
+        with nullcontext() if host else self._all_histories:
+            found = self._watcher.history(host, type_, operator, since=since, step=step)
+            if host and not found.nodes:
+                raise UnknownNode(f"there is no such history of a node {host[:80]!r}")
+            body = b"".join(encode_history(found))
+            headers = {"Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
+            if _accepts_gzip(encodings):
+                return Answer(gzip.compress(body, _GZIP_LEVEL), headers={**headers, "Content-Encoding": "gzip"})
+            return Answer(body, headers=headers)
 
 
 def check_parameters(given: "tuple[str, ...]", there: tuple[str, ...]) -> None:

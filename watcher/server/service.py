@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -70,12 +70,15 @@ def is_open_to_others(access: Access, host: str) -> bool:
     return not (access.is_locked or ip_address(host.partition("%")[0]).is_loopback)
 
 
-def open_access(server: ServerSettings, clock: Callable[[], float] = time.time) -> Access:
+def open_access(
+    server: ServerSettings, clock: Callable[[], float] = time.time, open_routes: Iterable[str] = ()
+) -> Access:
     """Return who may read what.
 
     Args:
         server: tokens, certificates and what is open.
         clock: unix time.
+        open_routes: more that is open: routes that ask for credentials of their own.
 
     Raises:
         SettingsError: the tokens cannot be used.
@@ -85,7 +88,7 @@ def open_access(server: ServerSettings, clock: Callable[[], float] = time.time) 
         token=server.token.get_secret_value() if server.token else None,
         tokens_file=server.tokens_file,
         certificates=server.client_ca_file is not None,
-        open_routes=[route for route, is_open in opened if is_open],
+        open_routes=[*open_routes, *(route for route, is_open in opened if is_open)],
         ports={} if server.compat_port is None else {server.compat_port: "/compat/"},
         clock=clock,
     )

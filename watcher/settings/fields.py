@@ -1,10 +1,11 @@
 """What settings are made of: sections, secrets, and texts that are read and checked on the way in."""
 
+import contextlib
 import json
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
 
 from watcher import duration
 
@@ -63,3 +64,12 @@ class Section(BaseModel):
 
     # A message that quotes its input would quote tokens too; loading quotes what may be shown.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _seconds(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take a duration such as ``5m`` wherever seconds are asked for."""
+        if isinstance(value, str) and str(info.field_name).endswith("_seconds"):
+            with contextlib.suppress(ValueError):  # a number, or what is told to be none
+                return duration.seconds(value)
+        return value

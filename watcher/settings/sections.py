@@ -239,9 +239,15 @@ class StoreSettings(Section):
     """The file that survives a crash."""
 
     path: Path = Field(default_factory=_default_store, description="the SQLite file, on a local disk")
-    keep_hours: float = Field(24, gt=0, le=8760, description="older snapshots are deleted")
+    keep_hours: float = Field(24, gt=0, le=8760, description="older snapshots and history are deleted")
     max_megabytes: float = Field(
         256, ge=1, le=1_000_000, description="the oldest snapshots are deleted beyond this size"
+    )
+    history_megabytes: float = Field(
+        128,
+        ge=0,
+        le=1_000_000,
+        description="the oldest hours of history are deleted beyond this size; 0: none is kept",
     )
 
 

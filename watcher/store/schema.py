@@ -41,10 +41,25 @@ def add_origins(db: Database) -> None:
     db.table("samples").add_column("origin", str)
 
 
-_OURS = {migration.__name__ for migration in (create_snapshots, create_samples, add_origins)}
+@_migrations()
+def create_history(db: Database) -> None:
+    """Create the tables of the history: nodes by number, the minutes of the present hour, and hours in blocks."""
+    series = {"source": str, "origin": str, "type": str, "operator": str, "name": str}
+    db.table("history_nodes").create({"number": int, "name": str, "seen": int}, pk="number")
+    db.table("history_nodes").create_index(["name"], unique=True)
+    db.table("history_minutes").create({"minute": int, **series, "body": bytes}, pk=("minute", *series))
+    db.table("history_blocks").create(
+        {"hour": int, **series, "chunk": int, "body": bytes}, pk=("hour", *series, "chunk")
+    )
+
+
+_OURS = {migration.__name__ for migration in (create_snapshots, create_samples, add_origins, create_history)}
 _WRITTEN = {
     "snapshots": "window, timestamp, source, origin, nodes, body",
     "samples": "source, origin, taken_at, body",
+    "history_nodes": "name, seen",
+    "history_minutes": "minute, source, origin, type, operator, name, body",
+    "history_blocks": "hour, source, origin, type, operator, name, chunk, body",
 }
 
 

@@ -1,4 +1,4 @@
-"""What survives a crash: snapshots and samples in one SQLite file. With ``file`` all that knows SQL.
+"""What survives a crash: snapshots, samples and the history in one SQLite file.
 
 A snapshot is one row: columns to find it by, and its compressed body. It is written in one transaction, so that a
 killed process leaves whole snapshots behind and nothing else. The file must be on a local disk: WAL needs shared
@@ -19,7 +19,9 @@ from sqlite_utils import Database
 
 from watcher import wire
 from watcher.freshness import PRUNED_AT_ONCE
+from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
+from watcher.store import history
 from watcher.store.file import StoreFile, is_corrupt
 from watcher.store.schema import UNREADABLE, connect
 from watcher.windows.samples import SampleRound
@@ -36,6 +38,9 @@ class Store:
     """The database file. Safe to use from several threads; a failed write is reported once and does not raise.
 
     When it cannot be used, memory goes on without it.
+
+    Attributes:
+        keep_seconds: how long snapshots and history are kept.
     """
 
     def __init__(
@@ -44,20 +49,23 @@ class Store:
         *,
         keep_hours: float = 24,
         max_megabytes: float = 256,
+        history_megabytes: float = 128,
         origins: Mapping[str, str] | None = None,
     ) -> None:
         """Open the file.
 
         Args:
             path: where it is, or will be; None to keep everything in memory.
-            keep_hours: older snapshots are deleted.
+            keep_hours: older snapshots and history are deleted.
             max_megabytes: the oldest snapshots are deleted beyond this size.
+            history_megabytes: the oldest hours of the history are deleted beyond this size; 0 keeps none.
             origins: source to the system that it stands for now (which address, which cluster). What the same source
                 wrote when it stood for another is not loaded; what an earlier version wrote, which does not say, is.
         """
         self._origins = origins or {}
-        self._keep_seconds = keep_hours * 3600
+        self.keep_seconds = keep_hours * 3600
         self._max_bytes = int(max_megabytes * _MEGABYTE)
+        self._history_bytes = int(history_megabytes * _MEGABYTE)
         self._path = path
         self._lock = threading.Lock()
         self._closed = False
@@ -90,13 +98,17 @@ class Store:
         return self._file.failure if self._file else ""
 
     def save_snapshots(
-        self, snapshots: Mapping[str, WatcherMetrics], encode: Callable[[WatcherMetrics], bytes] = wire.encode
+        self,
+        snapshots: Mapping[str, WatcherMetrics],
+        encode: Callable[[WatcherMetrics], bytes] = wire.encode,
+        history_window: str | None = None,
     ) -> None:
         """Write the snapshots of one fetch, by window, all or none, and delete some of what is too old or too much.
 
         Args:
             snapshots: what to write.
             encode: what encodes one, where that is done already.
+            history_window: whose snapshot, if it is among them, goes into the history too.
         """
         rows = [
             {
@@ -110,10 +122,14 @@ class Store:
             for window, metrics in snapshots.items()
         ]
         newest = max(metrics.timestamp for metrics in snapshots.values())
+        remembered = snapshots.get(history_window) if history_window and self._history_bytes else None
 
         def write(db: Database) -> None:
             db.table("snapshots").insert_all(rows, replace=True)
             self._prune(db, newest)
+            if remembered is not None and self._path is not None and not self._not_opened:
+                origin = self._origins.get(remembered.source, "")
+                history.add(db, remembered, origin, keep_seconds=self.keep_seconds, max_bytes=self._history_bytes)
 
         self._write(write)
 
@@ -143,7 +159,29 @@ class Store:
 
     def forget_snapshots(self, since: float) -> None:
         """Delete the snapshots from ``since`` on, unix seconds, stamped by a clock that turned out to be ahead."""
-        self._write(lambda db: db.table("snapshots").delete_where("timestamp >= ?", [since]))
+
+        def delete(db: Database) -> None:
+            db.table("snapshots").delete_where("timestamp >= ?", [since])
+            history.forget(db, since)
+
+        self._write(delete)
+
+    def load_history(
+        self, sources: Sequence[str], steps: Steps, node: str | None, type_: str | None, operator: str | None
+    ) -> History:
+        """Return what these sources' nodes used, step by step; nothing where nothing is kept.
+
+        Args:
+            sources: whose history.
+            steps: when.
+            node: this one; all when None.
+            type_: this resource; all when None.
+            operator: this one; all when None.
+        """
+        rows = history.HistoryRows({}, [], [])
+        with self._reading() as db:
+            rows = history.read(db, *self._ours(sources), steps, node, type_, operator)
+        return history.unpack(rows, steps)
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the newest readable snapshots of a window that one of these sources wrote, the newest first."""
@@ -214,7 +252,7 @@ class Store:
 
     def _prune(self, db: Database, now: float) -> None:
         table = db.table("snapshots")
-        _delete_oldest(db, "snapshots", "timestamp", now - self._keep_seconds)
+        _delete_oldest(db, "snapshots", "timestamp", now - self.keep_seconds)
         # A clock that was set back leaves snapshots of the future behind, which would be loaded for ever.
         table.delete_where("timestamp > ?", [now])
         # History is for restarts; without a file only the newest is kept.

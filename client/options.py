@@ -1,0 +1,89 @@
+"""What the commands that ask a watcher have in common: how to get to it, and how they end when they cannot."""
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, NoReturn, TypedDict
+
+import click
+
+from client.connecting import WatcherClient
+from client.errors import AccessDenied, BadSettings
+from client.service import ServiceClient
+
+
+class Access(TypedDict):
+    """What opens a watcher's door."""
+
+    token_file: Path | None
+    ca_file: Path | None
+    client_certificate: Path | None
+
+
+_ACCESS = (
+    click.option("--token-file", type=click.Path(path_type=Path), help="A file with the watcher's bearer token."),
+    click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust."),
+    click.option(
+        "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with a certificate and its key."
+    ),
+)
+_WATCHER = click.option(
+    "--watcher",
+    "address",
+    envvar="TRIMARAN_WATCHER_ADDRESS",
+    show_envvar=True,
+    help="The watcher's address. [default: none, this command watches by itself and says so]",
+)
+
+
+def access_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``access``: further arguments of :func:`connected`, from options."""
+
+    @wraps(command)
+    def with_access(
+        *arguments: Any,
+        token_file: Path | None,
+        ca_file: Path | None,
+        client_certificate: Path | None,
+        **options: Any,
+    ) -> None:
+        access = Access(token_file=token_file, ca_file=ca_file, client_certificate=client_certificate)
+        command(*arguments, access=access, **options)
+
+    found: Callable[..., None] = with_access
+    for option in reversed(_ACCESS):
+        found = option(found)
+    return found
+
+
+def watcher_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``address`` and ``access``, what :func:`connected` needs."""
+    return _WATCHER(access_options(command))
+
+
+def connected(address: str | None, access: Access | None = None) -> WatcherClient:
+    """Return a client, or end with status 2. Without an address it watches by itself, and says so."""
+    # What went wrong is said once, at the end; without a handler Python would print the watcher's warnings bare.
+    logging.getLogger("watcher").addHandler(logging.NullHandler())
+    try:
+        if not address:
+            from client.library import LibraryClient  # noqa: PLC0415  behind it stands the whole watcher
+
+            client = LibraryClient()
+            machine = ", this machine" if client.source == "Host" else ""
+            click.echo(
+                f"trimaran: no --watcher (TRIMARAN_WATCHER_ADDRESS): embedding one that reads {client.source}{machine}",
+                err=True,
+            )
+            return client
+        return ServiceClient(address, **access) if access else ServiceClient(address)
+    except (BadSettings, ValueError) as error:
+        fail(error, status=2)
+
+
+def fail(error: Exception | str, status: int) -> NoReturn:
+    """End a command with one line."""
+    hint = "; see --token-file and --client-certificate" if isinstance(error, AccessDenied) else ""
+    click.echo(f"trimaran: {error}{hint}", err=True)
+    raise SystemExit(status)
