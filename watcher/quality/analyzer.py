@@ -12,8 +12,8 @@ from watcher import masking
 from watcher.findings import Action, Finding, Kind
 from watcher.model import AVERAGES, SLACK_PERCENT, Metric, NodeMetrics, Operator
 
-# What a metric or a label is like beside its number: what was good once is not looked at again, as a large cluster
-# repeats the same few.
+# What a metric is like beside its number, and what all metrics of a node are like: what was good once is not looked at
+# again, as a large cluster repeats the same few.
 _Shape = tuple[object, ...]
 
 _MAX_NAME_LENGTH = 253  # of a Kubernetes node
@@ -34,17 +34,23 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
     kept: dict[str, NodeMetrics] = {}
     findings: list[Finding] = []
     known: set[_Shape] = set()
+    layouts: set[_Shape] = set()
     suspect = masking.has_secret(" ".join(map(str, nodes)))  # a source may repeat a token as a label
     for name, node in nodes.items():
         if not _is_name(name) or (suspect and masking.has_secret(name)):
             message = f"{_shown(name)} is no node name"
             findings.append(Finding(Kind.BAD_NODE_NAME, message, window, action=Action.DROPPED))
             continue
-        metrics = _without_lone_deviations(
-            name, [*_clean_metrics(name, node.metrics, window, findings, known)], window, findings
-        )
-        if metrics:
+        layout = tuple([_shape(metric) for metric in node.metrics])
+        if _is_in(layout, layouts) and all([0 <= each.value <= 100 for each in node.metrics]):  # noqa: C419  fast
+            metrics, same = node.metrics, True
+        else:
+            cleaned = [*_clean_metrics(name, node.metrics, window, findings, known)]
+            metrics = _without_lone_deviations(name, cleaned, window, findings)
             same = len(metrics) == len(node.metrics) and all(map(lambda a, b: a is b, metrics, node.metrics))
+            if same:
+                layouts.add(layout)
+        if metrics:
             tags = _clean_labels(name, node.tags, window, findings, may_be_numbers=False)
             metadata = _clean_labels(name, node.metadata, window, findings, may_be_numbers=True)
             same = same and tags is node.tags and metadata is node.metadata
@@ -73,12 +79,8 @@ def _clean_metrics(
     seen: set[tuple[str, str]] = set()
     for metric in metrics:
         value: Any = metric.value  # a provider may be anybody's
-        shape = (metric.name, metric.type, metric.operator, metric.rollup, value.__class__)
-        try:
-            is_good = shape in known
-        except TypeError:  # what cannot be hashed is no text
-            is_good = False
-        if not is_good:
+        shape = _shape(metric)
+        if not _is_in(shape, known):
             if not (isinstance(value, float | int) and all(map(_is_text, shape[:-1]))):
                 message = f"{_shown(metric)} is no metric: names must be text, and values numbers"
                 findings.append(Finding(Kind.BAD_VALUE, message, window, node, action=Action.DROPPED))
@@ -102,6 +104,17 @@ def _clean_metrics(
         else:
             message = f"{metric.operator} is {value:g} percent of capacity; is the query's scale right?"
             findings.append(Finding(Kind.OUT_OF_RANGE, message, window, node, metric.name, Action.DROPPED))
+
+
+def _shape(metric: Metric) -> _Shape:
+    return metric.name, metric.type, metric.operator, metric.rollup, metric.value.__class__
+
+
+def _is_in(shape: _Shape, known: set[_Shape]) -> bool:
+    try:
+        return shape in known
+    except TypeError:  # what cannot be hashed is no text
+        return False
 
 
 def _without_lone_deviations(
