@@ -220,7 +220,7 @@ class Pod:
             object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
 
     @cached_property
-    def known_requests(self) -> dict[str, int]:
+    def known_requests(self) -> dict[tuple[str, str], int]:
         """What :mod:`scoring.pod_demand` computed before: a pod is frozen, and asked about again and again."""
         return {}
 

@@ -56,6 +56,7 @@ class Cluster:
         self._names = list(trace.nodes)
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
         self._containers: dict[tuple[int, ...], tuple[Container, ...]] = {}
+        self._known_requests: dict[tuple[int, ...], dict[tuple[str, str], int]] = {}
         self.nodes = NodeTable(
             node(name, cpu, memory)
             for name, cpu, memory in zip(
@@ -115,11 +116,13 @@ class Cluster:
                     limits=ResourceList({name: limit for name, limit in limits.items() if limit != NO_LIMIT}),
                 ),
             )
-        return Pod(
+        pod = Pod(
             name=trace.pods[number],
             containers=containers,
             owner=Owner(trace.owner_kinds[number], trace.owners[number]),
         )
+        vars(pod)["known_requests"] = self._known_requests.setdefault(key, {})  # pods of one kind ask for the same
+        return pod
 
     def series(self, number: int, start: int) -> Float64s:
         """Return what a pod that starts in some minute uses until it ends, shape (2, minutes).

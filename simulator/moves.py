@@ -42,7 +42,7 @@ class Moves:
     history_minutes: int = 1440
     step_minutes: int = 15
     targets: tuple[float, float] = (0.8, 0.95)
-    powers: tuple[int, int] = (8, 16)
+    powers: tuple[int, int] = (12, 16)
 
 
 class Mover:

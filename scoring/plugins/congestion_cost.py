@@ -105,10 +105,8 @@ class CongestionCost(ScorePlugin):
             terms[f"{name}.valid"], terms[f"{name}.capacity"] = counted, capacity
             terms[f"{name}.measured_use"], terms[f"{name}.missing_use"] = shown, missing
             if learnt:
-                rows = range(len(nodes))
-                expected = np.array(
-                    [sum(expected_use(p.pod) for p in nodes.placed_on(row)) for row in rows], np.float64
-                )
+                sums = [self.levels.expected_on(nodes, row, name) for row in range(len(nodes))]
+                expected = np.array(sums, np.float64)
                 terms[f"{name}.expected_use"] = expected
                 use = (1 - learnt) * use + learnt * expected
             terms[f"{name}.use"] = use
