@@ -15,6 +15,7 @@ from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
 from control_plane.processes import Process
+from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
 
 from extender.kube_scheduler import Way, problems, written
@@ -85,12 +86,15 @@ class InAPod:
     Mount namespaces stand for the pod's: its files are nowhere else on this machine.
     """
 
-    def __init__(self, cluster: ControlPlane) -> None:
+    def __init__(self, cluster: ControlPlane, manifest: str) -> None:
         self._cluster = cluster
         self._mounts = cluster.folder / "mounts"
-        for name, text in one("scheduler.yaml", "ConfigMap")["data"].items():
+        self.tls = self._mounts / "trimaran-tls"
+        self.tls.mkdir(parents=True)
+        for name, text in one(manifest, "ConfigMap")["data"].items():
             self.write(f"trimaran/{name}", text)
-        account = cluster.service_account("trimaran", "trimaran-scheduler")
+        spec = one(manifest, "Deployment")["spec"]["template"]["spec"]
+        account = cluster.service_account("trimaran", spec["serviceAccountName"])
         self.write("account/token", account.token)
         self.write("account/ca.crt", cluster.certificates.certificate.read_text())
         self.write("account/namespace", "trimaran")
@@ -106,11 +110,13 @@ class InAPod:
 
     def run(self, *command: str) -> Process:
         staged = (
-            "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io /run/upper/trimaran /run/work && "
+            "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io /run/work && "
+            "mkdir -p /run/upper/trimaran /run/upper/trimaran-tls && "
             f"cp -r {self._mounts}/account /run/secrets/kubernetes.io/serviceaccount && "
             f"cp {self._mounts}/hosts /run/upper/hosts && "
             "mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/upper,workdir=/run/work /etc && "
-            f'mount --bind {self._mounts}/trimaran /etc/trimaran && exec "$@"'
+            f"mount --bind {self._mounts}/trimaran /etc/trimaran && mount --bind {self.tls} /etc/trimaran-tls && "
+            'exec "$@"'
         )
         port = self._cluster.url.rpartition(":")[2]
         pod_like = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
@@ -127,12 +133,8 @@ def test_the_sidecar_set_schedules_as_it_stands(
     commands = {each["name"]: [*each.get("command", ()), *each.get("args", ())] for each in containers}
     for each in containers:
         assert {"name": "configuration", "mountPath": "/etc/trimaran", "readOnly": True} in each["volumeMounts"]
-    loads = tmp_path / "loads.json"
-    use = {f"node-{n}": 90 if n < NODES - 2 else 10 for n in range(NODES)}
-    loads.write_text(json.dumps({k: {"cpu": {"average": v}, "memory": {"average": v}} for k, v in use.items()}))
-    watcher = watch("--provider", "Fake", "--interval", "1", port=WATCHER_PORT, TRIMARAN_FAKE__FILE=str(loads))
-    watcher.wait_for("/readyz")
-    inside = InAPod(cluster)
+    start_watcher(watch, tmp_path)
+    inside = InAPod(cluster, "scheduler.yaml")
     program, *arguments = commands["kube-scheduler"]
     started = [
         inside.run(sys.executable, "-m", "trimaran", *commands["extender"]),
@@ -159,10 +161,57 @@ def test_the_sidecar_set_schedules_as_it_stands(
             process.terminate()
 
 
-def place(cluster: ControlPlane, name: str, count: int) -> list[str]:
-    """Create pods for the second scheduler; return where they went."""
+def start_watcher(watch: Callable[..., Service], folder: Path) -> None:
+    """Start a watcher where the manifests look for one: two nodes have little to do."""
+    loads = folder / "loads.json"
+    use = {f"node-{n}": 90 if n < NODES - 2 else 10 for n in range(NODES)}
+    loads.write_text(json.dumps({k: {"cpu": {"average": v}, "memory": {"average": v}} for k, v in use.items()}))
+    watcher = watch("--provider", "Fake", "--interval", "1", port=WATCHER_PORT, TRIMARAN_FAKE__FILE=str(loads))
+    watcher.wait_for("/readyz")
+
+
+def documented_certificates(folder: Path) -> None:
+    """Run the commands of docs/deploy.md that make the certificates, for an extender at 127.0.0.1."""
+    page = (FOLDER.parent.parent / "docs/deploy.md").read_text()
+    block = page.partition("### Certificates of the extender")[2].partition("```console\n")[2].partition("```")[0]
+    commands = block.replace("$ ", "").replace("\\\n", "")
+    script = "\n".join(line for line in commands.splitlines() if "kubectl" not in line and "--from-file" not in line)
+    subprocess.run(["bash", "-ec", f"IP=127.0.0.1\n{script}"], cwd=folder, check=True, capture_output=True)
+
+
+def test_the_deployment_set_answers_over_mtls(
+    cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
+) -> None:
+    """Its arguments, files and account, with the documented certificates: kube-scheduler is let in, others not."""
+    start_watcher(watch, tmp_path)
+    inside = InAPod(cluster, "extender.yaml")
+    documented_certificates(inside.tls)
+    made = {"tls.crt": "server.crt", "tls.key": "server.key"}  # as the documented Secret has them
+    for name, file in made.items():
+        (inside.tls / name).write_bytes((inside.tls / file).read_bytes())
+    (spec,) = one("extender.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    process = inside.run(sys.executable, "-m", "trimaran", *spec["args"])
+    url, ca = EXTENDER.replace("http://", "https://"), str(inside.tls / "ca.crt")
+    try:
+        ready = lambda: requests.get(f"{url}/readyz", verify=ca, timeout=5).ok  # noqa: E731
+        process.wait_until(ready, "the extender is ready", 40)
+        assert requests.post(f"{url}/prioritize", b"{}", verify=ca, timeout=5).status_code == 403
+        source = yaml.safe_load(one("extender.yaml", "ConfigMap")["data"]["scheduler.yaml"])
+        certificate = [str(inside.tls / f"kube-scheduler.{end}") for end in ("crt", "key")]
+        configuration = written(source, Way(url, ca, *certificate))
+        with Scheduler(cluster, configuration["profiles"], extenders=configuration["extenders"], verbosity=2):
+            place(cluster, "pod", 20, "default-scheduler")
+        text = requests.get(f"{url}/metrics", verify=ca, timeout=10).text
+        assert 'trimaran_extender_answers_total{outcome="shadow"} 20.0' in text
+        assert "forbidden" not in process.log.read_text().lower()
+    finally:
+        process.terminate()
+
+
+def place(cluster: ControlPlane, name: str, count: int, scheduler: str = "trimaran") -> list[str]:
+    """Create pods for a scheduler; return where they went."""
     request = container(requests={"cpu": "50m"})
-    cluster.api.create(*(pod(f"{name}-{n}", request, schedulerName="trimaran") for n in range(count)))
+    cluster.api.create(*(pod(f"{name}-{n}", request, schedulerName=scheduler) for n in range(count)))
 
     def bound() -> list[str]:
         pods = cluster.api.items("/api/v1/pods")
