@@ -55,7 +55,7 @@ def test_every_command_has_help(command: list[str]) -> None:
 
 def test_the_commands() -> None:
     """The commands are those promised, and an unknown one is a usage error without a traceback."""
-    assert list(COMMANDS) == ["watch", "top", "score", "compare", "extender", "doctor", "config"]
+    assert list(COMMANDS) == ["watch", "top", "score", "compare", "extender", "dashboard", "doctor", "config"]
     result = run("fly")
     assert result.returncode == 2
     assert "No such command 'fly'" in result.stderr

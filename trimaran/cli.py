@@ -19,6 +19,7 @@ COMMANDS = {
     "score": ("client.ranking:score", "Rank nodes for a pod, and say why."),
     "compare": ("client.comparison:compare", "Compare two watchers, such as load-watcher in Go and this one."),
     "extender": ("extender.commands:extender", "Score nodes for a stock kube-scheduler."),
+    "dashboard": ("dashboard.commands:dashboard", "Serve the page: nodes at one look, trust, where a pod would go."),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
     "config": ("trimaran.config_command:config", "Show the effective settings; check a scheduler's configuration."),
 }
