@@ -31,6 +31,7 @@ COPY cluster cluster
 COPY extender extender
 COPY nodes nodes
 COPY simulator simulator
+COPY dashboard dashboard
 # --no-deps and no index: the lock above is complete, and nothing else may come in. The last
 # line shows that nothing was stripped that is needed.
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist . && \

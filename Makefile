@@ -103,7 +103,7 @@ image:  ## build the container image trimaran:VERSION (DOCKER=podman for another
 	$(DOCKER) build $(FORMAT) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
 
 # What the image has; and what tests have besides: all but placement, which cannot be installed beside signalfx.
-EXTRAS = kubernetes signalfx simulator
+EXTRAS = dashboard kubernetes signalfx simulator
 DEV_EXTRAS = $(EXTRAS) distributed notebook
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)

@@ -141,6 +141,36 @@ class ServiceClient:
         except wire.WireError as error:
             raise BadAnswer(f"{where} answered something else than a history: {error}") from error
 
+    def findings(self) -> list[dict[str, Any]]:
+        """Return what the watcher finds wrong with its metrics, as ``GET /findings`` says it; nothing of an older one.
+
+        Raises:
+            WatcherUnavailable, AccessDenied: it cannot be asked, or wants another token.
+        """
+        response = self._get("/findings")
+        try:
+            found = orjson.loads(response.content)["findings"]
+            return [
+                {key: masking.said(each) if isinstance(each, str) else each for key, each in one.items()}
+                for one in found
+            ]
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            return []
+
+    def check_access(self) -> bool:
+        """Return whether the watcher can be asked.
+
+        Raises:
+            AccessDenied: it wants another token.
+        """
+        try:
+            self._get("/findings", retries=0)
+        except AccessDenied:
+            raise
+        except ClientError:
+            return False
+        return True
+
     def health(self) -> tuple[str, ...]:
         """Return why the watcher is not healthy, or cannot be asked; empty when it is."""
         try:
@@ -217,3 +247,7 @@ class ServiceClient:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return "", ""
         return code, masking.said(message, _LONGEST_MESSAGE)  # a gateway may repeat what it was sent
+
+
+def _safe(value: Any) -> Any:
+    return masking.said(value) if isinstance(value, str) else value

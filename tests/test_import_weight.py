@@ -33,6 +33,12 @@ def test_the_command_line_is_light() -> None:
     assert modules_behind("import trimaran.cli").isdisjoint(HEAVY)
 
 
+def test_a_watcher_is_without_the_page() -> None:
+    """What the service imports brings neither the page nor data frames, whether they are installed or not."""
+    behind = modules_behind("import watcher.commands, watcher.server.service, watcher.server.app, client.library")
+    assert behind.isdisjoint({"dash", "plotly", "pandas", "dashboard"})
+
+
 def test_the_check_sees_what_is_imported() -> None:
     """The same check does see a heavy package where there is one."""
     assert {"pydantic", "watcher"} <= modules_behind("import watcher.settings")

@@ -66,7 +66,7 @@ def test_the_aliases_are_the_packages(package: str) -> None:
     assert {name for name in ours.__all__ if getattr(alias, name) is not getattr(ours, name)} == set()
 
 
-@pytest.mark.parametrize("package", ["cluster", "extender", "nodes", "simulator"])
+@pytest.mark.parametrize("package", ["cluster", "extender", "nodes", "simulator", "dashboard"])
 def test_the_parts_without_exports_have_their_names_too(package: str) -> None:
     """``trimaran.cluster`` and its like make sure that the packages are ours."""
     assert import_module(f"trimaran.{package}").__name__ == f"trimaran.{package}"

@@ -18,6 +18,16 @@ class FileError(ValueError):
     """A file cannot be read, or does not hold what was asked for."""
 
 
+def parse_pods(text: str, where: str) -> list[dict[str, Any]]:
+    """Return what ``read_pods`` does, from text; ``where`` names it in errors."""
+    return [_pod_of(each, where) for each in _parse(text, "Pod", where)] or _nothing(where, "Pod")
+
+
+def parse_objects(text: str, kind: str, where: str) -> list[dict[str, Any]]:
+    """Return what ``read_objects`` does, from text; ``where`` names it in errors."""
+    return _of_kind(_parse(text, kind, where), kind, where)
+
+
 def read_pods(path: Path) -> list[dict[str, Any]]:
     """Return pods, also as they would be made by a Deployment or another workload; otherwise as ``read_objects``.
 
@@ -37,19 +47,27 @@ def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
     Raises:
         FileError: the file cannot be read, is no YAML, or holds something else.
     """
-    found = _read(path, kind)
+    return _of_kind(_read(path, kind), kind, path)
+
+
+def _of_kind(found: list[dict[str, Any]], kind: str, where: Path | str) -> list[dict[str, Any]]:
     for item in found:
         if item.get("kind", kind) != kind:
-            raise _other(path, kind, item["kind"])
-    return found or _nothing(path, kind)
+            raise _other(where, kind, item["kind"])
+    return found or _nothing(where, kind)
 
 
 def _read(path: Path, kind: str) -> list[dict[str, Any]]:
     try:
         content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        documents = list(yaml.load_all(content, Loader=yaml.CSafeLoader))
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}") from error
+    return _parse(content, kind, path)
+
+
+def _parse(content: bytes | str, kind: str, path: Path | str) -> list[dict[str, Any]]:
+    try:
+        documents = list(yaml.load_all(content, Loader=yaml.CSafeLoader))
     except (yaml.YAMLError, ValueError) as error:  # a date that does not exist, say
         raise FileError(f"{path} is neither YAML nor JSON: {error}") from error
     found: list[dict[str, Any]] = []
@@ -64,7 +82,7 @@ def _read(path: Path, kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def _pod_of(item: dict[str, Any], path: Path) -> dict[str, Any]:
+def _pod_of(item: dict[str, Any], path: Path | str) -> dict[str, Any]:
     kind = str(item.get("kind", "Pod"))
     if kind == "Pod":
         return item
@@ -80,9 +98,9 @@ def _pod_of(item: dict[str, Any], path: Path) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {**own, **named}, "spec": template["spec"]}
 
 
-def _nothing(path: Path, kind: str) -> NoReturn:
+def _nothing(path: Path | str, kind: str) -> NoReturn:
     raise FileError(f"{path} holds no {kind}")
 
 
-def _other(path: Path, kind: str, held: object) -> FileError:
+def _other(path: Path | str, kind: str, held: object) -> FileError:
     return FileError(f"{path} should hold {kind} objects, but there is {held!r} in it")

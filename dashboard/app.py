@@ -1,0 +1,87 @@
+"""The page put together: its screens, the way between them, and who may look."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from dash import Dash, Input, Output, dcc, html
+from flask import Flask, Response
+
+from client.errors import ClientError
+from dashboard import nodes, plane, pod, trust
+from dashboard.data import Readers
+from dashboard.sessions import guard, protect
+
+_SCREENS = (plane, nodes, trust, pod)
+
+
+def create_app(
+    readers: Readers, *, nodes_file: Path | None = None, pods_file: Path | None = None, secure: bool = False
+) -> Flask:
+    """Return the WSGI application.
+
+    Args:
+        readers: the watcher, as each token sees it.
+        nodes_file: the cluster's nodes, for the screen of one pod.
+        pods_file: its pods.
+        secure: whether the page is reached by HTTPS alone.
+    """
+    server = Flask("dashboard", static_folder=None)
+    given: Any = server  # Dash takes it, but does not say so
+    app = Dash(
+        "dashboard",
+        server=given,
+        title="trimaran",
+        update_title="",
+        assets_folder=str(Path(__file__).parent / "assets"),
+        serve_locally=True,
+        suppress_callback_exceptions=True,  # screens come and go
+        include_pages_meta=False,
+        meta_tags=[{"name": "viewport", "content": "width=device-width"}],
+        index_string=_INDEX,
+    )
+    current = guard(server, readers, secure=secure)
+    protect(server, app.csp_hashes)
+    app.layout = html.Div(
+        [
+            dcc.Location(id="place"),
+            html.Header([html.H1("trimaran"), html.Nav(id="ways")]),
+            html.Main(id="screen"),
+        ]
+    )
+
+    @app.callback(
+        Output("screen", "children"),
+        Output("ways", "children"),
+        Input("place", "pathname"),
+        Input("place", "search"),
+    )
+    def show(path: str | None, search: str | None) -> tuple[Any, Any]:
+        query = dict(parse_qsl((search or "").removeprefix("?")))
+        chosen = next((each for each in _SCREENS if path == each.PATH), plane)
+        ways = [
+            dcc.Link(each.TITLE, href=each.PATH, className="here" if each is chosen else "way") for each in _SCREENS
+        ]
+        try:
+            data = current()
+            shown = pod.layout(data, nodes_file) if chosen is pod else chosen.layout(data, query)
+        except ClientError as error:
+            shown = [html.P(str(error), role="alert")]
+        return [html.H2(chosen.TITLE), *shown], ways
+
+    for each in (plane, nodes, trust):
+        each.register(app, current)
+    pod.register(app, current, nodes_file, pods_file)
+
+    @server.get("/livez")
+    def livez() -> Response:
+        return Response('{"alive":true}', mimetype="application/json")
+
+    return server
+
+
+_INDEX = """<!DOCTYPE html>
+<html lang="en">
+<head>{%metas%}<title>{%title%}</title>{%css%}</head>
+<body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
+</html>"""

@@ -1,0 +1,57 @@
+"""``trimaran dashboard``: the page, in a process of its own."""
+
+import signal
+from pathlib import Path
+
+import click
+
+from client.options import Access, access_options, fail
+from watcher import logs
+from watcher.commands import stopped_early
+from watcher.errors import WatcherError
+from watcher.settings import LogSettings
+
+
+@click.command()
+@click.option(
+    "--watcher", "address", envvar="TRIMARAN_WATCHER_ADDRESS", show_envvar=True, required=True, help="Its address."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=2022, show_default=True, help="The port to listen on.")
+@click.option("--nodes", "nodes_file", type=click.Path(path_type=Path), help="kubectl get nodes -o yaml, for one pod.")
+@click.option("--pods", "pods_file", type=click.Path(path_type=Path), help="kubectl get pods -A -o yaml, for one pod.")
+@click.option("--secure-cookie", is_flag=True, help="The page is reached by HTTPS alone, behind a proxy.")
+@access_options
+def dashboard(
+    address: str,
+    host: str,
+    port: int,
+    nodes_file: Path | None,
+    pods_file: Path | None,
+    access: Access,
+    *,
+    secure_cookie: bool,
+) -> None:
+    r"""Serve the page: every node at one look, over a day; how far to trust it; where a pod would go.
+
+    Where the watcher asks for a token, each reader is asked for it once. With --token-file nobody is asked: whoever
+    reaches the page reads everything.
+
+    \b
+    Example: trimaran dashboard --watcher http://127.0.0.1:2020     # then open http://127.0.0.1:2022
+
+    Ends with status 0 when it is stopped, with 1 when it cannot listen, with 2 when it cannot be asked so.
+    """
+    signal.signal(signal.SIGTERM, stopped_early)
+    try:
+        from dashboard import service  # noqa: PLC0415  an extra
+    except ImportError as error:
+        fail(f"the page needs {error.name}: pip install 'trimaran[dashboard]'", status=2)
+    logs.configure(LogSettings())
+    try:
+        readers = service.open_readers(address, access)
+        service.serve(readers, host, port, nodes_file=nodes_file, pods_file=pods_file, secure=secure_cookie)
+    except ValueError as error:
+        fail(error, status=2)
+    except WatcherError as error:
+        fail(error, status=1)

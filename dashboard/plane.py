@@ -1,0 +1,191 @@
+"""The cluster at one look: every node in the plane of mean and deviation, with lines of equal risk, over a day."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from dash import Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
+from numpy.typing import NDArray
+from plotly import graph_objects as go
+
+from dashboard.data import Data, aligned
+from dashboard.parts import Current, Query, choice, labelled, matching, pool_choice, search_box
+from watcher.model import WatcherMetrics
+
+PATH, TITLE = "/", "Cluster"
+_RISKS = (0.1, 0.2, 0.3, 0.4, 0.5)
+_HOT = 0.4  # such as 70 % on average with a deviation of 10
+_NODES = 0  # the trace of the nodes
+_SINGLE = 1000  # no more nodes than these are drawn each by itself
+_COLUMNS, _ROWS = 100, 50
+
+
+def layout(data: Data, query: Query) -> list[Any]:
+    """Return the screen."""
+    snapshot = data.snapshot()
+    steps = data.history("CPU", "AVG").steps
+    last = steps.count if data.history("CPU", "AVG").nodes else 0
+    return [
+        html.P(
+            "Each node by the mean and the deviation of its load. Lines join equal risk, (mean + deviation) / 2, as "
+            "LoadVariationRiskBalancing has it: up and to the right is worse."
+        ),
+        html.Div(
+            [
+                choice("plane-type", "Resource", query, "type", _types(snapshot), "CPU"),
+                pool_choice("plane-pool", snapshot),
+                search_box("plane-search"),
+            ],
+            className="controls",
+        ),
+        labelled(
+            "plane-time",
+            "Time: a day ago to now",
+            dcc.Input(id="plane-time", type="range", min=0, max=last, step=1, value=last),
+        ),
+        html.P("", id="plane-said", role="status"),
+        dcc.Graph(id="plane", figure=_empty(), config={"displaylogo": False}, responsive=True, className="plane"),
+        html.P("The same as a table, to sort and search: Nodes.", className="hint"),
+    ]  # fmt: skip
+
+
+def register(app: Dash, current: Current) -> None:
+    """Add what the screen does."""
+
+    @app.callback(
+        Output("plane", "figure"),
+        Output("plane-said", "children"),
+        Input("plane-type", "data"),
+        Input("plane-pool", "value"),
+        Input("plane-search", "value"),
+        Input("plane-time", "value"),
+        State("plane-time", "max"),
+    )
+    def show(
+        type_: str, pool: str | None, search: str | None, time: float | str | None, newest: int
+    ) -> tuple[Any, Any]:
+        data = current()
+        if time is None or time == "":
+            return no_update, no_update
+        step = int(float(time))
+        names, mean, deviation, when = points(data, type_, pool or "", search or "", None if step >= newest else step)
+        spots = merged(names, mean, deviation, _top(data, type_))
+        patch = Patch()
+        for part, values in spots.items():
+            patch["data"][_NODES][part] = values
+        if ctx.triggered_id != "plane-time":
+            patch["layout"]["xaxis"]["title"]["text"] = f"{type_}, mean, % of capacity"
+            patch["layout"]["yaxis"]["range"] = [0, _top(data, type_)]
+        return patch, said(mean, deviation, when)
+
+
+def points(
+    data: Data, type_: str, pool: str, search: str, step: int | None
+) -> tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.float32], float]:
+    """Return nodes, their means and deviations in percent, and when that was.
+
+    Args:
+        data: what the reader sees.
+        type_: the resource.
+        pool: only this pool; empty for all.
+        search: only names that have this in them.
+        step: of the history; now when None.
+    """
+    snapshot = data.snapshot()
+    names = matching(snapshot, search, pool)
+    if step is None:
+        loads = [snapshot.data[name].load(type_) for name in names]
+        mean = np.array([np.nan if load.avg is None else load.avg for load in loads], np.float32)
+        deviation = np.array([np.nan if load.std is None else load.std for load in loads], np.float32)
+        return names, mean, np.where(np.isnan(deviation) & ~np.isnan(mean), 0, deviation), snapshot.timestamp
+    means, deviations = data.history(type_, "AVG"), data.history(type_, "STD")
+    step = min(step, means.steps.count - 1)
+    when = means.steps.start + means.steps.seconds * step
+    mean = aligned(names, means, type_, "AVG")[:, step]
+    theirs = (when - deviations.steps.start) // deviations.steps.seconds  # read at another moment, perhaps
+    known = bool(deviations.series) and 0 <= theirs < deviations.steps.count
+    deviation = aligned(names, deviations, type_, "STD")[:, theirs] if known else np.zeros_like(mean)
+    return names, mean, deviation, when
+
+
+def merged(
+    names: tuple[str, ...], mean: NDArray[np.float32], deviation: NDArray[np.float32], top: float
+) -> dict[str, Any]:
+    """Return what is drawn: nodes that would lie on each other are one dot, the larger the more of them.
+
+    Args:
+        names: the nodes.
+        mean: their means, percent; NaN where that is not known.
+        deviation: their deviations.
+        top: how high the plane is.
+    """
+    known = np.flatnonzero(~np.isnan(mean))
+    if len(known) <= _SINGLE:
+        return {
+            "x": np.round(mean[known], 2).tolist(), "y": np.round(deviation[known], 2).tolist(),
+            "text": [names[row] for row in known], "marker": _marker([5] * len(known)),
+        }  # fmt: skip
+    columns = np.minimum(mean[known] // (100 / _COLUMNS), _COLUMNS - 1).astype(np.int64)
+    rows = np.minimum(deviation[known] // (top / _ROWS), _ROWS - 1).astype(np.int64)
+    _, first, of, counts = np.unique(columns * _ROWS + rows, return_index=True, return_inverse=True, return_counts=True)
+    x = np.bincount(of, mean[known]) / counts
+    y = np.bincount(of, deviation[known]) / counts
+    text = [
+        names[row] if count == 1 else f"{names[row]} and {count - 1} more"
+        for row, count in zip(known[first].tolist(), counts.tolist(), strict=True)
+    ]
+    sizes = np.round(4 + 2 * np.sqrt(counts), 1).tolist()
+    return {"x": np.round(x, 2).tolist(), "y": np.round(y, 2).tolist(), "text": text, "marker": _marker(sizes)}
+
+
+def said(mean: NDArray[np.float32], deviation: NDArray[np.float32], when: float) -> str:
+    """Return in words what the plane shows, for those who do not see it."""
+    known = ~np.isnan(mean)
+    hot = int((((mean + deviation) / 200)[known] > _HOT).sum())
+    average = f", {mean[known].mean():.1f}% on average" if known.any() else ""
+    moment = datetime.fromtimestamp(when, UTC)
+    return f"{known.sum()} of {len(mean)} nodes at {moment:%Y-%m-%d %H:%M:%S} UTC{average}; {hot} above risk {_HOT}"
+
+
+def _top(data: Data, type_: str) -> float:
+    """Return how high the plane is: the same at all times, so that it stands still."""
+    stds = [load.std for node in data.snapshot().data.values() if (load := node.load(type_)).std is not None]
+    day = [each.values.ravel() for each in data.history(type_, "STD").series]
+    values = np.concatenate([np.array(stds, np.float32), *day])
+    return float(max(5.0, 1.1 * np.nanmax(values))) if np.isfinite(values).any() else 50.0
+
+
+def _marker(sizes: list[float]) -> dict[str, Any]:
+    return {"size": sizes, "color": "#2f6fde", "opacity": 0.6, "line": {"width": 0}}
+
+
+def _types(snapshot: WatcherMetrics) -> list[str]:
+    found = {metric.type for node in list(snapshot.data.values())[:50] for metric in node.metrics}
+    return sorted(found) or ["CPU"]
+
+
+def _empty() -> go.Figure:
+    nodes = go.Scatter(
+        x=[], y=[], text=[], mode="markers", marker=_marker([]),
+        hovertemplate="%{text}<br>mean %{x}%, deviation %{y}%<extra></extra>", showlegend=False,
+    )  # fmt: skip
+    lines = [
+        go.Scatter(
+            x=[200 * risk - 100, 200 * risk], y=[100, 0], text=["", f"risk {risk}"], mode="lines+text",
+            textposition="top left", hoverinfo="skip", showlegend=False,
+            line={"color": "#8a8f98", "width": 1, "dash": "dot"},
+        )
+        for risk in _RISKS
+    ]  # fmt: skip
+    figure = go.Figure([nodes, *lines])
+    figure.update_layout(
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": "#7a808a"},
+        margin={"l": 60, "r": 20, "t": 10, "b": 50},
+        dragmode="pan",
+        xaxis={"title": {"text": "mean"}, "range": [0, 100], "gridcolor": "rgba(128,128,128,.25)", "zeroline": False},
+        yaxis={"title": {"text": "deviation, %"}, "range": [0, 20], "gridcolor": "rgba(128,128,128,.25)"},
+        uirevision="kept",
+    )
+    return figure

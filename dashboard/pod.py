@@ -1,0 +1,129 @@
+"""One pod: where it would go, the terms of each score, and what other arguments and weights would change."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dash import Dash, Input, Output, State, dcc, html
+
+from client.errors import ClientError
+from dashboard.data import Data
+from dashboard.parts import Current, labelled, table
+from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores, read_configuration
+from watcher.kubernetes_files import parse_objects, parse_pods, read_objects
+
+PATH, TITLE = "/pod", "Pod"
+_ROWS = 25
+_POD = """kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: web
+    resources: {requests: {cpu: 500m, memory: 1Gi}}
+"""
+_CONFIGURATION = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    score:
+      disabled: [{name: "*"}]
+      enabled:
+      - {name: LoadVariationRiskBalancing, weight: 1}
+      - {name: TargetLoadPacking, weight: 1}
+  pluginConfig:
+  - name: TargetLoadPacking
+    args: {targetUtilization: 50}
+  - name: LoadVariationRiskBalancing
+    args: {safeVarianceMargin: 1}
+"""
+
+
+def layout(_data: Data, nodes_file: Path | None) -> list[Any]:
+    """Return the screen."""
+    given = f"empty: those of {nodes_file.name}" if nodes_file else "kubectl get nodes -o yaml"
+    return [
+        html.P(
+            "Change weights and arguments, and score again, to see what they would do. Nothing is sent to the cluster."
+        ),
+        html.Div(
+            [
+                labelled("pod-pod", "Pod, or Deployment", _text("pod-pod", _POD)),
+                labelled("pod-configuration", "Configuration", _text("pod-configuration", _CONFIGURATION)),
+                labelled("pod-nodes", f"Nodes ({given})", _text("pod-nodes", "")),
+            ],
+            className="controls",
+        ),
+        html.Button("Score", id="pod-score", n_clicks=0),
+        html.P("", id="pod-said", role="status"),
+        html.Div(id="pod-ranking"),
+    ]
+
+
+def register(app: Dash, current: Current, nodes_file: Path | None, pods_file: Path | None) -> None:
+    """Add what the screen does."""
+
+    @app.callback(
+        Output("pod-ranking", "children"),
+        Output("pod-said", "children"),
+        Input("pod-score", "n_clicks"),
+        State("pod-pod", "value"),
+        State("pod-configuration", "value"),
+        State("pod-nodes", "value"),
+        prevent_initial_call=True,
+    )
+    def show(_clicks: int, pod: str, configuration: str, nodes: str | None) -> tuple[Any, str]:
+        try:
+            made = scored(current(), pod or "", configuration or "", nodes or "", nodes_file, pods_file)
+        except (ClientError, ValueError, KeyError, yaml.YAMLError) as error:
+            return None, str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+        feasible = int((made.total != INFEASIBLE).sum())
+        name = f"{made.pod.namespace}/{made.pod.name}"
+        return _ranking(made), f"{name}: {feasible} of {len(made.names)} nodes are feasible"
+
+
+def scored(
+    data: Data, pod: str, configuration: str, nodes: str, nodes_file: Path | None, pods_file: Path | None
+) -> Scores:
+    """Return a pod's scores.
+
+    Args:
+        data: what the reader sees.
+        pod: a pod or a workload, as YAML.
+        configuration: a KubeSchedulerConfiguration, as YAML.
+        nodes: Nodes, as YAML; those of the file when empty.
+        nodes_file: where they are then.
+        pods_file: where the running pods are, if anywhere.
+
+    Raises:
+        ValueError, KeyError: something cannot be used; the message says what.
+        ClientError: there are no metrics.
+    """
+    if nodes.strip():
+        found = parse_objects(nodes, "Node", "Nodes")
+    elif nodes_file is not None:
+        found = read_objects(nodes_file, "Node")
+    else:
+        raise ValueError("paste the nodes, as kubectl get nodes -o yaml writes them, or start with --nodes")
+    running = read_objects(pods_file, "Pod") if pods_file else []
+    table_ = NodeTable.from_k8s(found, running)
+    wanted = Pod.from_k8s(parse_pods(pod, "Pod")[0])
+    profile = read_configuration(yaml.safe_load(configuration)).profile()
+    judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
+    return profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
+
+
+def _ranking(scores: Scores) -> Any:
+    rows = []
+    for name in scores.order()[:_ROWS]:
+        explained = scores.explain(name)
+        total = "not feasible" if explained.total == INFEASIBLE else str(explained.total)
+        parts = [f"{normalized}: {part.line}" for part, _, normalized in explained.parts]
+        rows.append([name, total, explained.grade, *parts])
+    header = ["Node", "Score", "Grade", *(f"{part.weighted.weight} x {name}" for name, part in scores.plugins.items())]
+    return table("Ranking", header, rows)
+
+
+def _text(id_: str, value: str) -> dcc.Textarea:
+    return dcc.Textarea(id=id_, value=value, rows=14, spellCheck=False)

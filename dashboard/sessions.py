@@ -1,0 +1,118 @@
+"""Who looks: a token that is asked for once, kept in this process, and named by a cookie; and what a page may load."""
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from flask import Flask, Response, g, redirect, request
+
+from client.errors import AccessDenied, ClientError
+from dashboard.data import Data, Readers
+
+_COOKIE = "trimaran-session"
+_HOURS = 12
+_MOST_SESSIONS = 1000
+_OPEN = ("/livez", "/login", "/assets/")
+_POLICY = (
+    "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>trimaran: token</title>
+<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/assets/style.css"></head>
+<body><main><h1>trimaran</h1><p role="alert">{said}</p><form method="post" action="/login">
+<label for="token">The watcher's token</label>
+<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
+<button>Look</button></form></main></body></html>"""
+
+
+class Sessions:
+    """Tokens by the cookie that stands for them; the oldest are forgotten. A token itself never leaves the process."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Know nobody."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tokens: OrderedDict[str, tuple[float, str]] = OrderedDict()
+
+    def begin(self, token: str) -> str:
+        """Return the name of a new session."""
+        name = secrets.token_urlsafe(32)
+        with self._lock:
+            self._tokens[name] = self._clock() + 3600 * _HOURS, token
+            while len(self._tokens) > _MOST_SESSIONS:
+                self._tokens.popitem(last=False)
+        return name
+
+    def token(self, name: str) -> str | None:
+        """Return the token of a session that has not ended."""
+        until, token = self._tokens.get(name, (0.0, ""))
+        return token if self._clock() < until else None
+
+
+def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data]:
+    """Ask everybody for the token where the watcher does; return what tells the data of whoever asks just now.
+
+    Args:
+        server: of the page.
+        readers: the watcher, as each token sees it.
+        secure: whether the page is reached by HTTPS alone, so that the cookie is too.
+    """
+    sessions = Sessions()
+
+    @server.before_request
+    def admit() -> Response | None:
+        if request.path.startswith(_OPEN):
+            return None
+        token = sessions.token(request.cookies.get(_COOKIE, ""))
+        g.data = readers.of(token)
+        try:
+            g.data.check_access()
+        except AccessDenied:
+            if request.path.startswith("/_dash"):
+                return Response("the session has ended: load the page again", 401)
+            return Response(_LOGIN.format(said=""), 401, mimetype="text/html")
+        return None
+
+    @server.post("/login")
+    def login() -> Response:
+        token = request.form.get("token", "").strip()
+        try:
+            readers.of(token or None).check_access()
+        except (AccessDenied, ValueError):
+            return Response(_LOGIN.format(said="The watcher does not know this token."), 401, mimetype="text/html")
+        except ClientError:
+            pass  # the page says what is wrong
+        answer: Response = redirect("/", 303)  # type: ignore[assignment]
+        answer.set_cookie(
+            _COOKIE, sessions.begin(token), max_age=3600 * _HOURS, httponly=True, samesite="Strict", secure=secure
+        )
+        return answer
+
+    def current() -> Data:
+        data: Data = g.data
+        return data
+
+    return current
+
+
+def protect(server: Flask, script_hashes: Callable[[], Sequence[str]]) -> None:
+    """Say to browsers what the page may load: itself, and nothing else.
+
+    Args:
+        server: of the page.
+        script_hashes: of the scripts within the page.
+    """
+    policy = ""
+
+    @server.after_request
+    def add(answer: Response) -> Response:
+        nonlocal policy
+        if not policy:
+            scripts = " ".join(["'self'", *script_hashes()])
+            policy = f"{_POLICY}; script-src {scripts}"
+        answer.headers["Content-Security-Policy"] = policy
+        answer.headers["X-Frame-Options"] = "DENY"
+        answer.headers["Referrer-Policy"] = "no-referrer"
+        return answer

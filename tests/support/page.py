@@ -1,0 +1,63 @@
+"""A browser that looks at the page, over a real watcher with a day of history."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from support.days import fill, made_up_day
+from support.servers import Service, free_port, need_server, wait_until
+
+LAUNCH = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+)  # fmt: skip
+
+
+@contextmanager
+def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) -> Iterator[tuple[Service, object]]:
+    """Run a watcher of made-up nodes that has seen a day; yields it and the day's loads."""
+    loads = made_up_day(nodes, minutes)
+    path = folder / "watcher.sqlite"
+    fill(path, loads, int(time.time()) // 60 * 60 - 60)
+    service = Service(
+        path, folder / "watcher.log", free_port(), "--provider", "Fake", "--set", f"fake.nodes={nodes}", *arguments
+    )
+    try:
+        service.wait_for("/readyz", seconds=60)
+        yield service, loads
+    finally:
+        service.terminate()
+
+
+@contextmanager
+def dashboard(folder: Path, watcher: str, *arguments: str) -> Iterator[str]:
+    """Run ``trimaran dashboard``; yields its address."""
+    port = free_port()
+    command = [sys.executable, "-m", "trimaran", "dashboard", "--watcher", watcher, "--port", str(port), *arguments]
+    with (folder / "dashboard.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers", 60)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(15)
+
+
+@contextmanager
+def browser():
+    """Run Debian's Chromium; yields it as Playwright has it."""
+    executable = need_server("chromium", "chromium fonts-dejavu-core")
+    sync = pytest.importorskip("playwright.sync_api")
+    with sync.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, headless=True, args=list(LAUNCH))
+        try:
+            yield chromium
+        finally:
+            chromium.close()

@@ -1,0 +1,99 @@
+"""The page in a real browser, over a real watcher with 5,000 nodes and a day of history."""
+
+import time
+
+import pytest
+import requests
+from support.page import browser, dashboard, watched_day
+
+pytest.importorskip("dash")
+NODES = 5000
+SCREENS = {"": "Cluster", "nodes": "Nodes", "trust": "Trust", "pod": "Pod"}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A watcher and its page; yields both addresses and a browser."""
+    folder = tmp_path_factory.mktemp("page")
+    with watched_day(folder, NODES) as (service, _), dashboard(folder, service.url) as url, browser() as chromium:
+        yield service.url, url, chromium
+
+
+@pytest.fixture
+def page(served):
+    """A tab that remembers what went wrong in it."""
+    tab = served[2].new_page(viewport={"width": 1280, "height": 900})
+    tab.set_default_timeout(120_000)
+    wrong = []
+    tab.on("console", lambda message: wrong.append(message.text) if message.type in {"error", "warning"} else None)
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    outside = lambda request: not request.url.startswith((served[1], "data:", "blob:"))  # noqa: E731
+    tab.on("request", lambda request: wrong.append(request.url) if outside(request) else None)
+    yield tab
+    tab.close()
+    assert wrong == []  # no error, nothing that the policy forbids, no request to another host
+
+
+@pytest.mark.parametrize("path", SCREENS)
+def test_every_screen_is_drawn_and_accessible(served, page, path):
+    """Its title is there, and axe finds nothing serious."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page.goto(f"{served[1]}/{path}")
+    page.wait_for_selector(f"h2:has-text('{SCREENS[path]}')")
+    page.wait_for_timeout(3000)
+    found = axe.Axe().run(page).response["violations"]
+    assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
+
+
+def test_the_plane_shows_all_nodes_at_any_time(served, page):
+    """What is drawn is as much as the watcher says, now and then; the search leaves others out."""
+    page.goto(served[1])
+    page.wait_for_selector(".plane .scatterlayer .point")
+    assert page.inner_text("#plane-said").startswith(f"{NODES} of {NODES} nodes at ")
+    now = page.inner_text("#plane-said")
+    page.focus("#plane-time")
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    page.wait_for_function("said => document.querySelector('#plane-said').innerText !== said", arg=now)
+    page.wait_for_timeout(2000)
+    said = page.inner_text("#plane-said")
+    history = requests.get(f"{served[0]}/history", timeout=60).json()
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(history["start"] + 300 * (history["steps"] - 3)))
+    column = [row[-3] for row in history["series"][0]["values"]]
+    assert said.startswith(f"{NODES} of {NODES} nodes at {moment} UTC, {sum(column) / NODES:.1f}% on average")
+    page.fill("#plane-search", "node-4999")
+    page.wait_for_function("() => document.querySelector('#plane-said').innerText.startsWith('1 of 1')")
+
+
+def test_the_table_shows_what_the_watcher_says(served, page):
+    """The first row by name, its loads, and the page's number."""
+    page.goto(f"{served[1]}/nodes?sort=name")
+    page.wait_for_selector("#nodes-table td")
+    page.fill("#nodes-search", "node-123")
+    page.wait_for_function("() => document.querySelector('#nodes-said').innerText.startsWith('11 nodes, page 1 of 1')")
+    cells = page.locator("#nodes-table tbody tr").first.locator("th, td").all_inner_texts()
+    node = requests.get(f"{served[0]}/watcher/node-123", timeout=10).json()["data"]["node-123"]["metrics"]
+    values = {(metric["type"], metric["operator"]): metric["value"] for metric in node}
+    assert cells[0] == "node-123"
+    assert cells[1] == f"{values['CPU', 'AVG']:.1f}% ±{values['CPU', 'STD']:.1f}"
+    assert cells[4] == f"{values['Memory', 'AVG']:.1f}% ±{values['Memory', 'STD']:.1f}"
+
+
+def test_a_pod_is_ranked(served, page):
+    """Pasted nodes are ranked; what cannot be used is said in words."""
+    page.goto(f"{served[1]}/pod")
+    page.click("#pod-score")
+    page.wait_for_function("() => document.querySelector('#pod-said').innerText.includes('paste the nodes')")
+    amounts = "{cpu: '8', memory: 32Gi}"
+    page.fill(
+        "#pod-nodes",
+        "\n---\n".join(
+            f"kind: Node\nmetadata: {{name: {name}}}\nstatus: {{capacity: {amounts}, allocatable: {amounts}}}"
+            for name in ("node-1", "node-17")
+        ),
+    )
+    page.click("#pod-score")
+    page.wait_for_selector("#pod-ranking tbody tr")
+    assert page.locator("#pod-ranking tbody th").all_inner_texts() == ["node-1", "node-17"]
+    assert page.inner_text("#pod-said") == "default/web: 2 of 2 nodes are feasible"
