@@ -72,6 +72,7 @@ def check_served(service: Service, **options: object) -> None:
         assert time.monotonic() - began < HEAD_SECONDS
 
 
+@pytest.mark.slow
 def test_clients_that_send_a_byte_now_and_then(service: Service) -> None:
     """More clients than threads that never end their request's head keep nobody out, and are hung up on in the end."""
     with ExitStack() as stack:
@@ -176,6 +177,7 @@ def test_clients_that_send_a_line_now_and_then(watch: Start, line: bytes) -> Non
     assert "Traceback" not in service.log.read_text()
 
 
+@pytest.mark.slow
 def test_silent_connections_are_closed(service: Service) -> None:
     """A connection on which no request comes is not kept for as long as one that idles after a request."""
     with connect(service) as silent, requests.Session() as idle:
