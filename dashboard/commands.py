@@ -32,7 +32,7 @@ def dashboard(
     *,
     secure_cookie: bool,
 ) -> None:
-    r"""Serve the page: every node at one look, over a day; how far to trust it; where a pod would go.
+    """Serve the page: every node at one look, over a day; how far to trust it; where a pod would go.
 
     Where the watcher asks for a token, each reader is asked for it once. With --token-file nobody is asked: whoever
     reaches the page reads everything.

@@ -18,6 +18,7 @@ _HOT = 0.4  # such as 70 % on average with a deviation of 10
 _NODES = 0  # the trace of the nodes
 _SINGLE = 1000  # no more nodes than these are drawn each by itself
 _COLUMNS, _ROWS = 100, 50
+_SIZE = {"height": "62vh", "minHeight": "20rem"}
 
 
 def layout(data: Data, query: Query) -> list[Any]:
@@ -44,7 +45,7 @@ def layout(data: Data, query: Query) -> list[Any]:
             dcc.Input(id="plane-time", type="range", min=0, max=last, step=1, value=last),
         ),
         html.P("", id="plane-said", role="status"),
-        dcc.Graph(id="plane", figure=_empty(), config={"displaylogo": False}, responsive=True, className="plane"),
+        dcc.Graph(id="plane", figure=_empty(), config={"displaylogo": False}, className="plane", style=_SIZE),
         html.P("The same as a table, to sort and search: Nodes.", className="hint"),
     ]  # fmt: skip
 

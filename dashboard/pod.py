@@ -100,6 +100,8 @@ def scored(
         ValueError, KeyError: something cannot be used; the message says what.
         ClientError: there are no metrics.
     """
+    for text in (pod, configuration, nodes):
+        _refuse_aliases(text)
     if nodes.strip():
         found = parse_objects(nodes, "Node", "Nodes")
     elif nodes_file is not None:
@@ -112,6 +114,16 @@ def scored(
     profile = read_configuration(yaml.safe_load(configuration)).profile()
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
     return profile.prepare(table_, judged).score(wanted, table_.feasible(wanted))
+
+
+def _refuse_aliases(text: str) -> None:
+    """Refuse what a few lines could make very large.
+
+    Raises:
+        ValueError: the text has aliases.
+    """
+    if "&" in text and "*" in text and any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text)):
+        raise ValueError("aliases (*name) are not taken here: write out what they stand for")
 
 
 def _ranking(scores: Scores) -> Any:

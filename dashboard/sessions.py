@@ -14,7 +14,7 @@ from dashboard.data import Data, Readers
 _COOKIE = "trimaran-session"
 _HOURS = 12
 _MOST_SESSIONS = 1000
-_OPEN = ("/livez", "/login", "/assets/")
+_OPEN = frozenset({"/livez", "/login"})
 _POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -63,7 +63,7 @@ def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data
 
     @server.before_request
     def admit() -> Response | None:
-        if request.path.startswith(_OPEN):
+        if request.path in _OPEN or request.path.startswith("/assets/"):
             return None
         token = sessions.token(request.cookies.get(_COOKIE, ""))
         g.data = readers.of(token)

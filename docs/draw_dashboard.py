@@ -17,7 +17,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     (HERE / "images").mkdir(exist_ok=True)
     with watched_day(folder, _NODES) as (service, _), dashboard(folder, service.url) as url, browser() as chromium:
-        page = chromium.new_page(viewport={"width": 1100, "height": 760})
+        page = chromium.new_page(viewport={"width": 1100, "height": 900})
         for name, path in SCREENS.items():
             page.goto(f"{url}/{path}")
             page.wait_for_timeout(5000)

@@ -24,7 +24,7 @@ from watcher.server.tls import TlsContext
 from watcher.settings import ServerSettings
 
 TOKEN, OTHER = "right-token-right-token", "other-token-other-token"
-PATHS = [route.replace("<host>", "a") for route in ROUTES]
+PATHS = [route.replace("<host>", "a").replace("query", "query?query=trimaran_node_load_ratio") for route in ROUTES]
 LOCKED = [path for path in (*PATHS, "/nowhere", "/watcher?host=a") if path not in {"/livez", "/readyz"}]
 
 Locked = Callable[..., Api]

@@ -1,8 +1,10 @@
 """The page without a browser: what it shows is what the watcher says, and who may look."""
 
+import json
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +128,7 @@ def test_a_pod_is_scored_as_on_the_command_line(watched, data, tmp_path):
         {"kind": "Node", "metadata": {"name": name}, "status": {"capacity": amounts, "allocatable": amounts}}
         for name in data.snapshot().data
     ]
-    texts = {"nodes": yaml.safe_dump({"kind": "List", "items": items}), "pod": pod._POD, "config": pod._CONFIGURATION}
+    texts = {"nodes": json.dumps({"kind": "List", "items": items}), "pod": pod._POD, "config": pod._CONFIGURATION}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     scores = pod.scored(data, texts["pod"], texts["config"], "", tmp_path / "nodes", None)
@@ -139,6 +141,16 @@ def test_a_pod_is_scored_as_on_the_command_line(watched, data, tmp_path):
     for bad in (("", texts["config"], texts["nodes"]), (texts["pod"], "a: [", texts["nodes"]), (texts["pod"], "", "")):
         with pytest.raises((ValueError, yaml.YAMLError)):
             pod.scored(data, *bad, None, None)
+
+
+def test_pasted_text_cannot_grow(data):
+    """A few lines with aliases that would become gigabytes are refused, in each of the three texts; a mere * is not."""
+    grows = "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in pairwise("abcdefgh"))
+    bomb = f"a: &a [x, x]\n{grows}"
+    for texts in ((bomb, pod._CONFIGURATION, "x"), (pod._POD, bomb, "x"), (pod._POD, pod._CONFIGURATION, bomb)):
+        with pytest.raises(ValueError, match="aliases"):
+            pod.scored(data, *texts, None, None)
+    pod._refuse_aliases(pod._CONFIGURATION + "# a & b")
 
 
 def test_browsers_are_told_what_to_load(watched):
@@ -159,7 +171,7 @@ def test_a_token_is_asked_for_once_and_kept_here(tmp_path):
     with watched_day(tmp_path, 3, minutes=3, *("--set", f"server.token={TOKEN}")) as (service, _):  # noqa: B026
         client = create_app(Readers(service.url, None, None, None), secure=True).test_client()
         assert client.get("/livez").status_code == 200
-        for path in ("/", "/nodes", "/_dash-layout", "/_dash-dependencies"):
+        for path in ("/", "/nodes", "/loginx", "/_dash-layout", "/_dash-dependencies"):
             answer = client.get(path)
             assert answer.status_code == 401
             assert b"node-1" not in answer.data

@@ -98,7 +98,18 @@ def test_the_example_keeps_what_the_page_promises(monkeypatch, status, body, exp
 
 def test_the_example_s_own_tests_pass(site):
     """The contract that docs/extending.md recommends runs from another project's folder, with none of our fixtures."""
-    command = [sys.executable, "-W", "error", "-m", "pytest", "-p", "no:cacheprovider", "test_inventory.py"]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:dash",
+        "test_inventory.py",
+    ]
     folder, environment = site.parent / "source", {**os.environ, "PYTHONPATH": str(site)}
     result = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=environment

@@ -144,7 +144,7 @@ class Reading:
             if host and not found.nodes:
                 raise UnknownNode(f"there is no such history of a node {host[:80]!r}")
             body = b"".join(encode_history(found))
-            headers = {"Vary": "Accept-Encoding", "Cache-Control": "no-cache"}
+            headers = {"Vary": "Accept-Encoding"}
             if _accepts_gzip(encodings):
                 return Answer(gzip.compress(body, _GZIP_LEVEL), headers={**headers, "Content-Encoding": "gzip"})
             return Answer(body, headers=headers)

@@ -1,0 +1,56 @@
+"""The Helm chart without Helm: its values, its schema, its version, and that it ships what lies beside it."""
+
+import copy
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+import trimaran
+from watcher.settings.loading import every_setting
+
+ROOT = Path(__file__).parent.parent
+CHART = ROOT / "deploy/helm/trimaran"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def test_the_usual_values_are_those_of_the_schema():
+    """They are valid, and each value is in the schema and the other way round."""
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
+    assert set(SCHEMA["properties"]) == {*VALUES, "global"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replica": 2}, {"replicas": -1}, {"replicas": "2"}, {"size": "huge"}, {"settings": {"windows": "5m"}},
+        {"provider": {"name": "", "address": ""}}, {"provider": {"name": "Prometheus", "address": "prometheus:9090"}},
+        {"readersSecret": {"name": "x"}}, {"store": {"sizeLimit": "much"}}, {"serviceMonitor": {"interval": "often"}},
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused(wrong):
+    """A name that is not known, and a value of the wrong kind, do not pass."""
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft7Validator(SCHEMA).validate({**copy.deepcopy(VALUES), **wrong})
+
+
+def test_any_setting_may_be_given():
+    """Every setting's name is one that the values take."""
+    settings = dict.fromkeys(every_setting(), "x")
+    jsonschema.Draft7Validator(SCHEMA).validate({**VALUES, "settings": settings})
+
+
+def test_the_chart_has_our_version():
+    """Chart and application are those of the package."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == trimaran.__version__
+
+
+def test_alerts_and_dashboard_are_the_ones_that_there_are():
+    """Helm packs what is in the chart's folder alone: its copies are equal to what lies beside it."""
+    for name, home in (("alerts.yml", "prometheus/alerts.yml"), ("grafana.json", "grafana/trimaran.json")):
+        assert (CHART / "files" / name).read_bytes() == (ROOT / "deploy" / home).read_bytes()
