@@ -106,7 +106,7 @@ class Reading:
                 raise
             # The Go plugins keep their last data for ever on anything but 200; with an empty map all nodes score alike.
             head = self._watcher.newest() or WatcherMetrics(int(time.time()), Window("15m", 0, 0), "", {})
-            return Answer(wire.assemble(head, (), dialect), headers={"Cache-Control": "no-cache"})
+            return Answer(wire.assemble(head, (), dialect))
         return _of_body(body, columnar=columnar, known=_names(if_none_match, body.etag), encodings=encodings)
 
     def one_node(self, route: str, host: str, window: str | None) -> Answer:
