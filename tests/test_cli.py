@@ -42,7 +42,7 @@ def test_help_of_a_command_names_its_options() -> None:
 
 def test_the_commands() -> None:
     """The commands are those promised, and an unknown one is a usage error without a traceback."""
-    assert list(COMMANDS) == ["watch", "top", "score", "extender", "doctor", "config"]
+    assert list(COMMANDS) == ["watch", "top", "score", "extender", "simulate", "doctor", "config"]
     result = run("fly")
     assert result.returncode == 2
     assert "No such command 'fly'" in result.stderr
