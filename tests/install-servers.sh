@@ -13,6 +13,7 @@ command -v influxd >/dev/null || missing="$missing influxdb"
 command -v ip >/dev/null || missing="$missing iproute2"
 command -v nft >/dev/null || missing="$missing nftables"
 command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
+command -v chromium >/dev/null || missing="$missing chromium"
 command -v kubectl >/dev/null || missing="$missing kubernetes-client"
 [ -n "$missing" ] || exit 0
 

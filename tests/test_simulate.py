@@ -1,5 +1,6 @@
 """``trimaran simulate``: what it prints, keeps, and refuses."""
 
+import doctest
 import json
 from pathlib import Path
 
@@ -8,8 +9,9 @@ from click.testing import CliRunner, Result
 
 from simulator import commands
 from simulator.comparison import Kept, Task, make
-from simulator.policies.catalogue import policy_names
-from simulator.replay import Options
+from simulator.measures import measures
+from simulator.policies.catalogue import policies, policy_names
+from simulator.replay import Options, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import write_trace
 
@@ -145,6 +147,20 @@ def test_a_mistake_is_one_line_and_status_2(arguments: list[str], said: str) -> 
     assert answered.exit_code == 2
     assert said in answered.stderr
     assert "Traceback" not in answered.stderr
+
+
+def test_the_page_gives_what_it_shows() -> None:
+    """The example of docs/simulator.md prints what stands under it, and every policy and measure is in the page."""
+    page = Path(__file__).parent.parent / "docs" / "simulator.md"
+    result = doctest.testfile(str(page), module_relative=False)
+    assert result.attempted > 0
+    assert result.failed == 0
+    text = page.read_text()
+    single = [name for name in policy_names() if "load-variation-risk-balancing" not in name]
+    assert [name for name in single if f"`{name}`" not in text] == []
+    trace = Synthetic(nodes=2, minutes=60, warm_up_minutes=10).trace()
+    names = measures(Replay(trace, policies(trace)["random"]).run())
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_a_generated_world_can_be_compared(tmp_path: Path) -> None:
