@@ -36,7 +36,7 @@ test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that
 	$(VENV)/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
 
 # Programs are built once, into ~/.cache/trimaran (TRIMARAN_E2E_CACHE: another folder). See tests/control_plane/README.md.
-E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler helm $(if $(ALL),kube-scheduler-oldest)
+E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm $(if $(ALL),kube-scheduler-oldest)
 e2e: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1: two versions
 	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
 	$(BIN)/python -m pytest -m "e2e$(if $(ALL),, and not oldest)"
@@ -91,7 +91,7 @@ $(VENV)/.audit: $(VENV)/.run requirements/audit.txt
 
 $(VENV)/.lowest: $(VENV)/.run pyproject.toml
 	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(VENV)/lowest
-	$(UV) pip compile --quiet --resolution lowest-direct --all-extras --python $(VENV)/lowest/bin/python --no-header \
+	$(UV) pip compile --quiet --resolution lowest-direct $(addprefix --extra ,$(DEV_EXTRAS)) --python $(VENV)/lowest/bin/python --no-header \
 	  --no-emit-index-url pyproject.toml -o $(VENV)/lowest.txt
 	$(UV) pip install --quiet --python $(VENV)/lowest/bin/python -r $(VENV)/lowest.txt --group dev --group build pip --editable .
 	touch $@
@@ -102,11 +102,14 @@ FORMAT = $(if $(filter podman buildah,$(notdir $(DOCKER))),--format docker)
 image:  ## build the container image trimaran:VERSION (DOCKER=podman for another builder)
 	$(DOCKER) build $(FORMAT) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
 
+# What the image has; and what tests have besides: all but placement, which cannot be installed beside signalfx.
+EXTRAS = dashboard kubernetes signalfx simulator
+DEV_EXTRAS = $(EXTRAS) distributed notebook
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
-	$(COMPILE) pyproject.toml --all-extras -o requirements/run.txt
+	$(COMPILE) pyproject.toml $(addprefix --extra ,$(EXTRAS)) -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
-	$(COMPILE) pyproject.toml --all-extras --group dev -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml $(addprefix --extra ,$(DEV_EXTRAS)) --group dev -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
 
 OPENAPI = import orjson; from watcher.server.openapi import document as d; print(orjson.dumps(d(), option=1).decode())

@@ -70,11 +70,8 @@ def attack(port: int, name: str, connections: int, seconds: float) -> None:
 def judge(name: str, connections: int, seconds: float, files: int | None) -> bool:
     """Run one attack; print and return whether the worker lived and everyone was served."""
     with tempfile.TemporaryDirectory() as folder:
-        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if files is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, usual[1]))  # the service inherits it
-        service = Service(Path(folder) / "s.sqlite", Path(folder) / "log", free_port(), "--provider", "Fake")
-        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        store, log = Path(folder) / "s.sqlite", Path(folder) / "log"
+        service = Service(store, log, free_port(), "--provider", "Fake", open_files=files)
         try:
             service.wait_for("/watcher")
             port = service.url.rpartition(":")[2]

@@ -24,7 +24,7 @@ import requests
 from watcher import duration
 from watcher.model import Operator, Window
 from watcher.providers.prometheus.provider import PrometheusProvider
-from watcher.server.service import tune_interpreter
+from watcher.server.serving import tune_interpreter
 from watcher.settings import ProviderSettings, Settings
 from watcher.transport.gather import Deadline, gather
 

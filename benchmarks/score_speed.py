@@ -193,18 +193,23 @@ def loop_fit(plugin, rows, pod, _nodes):
     return scores
 
 
+def balance(cpu, cpu_requested, memory, memory_requested):
+    parts = []
+    if cpu:
+        parts.append(min(cpu_requested / cpu, 1))
+    if memory:
+        parts.append(min(memory_requested / memory, 1))
+    std = abs(parts[0] - parts[1]) / 2 if len(parts) == 2 else 0
+    return int((1 - std) * 100)
+
+
 def loop_balanced(_plugin, rows, pod, _nodes):
     requests = pod.containers[0].requests
     cpu_demand, memory_demand = requests["cpu"], requests["memory"]
     scores = []
-    for cpu, cpu_requested, memory, memory_requested in rows:
-        parts = []
-        if cpu:
-            parts.append(min((cpu_requested + cpu_demand) / cpu, 1))
-        if memory:
-            parts.append(min((memory_requested + memory_demand) / memory, 1))
-        std = abs(parts[0] - parts[1]) / 2 if len(parts) == 2 else 0
-        scores.append(int((1 - std) * 100))
+    for cpu, cpu_requested, memory, memory_requested, without in rows:
+        score = balance(cpu, cpu_requested + cpu_demand, memory, memory_requested + memory_demand)
+        scores.append(50 + (50 + score - without) // 2)
     return scores
 
 
@@ -319,6 +324,11 @@ def read_requested(_plugin, cluster, node):
     return node.allocatable["cpu"], requests[0], node.allocatable["memory"], requests[1]
 
 
+def read_balanced(plugin, plain, node):
+    requested = read_requested(plugin, plain, node)
+    return *requested, balance(*requested)
+
+
 def read_tail_risk(_plugin, cluster, node):
     numbers = [node.name in cluster.metrics]
     for resource, kind, _ in KINDS:
@@ -376,7 +386,13 @@ def cases(nodes: NodeTable):
                 (NodeResourcesFit(strategy), f" {strategy}", read_requested, loop_fit, requested)
                 for strategy in ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
             ),
-            (NodeResourcesBalancedAllocation(), "", read_requested, loop_balanced, requested),
+            (
+                NodeResourcesBalancedAllocation(),
+                "",
+                read_balanced,
+                loop_balanced,
+                [*requested, "balance_without_pod"],
+            ),
             (ImageLocality(), "", read_nothing, loop_images, []),
             (
                 NodeResourcesAllocatable(),

@@ -114,8 +114,9 @@ class Collector:
         if self._failure and self._held:
             _log.info("metrics are refreshed again")
         held = self._held
-        # Replicas behind one address may differ by a fetch: do not go back in time, unless what is held is too old.
-        if held is None or metrics.timestamp >= held.metrics.timestamp or self._age_seconds(held) > self._max_age:
+        # Replicas behind one address may differ by a fetch: do not go back in time, unless what is held is too old, or
+        # from so far in the future that the watcher's clock was wrong.
+        if held is None or metrics.timestamp >= held.metrics.timestamp or self._is_out_of_time(held):
             age = max(0.0, self._clock() - metrics.timestamp)
             if held is not None and metrics.timestamp == held.metrics.timestamp:
                 age = max(age, self._age_seconds(held))  # what is read again is no younger, whatever the clock says now
@@ -172,6 +173,9 @@ class Collector:
             # What is held stays good until it is too old, and snapshot() says so then.
             _log.exception("the refresh failed unexpectedly")
             self._failure = f"unexpected: {type(error).__name__}: {error}"
+
+    def _is_out_of_time(self, held: _Held) -> bool:
+        return self._age_seconds(held) > self._max_age or held.metrics.timestamp - self._clock() > self._max_age
 
     def _age_seconds(self, held: _Held) -> float:
         # A clock that is set back makes nothing younger; neither does a machine that slept, or was paused, meanwhile.

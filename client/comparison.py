@@ -53,7 +53,7 @@ def compare(
     output: str,
     access: Access,
 ) -> None:
-    r"""Compare two watchers: their values, the order of the nodes by them, and which nodes only one knows.
+    """Compare two watchers: their values, the order of the nodes by them, and which nodes only one knows.
 
     GO and OURS are addresses; either may be a load-watcher in Go. Tokens and certificates go to OURS alone.
 

@@ -98,7 +98,7 @@ def score(
     *,
     explain: bool,
 ) -> None:
-    r"""Rank nodes for a pod by what they really use, and say why.
+    """Rank nodes for a pod by what they really use, and say why.
 
     Nodes that the pod cannot go to come last, without a score, with what keeps it off: no room; or cordons, taints, its
     node selector or required node affinity.

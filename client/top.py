@@ -44,7 +44,7 @@ def top(
     *,
     watch: bool,
 ) -> None:
-    r"""Show what every node uses, or all that is known of one NODE.
+    """Show what every node uses, or all that is known of one NODE.
 
     Average and deviation, in percent of the node's capacity, for each window; how old the values are, how much of the
     window has samples, and how they were obtained where that is not as usual.

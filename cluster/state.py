@@ -23,11 +23,12 @@ class ClusterState:
         table: the nodes, with all pods that are bound to them or assumed on them.
         assumptions: what is assumed, and what became of it.
         pending: pods that are bound to no node, by uid, oldest first.
+        departed_seconds: how long a pod that left its node from now on is remembered.
     """
 
     def __init__(self, assume_seconds: float = 30.0, departed_seconds: float = DEPARTED_SECONDS) -> None:
         self.table = NodeTable(())
-        self._departed_seconds = departed_seconds
+        self.departed_seconds = departed_seconds
         self.assumptions = Assumptions(assume_seconds)
         self.pending: dict[str, Pod] = {}
         self._node_of: dict[str, str] = {}  # each bound pod's node, whether that is there or not
@@ -95,23 +96,31 @@ class ClusterState:
     def assume(self, pod: Pod, node_name: str, now: float) -> None:
         """Count a pod that is about to be bound, in place of what was assumed of it before.
 
-        A pod that is bound already, or a node that is not there, changes nothing.
+        A node that is not there changes nothing. Neither does a pod that is bound already, as the API server may tell
+        first, but for what is counted of right and wrong assumptions.
 
         Args:
             pod: the pod.
             node_name: where it is expected.
             now: monotonic seconds.
         """
-        if pod.uid not in self._node_of and node_name in self.table:
-            self.assumptions.make(pod.uid, node_name, now)
+        if node_name not in self.table:
+            return
+        self.assumptions.make(pod.uid, node_name, now)
+        if pod.uid in self._node_of:
+            self.assumptions.bound(pod.uid, self._node_of[pod.uid])
+        else:
             self.table.assume(pod, node_name)
 
     def expire(self, now: float) -> None:
         """Give up assumptions that are too old, by monotonic seconds."""
         for uid in self.assumptions.expire(now):
-            self._withdraw(uid)
-            if uid in self.pending:
-                self._wait(self.pending[uid])
+            self._unassume(uid)
+
+    def retry(self, uid: str) -> None:
+        """Give up what was assumed of a pod: a scheduler asks about it again, so nothing came of that."""
+        if self.assumptions.drop(uid):
+            self._unassume(uid)
 
     def _has(self, node: Node) -> bool:
         return node.name in self.table and self.table.nodes[self.table.row(node.name)] == node
@@ -154,6 +163,11 @@ class ClusterState:
         if known is None or known[0] != pod.node_name or known[1].pod != pod or known[1].placed_at == float("inf"):
             self.table.add(pod)
 
+    def _unassume(self, uid: str) -> None:
+        self._withdraw(uid)
+        if uid in self.pending:
+            self._wait(self.pending[uid])
+
     def _wait(self, pod: Pod) -> None:
         """Count a pending pod as nominated where it is, unless it is assumed somewhere."""
         if pod.uid in self.assumptions:
@@ -177,4 +191,4 @@ class ClusterState:
     def _withdraw(self, uid: str, left_at: float | None = None) -> None:
         """Take a pod off the table, where it is counted, assumed or nominated there."""
         with suppress(KeyError):
-            self.table.remove(Pod(uid=uid), left_at=left_at, keep_seconds=self._departed_seconds)
+            self.table.remove(Pod(uid=uid), left_at=left_at, keep_seconds=self.departed_seconds)

@@ -96,19 +96,37 @@ class ClusterView:
             return self._state.assumptions.outcomes
 
     @property
+    def in_flight(self) -> int:
+        """How many pods are assumed on nodes: advised, and not known to be bound."""
+        with self._lock:
+            return len(self._state.assumptions)
+
+    @property
     def unreadable(self) -> Mapping[str, str]:
         """Why some objects are not counted, by their names."""
         return {name: why for reader in self._readers for name, why in reader.unreadable.items()}
 
     @contextmanager
-    def reading(self) -> Iterator[NodeTable]:
+    def reading(self, asked: Pod | None = None) -> Iterator[NodeTable]:
         """Yield the table, which does not change until the block ends. Keep it short: events wait for its end.
 
         To score for longer, take ``table.copy()`` in it.
+
+        Args:
+            asked: a pod that is to be scored: what was assumed of it before is given up first.
         """
         with self._lock:
             self._state.expire(self._monotonic())
+            if asked is not None:
+                self._state.retry(asked.uid)
             yield self._state.table
+
+    def remember_departed(self, seconds: float) -> None:
+        """Remember pods that leave their nodes from now on for so long, but no shorter than before.
+
+        May be called while reading.
+        """
+        self._state.departed_seconds = max(self._state.departed_seconds, seconds)
 
     def assume(self, pod: Pod, node_name: str) -> None:
         """Count a pod that is about to be bound, in place of what was assumed of it before.

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from flask import Flask, Response, request
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from flask import Blueprint, Flask, Response, request
 
 from extender.prioritizer import Prioritizer
 from extender.telemetry import Telemetry
@@ -15,6 +14,7 @@ from watcher.server.access import Access, Verdict
 from watcher.server.answers import Answer
 from watcher.server.flask_parts import answer_errors, check_access, probes, refusal, response
 from watcher.server.front import Front
+from watcher.telemetry import CONTENT_TYPE
 from watcher.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ PRIORITIZE = "/prioritize"
 
 
 def create_app(
-    prioritizer: Prioritizer, telemetry: Telemetry, is_ready: Callable[[], bool], access: Access | None = None
+    prioritizer: Prioritizer,
+    telemetry: Telemetry,
+    is_ready: Callable[[], bool],
+    access: Access | None = None,
+    more: Iterable[Blueprint] = (),
 ) -> Front:
     """Return the WSGI application.
 
@@ -33,13 +37,16 @@ def create_app(
         telemetry: where requests and answers are counted, and what is at /metrics.
         is_ready: whether the cluster is known.
         access: judges requests; everyone may ask when None.
+        more: routes beside them.
     """
     access = access or Access()
     app = Flask("extender", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
     check_access(app, access)
     answer_errors(app)
-    app.register_blueprint(probes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE_PLAIN_0_0_4))
+    app.register_blueprint(probes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE))
+    for routes_of in more:
+        app.register_blueprint(routes_of)
 
     def prioritized(body: bytes) -> Answer:
         began = time.perf_counter()

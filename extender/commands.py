@@ -1,4 +1,4 @@
-"""``trimaran extender``: serve; ``trimaran extender config``: write or check what kube-scheduler needs."""
+"""``trimaran extender``: serve; its commands write or check what kube-scheduler needs, and show what came of it."""
 
 import signal
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 import yaml
 
+from extender.decisions.commands import regret
 from extender.settings import ExtenderSettings
 from watcher import logs
-from watcher.commands import load_or_exit, setting_options, stopped_early
+from watcher.commands import load_or_exit, log_level_option, setting_options, stopped_early, yaml_or_exit
 from watcher.errors import SettingsError, WatcherError
 
 
@@ -18,7 +19,7 @@ from watcher.errors import SettingsError, WatcherError
 @click.option("--kube-config", help="A kubeconfig. [default: the pod's service account]")
 @click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", help="The port to listen on. [default: 2021]")
-@click.option("--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]")
+@log_level_option
 @setting_options
 @click.pass_context
 def extender(
@@ -43,7 +44,8 @@ def extender(
         "extender.config": configuration, "extender.watcher": watcher, "extender.kube_config": kube_config,
         "server.host": host, "server.port": port, "log.level": log_level,
     }  # fmt: skip
-    settings = load_or_exit(ExtenderSettings, file, assignments, flags).settings
+    loaded = load_or_exit(ExtenderSettings, file, assignments, flags)
+    settings = loaded.settings
     logs.configure(settings.log)
     from extender import service  # noqa: PLC0415  Flask and gunicorn are only needed here
     from watcher.providers.base import check_providers  # noqa: PLC0415
@@ -54,7 +56,7 @@ def extender(
         profiles = service.read_profiles(settings.extender.config)
         if settings.extender.watcher is None:
             check_providers(settings)  # told here, not by a worker that dies
-        service.serve(settings, profiles)
+        service.serve(loaded, profiles)
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
@@ -70,6 +72,7 @@ def extender(
 @click.option("--certificate", default="", help="A client certificate, where kube-scheduler has the file.")
 @click.option("--key", default="", help="Its key, the same.")
 @click.option("--timeout-ms", default=500, show_default=True, help="After which kube-scheduler goes on without.")
+@click.option("--filter", "filters", is_flag=True, help="Have it filter too; see extender.filter.")
 @click.option(
     "--no-safety-net",
     is_flag=True,
@@ -84,32 +87,28 @@ def config(
     key: str,
     timeout_ms: int,
     *,
+    filters: bool,
     no_safety_net: bool,
     check: bool,
 ) -> None:
-    r"""Write a KubeSchedulerConfiguration for a stock kube-scheduler, from FILE with our plugins.
+    """Write a KubeSchedulerConfiguration for a stock kube-scheduler, from FILE with our plugins.
 
     \b
     Example: trimaran extender config scheduler.yaml --url https://trimaran-extender:2021 --ca-file /etc/ca.crt
     """
     from extender import kube_scheduler  # noqa: PLC0415  only needed here
 
-    try:
-        with click.open_file(str(source), "rb") as opened:
-            document = yaml.safe_load(opened.read())
+    with yaml_or_exit(source) as document:
         if not isinstance(document, dict):
-            raise ValueError("is no KubeSchedulerConfiguration")  # noqa: TRY004, TRY301  a user's mistake
+            raise ValueError("is no KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
         if check:
             given = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
             found = list(kube_scheduler.problems(document, url if given else ""))
             click.echo("\n".join(found) or "a stock kube-scheduler asks the extender with this")
             raise SystemExit(1 if found else 0)
-        way = kube_scheduler.Way(url, ca_file, certificate, key, timeout_ms)
+        way = kube_scheduler.Way(url, ca_file, certificate, key, timeout_ms, filters)
         made = kube_scheduler.written(document, way, safety_net=not no_safety_net)
-    except OSError as error:
-        click.echo(f"trimaran: {source} cannot be read: {error.strerror}", err=True)
-        raise SystemExit(2) from None
-    except (yaml.YAMLError, ValueError) as error:
-        click.echo(f"trimaran: {source}: {error}", err=True)
-        raise SystemExit(2) from None
     click.echo(yaml.safe_dump(made, sort_keys=False), nl=False)
+
+
+extender.add_command(regret)

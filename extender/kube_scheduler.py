@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from extender.likeliest import InTree
 from extender.profiles import OURS, SCORE_FACTOR, Profiles
+from scoring import read_configuration
 
 SAFETY_NET = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 MAX_TIMEOUT_SECONDS = 0.5
-_PRIORITIZE = "prioritize"
+_PRIORITIZE, _FILTER, _PREEMPT = "prioritize", "filter", "preempt"
 _LATEST = "kubescheduler.config.k8s.io/v1"
 _READABLE = frozenset({_LATEST, f"{_LATEST}beta3"})  # older ones have plugins and defaults that are gone
 _GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -33,6 +35,7 @@ class Way:
         ca_file: the authority of its certificate, as kube-scheduler sees the file; needed where the URL is HTTPS.
         certificate, key: the client certificate that the extender asks for, if it does.
         timeout_ms: after which kube-scheduler goes on without, at most 500.
+        filters: whether it is asked to filter too.
 
     Raises:
         ValueError: they do not go together; the message says how they would.
@@ -43,6 +46,7 @@ class Way:
     certificate: str = ""
     key: str = ""
     timeout_ms: int = 500
+    filters: bool = False
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -70,6 +74,8 @@ class Way:
             "nodeCacheCapable": True,
             "ignorable": True,
         }
+        if self.filters:
+            entry |= {"filterVerb": _FILTER, "preemptVerb": _PREEMPT}
         if self.is_secure:
             files = {"caFile": self.ca_file, "certFile": self.certificate, "keyFile": self.key}
             entry |= {"enableHTTPS": True, "tlsConfig": {name: file for name, file in files.items() if file}}
@@ -100,8 +106,25 @@ def written(document: Mapping[str, Any], way: Way, *, safety_net: bool = True) -
         )
     ]
     others = [each for each in made.get("extenders") or [] if each.get("urlPrefix") != way.url.rstrip("/")]
+    if way.filters:  # else it asks about a sample, all of which may be over their limits
+        made["percentageOfNodesToScore"] = 100
     made["extenders"] = [*others, way.extender(profiles.weight)]
     return made
+
+
+def in_tree(profiles: Profiles) -> Mapping[str, InTree]:
+    """Return what kube-scheduler adds by itself to the extender's scores, by the scheduler's name.
+
+    It is what :func:`written` leaves it with by default.
+    """
+    if profiles.document["apiVersion"] not in _READABLE:
+        return {}
+    made = written(profiles.document, Way("http://127.0.0.1"))
+    read = read_configuration(made)
+    return {
+        profile.scheduler_name: InTree(profile, read.weights[profile.scheduler_name].get("TaintToleration", 0))
+        for profile in read.profiles
+    }
 
 
 def problems(document: Mapping[str, Any], url: str = "") -> Iterator[str]:
@@ -118,6 +141,11 @@ def problems(document: Mapping[str, Any], url: str = "") -> Iterator[str]:
         if extender.get("prioritizeVerb") and (not url or extender.get("urlPrefix", "").rstrip("/") == url.rstrip("/")):
             found += 1
             yield from _problems_of_extender(f"extenders[{number}]", extender)
+            if extender.get("filterVerb") and document.get("percentageOfNodesToScore") != 100:
+                yield (
+                    "percentageOfNodesToScore: must be 100 with a filterVerb: else a sample of the nodes is asked "
+                    "about, and all of the sample may be over their limits"
+                )
     if not found:
         yield f"extenders: none prioritizes{f' at {url}' if url else ''}"
 
@@ -175,6 +203,8 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
             f"{where}.httpTimeout = {extender.get('httpTimeout')!r}: without an extender every pod waits for it; at "
             "most 500ms (its default is 5s)"
         )
+    if extender.get("filterVerb"):
+        yield from _problems_of_filter(where, extender)
     for name in ("ignorable", "nodeCacheCapable"):
         if extender.get(name) is not True:
             yield f"{where}.{name}: must be true"
@@ -187,6 +217,13 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
     weight = extender.get("weight")
     if not isinstance(weight, int) or weight < 1:
         yield f"{where}.weight = {weight!r}: must be at least 1"
+
+
+def _problems_of_filter(where: str, extender: Mapping[str, Any]) -> Iterator[str]:
+    if extender["filterVerb"] != _FILTER:
+        yield f"{where}.filterVerb = {extender['filterVerb']!r}: the extender answers {_FILTER!r}"
+    if extender.get("preemptVerb") != _PREEMPT:
+        yield f"{where}.preemptVerb: must be {_PREEMPT!r} with a filterVerb: pods would be killed for hot nodes"
 
 
 def _enabled(plugins: Mapping[str, Any], point: str) -> Sequence[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -17,13 +17,16 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from client import ClientError
+from extender.likeliest import InTree, Likeliest
 from extender.profiles import ExtenderProfile, Profiles
 from extender.wire import MAX_SCORE, ExtenderArgs
-from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
+from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile, Scores
+from scoring.arrays import Int64s
 from watcher.model import WatcherMetrics
 
 NEUTRAL = MAX_SCORE // 2
 _STUCK_SECONDS = 30.0
+_ANSWER_SECONDS = 0.0002
 _log = logging.getLogger(__name__)
 
 
@@ -32,6 +35,7 @@ class Outcome(StrEnum):
 
     SCORED = "scored"
     ALLOCATION = "allocation"
+    SHADOW = "shadow"
     OTHER_SCHEDULER = "other_scheduler"
     NOT_SYNCED = "not_synced"
     NO_METRICS = "no_metrics"
@@ -47,8 +51,12 @@ class View(Protocol):
         """Whether the first whole copy is there."""
         ...
 
-    def reading(self) -> AbstractContextManager[NodeTable]:
-        """Yield the table, which does not change until the block ends."""
+    def reading(self, asked: Pod | None = None) -> AbstractContextManager[NodeTable]:
+        """Yield the table, which does not change until the block ends, without what was assumed of a pod before."""
+        ...
+
+    def remember_departed(self, seconds: float) -> None:
+        """Remember pods that left their nodes for so long."""
         ...
 
     def assume(self, pod: Pod, node_name: str) -> None:
@@ -85,11 +93,36 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What an answer rests on, for those who explain it.
+
+    Attributes:
+        scores: of the candidates that are known; later changes do not reach into them.
+        snapshot: the metrics; None where there were none.
+        waited_seconds: until it was scored.
+        scored_seconds: how long that took.
+    """
+
+    scores: Scores
+    snapshot: WatcherMetrics | None
+    waited_seconds: float
+    scored_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """Each candidate's score, 0 to 100, by its name, and how it came to be."""
+    """Each candidate's score, 0 to 100, by its name, and how it came to be; the basis where it is by node."""
 
     scores: Mapping[str, int]
     outcome: Outcome
+    basis: Basis | None = None
+
+
+Record = Callable[[ExtenderArgs, Answer, str, bool], None]
+"""Takes note of an answer, as it is where pods are acted for.
+
+It comes with the node that the pod will likely go to by it ("" where it is not by node), and whether it is acted for.
+"""
 
 
 class Prioritizer:
@@ -102,6 +135,9 @@ class Prioritizer:
         options: how to answer.
         outage: is told why there are no metrics to score by when that begins, and "" when it ends.
         clock: unix time.
+        in_tree: what kube-scheduler adds to the answers by itself, by the scheduler's name, as far as it is known.
+        acts_for: whether a pod, by its uid, is answered by its scores; the others' answers are all alike.
+        record: see :data:`Record`; what it does, nobody waits for.
     """
 
     def __init__(
@@ -112,6 +148,9 @@ class Prioritizer:
         options: Options | None = None,
         outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
+        in_tree: Mapping[str, InTree] | None = None,
+        acts_for: Callable[[str], bool] = lambda _: True,
+        record: Record = lambda *_: None,
     ) -> None:
         self._profiles = profiles.by_scheduler
         self._view = view
@@ -119,10 +158,14 @@ class Prioritizer:
         self._options = options or Options()
         self._tell_outage = outage
         self._clock = clock
+        self._acts_for = acts_for
+        self._record = record
         self._outage = ""
         self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
-        self._dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
+        dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
+        self._likeliest = Likeliest(profiles.weight, in_tree or {}, dice)
         self._thread = ThreadPoolExecutor(1, "prioritizer")
+        self._asked_again = threading.Event()
         self._began = 0.0  # monotonic; 0 while nothing is being scored
 
     def answer(self, asked: ExtenderArgs) -> Answer:
@@ -132,14 +175,14 @@ class Prioritizer:
             return _alike(asked.node_names, Outcome.OTHER_SCHEDULER)
         if not asked.node_names:
             return Answer({}, Outcome.SCORED)
-        too_late = threading.Event()
-        job: Future[Answer] = self._thread.submit(self._score, asked, profile, too_late)
-        try:
-            return job.result(self._options.deadline_seconds)
-        except NotInTime:
-            too_late.set()  # nobody hears of its best candidate any more
-            job.cancel()
-            return _alike(asked.node_names, Outcome.DEADLINE)
+        acts = self._acts_for(asked.pod.uid)
+        answer = self._in_time(asked, profile)
+        if answer.basis is None:
+            self._record(asked, answer, "", acts)
+            return answer
+        # Behind this answer and before the next one: nobody waits for it.
+        self._thread.submit(self._after, asked, answer, acts)
+        return answer if acts else _alike(asked.node_names, Outcome.SHADOW)
 
     def is_alive(self) -> bool:
         """Return whether the scoring thread gets on."""
@@ -150,22 +193,27 @@ class Prioritizer:
         """Stop scoring."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, too_late: threading.Event) -> Answer:
+    def _in_time(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+        self._asked_again.set()
+        job = self._thread.submit(self._score, asked, profile, time.monotonic())
+        try:
+            return job.result(self._options.deadline_seconds)
+        except NotInTime:
+            job.cancel()
+            return _alike(asked.node_names, Outcome.DEADLINE)
+
+    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
+        self._asked_again.clear()
         self._began = time.monotonic()
         try:
-            answer = self._scored(asked, profile)
-            if self._options.assume and answer.outcome is Outcome.SCORED and not too_late.is_set():
-                # Behind this answer and before the next one: the view may be busy, which the answer need not wait for.
-                self._thread.submit(self._view.assume, asked.pod, self._best(answer.scores))
+            return self._scored(asked, profile, asked_at)
         except Exception:  # noqa: BLE001  it costs one pod its scores
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
             return _alike(asked.node_names, Outcome.FAILED)
-        else:
-            return answer
         finally:
             self._began = 0.0
 
-    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
         if not self._view.is_synced:
             return _alike(asked.node_names, Outcome.NOT_SYNCED)
         try:
@@ -175,22 +223,23 @@ class Prioritizer:
             self._note(str(error))
             if self._options.outage == "alike":
                 return _alike(asked.node_names, Outcome.NO_METRICS)
-        with self._view.reading() as table:
-            known = [name for name in asked.node_names if name in table]
+        with self._view.reading(asked.pod) as table:
+            known, rows = _known(table, asked.node_names)
             if not known:
                 return _alike(asked.node_names, Outcome.NOT_SYNCED)
             prepared = self._prepare(profile.profile, table, snapshot)
-            scores = prepared.score(asked.pod, among=known)
+            scores = prepared.score(asked.pod, among=rows)
         judgment = scores.judgment
         assert judgment is not None  # noqa: S101  it was prepared with one
         if snapshot is not None:
             self._note(_outage(judgment))
         if self._outage and not (judgment.evidence.outage and self._options.outage == "allocation"):
             return _alike(asked.node_names, Outcome.NO_METRICS)
-        # A node that the view has not heard of is one that nothing is known of: it gets the minimum.
-        answered = dict.fromkeys(asked.node_names, 0)
-        answered.update(zip(known, profile.answered(scores.total).tolist(), strict=True))
-        return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED)
+        answered = dict(zip(known, profile.answered(scores.total).tolist(), strict=True))
+        if len(known) < len(asked.node_names):  # of a node that the view has not heard of nothing is known: the minimum
+            answered = dict.fromkeys(asked.node_names, 0) | answered
+        basis = Basis(scores, snapshot, self._began - asked_at, time.monotonic() - self._began)
+        return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
 
     def _prepare(self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None) -> PreparedProfile:
         """Return the profile prepared for a snapshot: it follows the table, so it serves until there is a newer one."""
@@ -198,6 +247,9 @@ class Prioritizer:
         prepared, of = self._prepared.get(profile.scheduler_name, (None, None))
         if prepared is None or of is not data or prepared.nodes is not table:
             prepared = profile.prepare(table, self._options.policy.judge(table, snapshot, self._clock()))
+            if snapshot is not None:
+                window = snapshot.window
+                self._view.remember_departed(window.end - window.start + self._options.policy.max_age_seconds)
             self._prepared[profile.scheduler_name] = prepared, data
         return prepared
 
@@ -211,9 +263,29 @@ class Prioritizer:
             self._tell_outage(outage)
         self._outage = outage
 
-    def _best(self, scores: Mapping[str, int]) -> str:
-        highest = max(scores.values())
-        return self._dice.choice([name for name, score in scores.items() if score == highest])
+    def _after(self, asked: ExtenderArgs, answer: Answer, acts: bool) -> None:
+        """Record an answer; count the pod where it will likely be put, and have the profile take that in."""
+        self._asked_again.wait(_ANSWER_SECONDS)  # the interpreter is for the answer first, on its way out
+        pod, name = asked.pod, asked.scheduler_name
+        try:
+            with self._view.reading() as table:
+                node_name = self._likeliest.node(pod, name, answer.scores, table)
+            self._record(asked, answer, node_name, acts)
+            if acts and self._options.assume and answer.outcome is Outcome.SCORED:
+                self._view.assume(pod, node_name)
+                with self._view.reading():
+                    self._prepared[name][0].follow()  # now, and not while the next pod waits
+        except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
+            _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
+
+
+def _known(table: NodeTable, names: tuple[str, ...]) -> tuple[tuple[str, ...], Int64s]:
+    """Return those of the names that the table has, with their rows."""
+    try:
+        return names, table.rows_of(names)
+    except KeyError:
+        known = tuple(filter(table.rows.row_by_name.__contains__, names))
+        return known, table.rows_of(known)
 
 
 def _alike(names: Sequence[str], outcome: Outcome) -> Answer:

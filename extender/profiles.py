@@ -56,10 +56,12 @@ class Profiles:
     Attributes:
         configuration: as scoring reads it, recently placed pods counted unless an argument says otherwise.
         by_scheduler: the profiles that have plugins of ours, by the scheduler's name.
+        document: the parsed file that they were read from.
     """
 
     configuration: SchedulerConfiguration
     by_scheduler: Mapping[str, ExtenderProfile]
+    document: Mapping[str, Any]
 
     @property
     def weight(self) -> int:
@@ -83,7 +85,7 @@ class Profiles:
                 found[profile.scheduler_name] = ExtenderProfile(part, sum(weighted.weight for weighted in ours))
         if not found:
             raise ValueError(f"no profile scores by a plugin for an extender: {', '.join(sorted(OURS))}")
-        return cls(configuration, found)
+        return cls(configuration, found, document)
 
 
 def _counting_recent_pods(document: Mapping[str, Any], configuration: SchedulerConfiguration) -> dict[str, Any]:

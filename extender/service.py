@@ -10,30 +10,53 @@ from extender.profiles import Profiles
 from watcher.errors import SettingsError
 from watcher.server import serving
 from watcher.server.access import Access
-from watcher.server.service import open_access, open_tls
+from watcher.server.service import is_open_to_others, open_access, open_tls
 from watcher.server.serving import Listener
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from flask import Blueprint
+
+    from cluster.view import ClusterView
+    from extender.prioritizer import Metrics
     from extender.settings import ExtenderSettings
+    from extender.telemetry import Telemetry
     from watcher.server.front import Front
+    from watcher.settings.loading import Loaded
 
 MAX_BODY_BYTES = 32 << 20  # whole nodes of a large cluster; by names 5,000 are 100 KB
 _log = logging.getLogger(__name__)
 
 
-def serve(settings: "ExtenderSettings", profiles: Profiles) -> None:
+def serve(loaded: "Loaded[ExtenderSettings]", profiles: Profiles) -> None:
     """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
+
+    Args:
+        loaded: the settings, and where they are read anew from.
+        profiles: what to score by.
 
     Raises:
         ServerError: the address is in use, or not ours.
         SettingsError: tokens, certificates or the way to the Kubernetes API cannot be used.
     """
-    service = Service(settings, profiles, open_access(settings.server))
+    settings = loaded.settings
+    reviewed = ("/explain",) if settings.extender.explain == "review" else ()
+    service = Service(loaded, profiles, open_access(settings.server, open_routes=reviewed))
     tls = open_tls(settings.server)
     sock = serving.listen(settings.server.host, settings.server.port)
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     url = f"{'https' if tls else 'http'}://{shown}:{port}"
+    if is_open_to_others(service.access, host):
+        _log.warning(
+            "whoever reaches the port has nodes scored, and pods counted on them that do not exist: no client "
+            "certificate is asked for (server.certificate, server.client_ca_file)",
+            extra={"host": host},
+        )
+    elif service.access.is_locked and settings.server.client_ca_file is None:
+        _log.warning("kube-scheduler is refused: it sends no token, but client certificates (server.client_ca_file)")
     _log.info("serving", extra={"url": url, "schedulers": ",".join(profiles.by_scheduler)})
     threads = settings.server.threads
     serving.serve(
@@ -45,19 +68,23 @@ class Service:
     """What the worker does: follow the cluster and the metrics, and answer.
 
     Args:
-        settings: the extender's.
+        loaded: the extender's settings.
         profiles: what to score by.
         access: who may ask.
+
+    Attributes:
+        access: the same.
 
     Raises:
         SettingsError: there is no way to the Kubernetes API.
     """
 
-    def __init__(self, settings: "ExtenderSettings", profiles: Profiles, access: Access) -> None:
+    def __init__(self, loaded: "Loaded[ExtenderSettings]", profiles: Profiles, access: Access) -> None:
         from watcher.transport.credentials import UnusableAccess  # noqa: PLC0415
         from watcher.transport.kubernetes import Access as KubernetesAccess  # noqa: PLC0415  two of one name
         from watcher.transport.kubernetes import KubernetesApi  # noqa: PLC0415
 
+        settings = loaded.settings
         own = settings.extender
         names = {"kube_config": "extender.kube_config", "context": "extender.kube_context"}
         found = KubernetesAccess(kube_config=own.kube_config, context=own.kube_context, names=names)
@@ -65,16 +92,21 @@ class Service:
             self._api = KubernetesApi(found)
         except UnusableAccess as error:
             raise SettingsError([str(error)]) from error
-        self._settings = settings
+        self._loaded, self._settings = loaded, settings
         self._profiles = profiles
-        self._access = access
+        self.access = access
         self._closing = contextlib.ExitStack()
 
     def start(self) -> "Front":
         """Begin to follow cluster and metrics, and return the application; nothing is waited for."""
         from client import Collector, WatcherClient, connect  # noqa: PLC0415  the master needs none of these
         from cluster.view import ClusterView  # noqa: PLC0415
+        from extender import rollout  # noqa: PLC0415
         from extender.app import create_app  # noqa: PLC0415
+        from extender.decisions.readers import Everybody, Reviewed  # noqa: PLC0415
+        from extender.decisions.record import Bounds, Record  # noqa: PLC0415
+        from extender.decisions.routes import decision_routes  # noqa: PLC0415
+        from extender.kube_scheduler import in_tree  # noqa: PLC0415
         from extender.outage import Events  # noqa: PLC0415
         from extender.prioritizer import Options, Prioritizer  # noqa: PLC0415
         from extender.telemetry import Telemetry  # noqa: PLC0415
@@ -91,7 +123,11 @@ class Service:
         collector = Collector(watcher, interval_seconds=own.refresh_seconds, max_age_seconds=own.max_age_seconds)
         self._closing.callback(collector.close)
         telemetry = Telemetry()
+        acting = rollout.following(self._loaded)
+        record = Record(view, collector, telemetry, Bounds(own.decisions), own.hot_percent)
+        self._closing.callback(record.close)
         telemetry.watch(view)
+        telemetry.watch_decisions(record, lambda: acting().percent)
         events = Events(self._api, own.events_namespace)
 
         def outage(why: str) -> None:
@@ -99,12 +135,40 @@ class Service:
             events.tell(why)
 
         options = Options(own.deadline_seconds, own.policy(), own.outage, own.assume, own.seed)
-        prioritizer = Prioritizer(self._profiles, view, collector, options, outage)
+        prioritizer = Prioritizer(
+            self._profiles, view, collector, options, outage,
+            acts_for=lambda uid: acting().acts_for(uid), record=record.note, in_tree=in_tree(self._profiles),
+        )  # fmt: skip
         self._closing.callback(prioritizer.close)
         view.start()
+        record.start()
         # Its first read may wait for a watcher that does not answer; probes are answered meanwhile.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
-        return create_app(prioritizer, telemetry, lambda: view.is_synced, self._access)
+        readers = Reviewed(self._api) if own.explain == "review" else Everybody()
+        more = [decision_routes(record, view, readers)]
+        if own.filter != "off":
+            more.append(self._filter(view, collector, telemetry, lambda uid: acting().acts_for(uid)))
+        return create_app(prioritizer, telemetry, lambda: view.is_synced, self.access, more)
+
+    def _filter(
+        self, view: "ClusterView", metrics: "Metrics", telemetry: "Telemetry", acts_for: "Callable[[str], bool]"
+    ) -> "Blueprint":
+        from extender.filter_routes import filter_routes  # noqa: PLC0415
+        from extender.filtering import FilterOptions, NodeFilter  # noqa: PLC0415
+        from extender.waking import Waker  # noqa: PLC0415
+
+        own = self._settings.extender
+        fail: Literal["open", "closed"] = "closed" if own.filter == "closed" else "open"
+        limits = {"cpu": own.filter_cpu_percent, "memory": own.filter_memory_percent}
+        exempt = frozenset(own.filter_exempt_namespaces)
+        options = FilterOptions(limits, fail, own.filter_max_wait_seconds, exempt)
+        filtering = NodeFilter(self._profiles.by_scheduler, view, metrics, options, acts_for)
+        telemetry.watch_filter(filtering)
+        if fail == "closed":
+            waker = Waker(self._api, filtering)
+            self._closing.callback(waker.close)
+            waker.start()
+        return filter_routes(filtering)
 
     def stop(self) -> None:
         """Stop following."""

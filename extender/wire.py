@@ -57,7 +57,7 @@ class ExtenderArgs:
             raise BadRequest(f"the Pod cannot be read: {error}") from None
         names = fields.get("nodenames")
         found = _listed(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
-        return cls(read, str(scheduler_name or "default-scheduler"), tuple(dict.fromkeys(found)))
+        return cls(read, str(scheduler_name or "default-scheduler"), found)
 
 
 def encode(scores: Mapping[str, int]) -> bytes:
@@ -65,23 +65,24 @@ def encode(scores: Mapping[str, int]) -> bytes:
     return orjson.dumps([{"Host": name, "Score": score} for name, score in scores.items()])
 
 
-def _names(nodes: object) -> list[str]:
+def _names(nodes: object) -> tuple[str, ...]:
     """Return the names of a NodeList."""
     if nodes is None:
-        return []
+        return ()
     items = _any_case(nodes, "Nodes").get("items")
-    found = []
+    found: list[object] = []
     for item in [] if items is None else _sequence(items, "Nodes.items"):
         metadata = item.get("metadata") if isinstance(item, dict) else None
         found.append(metadata.get("name") if isinstance(metadata, dict) else None)
     return _listed(found, "names of Nodes.items")
 
 
-def _listed(names: object, what: str) -> list[str]:
-    found = list(_sequence(names, what))
-    if not all(isinstance(name, str) and name for name in found):
+def _listed(names: object, what: str) -> tuple[str, ...]:
+    """Return names, each once."""
+    found = _sequence(names, what)
+    if not set(map(type, found)) <= {str} or not all(found):
         raise BadRequest(f"{what} are not all texts")
-    return found
+    return tuple(dict.fromkeys(found))
 
 
 def _sequence(value: object, what: str) -> Sequence[Any]:

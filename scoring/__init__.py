@@ -14,6 +14,7 @@ from scoring.node_table import NodePlan, NodeTable
 from scoring.objects import Container, Node, Pod, ResourceList
 from scoring.occupancy import PlacedPod
 from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin
+from scoring.plugins.congestion_cost import CongestedResource, CongestionCost
 from scoring.plugins.image_locality import ImageLocality
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
@@ -26,6 +27,7 @@ from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profile import PreparedProfile, Profile
 from scoring.scores import INFEASIBLE, ProfileExplanation, Scores, WeightedPlugin
+from scoring.use_levels import UseLevels
 
 __all__ = [
     "CPU_LOAD",
@@ -37,6 +39,8 @@ __all__ = [
     "NETWORK_LOAD",
     "PLUGINS",
     "ConfigNote",
+    "CongestedResource",
+    "CongestionCost",
     "Container",
     "Explanation",
     "FallbackPolicy",
@@ -71,6 +75,7 @@ __all__ = [
     "ShapePoint",
     "TailRisk",
     "TargetLoadPacking",
+    "UseLevels",
     "WeightedPlugin",
     "fits",
     "plugin_from_config",

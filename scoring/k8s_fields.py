@@ -12,10 +12,11 @@ from typing import Any
 
 def get(owner: Any, camel_name: str) -> Any:
     """Return a field of a dict (either spelling) or of a kubernetes-client object; None when absent."""
-    snake_name = _snake(camel_name)
-    if isinstance(owner, Mapping):
-        return owner.get(camel_name, owner.get(snake_name))
-    return getattr(owner, snake_name, None)
+    if owner is None:
+        return None
+    if type(owner) is dict or isinstance(owner, Mapping):  # the first is what nearly all are, and quick to tell
+        return owner[camel_name] if camel_name in owner else owner.get(_snake(camel_name))
+    return getattr(owner, _snake(camel_name), None)
 
 
 def get_list(owner: Any, camel_name: str, where: str) -> Sequence[Any]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.feasibility import feasible
 from scoring.node_rows import NodeRows
-from scoring.objects import Node, Pod
+from scoring.objects import Node, Owner, Pod
 from scoring.occupancy import DEPARTED_SECONDS, DepartedPod, Occupancy, PlacedPod
 
 Number = TypeVar("Number", np.int64, np.float64)
@@ -203,6 +203,10 @@ class NodeTable:
     def placed_on(self, row: int) -> Collection[PlacedPod]:
         """Return the pods in a row, with the times they were placed at, in their order."""
         return self.occupancy.pods[row].values()
+
+    def owners_on(self, row: int) -> Mapping[Owner, int]:
+        """Return how many of a row's pods each controller made."""
+        return self.occupancy.owners[row]
 
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
         """Yield every pod with its row."""

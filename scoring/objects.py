@@ -8,6 +8,7 @@ what any node has: then no sum of pods and no score leaves 64 bits.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Self
 from uuid import uuid4
 
@@ -31,6 +32,7 @@ GPU = "nvidia.com/gpu"
 NETWORK = "trimaran.io/network"
 DISK = "trimaran.io/disk"
 _ANNOTATED = (NETWORK, DISK)
+_LIMIT = "trimaran.io/limit-"
 
 MOST: Final = 2**53
 """The largest amount of a quantity, and of a pod: 8 PiB, or nine trillion cores."""
@@ -217,6 +219,11 @@ class Pod:
         if not self.uid:
             object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
 
+    @cached_property
+    def known_requests(self) -> dict[tuple[str, str], int]:
+        """What :mod:`scoring.pod_demand` computed before: a pod is frozen, and asked about again and again."""
+        return {}
+
     @classmethod
     def from_k8s(cls, pod: Any) -> Self:
         """Read a v1 Pod.
@@ -271,6 +278,7 @@ class Node:
         labels: of its metadata.
         taints: what pods must tolerate.
         unschedulable: it is cordoned.
+        use_limits: what its annotations ``trimaran.io/limit-<resource>-percent`` state, as it is written.
     """
 
     name: str
@@ -281,6 +289,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
+    use_limits: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_k8s(cls, node: Any) -> Self:
@@ -314,6 +323,7 @@ class Node:
             labels=get_texts(metadata, "labels", f"node {name}: metadata"),
             taints=read_taints(spec, f"node {name}: spec"),
             unschedulable=bool(get(spec, "unschedulable")),
+            use_limits=_use_limits(metadata),
         )
 
 
@@ -423,6 +433,12 @@ def _annotated(metadata: Any, where: str) -> ResourceList:
     annotations = get(metadata, "annotations") or {}
     stated = {name: annotations[name] for name in _ANNOTATED if name in annotations}
     return ResourceList.from_k8s(stated, f"{where}.annotations")
+
+
+def _use_limits(metadata: Any) -> Mapping[str, str]:
+    annotations = get(metadata, "annotations") or {}
+    stated = {name: annotations.get(f"{_LIMIT}{name}-percent") for name in (CPU, MEMORY)}
+    return {name: str(text) for name, text in stated.items() if text is not None}
 
 
 def _scheduled_at(status: Any, where: str) -> float | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from scoring.arrays import Float64s, Int64s
 from scoring.node_rows import NodeRows
-from scoring.objects import Node, Pod
+from scoring.objects import Node, Owner, Pod
 from scoring.pod_index import PodIndex
 from scoring.pod_sums import PodSums
 
@@ -45,6 +45,7 @@ class Occupancy:
         rows: the nodes; frozen, so copies share them.
         sums: over each row's pods.
         pods: by row the pods by uid, in the order they were placed in. A row's mapping is replaced, never changed.
+        owners: by row how many of the pods each controller made; replaced, never changed.
         newest: when the last pod of each row was placed, shape (nodes,); -infinity without pods.
         departed: by row the pods that left it, for as long as a window may show them; replaced, never changed.
         last_left: when the last of them left, shape (nodes,); -infinity if none did.
@@ -57,6 +58,7 @@ class Occupancy:
     rows: NodeRows
     sums: PodSums
     pods: list[dict[str, PlacedPod]]
+    owners: list[Mapping[Owner, int]]
     newest: Float64s
     departed: list[tuple[DepartedPod, ...]]
     last_left: Float64s
@@ -70,15 +72,16 @@ class Occupancy:
         """Return nodes without pods."""
         size = len(rows)
         return cls(
-            rows, PodSums.zeros(rows.column, size), [{}] * size, np.full(size, _NEVER),
+            rows, PodSums.zeros(rows.column, size), [{}] * size, [{}] * size, np.full(size, _NEVER),
             [()] * size, np.full(size, _NEVER), {}, 0, np.zeros(size, np.int64), PodIndex(),
         )  # fmt: skip
 
     def copy(self) -> "Occupancy":
         """Return one that is equal now, and apart from now on."""
         return Occupancy(
-            self.rows, self.sums.copy(), list(self.pods), self.newest.copy(), list(self.departed),
-            self.last_left.copy(), self.nominated, self.version, self.row_version.copy(), self.where().copy(),
+            self.rows, self.sums.copy(), list(self.pods), list(self.owners), self.newest.copy(),
+            list(self.departed), self.last_left.copy(), self.nominated, self.version, self.row_version.copy(),
+            self.where().copy(),
         )  # fmt: skip
 
     def take(self, rows: Int64s) -> "Occupancy":
@@ -86,7 +89,8 @@ class Occupancy:
         taken = self.rows.take(rows)
         nominated = {uid: each for uid, each in self.nominated.items() if each[0] in taken.row_by_name}
         return Occupancy(
-            taken, self.sums.take(rows), [self.pods[row] for row in rows.tolist()], self.newest[rows],
+            taken, self.sums.take(rows), [self.pods[row] for row in rows.tolist()],
+            [self.owners[row] for row in rows.tolist()], self.newest[rows],
             [self.departed[row] for row in rows.tolist()], self.last_left[rows], nominated, self.version,
             self.row_version[rows], None,
         )  # fmt: skip
@@ -151,6 +155,7 @@ class Occupancy:
         else:
             placed = dict(sorted(placed.items(), key=_placed_at))
         self.pods[row] = placed
+        self._count_owner(row, pod, 1)
         self.where().put(pod.uid, self.rows.names[row])
         self.touch(row)
 
@@ -163,6 +168,7 @@ class Occupancy:
         remaining = dict(self.pods[row])
         del remaining[uid]
         self.pods[row] = remaining
+        self._count_owner(row, placed.pod, -1)
         self.newest[row] = next(reversed(remaining.values())).placed_at if remaining else _NEVER
         self.where().drop(uid)
         self.sums.count(row, placed.pod, -1)
@@ -193,6 +199,7 @@ class Occupancy:
         if more:
             self.sums = self.sums.joined(more)
             self.pods = [*self.pods, *({} for _ in range(more))]
+            self.owners = [*self.owners, *({} for _ in range(more))]
             self.newest = np.pad(self.newest, (0, more), constant_values=_NEVER)
             self.departed = [*self.departed, *([()] * more)]
             self.last_left = np.pad(self.last_left, (0, more), constant_values=_NEVER)
@@ -212,6 +219,7 @@ class Occupancy:
         stays = self.rows.kept(before)
         self.sums = self.sums.take(stays)
         self.pods = [self.pods[row] for row in stays.tolist()]
+        self.owners = [self.owners[row] for row in stays.tolist()]
         self.departed = [self.departed[row] for row in stays.tolist()]
         self.newest, self.last_left = self.newest[stays], self.last_left[stays]
         self.row_version = self.row_version[stays]
@@ -219,6 +227,13 @@ class Occupancy:
         self.nominated = {uid: each for uid, each in self.nominated.items() if each[0] not in gone}
         self._follow_resources(before)
         self.version += 1
+
+    def _count_owner(self, row: int, pod: Pod, sign: int) -> None:
+        if pod.owner is not None:
+            owners = {**self.owners[row], pod.owner: self.owners[row].get(pod.owner, 0) + sign}
+            if not owners[pod.owner]:
+                del owners[pod.owner]
+            self.owners[row] = owners
 
     def touch(self, row: int) -> None:
         """Note that a row changed."""

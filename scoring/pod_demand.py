@@ -17,10 +17,14 @@ def requests(pod: Pod, resource: str) -> int:
     Containers are summed, each rounded up by itself; the sum is raised to each init container's; overhead is added.
     An annotation counts when that comes to zero.
     """
-    total = sum([container.requests.amount(resource) for container in pod.containers])
-    for container in pod.init_containers:
-        total = max(total, container.requests.amount(resource))
-    return _with_overhead(pod, resource, total)
+    key = resource, "requests"
+    known = pod.known_requests.get(key)
+    if known is None:
+        total = sum([container.requests.amount(resource) for container in pod.containers])
+        for container in pod.init_containers:
+            total = max(total, container.requests.amount(resource))
+        known = pod.known_requests[key] = _with_overhead(pod, resource, total)
+    return known
 
 
 def limits(pod: Pod, resource: str) -> int:
@@ -58,12 +62,17 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
         non_zero: count a container without a request as :data:`NON_ZERO_REQUESTS`; beside requests of the whole pod
             only where nobody requests the resource (``getNonMissingContainerRequests`` of kube-scheduler's framework).
     """
-    if resource in pod.requests:
-        total = pod.requests.nano(resource)
-    else:
-        spread = non_zero and not (pod.requests and _listed(pod, resource))
-        total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0) if spread else 0)
-    return _round_up(total + pod.overhead.nano(resource), resource) or pod.annotated.amount(resource)
+    key = resource, "non-zero" if non_zero else "in-tree"
+    known = pod.known_requests.get(key)
+    if known is None:
+        if resource in pod.requests:
+            total = pod.requests.nano(resource)
+        else:
+            spread = non_zero and not (pod.requests and _listed(pod, resource))
+            total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0) if spread else 0)
+        total = _round_up(total + pod.overhead.nano(resource), resource)
+        known = pod.known_requests[key] = total or pod.annotated.amount(resource)
+    return known
 
 
 def fit_score_requests(pod: Pod, resource: str) -> int:
@@ -72,8 +81,12 @@ def fit_score_requests(pod: Pod, resource: str) -> int:
     The score of kube-scheduler, 1.36 included, does not know what the pod requests as a whole; its filter, its other
     scores and its sums of placed pods do. Source: ``NewFit`` of its plugin noderesources.
     """
-    total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
-    return _round_up(total, resource) or pod.annotated.amount(resource)
+    key = resource, "fit-score"
+    known = pod.known_requests.get(key)
+    if known is None:
+        total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
+        known = pod.known_requests[key] = _round_up(total, resource) or pod.annotated.amount(resource)
+    return known
 
 
 def names(pod: Pod) -> set[str]:

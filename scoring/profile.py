@@ -10,7 +10,7 @@ those scores have no part in the normalization.
 import importlib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugins.base import PreparedPlugin, ScorePlugin, aligned
 from scoring.scores import INFEASIBLE, PluginScores, Scores, WeightedPlugin
+from scoring.use_levels import UseLevels
 from watcher.model import WatcherMetrics
 
 
@@ -68,9 +69,25 @@ class Profile:
         profile: Profile = configurations.read_configuration(configuration).profile(scheduler_name)
         return profile
 
-    def prepare(self, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment) -> "PreparedProfile":
-        """Compute once what does not depend on the pod. See :class:`PreparedProfile`."""
-        return PreparedProfile(self, nodes, metrics)
+    def prepare(
+        self,
+        nodes: NodeTable,
+        metrics: MetricsTable | WatcherMetrics | Judgment,
+        levels: UseLevels | None = None,
+    ) -> "PreparedProfile":
+        """Compute once what does not depend on the pod. See :class:`PreparedProfile`.
+
+        Args:
+            nodes: the table to follow, or a transaction's plan.
+            metrics: a snapshot, one aligned to the nodes, or what a fallback policy judged of one.
+            levels: what pods are known to use, for the plugins that ask; None leaves them as they are.
+        """
+        return PreparedProfile(self if levels is None else self.informed(levels), nodes, metrics)
+
+    def informed(self, levels: UseLevels) -> "Profile":
+        """Return the profile with what pods are known to use."""
+        plugins = tuple(replace(weighted, plugin=weighted.plugin.informed(levels)) for weighted in self.plugins)
+        return replace(self, plugins=plugins)
 
     def score(
         self,
@@ -137,9 +154,9 @@ class PreparedProfile:
             ValueError: a plugin left 0..100 after normalization, as kube-scheduler refuses it; it can only happen to
                 values that did not come through the boundaries.
         """
-        self._follow()
-        names, rows = self._asked(among)
-        size = len(names)
+        self._follow_rows()
+        rows = among if among is None or isinstance(among, np.ndarray) else self.nodes.rows_of(among)
+        size = len(self.nodes if rows is None else rows)
         total = np.zeros(size, np.int64)
         feasible = self._allowed(feasible, rows)
         replacement = self._replacement(pod, rows)
@@ -157,7 +174,7 @@ class PreparedProfile:
             plugins[plugin.name] = PluginScores(weighted, raw, normalized, terms)
         if feasible is not None:
             total[~feasible] = INFEASIBLE
-        return Scores(pod, names, total, plugins, self.judgment, rows)
+        return Scores(pod, self.nodes.names, total, plugins, self.judgment, rows)
 
     def score_many(self, pods: Sequence[Pod], feasible: Bools | None = None) -> Int64s:
         """Return totals of many pods, each as if it came alone, shape (pods, nodes).
@@ -166,7 +183,7 @@ class PreparedProfile:
             pods: the pending pods.
             feasible: as in :meth:`score`, shape (pods, nodes) or (nodes,).
         """
-        self._follow()
+        self._follow_rows()
         total: Int64s = np.zeros((len(pods), len(self.nodes)), np.int64)
         feasible = self._allowed(feasible, None)
         allowed = None if feasible is None else np.broadcast_to(feasible, total.shape)
@@ -187,7 +204,13 @@ class PreparedProfile:
             total[~allowed] = INFEASIBLE
         return total
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Take in what changed in the table. Scores do so by themselves; done before, the next ones come sooner."""
+        self._follow_rows()
+        for _, prepared in self._prepared:
+            prepared.follow()
+
+    def _follow_rows(self) -> None:
         """Take in nodes that joined, left or changed; what pods do, each prepared plugin sees for itself."""
         nodes, before = self.nodes, self._rows
         if nodes.rows is before:
@@ -205,14 +228,6 @@ class PreparedProfile:
         for _, prepared in self._prepared:
             prepared.metrics = self.metrics
             prepared.follow(anew)
-
-    def _asked(self, among: Sequence[str] | Int64s | None) -> tuple[tuple[str, ...], Int64s | None]:
-        names = self.nodes.names
-        if among is None:
-            return names, None
-        if isinstance(among, np.ndarray):
-            return tuple(names[row] for row in among.tolist()), among
-        return tuple(among), self.nodes.rows_of(among)
 
     def _replacement(self, pod: Pod, rows: Int64s | None) -> tuple[Bools, Int64s] | None:
         """Return which scores by load are replaced, and by what; both of shape (nodes,)."""

@@ -34,7 +34,7 @@ from scoring.objects import Pod
 REPORTING_INTERVAL_SECONDS = 60
 
 
-def unmeasured(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], int]) -> Float64s:
+def unmeasured(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], float]) -> Float64s:
     """Return the expected use of pods that no measurement shows, by upstream's rule, shape (nodes,).
 
     Args:
@@ -50,7 +50,7 @@ def unmeasured(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[
     return np.array(use, np.float64)
 
 
-def unreported(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], int]) -> Float64s:
+def unreported(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], float]) -> Float64s:
     """Return what to add to averages so that they are of the pods that are there now, shape (nodes,).
 
     Below 0 where they show pods that left. Arguments as for :func:`unmeasured`.

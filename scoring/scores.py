@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class Scores:
 
     Attributes:
         pod: the pod.
-        names: the nodes' names, in the order they were asked for; all are in row order.
+        table_names: the names of all nodes of the table, in row order.
         total: weighted sum, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
         plugins: each plugin's part, by its name.
         judgment: how each node's load is known; None without fallback.
@@ -91,11 +92,17 @@ class Scores:
     """
 
     pod: Pod
-    names: tuple[str, ...]
+    table_names: tuple[str, ...]
     total: Int64s
     plugins: Mapping[str, PluginScores]
     judgment: Judgment | None = None
     rows: Int64s | None = None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The nodes' names, in the order they were asked for; all are in row order."""
+        names = self.table_names
+        return names if self.rows is None else tuple([names[row] for row in self.rows.tolist()])
 
     def __repr__(self) -> str:
         feasible = int((self.total != INFEASIBLE).sum())
@@ -126,7 +133,7 @@ class Scores:
     def grades(self) -> Texts:
         """How each node's load is known, as text, shape (nodes,); empty texts without fallback."""
         if self.judgment is None:
-            return np.full(len(self.names), "", object)
+            return np.full(len(self.total), "", object)
         return self.judgment.grades if self.rows is None else self.judgment.grades[self.rows]
 
     def best(self, rng: np.random.Generator | None = None) -> str:

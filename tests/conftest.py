@@ -1,6 +1,7 @@
 """Fixtures: a clean environment, Prometheus with history, the watcher in its own process."""
 
 import contextlib
+import logging
 import os
 import subprocess
 import time
@@ -64,6 +65,12 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.fixture(scope="session")
+def kubernetes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where fake clusters keep their certificates: one set for all tests."""
+    return tmp_path_factory.mktemp("kubernetes")
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Leave no variable of this machine that the settings would read, and no store of its user."""
@@ -79,6 +86,16 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def no_secrets_of_other_tests() -> None:
     """Forget the tokens that tests before this one had masked: here they may be ordinary words."""
     masking.forget_secrets()
+
+
+@pytest.fixture(autouse=True)
+def usual_logging() -> Iterator[None]:
+    """Log as before after a test that ran a command, which sets up logging for its process."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 def _openmetrics(series: dict[str, list[tuple[str, np.ndarray]]], times: np.ndarray, kind: str) -> Iterator[str]:
@@ -147,10 +164,17 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     """Start ``trimaran watch`` processes with one store a test; all are killed at its end."""
     started: list[Service] = []
 
-    def start(*arguments: str, port: int | None = None, store: Path | None = None, **environment: str) -> Service:
+    def start(
+        *arguments: str,
+        port: int | None = None,
+        store: Path | None = None,
+        open_files: int | None = None,
+        **environment: str,
+    ) -> Service:
         log = tmp_path / f"watch-{len(started)}.log"
         port = free_port() if port is None else port
-        service = Service(store or tmp_path / "watcher.sqlite", log, port, *arguments, **environment)
+        place = store or tmp_path / "watcher.sqlite"
+        service = Service(place, log, port, *arguments, open_files=open_files, **environment)
         started.append(service)
         return service
 

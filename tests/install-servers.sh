@@ -10,6 +10,9 @@ command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$
 command -v prometheus-node-exporter >/dev/null || missing="$missing prometheus-node-exporter"
 command -v docker-compose >/dev/null || missing="$missing docker-compose"
 command -v influxd >/dev/null || missing="$missing influxdb"
+command -v ip >/dev/null || missing="$missing iproute2"
+command -v nft >/dev/null || missing="$missing nftables"
+command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
 command -v kubectl >/dev/null || missing="$missing kubernetes-client"
 [ -n "$missing" ] || exit 0
 

@@ -131,6 +131,7 @@ def test_client_certificates(watch: Start, authority: Authority, stranger: Autho
     assert "Traceback" not in service.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_client_certificate_that_expires_on_a_kept_connection(watch: Start, authority: Authority) -> None:
     """From its expiry a certificate gets no data, and the connection ends, so that a renewed one is looked at."""
     server = authority.issue("lasting")
@@ -266,7 +267,7 @@ def test_a_provider_s_address_is_not_for_outsiders(watch: Start) -> None:
         (["server.certificate={folder}/text"], ["server.certificate = '"]),
         (["server.certificate={good}", "server.client_ca_file={folder}/text"], ["server.client_ca_file = '"]),
         (["server.certificate={good}", "server.key={folder}/text"], ["server.certificate = '", "server.key"]),
-        (["server.compat_port={taken}"], ["is in use", "server.compat_port"]),
+        pytest.param(["server.compat_port={taken}"], ["is in use", "server.compat_port"], marks=pytest.mark.slow),
     ],
     ids=["tokens", "certificate", "no certificate", "authority", "key", "port"],
 )

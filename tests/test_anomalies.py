@@ -193,6 +193,19 @@ def test_a_whole_fetch_in_ratios_is_marked(fetches: int) -> None:
     assert all(cluster.metadata(f"n{number}") == {"suspect": "wrong_scale"} for number in range(NODES))
 
 
+@pytest.mark.parametrize("rises", [False, True])
+def test_an_idle_cluster_that_rises_now_and_then_has_no_ratios(rises: bool) -> None:
+    """CPU that is below 1 percent of all nodes for hours is a ratio, but where a node was above it within a day."""
+    cluster = Cluster()
+    seen = []
+    for fetch in range(100):
+        data = {name: scaled(node, 0.01 + 0.002 * int(name[1])) for name, node in cluster.nodes().items()}
+        data["n5"] = scaled(data["n5"], 5 if rises and fetch in (3, 4) else 1)
+        cluster.judge(data)
+        seen += [each for each in cluster.seen() if each[0] == "wrong_scale"]
+    assert bool(seen) != rises
+
+
 def test_dropping_all_leaves_no_window() -> None:
     """What is wrong about all nodes may be dropped by setting; a window that nothing is left of is left out."""
     cluster = Cluster(wrong_scale_action="drop")

@@ -17,8 +17,8 @@ from watcher.wire import COLUMNS_TYPE, Dialect
 KEP = jsonschema.Draft4Validator(schema("kep"))
 OURS = jsonschema.Draft202012Validator(schema("watcher"))
 ROUTES = (
-    "/", "/compat/watcher", "/compat/watcher/<host>", "/findings", "/history", "/livez", "/metrics", "/openapi.json",
-    "/readyz", "/watcher", "/watcher/<host>", "/watcher/health",
+    "/", "/api/v1/query", "/compat/watcher", "/compat/watcher/<host>", "/findings", "/history", "/livez", "/metrics",
+    "/metrics/nodes", "/openapi.json", "/readyz", "/watcher", "/watcher/<host>", "/watcher/health",
 )  # fmt: skip
 
 

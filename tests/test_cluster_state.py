@@ -80,6 +80,11 @@ class Cluster(RuleBasedStateMachine):
         if node_name in self.nodes:
             self.assumed[uid] = (node_name, self.now)
 
+    @rule(uid=st.sampled_from(UIDS))
+    def a_scheduler_asks_again(self, uid: str) -> None:
+        self.state.retry(uid)
+        self.assumed.pop(uid, None)
+
     @rule(seconds=st.sampled_from((1.0, 20.0, 40.0)))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -140,6 +145,7 @@ def test_outcomes_are_counted() -> None:
     state.expire(29.9)
     assert len(state.assumptions) == 1
     state.expire(30.0)
+    state.assume(pod("uid-0"), "node-2", 30.0)  # the API server was faster: it is bound to the other one
     outcomes = state.assumptions.outcomes
-    assert (outcomes.hits, outcomes.misses, outcomes.dropped, outcomes.expired) == (1, 1, 2, 1)
+    assert (outcomes.hits, outcomes.misses, outcomes.dropped, outcomes.expired) == (1, 2, 2, 1)
     assert state.table.pod_counts.tolist() == [1, 1]

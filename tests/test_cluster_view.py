@@ -1,5 +1,6 @@
 """Nodes and pods of an API server as one table: what reaches it, what does not, and how it ends."""
 
+import itertools
 import logging
 import re
 import threading
@@ -144,6 +145,23 @@ def test_a_pod_that_is_deleted_is_remembered_for_as_long_as_windows_show_it() ->
     with view.reading() as table:
         left = [(each.pod.name, each.left_at) for _, each in table.left_since(np.array([0.0]))]
     assert left == [("deleted", 1000.0)]
+
+
+@pytest.mark.parametrize(("remember", "left"), [((), ["second"]), ((7200.0, 60.0), ["first", "second"])])
+def test_longer_windows_are_remembered_for_longer(remember: tuple[float, ...], left: list[str]) -> None:
+    """It grows with the windows that metrics have, and what a longer one needs is kept."""
+    pods = [bound(name, "node-1") for name in ("first", "second")]
+    api = scripted([node("node-1")], pods, events=[Event("DELETED", pods[0], "3"), Event("DELETED", pods[1], "4")])
+    hours = itertools.count(1000.0, 3600.0)  # each look at the clock is an hour later
+    view = ClusterView(api, clock=lambda: next(hours))
+    for seconds in remember:
+        view.remember_departed(seconds)
+    view.start()
+    assert api.pods.silent.wait(10)
+    assert api.nodes.silent.wait(10)
+    view.close()
+    with view.reading() as table:
+        assert [each.pod.name for _, each in table.left_since(np.array([0.0]))] == left
 
 
 def test_a_pod_that_cannot_be_counted_does_not_stop_the_view() -> None:

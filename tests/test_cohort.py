@@ -82,6 +82,18 @@ def test_where_loads_jump_a_jump_says_nothing() -> None:
     assert found(judge(levels))[48 * HOUR :].mean() < 0.002
 
 
+def test_one_node_that_jumps_hides_no_other() -> None:
+    """Among steady nodes, one that falls by 80 percent every few hours for a week leaves another's fall to be found."""
+    levels = loads(150)[:, ::5]  # a source of 5 minutes: fewer fetches
+    times = np.arange(levels.shape[1])
+    levels[7] = np.where(times % 60 < 12, 10, 90)
+    levels[4, -24:] *= 0.3
+    cohort = Cohort()
+    seen = found([cohort.judge(1e9 + 300 * at, NAMES, levels[:, at]) for at in times])
+    assert seen[-6:, 4].all()
+    assert not np.delete(seen, [4, 7], axis=1).any()
+
+
 def test_a_finding_ends_when_the_level_is_back() -> None:
     """What was found is over within half an hour of the node being as likely as before."""
     levels = loads(40)

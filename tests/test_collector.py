@@ -149,6 +149,14 @@ def test_an_older_snapshot_is_better_than_an_expired_one(clock, monkeypatch):
     assert subject.snapshot().timestamp == NOW
 
 
+def test_a_snapshot_from_the_future_is_not_held_on_to(clock):
+    """When the watcher's clock is right again, what it says is taken at once: nobody believed what was ahead."""
+    subject = collector(ScriptedClient(metrics(NOW + 3600), metrics(NOW)), clock, max_age_seconds=120)
+    subject.refresh()
+    subject.refresh()
+    assert subject.snapshot().timestamp == NOW
+
+
 @pytest.mark.parametrize("grade", ["last_good", "shorter_window", "something_new"])
 def test_the_grade_of_the_nodes_is_the_snapshots(clock, grade):
     """A grade that any node carries is the snapshot's, also one that we do not know."""

@@ -48,7 +48,7 @@ def test_a_node_that_is_contradicted_for_long_is_found(factor: float) -> None:
     seen = [sources.fetch(of(8, factor)) for _ in range(15)]
     assert not seen[1].any()
     assert seen[-1].tolist() == [number == 8 for number in range(NODES)]
-    for _ in range(20):
+    for _ in range(80):
         last = sources.fetch()
     assert not last.any()
 
@@ -69,6 +69,31 @@ def test_a_load_that_jumps_shows_late_at_one_of_them() -> None:
     for fetch in range(200):
         jump = (50.0 if fetch % 40 == 0 else -50.0) if fetch % 20 == 0 else 0.0
         assert not sources.fetch(jump=jump).any()
+
+
+def test_what_was_found_is_told_until_both_agree_for_long() -> None:
+    """An hour without a contradiction ends it: what is wrong by a factor hardly shows while a node idles."""
+    sources = Sources()
+    sources.agree()
+    for _ in range(30):
+        sources.fetch(of(8, 0.3))
+    seen = [bool(sources.fetch()[8]) for _ in range(80)]
+    assert all(seen[:59])
+    assert not any(seen[-10:])
+
+
+def test_jumping_loads_hide_no_contradiction() -> None:
+    """Where every node jumps at random, so that a late source is often far off, half a load is still found."""
+    rng = np.random.default_rng(9)
+    against = Corroboration(10)
+    true = rng.uniform(10, 90, (NODES, 240)).repeat(5, axis=1)
+    theirs = np.roll(true, 2, axis=1) * 0.97 + rng.normal(0, 1, true.shape)
+    ours = true.copy()
+    ours[8, 900:] *= 0.4
+    seen = np.array([against.judge(1e9 + 60 * at, NAMES, ours[:, at], theirs[:, at]).found for at in range(1200)])
+    assert not seen[:900].any()
+    assert not np.delete(seen, 8, axis=1).any()
+    assert seen[1000:, 8].mean() > 0.8
 
 
 def test_a_source_that_is_wrong_about_all_is_contradicted_everywhere() -> None:

@@ -1,14 +1,17 @@
-"""From pods that use something to what the watcher serves, through a real metrics-server and Kubernetes API."""
+"""From what pods use to what the watcher serves, and to where new pods go, through a real metrics-server and API."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 from control_plane.api import Api, Object
 from control_plane.cluster import ControlPlane
+from control_plane.extender import Extender
 from control_plane.manifests import node, pod
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
+from support.extending import CONFIGURATION
 from support.servers import Service, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -47,6 +50,7 @@ def using(name: str, node_name: str, milli_cpu: int, mebibytes: int) -> Object:
     return pod(name, annotations=annotations, nodeName=node_name)
 
 
+@cache
 def watcher_account(cluster: ControlPlane) -> Api:
     """Return the way in that the shipped manifests give the watcher."""
     for wanted in yaml.safe_load_all(MANIFESTS.read_text()):
@@ -76,3 +80,38 @@ def test_watcher_serves_what_pods_use(cluster: ControlPlane, watch: Callable[...
         assert served["CPU", "STD"] < 0.05 * cpu
         assert served["Memory", "AVG"] == pytest.approx(memory, abs=1e-9)
         assert served["Memory", "STD"] == 0
+
+
+def test_one_process_does_it_all(cluster: ControlPlane, tmp_path: Path) -> None:
+    """An extender that watches by itself: kube-scheduler's pods go to the nodes whose pods use little of them."""
+    token = tmp_path / "token"
+    token.write_text(watcher_account(cluster).token)
+    library = {
+        "provider__name": "KubernetesMetricsServer", "provider__address": cluster.url, "provider__token_file": token,
+        "provider__ca_file": cluster.certificates.certificate, "store__path": tmp_path / "extender.sqlite",
+        "watch__sample_interval_seconds": 5, "watch__interval_seconds": 5, "watch__windows": "5m",
+        "extender__refresh_seconds": 1, "extender__deadline_seconds": 0.4,
+    }  # fmt: skip
+    with Extender(cluster, CONFIGURATION, **library) as extender, extender.scheduler(verbosity=2):
+        asked = pod("probe", schedulerName="load-aware")
+        everywhere = [f"node-{n}" for n in range(NODES)]
+
+        def scored() -> dict[str, int]:
+            scores = extender.scores(asked, everywhere)
+            return scores if len(set(scores.values())) > 1 else {}
+
+        scores = wait_until(scored, "nodes are scored by what their pods use", 60)
+        # Memory falls while CPU rises from node to node, so those in the middle have most of both left.
+        assert max(scores, key=lambda name: scores[name]) in {"node-4", "node-5"}
+        assert min(scores, key=lambda name: scores[name]) in {"node-0", "node-9"}
+        before = extender.outcome("scored")
+        cluster.api.create(*(pod(f"new-{n}", schedulerName="load-aware") for n in range(20)))
+
+        def placed() -> list[str]:
+            pods = cluster.api.items("/api/v1/pods")
+            found = [each["spec"].get("nodeName", "") for each in pods if each["metadata"]["name"].startswith("new-")]
+            return found if all(found) else []
+
+        chosen = wait_until(placed, "the pods are placed", 60)
+        assert extender.outcome("scored") == before + 20
+        assert not {"node-0", "node-9"} & set(chosen)

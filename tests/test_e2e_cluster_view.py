@@ -11,6 +11,7 @@ import requests
 from control_plane.api import Api, Object
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
+from control_plane.relay import Relay
 from support.servers import wait_until
 
 from cluster.view import ClusterView
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.e2e
 NODES, PODS = 100, 300
 SOON = 30.0
 WATCH = 15.0  # how long the view asks a watch to last, so how old it grows where nothing happens
-RIGHTS = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
+RIGHTS = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +32,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.api.create(*(node(f"node-{number}") for number in range(NODES)))
         cluster.api.create(*(bound(f"pod-{number}", number) for number in range(PODS)), pod("waits"))
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "view", "namespace": "default"}}
-        group = "rbac.authorization.k8s.io"
-        role = {
-            "apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": "view-of-tests"}, "rules": RIGHTS,
-        }  # fmt: skip
-        binding = {
-            "apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "view-of-tests"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view-of-tests"},
-            "subjects": [{"kind": "ServiceAccount", "name": "view", "namespace": "default"}],
-        }  # fmt: skip
-        cluster.api.create(account)
-        cluster.api.create(role)
-        cluster.api.create(binding)
         yield cluster
 
 
@@ -51,7 +39,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 def token(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the file with the token of an account that may list and watch nodes and pods and do nothing else."""
     file = tmp_path_factory.mktemp("account") / "token"
-    file.write_text(cluster.service_account("default", "view").token)
+    file.write_text(cluster.account("view", RIGHTS).token)
     return file
 
 
@@ -179,13 +167,47 @@ def test_a_token_that_is_not_accepted(cluster: ControlPlane, view: ClusterView, 
     good = token.read_text()
     token.write_text("nobody")
     try:
-        wait_until(lambda: view.age_seconds > 2 * WATCH + 5, "the watches that were under way ended, and are refused", 90)
+        wait_until(lambda: view.age_seconds > 2 * WATCH + 5, "what was under way ended, both are refused", 90)
         changed(cluster.api, "refused")
         assert differences(view, cluster.api)
     finally:
         token.write_text(good)
     same_again(view, cluster.api)
     assert view.age_seconds < SOON
+
+
+def test_a_client_certificate_that_expires(cluster: ControlPlane) -> None:
+    """A view that comes with a certificate is refused when that has expired, and follows again with a new one."""
+    name = "system:kube-scheduler"  # whose rights are there by default
+    own = cluster.certificates.issue(name, 20)
+    expires = time.monotonic() + 20
+    access = Access(address=cluster.url, certificate=str(own), ca_file=cluster.certificates.certificate)
+    with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
+        assert view.wait(SOON)
+        same_again(view, cluster.api)
+        time.sleep(max(0.0, expires - time.monotonic()))
+        wait_until(lambda: view.age_seconds > WATCH + 5, "the watches that were under way ended, and are refused", 60)
+        changed(cluster.api, "expired")
+        assert differences(view, cluster.api)
+        cluster.certificates.issue(name)
+        same_again(view, cluster.api)
+
+
+def test_a_serving_certificate_that_expires(cluster: ControlPlane, token: Path) -> None:
+    """The view asks no server that it cannot verify, and follows again when there is a new certificate."""
+    own = cluster.certificates.issue("relay")
+    with Relay(cluster, own) as relay:
+        access = Access(address=relay.url, token_file=token, ca_file=cluster.certificates.certificate)
+        with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
+            assert view.wait(SOON)
+            same_again(view, cluster.api)
+            cluster.certificates.issue("relay", -1)
+            relay.cut()  # a connection that is there already may stay
+            changed(cluster.api, "unverified")
+            wait_until(lambda: view.age_seconds > WATCH + 5, "the view hears nothing", 60)
+            assert differences(view, cluster.api)
+            cluster.certificates.issue("relay")
+            same_again(view, cluster.api)
 
 
 def answers(api: Api) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from control_plane.api import Object, names, path_of
 from control_plane.cluster import ControlPlane
@@ -21,14 +22,15 @@ from control_plane.shapes import RUNTIME_CLASS, SHAPES, nodes
 from support.servers import Service, free_port, wait_until
 
 import client
+from extender.kube_scheduler import in_tree
 from extender.profiles import SCORE_FACTOR, Profiles
-from scoring import FallbackPolicy, NodeTable, Pod
+from scoring import FallbackPolicy, MetricsTable, NodeTable, Pod
 
 pytestmark = pytest.mark.e2e
 
 NODES = 100
 PODS = 16 * len(SHAPES)
-BURST = 200
+BURST = 500
 PATIENT = {"extender__deadline_seconds": 5, "extender__max_age_seconds": 3600, "extender__seed": 1}
 CONFIGURATION: Mapping[str, Any] = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -90,7 +92,7 @@ def all_bound(cluster: ControlPlane) -> bool:
 def test_scores_and_choices_are_those_of_the_profile(
     cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every score that kube-scheduler counts for us is recomputed from the API; it takes a best node by its sums."""
+    """Every score that kube-scheduler counts for us is recomputed from the API; its choice is best, and was assumed."""
     dice = random.Random(12)
     cluster.api.create(RUNTIME_CLASS)
     cluster.api.create(*nodes(dice, NODES))
@@ -104,7 +106,7 @@ def test_scores_and_choices_are_those_of_the_profile(
             wait_until(lambda created=created: is_bound(cluster, created), f"pod-{number} is placed", 60)
             # One at a time: what the watch has told when the next one is scored is then known.
             scored = int(extender.outcome("scored"))
-            wait_until(lambda scored=scored: known_placements(extender) == scored, "the view has seen the binding")
+            wait_until(lambda scored=scored: extender.assumed()[1] == scored, "the view has seen the binding")
         attempts = [attempt for attempt in scheduler.attempts() if attempt.extenders]
         assert extender.outcome("deadline") == extender.outcome("failed") == extender.outcome("no_metrics") == 0
         weight = Profiles.read(CONFIGURATION).weight
@@ -113,21 +115,19 @@ def test_scores_and_choices_are_those_of_the_profile(
         placed = {f"default/{each['metadata']['name']}": each for each in cluster.api.items("/api/v1/pods")}
         chosen = [(each, each.totals[placed[each.pod]["spec"]["nodeName"]]) for each in attempts]
         best = sum(total == max(attempt.totals.values()) for attempt, total in chosen)
-        hits = extender.metrics()['trimaran_assumptions_total{outcome="hits"}']
+        hits, _ = extender.assumed()
+        ours = [each for each in attempts if placed[each.pod]["spec"]["schedulerName"] in SCHEDULERS[:2]]
+        draws = sum(1 / list(each.totals.values()).count(max(each.totals.values())) for each in ours)
     with capsys.disabled():
         sys.stdout.write(
             f"\nextender: {rows - len(different)} of {rows} scores as recomputed, choice among the best {best} of "
-            f"{len(attempts)}, assumed right {hits:.0f} of {scored}, not asked about {PODS - len(attempts)}\n"
+            f"{len(attempts)}, assumed right {hits} of {scored} ({draws:.0f} "
+            f"with every sum known), not asked about {PODS - len(attempts)}\n"
         )
     assert not different, f"of {rows} rows {len(different)} differ: {different[:3]}"
     assert not sums
     assert best == len(attempts) > PODS * 0.9
-
-
-def known_placements(extender: Extender) -> int:
-    """Return of how many assumed pods the API server has told where they went."""
-    found = extender.metrics()
-    return int(sum(found[f'trimaran_assumptions_total{{outcome="{name}"}}'] for name in ("hits", "misses")))
+    assert hits > 0.9 * draws
 
 
 def compare(cluster: ControlPlane, watcher: str, attempts: list[Attempt]) -> tuple[int, list[str]]:
@@ -181,7 +181,7 @@ def test_a_burst_spreads(
     capsys: pytest.CaptureFixture[str],
     assume: bool,
 ) -> None:
-    """Of a burst no node gets much more than placement one by one gives any; what each node gets is shown beside it."""
+    """Of a burst no node gets much more than placement one by one gives it; without assumptions is shown beside it."""
     cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(NODES)))
     dice = random.Random(5)
     loads = {f"node-{n}": {each: {"average": dice.uniform(5, 60)} for each in ("cpu", "memory")} for n in range(NODES)}
@@ -191,8 +191,9 @@ def test_a_burst_spreads(
         each["spec"]["schedulerName"] = "balancing"
     with Extender(cluster, CONFIGURATION, watcher, extender__assume=assume, **PATIENT) as extender:
         cluster.api.create(*wanted)
-        with extender.scheduler("10s"):
+        with extender.scheduler("10s", verbosity=2):
             wait_until(lambda: all_bound(cluster), "the burst is placed", 120)
+        right, known = extender.assumed()
     placed = cluster.api.items("/api/v1/pods")
     got = Counter(each["spec"]["nodeName"] for each in placed)
     ideal = one_by_one(cluster, watcher, [Pod.from_k8s(each) for each in wanted])
@@ -201,20 +202,28 @@ def test_a_burst_spreads(
         sys.stdout.write(
             f"\nburst of {BURST}, {'with' if assume else 'without'} assumptions: at most {max(got.values())} on one "
             f"({max(ideal.values())} one by one), on {len(got)} nodes ({len(ideal)}), "
-            f"the worst node {over:+.1f} beside 1.5 times its own share + 2\n"
+            f"the worst node {over:+.1f} beside 1.5 times its own share + 2, assumed right {right} of {known}\n"
         )
-    assert max(got.values()) <= 1.5 * max(ideal.values()) + 2
+    assert len(placed) == BURST
+    assert bool(known) is assume
+    if assume:
+        assert over <= 0
 
 
 def one_by_one(cluster: ControlPlane, watcher: str, pods: list[Pod]) -> Counter[str]:
-    """Return how many pods each node gets when each is placed by our scores alone, with all before it known."""
+    """Return how many pods each node gets when each is placed by all that counts, with all before it known."""
     table = NodeTable.from_k8s(cluster.api.items("/api/v1/nodes"))
     with client.connect(watcher) as reading:
         judgment = FallbackPolicy(max_age_seconds=3600).judge(table, reading.metrics(), time.time())
-    prepared = Profiles.read(CONFIGURATION).by_scheduler["balancing"].profile.prepare(table, judgment)
-    got: Counter[str] = Counter()
+    profiles = Profiles.read(CONFIGURATION)
+    ours = profiles.by_scheduler["balancing"]
+    prepared = ours.profile.prepare(table, judgment)
+    in_tree_prepared = in_tree(profiles)["balancing"].profile.prepare(table, MetricsTable.empty(table))
+    dice, got = np.random.default_rng(7), Counter[str]()
     for each in pods:
-        best = prepared.score(each).best()
+        sums = ours.answered(prepared.score(each).total) * profiles.weight * SCORE_FACTOR
+        sums += in_tree_prepared.score(each).total
+        best = table.names[dice.choice(np.flatnonzero(sums == sums.max()))]
         table.assume(each, best)
         got[best] += 1
     return got

@@ -69,6 +69,29 @@ def test_without_a_cluster_it_lives_and_answers_alike(url: str) -> None:
     check_error(requests.post(f"{url}/prioritize", b'{"Pod": NaN}', timeout=10), 400, "bad_request")
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((), ""),
+        (("server.host=0.0.0.0",), "whoever reaches the port"),
+        (("server.host=0.0.0.0", "server.token=0123456789abcdef"), "it sends no token"),
+    ],
+)
+def test_an_open_port_is_told(files: tuple[Path, Path], tmp_path: Path, settings: tuple[str, ...], said: str) -> None:
+    """The log warns of a port that others reach without a certificate, and of a token, which no scheduler sends."""
+    log, port = tmp_path / "extender.log", free_port()
+    command = [
+        sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", files[1],
+        "--watcher", "http://127.0.0.1:9", "--port", str(port), *(w for each in settings for w in ("--set", each)),
+    ]  # fmt: skip
+    process = Process(command, log)
+    process.wait_until(lambda: "serving" in log.read_text(), "it serves", 40)
+    process.terminate()
+    text = log.read_text()
+    assert said in text
+    assert ("whoever reaches" in text, "sends no token" in text) == ("whoever" in said, "token" in said)
+
+
 def test_a_huge_body_is_refused(url: str) -> None:
     """100 MB are refused by their announcement, and the next request is answered."""
     host, _, port = url.removeprefix("http://").partition(":")
@@ -101,6 +124,8 @@ def test_each_setting_is_documented() -> None:
         (("--config", "nowhere.yaml"), "nowhere.yaml"),
         (("--set", "extender.outage=sometimes"), "extender.outage"),
         (("--set", "extender.deadlines=1"), "did you mean extender.deadline_seconds"),
+        (("--set", "server.compat_port=2022"), "compat_port: settings of a watcher"),
+        (("--set", "server.dialect=go"), "dialect: settings of a watcher"),
     ],
 )
 def test_what_cannot_be_used_is_told(arguments: tuple[str, ...], why: str) -> None:

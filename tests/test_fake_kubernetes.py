@@ -15,16 +15,10 @@ from support.servers import need_server
 AT = 1_700_000_000
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One set of certificates for all tests."""
-    return tmp_path_factory.mktemp("kubernetes")
-
-
 @pytest.fixture
-def fake(folder: Path) -> Iterator[FakeKubernetes]:
+def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
     """A cluster of five nodes and a pod."""
-    with run_fake_kubernetes(folder) as fake:
+    with run_fake_kubernetes(kubernetes_folder) as fake:
         for number in range(5):
             name = f"node-{number}"
             fake.nodes[name] = node(name, pool="odd" if number % 2 else "even")

@@ -129,7 +129,8 @@ def test_header_fields(both: list[Both], data: st.DataObject) -> None:
     ],
 )
 def test_what_is_known(both: list[Both], target: str, headers: dict[str, str]) -> None:
-    """What readers ask for day by day is known, and does not go through any route."""
+    """What readers ask for day by day is known, and does not go through any route, once a first reader had it built."""
+    both[0].ask(both[0].client, "GET", target, **headers)
     assert both[0].check("GET", target, **headers)
     assert both[1].check("GET", target, **{**headers, "Authorization": f"Bearer {TOKEN}"})
     assert not both[1].check("GET", target)

@@ -24,16 +24,10 @@ CPU, MEMORY = "metrics_server:cpu:percent", "metrics_server:memory:percent"
 AT = 1_700_000_000
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One set of certificates for all tests."""
-    return tmp_path_factory.mktemp("kubernetes")
-
-
 @pytest.fixture
-def fake(folder: Path) -> Iterator[FakeKubernetes]:
+def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
     """A cluster of two nodes, half used."""
-    with run_fake_kubernetes(folder) as fake:
+    with run_fake_kubernetes(kubernetes_folder) as fake:
         for name in ("a", "b"):
             add(fake, name)
         yield fake

@@ -5,12 +5,14 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from support.fake_kubernetes import TOKEN, FakeKubernetes, node, node_metrics, run_fake_kubernetes
+from support.servers import reply, serving
 
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
 from watcher.findings import Kind
@@ -19,19 +21,14 @@ from watcher.providers.session import open_kubernetes, provider_error
 from watcher.settings import ProviderSettings, Settings
 from watcher.transport import kubeconfig, kubernetes
 from watcher.transport.gather import Deadline
+from watcher.transport.kubernetes import Access, KubernetesApi
 from watcher.transport.session import UnusableAnswer
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One set of certificates for all tests."""
-    return tmp_path_factory.mktemp("kubernetes")
-
-
 @pytest.fixture
-def fake(folder: Path) -> Iterator[FakeKubernetes]:
+def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
     """A cluster of one node."""
-    with run_fake_kubernetes(folder) as fake:
+    with run_fake_kubernetes(kubernetes_folder) as fake:
         fake.nodes["a"] = node("a")
         yield fake
 
@@ -106,9 +103,9 @@ def test_a_rotated_token_is_read_again(fake: FakeKubernetes, monkeypatch: pytest
     api.close()
 
 
-def test_an_ipv6_cluster_is_reached(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_ipv6_cluster_is_reached(kubernetes_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """KUBERNETES_SERVICE_HOST holds a bare IPv6 address; it goes into brackets."""
-    with run_fake_kubernetes(folder, host="::1") as fake:
+    with run_fake_kubernetes(kubernetes_folder, host="::1") as fake:
         fake.nodes["six"] = node("six")
         in_cluster(monkeypatch, fake, tmp_path)
         assert names(ProviderSettings()) == ["six"]
@@ -333,3 +330,24 @@ def test_a_list_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(api, "get", lambda *_args, **_query: {"items": [], "metadata": {"continue": "again"}})
     with pytest.raises(TimeoutError, match="does not come to an end"):
         list(api.list_items("/api/v1/nodes", Deadline.after(5)))
+
+
+@pytest.mark.parametrize(("has_certificate", "connections"), [(True, 2), (False, 1)])
+def test_a_refused_certificate_gets_another_connection(tmp_path: Path, has_certificate: bool, connections: int) -> None:
+    """Its file may hold a new one by now, which only another handshake shows; a token needs none."""
+    own, ports = tmp_path / "own.pem", []
+    own.write_text("")
+
+    def refuse(handler: BaseHTTPRequestHandler) -> None:
+        ports.append(handler.client_address[1])
+        handler.protocol_version = "HTTP/1.1"
+        reply(handler, {"message": "Unauthorized"}, 401)
+        handler.close_connection = False
+
+    with serving(refuse) as fake:
+        api = KubernetesApi(Access(address=fake.url, token="mine", certificate=str(own) if has_certificate else None))
+        for _ in range(2):
+            with pytest.raises(requests.HTTPError, match="401"):
+                api.get("/api", Deadline.after(5))
+        api.close()
+    assert len(set(ports)) == connections

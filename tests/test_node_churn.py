@@ -122,6 +122,7 @@ def test_a_table_that_changed_equals_one_made_anew(maker):
 
 @CHURN
 @given(plugins, makers)
+@pytest.mark.slow
 def test_what_was_prepared_follows_nodes(plugins, maker):
     """After every change prepared scores equal those of a fresh start: metrics and all, whichever plugin."""
     churn = Churn(maker)

@@ -1,6 +1,7 @@
 """Which scores candidates get, and what is answered without metrics, in time or not."""
 
 import dataclasses
+import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metrics, profiles
 
+from extender.kube_scheduler import in_tree
+from extender.likeliest import InTree, Likeliest
 from extender.prioritizer import NEUTRAL, Options, Outcome, Prioritizer
 from extender.wire import ExtenderArgs
+from scoring import Profile
+from scoring.constraints import Taint, Toleration
 
 LOADS = {"node-1": 80.0, "node-2": 10.0, "node-3": 50.0}
 PATIENT = Options(deadline_seconds=20, seed=1)
@@ -110,6 +115,55 @@ def test_a_retried_pod_is_assumed_once() -> None:
         prioritizer.close()
     counted = [pod.uid for name in LOADS for pod in view.state.table.pods(name)]
     assert counted.count("uid-of-pod-1") == 1
+
+
+def test_a_retried_pod_is_not_in_its_own_way() -> None:
+    """What was assumed of a pod before does not count when it is scored again."""
+    view = StillView("node-1", "node-2")
+    held = HeldMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
+    with prioritizing(view, held) as prioritizer:
+        answers = [prioritizer.answer(args("node-1", "node-2", cpu="2")).scores for _ in range(3)]
+        other = prioritizer.answer(args("node-1", "node-2", cpu="2", pod="pod-2")).scores
+    assert answers[0] == answers[1] == answers[2]
+    assert other != answers[0]
+
+
+def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
+    """Of nodes that are equal by load kube-scheduler takes the one of which less is requested, and so is it assumed."""
+    view, made = StillView(*LOADS), profiles()
+    held = HeldMetrics({"node-1": 90.0, "node-2": 20.0, "node-3": 20.0})
+    view.state.table.add(args("node-2", pod="there", cpu="1").pod, "node-2", placed_at=0.0)
+    with prioritizing(view, held, in_tree=in_tree(made)) as prioritizer:
+        for number in range(8):
+            prioritizer.answer(args(*LOADS, pod=f"pod-{number}"))
+            prioritizer._thread.submit(int).result()  # what is assumed follows the answer
+            view.state.drop_pod(f"uid-of-pod-{number}")
+    assert {node_name for _, node_name in view.assumed} == {"node-3"}
+
+
+def test_soft_taints_count_as_kube_scheduler_counts_them() -> None:
+    """A node that the scheduler would rather leave alone is not where a pod is assumed, unless it tolerates that."""
+    made, view = profiles(), StillView("node-1", "node-2", "node-3")
+    taints = (Taint("spot", "true", "PreferNoSchedule"), Taint("slow", "", "PreferNoSchedule"))
+    with view.lock:
+        for place, each in enumerate(view.state.table.nodes):
+            view.state.put_node(dataclasses.replace(each, taints=taints[:place]))
+    pod, scores = args(*LOADS).pod, {"node-1": 10, "node-2": 13, "node-3": 16}
+    likeliest = Likeliest(made.weight, {"load-aware": InTree(Profile(()), 2)}, random.Random(1))
+    tolerant = dataclasses.replace(pod, tolerations=(Toleration("spot", "Exists"),))
+    # 100 and 130 less 2 x 50, 160 less 2 x 100; who tolerates the one is kept off by the other alone.
+    assert likeliest.node(pod, "load-aware", scores, view.state.table) == "node-1"
+    assert likeliest.node(tolerant, "load-aware", scores, view.state.table) == "node-2"
+    assert likeliest.node(pod, "another", scores, view.state.table) == "node-3"
+    assert likeliest.node(pod, "load-aware", {"gone": 5}, view.state.table) == ""
+
+
+def test_a_window_of_metrics_says_how_long_departed_pods_are_remembered() -> None:
+    """As long as metrics of the window that is served may show them."""
+    view = StillView(*LOADS)
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        prioritizer.answer(args(*LOADS))
+    assert view.state.departed_seconds == 300 + PATIENT.policy.max_age_seconds
 
 
 def test_without_assumptions_nothing_is_assumed() -> None:

@@ -20,12 +20,12 @@ PROMISED = {
     """,
     "scoring": """
         CPU_LOAD DISK_LOAD GPU_LOAD INFEASIBLE KUBERNETES_VERSIONS MEMORY_LOAD NETWORK_LOAD PLUGINS ConfigNote
-        Container
+        CongestedResource CongestionCost Container
         Explanation FallbackPolicy ImageLocality Judgment LoadVariationRiskBalancing LowRiskOverCommitment
         MeasuredResource MeasuredUse MetricsTable Node NodeGrade NodePlan NodeResourcesAllocatable
         NodeResourcesBalancedAllocation NodeResourcesFit NodeTable Peaks PlacedPod Pod PodState PowerModel
         PreparedPlugin PreparedProfile Profile ProfileExplanation ResourceList ResourceWeight
-        SchedulerConfiguration ScorePlugin Scores ShapePoint TailRisk TargetLoadPacking WeightedPlugin fits
+        SchedulerConfiguration ScorePlugin Scores ShapePoint TailRisk TargetLoadPacking UseLevels WeightedPlugin fits
         plugin_from_config read_configuration
     """,
     # What docs/extending.md has told the authors of providers to import, at any time.
@@ -66,9 +66,9 @@ def test_the_aliases_are_the_packages(package: str) -> None:
     assert {name for name in ours.__all__ if getattr(alias, name) is not getattr(ours, name)} == set()
 
 
-@pytest.mark.parametrize("package", ["cluster", "dashboard", "extender"])
+@pytest.mark.parametrize("package", ["cluster", "extender", "nodes", "simulator", "dashboard"])
 def test_the_parts_without_exports_have_their_names_too(package: str) -> None:
-    """``trimaran.cluster`` and ``trimaran.extender`` make sure that the packages are ours."""
+    """``trimaran.cluster`` and its like make sure that the packages are ours."""
     assert import_module(f"trimaran.{package}").__name__ == f"trimaran.{package}"
     assert Path(str(import_module(package).__file__)).parent == ROOT / package
 

@@ -22,6 +22,7 @@ def not_a_number(handler: BaseHTTPRequestHandler) -> None:
     reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
 
 
+@pytest.mark.slow
 def test_a_port_in_use(watch: Start) -> None:
     """A port in use is one clear line and status 1, no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -167,16 +167,10 @@ def test_the_time_limit_is_over_all_redirects() -> None:
 # -- the Kubernetes API -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One set of certificates for all tests."""
-    return tmp_path_factory.mktemp("kubernetes")
-
-
 @pytest.fixture
-def fake(folder: Path) -> Iterator[FakeKubernetes]:
+def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
     """A cluster of one node."""
-    with run_fake_kubernetes(folder) as fake:
+    with run_fake_kubernetes(kubernetes_folder) as fake:
         fake.put("nodes", node("a"))
         yield fake
 

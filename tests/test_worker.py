@@ -3,7 +3,6 @@
 import http.client
 import json
 import re
-import resource
 import socket
 import ssl
 import threading
@@ -34,17 +33,6 @@ def service(watch: Start) -> Service:
     service = watch(*FEW)
     service.wait_for("/watcher")
     return service
-
-
-@contextmanager
-def few_files(files: int) -> Iterator[None]:
-    """Few open files for what is started meanwhile."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def connect(service: Service) -> socket.socket:
@@ -84,6 +72,7 @@ def check_served(service: Service, **options: object) -> None:
         assert time.monotonic() - began < HEAD_SECONDS
 
 
+@pytest.mark.slow
 def test_clients_that_send_a_byte_now_and_then(service: Service) -> None:
     """More clients than threads that never end their request's head keep nobody out, and are hung up on in the end."""
     with ExitStack() as stack:
@@ -139,8 +128,7 @@ def test_clients_that_do_not_close(service: Service) -> None:
 @pytest.mark.parametrize("first", [b"", b"G", HEAD.replace(b"/watcher", b"/livez") + b"\r\n"])
 def test_more_connections_than_there_may_be(watch: Start, first: bytes) -> None:
     """Clients that send nothing, begin a request, or idle after one, keep nobody out however many they are."""
-    with few_files(256):  # of which 132 are for connections
-        service = watch(*FEW)
+    service = watch(*FEW, open_files=256)  # of which 132 are for connections
     service.wait_for("/watcher")
     worker = service.workers()
     with ExitStack() as stack:
@@ -157,8 +145,7 @@ def test_more_connections_than_there_may_be(watch: Start, first: bytes) -> None:
 @pytest.mark.parametrize("first", [b"", HEAD + b"\r\n"])
 def test_more_connections_than_files(watch: Start, first: bytes) -> None:
     """At the limit of open files, which others of the process use too, the worker lives and everyone is served."""
-    with few_files(64):
-        service = watch(*FEW)
+    service = watch(*FEW, open_files=64)
     service.wait_for("/watcher")
     worker = service.workers()
     with ExitStack() as stack:
@@ -174,8 +161,7 @@ def test_clients_that_send_a_line_now_and_then(watch: Start, line: bytes) -> Non
 
     A connection that makes room may have an event of its own in the batch that is being worked on.
     """
-    with few_files(256):
-        service = watch(*FEW)
+    service = watch(*FEW, open_files=256)
     service.wait_for("/watcher")
     worker = service.workers()
     with ExitStack() as stack:
@@ -191,6 +177,7 @@ def test_clients_that_send_a_line_now_and_then(watch: Start, line: bytes) -> Non
     assert "Traceback" not in service.log.read_text()
 
 
+@pytest.mark.slow
 def test_silent_connections_are_closed(service: Service) -> None:
     """A connection on which no request comes is not kept for as long as one that idles after a request."""
     with connect(service) as silent, requests.Session() as idle:

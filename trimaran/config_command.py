@@ -32,7 +32,7 @@ def config(context: click.Context, file: Path | None, assignments: tuple[str, ..
     help=f"Whose rules hold for kube-scheduler's own scores: {', '.join(KUBERNETES_VERSIONS)}.",
 )
 def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
-    r"""Check a KubeSchedulerConfiguration: which keys the scores honor, change or ignore.
+    """Check a KubeSchedulerConfiguration: which keys the scores honor, change or ignore.
 
     \b
     Example: kubectl -n kube-system get cm scheduler -o jsonpath='{.data.config}' | trimaran config check -

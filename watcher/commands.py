@@ -1,7 +1,8 @@
 """The commands of the watcher: ``trimaran watch`` and ``trimaran doctor``, and what shows the settings."""
 
+import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +16,10 @@ from watcher.settings.loading import Loaded, Model, display, every_setting, load
 from watcher.terminal import echo_document, output_option, painted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+log_level_option = click.option(
+    "--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]"
+)
 
 
 def setting_options(command: Command) -> Command:
@@ -56,6 +61,23 @@ def load_or_exit(
         raise SystemExit(2) from None
 
 
+@contextlib.contextmanager
+def yaml_or_exit(file: Path) -> Iterator[Any]:
+    """Yield what a YAML file holds; end with status 2 where it, or a value that the block finds, is wrong."""
+    import yaml  # noqa: PLC0415  a watcher needs none
+
+    try:
+        with click.open_file(str(file), "rb") as opened:
+            document = yaml.safe_load(opened.read())
+        yield document
+    except OSError as error:
+        click.echo(f"trimaran: {file} cannot be read: {error.strerror}", err=True)
+        raise SystemExit(2) from None
+    except (yaml.YAMLError, ValueError) as error:
+        click.echo(f"trimaran: {file}: {error}", err=True)
+        raise SystemExit(2) from None
+
+
 @click.command()
 @click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", help="The port to listen on. [default: 2020]")
@@ -63,7 +85,7 @@ def load_or_exit(
 @click.option("--address", help="The provider's address.")
 @click.option("--interval", help="Time from one fetch to the next, such as 5m, or seconds. [default: 60]")
 @click.option("--store", help="The SQLite file that survives a crash.")
-@click.option("--log-level", help="panic, fatal, error, warning, info, debug or trace. [default: info]")
+@log_level_option
 @setting_options
 def watch(
     host: str | None,
@@ -138,6 +160,15 @@ def stopped_early(_number: int, _frame: object) -> NoReturn:
     type=click.Path(path_type=Path, allow_dash=True),
     help="The cluster's nodes, as kubectl get nodes -o yaml writes them: which have no metrics, which metrics no node?",
 )
+@click.option(
+    "--cluster", is_flag=True, help="The same, asked of the cluster's API server as kubectl or a pod reaches it."
+)
+@click.option("--watcher", "running", help="Examine the watcher that runs there.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="A file with that watcher's bearer token.")
+@click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust for it.")
+@click.option(
+    "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with a certificate and its key for it."
+)
 @click.option("-v", "--verbose", is_flag=True, help="List what is behind each step: which series is which node, say.")
 @output_option("text", "json", "yaml")
 @click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as -o json.")
@@ -146,31 +177,43 @@ def doctor(
     provider: str | None,
     address: str | None,
     nodes_file: Path | None,
-    verbose: bool,
-    output: str,
-    as_json: bool,
+    running: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    client_certificate: Path | None,
     file: Path | None,
     assignments: tuple[str, ...],
+    output: str,
+    *,
+    cluster: bool,
+    verbose: bool,
+    as_json: bool,
 ) -> None:
-    r"""Check every provider step by step, and name the setting that mends what is wrong.
+    """Check every provider step by step, and name the setting that mends what is wrong.
 
     \b
-    Example: kubectl get nodes -o yaml | trimaran doctor --nodes - --verbose
+    Example: trimaran doctor --provider Prometheus --address http://prometheus:9090 --cluster --verbose
+             trimaran doctor --watcher http://trimaran:2020 --cluster
 
     Ends with status 0 when all is well, 1 when something is wrong, 2 when the settings cannot be used.
     """
     from watcher.doctor import examine  # noqa: PLC0415  only needed here
+    from watcher.doctor.running import Running, examine_running  # noqa: PLC0415
 
     flags = {"provider.name": provider, "provider.address": address}
     settings = load_or_exit(Settings, file, assignments, flags).settings
+    nodes = _node_names(nodes_file, settings if cluster else None)
+    if running:
+        steps = examine_running(Running(running, token_file, ca_file, client_certificate), nodes)
+    else:
+        steps = examine(settings, nodes=nodes)
     checks = []
     output = "json" if as_json else output
-    for check in examine(settings, nodes=_node_names(nodes_file)):
+    for check in steps:
         checks.append(check)
         if output == "text":
-            mend = f"  -> {check.setting} ({variable(check.setting)})" if "." in check.setting else ""
             word = painted("ok  ", "green") if check.ok else painted("FAIL", "red")
-            click.echo(f"{word}  {check.step}: {check.message}{mend}")
+            click.echo(f"{word}  {check.step}: {check.message}{'' if check.ok else _mending(check.setting)}")
             for detail in check.details if verbose else ():
                 click.echo(f"        {detail}")
     bad = sum(not check.ok for check in checks)
@@ -181,18 +224,27 @@ def doctor(
     raise SystemExit(1 if bad else 0)
 
 
-def _node_names(file: Path | None) -> frozenset[str]:
-    """Return the names of the nodes in a file; nothing where there is no file.
+def _mending(setting: str) -> str:
+    """Say which setting, with its variable, or which option mends a step; nothing where it is none of both."""
+    if "." in setting:
+        return f"  -> {setting} ({variable(setting)})"
+    return f"  -> {setting}" if setting.startswith("--") else ""
 
-    Ends with status 2 where it cannot be used.
+
+def _node_names(file: Path | None, of_cluster: Settings | None) -> frozenset[str]:
+    """Return the names of the nodes in a file, or of the cluster; nothing where neither is asked for.
+
+    Ends with status 2 where they cannot be told.
     """
-    from watcher.kubernetes_files import FileError, read_objects  # noqa: PLC0415  only needed here
+    from watcher.doctor.nodes import UnknownNodes, nodes_in, nodes_of_cluster  # noqa: PLC0415  only needed here
+    from watcher.kubernetes_files import FileError  # noqa: PLC0415
 
-    if file is None:
-        return frozenset()
+    if file is not None and of_cluster is not None:
+        raise click.UsageError("--nodes and --cluster both say which nodes there are: give one")
     try:
-        names = [(node.get("metadata") or {}).get("name") for node in read_objects(file, "Node")]
-    except FileError as error:
+        if of_cluster is not None:
+            return nodes_of_cluster(of_cluster)
+        return frozenset() if file is None else nodes_in(file)
+    except (FileError, UnknownNodes) as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
-    return frozenset(name for name in names if isinstance(name, str))

@@ -154,6 +154,13 @@ class NodeMetrics:
         return self.load(MetricType.MEMORY)
 
 
+def averages(node: NodeMetrics) -> dict[str, float]:
+    """Return a node's average use of the resources that every node has, by type, percent; of several the last one."""
+    return {
+        metric.type: metric.value for metric in node.metrics if metric.type in REQUIRED and metric.operator in AVERAGES
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class WatcherMetrics:
     """A snapshot: every node's metrics over one window.

@@ -14,6 +14,8 @@ import numpy as np
 
 from scoring import (
     CPU_LOAD,
+    CongestedResource,
+    CongestionCost,
     Container,
     LoadVariationRiskBalancing,
     LowRiskOverCommitment,
@@ -181,7 +183,21 @@ def tail_risk() -> str:
     return chart("TailRisk, a pod of 10%", "average CPU use before the pod, percent of capacity", lines)
 
 
+def congestion_cost() -> str:
+    """Draw by how much a pod of ten percent raises the cost of nodes of every load, and the score that comes of it."""
+    averages = [float(x) for x in np.linspace(0, 100, 201)]
+    lines = []
+    for power in (4, 8, 16):
+        plugin = CongestionCost((CongestedResource(CPU_LOAD, 80, power),))
+        rise = plugin.prepare(table(len(averages)), loads(averages)).terms(pod(10))["rise"][0]
+        points = [(x, 100 * float(y)) for x, y in zip(averages, rise, strict=True) if y <= 1]
+        lines.append(Line(f"100 x rise, power {power}", points))
+    lines.append(Line("score, power 8", over_load(CongestionCost((CongestedResource(CPU_LOAD, 80, 8),)), 10)))
+    return chart("CongestionCost, a pod of 10%", "CPU use before the pod, percent of capacity", lines)
+
+
 PICTURES = {
+    "congestion-cost": congestion_cost,
     "target-load-packing": target_load_packing,
     "load-variation-risk-balancing": load_variation_risk_balancing,
     "low-risk-over-commitment": low_risk_over_commitment,

@@ -15,6 +15,7 @@ from scoring.kubernetes_version import LATEST_VERSION, known_version
 from scoring.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource
 from scoring.objects import CPU, MEMORY, ResourceList
 from scoring.plugins.base import ScorePlugin
+from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
 from scoring.plugins.image_locality import ImageLocality
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import DEFAULT_RISK_LIMIT_WEIGHT, LowRiskOverCommitment
@@ -38,6 +39,8 @@ _WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
 # Peaks' Go type has malformed tags, so kube-scheduler reads this spelling; its documentation has the other.
 _POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
 _RECENT_PODS_KEY = "countRecentPods"
+_HIGHEST_POWER = 64
+_HIGHEST_CROWDING = 1000
 _FILTER_KEYS = ("ignoredResources", "ignoredResourceGroups")
 
 # The name that a plugin had before kube-scheduler v1beta2, and what became of it.
@@ -205,6 +208,34 @@ def _tail_risk(reader: FieldReader) -> TailRisk:
     )
 
 
+def _congestion_cost(reader: FieldReader) -> CongestionCost:
+    usual = CONGESTED_CPU_AND_MEMORY[0]
+    by_name = {each.resource.name: each for each in CONGESTED_CPU_AND_MEMORY}
+    resources: list[CongestedResource] = []
+    for entry in _mappings(reader, "resources"):
+        name = entry.raw("name")
+        if name not in MEASURED_RESOURCES:
+            raise entry.error("name", f"{name!r} has no measured load; known: {', '.join(MEASURED_RESOURCES)}")
+        if any(name == other.resource.name for other in resources):
+            raise entry.error("name", f"{name} is listed twice")
+        entry.honored("name", name)
+        default = by_name.get(name, usual)
+        target, power = entry.number("target", default.target), entry.number("power", default.power)
+        if not 0 < target <= 100:
+            raise entry.error("target", f"must be above 0 and at most 100, got {target:g}")
+        if not 1 <= power <= _HIGHEST_POWER:
+            raise entry.error("power", f"must be from 1 to {_HIGHEST_POWER}, got {power:g}")
+        resources.append(CongestedResource(MEASURED_RESOURCES[name], target, power))
+        entry.finish()
+    learnt = reader.number("learnt", CongestionCost.learnt)
+    if learnt > 1:
+        raise reader.error("learnt", f"must be at most 1, got {learnt:g}")
+    crowding = reader.number("crowding", CongestionCost.crowding)
+    if not 1 <= crowding <= _HIGHEST_CROWDING:
+        raise reader.error("crowding", f"must be from 1 to {_HIGHEST_CROWDING}, got {crowding:g}")
+    return CongestionCost(tuple(resources) or CONGESTED_CPU_AND_MEMORY, learnt, crowding)
+
+
 def _peaks(reader: FieldReader) -> Peaks:
     models: dict[str, PowerModel] = {}
     for key in _POWER_MODEL_KEYS:
@@ -326,6 +357,7 @@ _READERS: Mapping[str, Callable[[FieldReader], ScorePlugin]] = {
     LowRiskOverCommitment.name: _low_risk_over_commitment,
     Peaks.name: _peaks,
     TailRisk.name: _tail_risk,
+    CongestionCost.name: _congestion_cost,
     NodeResourcesFit.name: _node_resources_fit,
     NodeResourcesBalancedAllocation.name: _balanced_allocation,
     ImageLocality.name: lambda _: ImageLocality(),

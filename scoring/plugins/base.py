@@ -13,7 +13,7 @@ Scoring one node is scoring an array of one, and an explanation is one row of th
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_rows import NodeRows
 from scoring.node_table import NodeTable
 from scoring.objects import Pod
+from scoring.use_levels import UseLevels
 from watcher.model import WatcherMetrics
 
 Terms = dict[str, NDArray[Any]]
@@ -104,6 +105,10 @@ class ScorePlugin(ABC):
     def skips(self, pod: Pod) -> bool:  # noqa: ARG002  the default looks at nothing
         """Say whether kube-scheduler would leave this plugin out for the pod (PreScore status Skip)."""
         return False
+
+    def informed(self, levels: UseLevels) -> Self:  # noqa: ARG002  most plugins go by requests
+        """Return the plugin with what pods are known to use."""
+        return self
 
     def prepare(self, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics") -> "PreparedPlugin":
         """Compute the node terms once, for many pods. See :class:`PreparedPlugin`."""

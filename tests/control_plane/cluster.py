@@ -3,8 +3,9 @@
 import secrets
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import requests
 import yaml
@@ -81,10 +82,30 @@ class ControlPlane:
         answer = self.api.request("POST", path, json=request).json()
         return self.as_token(answer["status"]["token"])
 
-    def kubeconfig(self, user: str = ADMINISTRATOR, *, token: str | None = None) -> Path:
-        """Write a kubeconfig for one of the two users, or for a token, and return its path."""
-        file = self.folder / f"{user.replace(':', '-')}{secrets.token_hex(3) if token else ''}.kubeconfig"
-        cluster = {"server": self.url, "certificate-authority": str(self.certificates.certificate)}
+    def account(self, name: str, *rules: Mapping[str, Any]) -> Api:
+        """Make a service account in ``default`` that may do what the RBAC rules say, and return its way in."""
+        group, role = "rbac.authorization.k8s.io", {"kind": "ClusterRole", "metadata": {"name": f"tests-{name}"}}
+        account = {"kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
+        binding = {
+            "kind": "ClusterRoleBinding", "metadata": role["metadata"],
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": f"tests-{name}"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+        }  # fmt: skip
+        self.api.create({"apiVersion": "v1", **account})
+        self.api.create({"apiVersion": f"{group}/v1", **role, "rules": list(rules)})
+        self.api.create({"apiVersion": f"{group}/v1", **binding})
+        return self.service_account("default", name)
+
+    def kubeconfig(self, user: str = ADMINISTRATOR, *, token: str | None = None, server: str = "") -> Path:
+        """Write a kubeconfig for one of the two users, or for a token, and return its path.
+
+        Args:
+            user: whose.
+            token: sent in place of the user's.
+            server: the API's address, where it is reached by another way.
+        """
+        file = self.folder / f"{user.replace(':', '-')}{secrets.token_hex(3) if token or server else ''}.kubeconfig"
+        cluster = {"server": server or self.url, "certificate-authority": str(self.certificates.certificate)}
         configuration = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -125,6 +146,7 @@ class ControlPlane:
             "--secure-port", self.url.rpartition(":")[2], "--cert-dir", own,
             "--tls-cert-file", self.serving_certificate, "--tls-private-key-file", self.serving_certificate,
             "--token-auth-file", own / "tokens.csv", "--authorization-mode", "RBAC",
+            "--client-ca-file", self.certificates.certificate,
             "--service-account-key-file", key, "--service-account-signing-key-file", key,
             "--service-account-issuer", "https://kubernetes.default.svc",
             "--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", _WITHOUT,

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import requests
@@ -23,7 +24,12 @@ class Extender:
     Args:
         cluster: whose nodes it scores.
         configuration: the KubeSchedulerConfiguration with plugins of ours.
-        watcher: its watcher's address.
+        watcher: its watcher's address; without one it watches by itself.
+        file: a TOML file with settings, which it reads anew when it changes.
+        kubeconfig: its way to the API; the administrator's by default.
+        certificate: what it serves HTTPS with; whoever asks then needs a certificate too.
+        client_certificate: that of whoever asks.
+        environment: more variables than there are.
         settings: more of its settings, as ``section__key``.
 
     Attributes:
@@ -34,40 +40,84 @@ class Extender:
     process: Process
 
     def __init__(
-        self, cluster: ControlPlane, configuration: Mapping[str, Any], watcher: str, **settings: object
+        self,
+        cluster: ControlPlane,
+        configuration: Mapping[str, Any],
+        watcher: str = "",
+        file: Path | None = None,
+        *,
+        kubeconfig: Path | None = None,
+        certificate: Path | None = None,
+        client_certificate: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        **settings: object,
     ) -> None:
         self._cluster = cluster
         self._configuration = configuration
+        self._environment = environment
+        self._client_certificate = client_certificate
         port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{port}"
         self._file = cluster.folder / f"extender-{port}.yaml"
         self._file.write_text(yaml.safe_dump(dict(configuration)))
         self._command = [
-            sys.executable, "-m", "trimaran", "extender", "--config", str(self._file), "--watcher", watcher,
-            "--kube-config", str(cluster.kubeconfig()), "--port", str(port),
+            sys.executable, "-m", "trimaran", "extender", "--config", str(self._file),
+            "--kube-config", str(kubeconfig or cluster.kubeconfig()), "--port", str(port),
         ]  # fmt: skip
+        if file is not None:
+            self._command += ["--settings", str(file)]
+        if watcher:
+            self._command += ["--watcher", watcher]
+        if certificate:
+            settings |= {
+                "server__certificate": certificate, "server__client_ca_file": cluster.certificates.certificate
+            }  # fmt: skip
         for name, value in settings.items():
             self._command += ["--set", f"{name.replace('__', '.')}={value}"]
 
     def __enter__(self) -> Self:
-        self.process = Process(self._command, self._file.with_suffix(".log"))
-        self.process.wait_until(lambda: requests.get(f"{self.url}/readyz", timeout=5).ok, "the extender is ready", 40)
+        self.process = Process(self._command, self._file.with_suffix(".log"), self._environment)
+        self.process.wait_until(lambda: self._get("/readyz").ok, "the extender is ready", 40)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
 
-    def scheduler(self, timeout: str = "500ms") -> Scheduler:
+    def scheduler(self, timeout: str = "500ms", certificate: Path | None = None, **options: Any) -> Scheduler:
         """Return a stock kube-scheduler that asks it, with the configuration that the product writes."""
-        made = written(self._configuration, Way(self.url))
+        authority, own = str(self._cluster.certificates.certificate), str(certificate or self._client_certificate)
+        files = (authority, own, own) if self.url.startswith("https") else ()
+        made = written(self._configuration, Way(self.url, *files))
         made["extenders"][0]["httpTimeout"] = timeout
-        return Scheduler(self._cluster, made["profiles"], extenders=made["extenders"])
+        return Scheduler(self._cluster, made["profiles"], extenders=made["extenders"], **options)
 
     def metrics(self) -> dict[str, float]:
         """Return what it counts, by series."""
-        text = requests.get(f"{self.url}/metrics", timeout=10).text
+        text = self._get("/metrics").text
         return {series: float(value) for series, value in _SAMPLE.findall(text)}
+
+    def scores(self, pod: Mapping[str, Any], node_names: Sequence[str]) -> dict[str, int]:
+        """Return what it answers when it is asked about a pod."""
+        asked = {"Pod": pod, "NodeNames": list(node_names)}
+        answer = requests.post(f"{self.url}/prioritize", json=asked, timeout=10, **self._tls)
+        answer.raise_for_status()
+        return {each["Host"]: each["Score"] for each in answer.json()}
+
+    def assumed(self) -> tuple[int, int]:
+        """Return how many pods went where they were assumed, and of how many that is known."""
+        found = self.metrics()
+        hits, misses = (int(found[f'trimaran_assumptions_total{{outcome="{name}"}}']) for name in ("hits", "misses"))
+        return hits, hits + misses
 
     def outcome(self, name: str) -> float:
         """Return how many answers came to be in a way."""
         return self.metrics()[f'trimaran_extender_answers_total{{outcome="{name}"}}']
+
+    @property
+    def _tls(self) -> dict[str, Any]:
+        if not self.url.startswith("https"):
+            return {}
+        return {"verify": str(self._cluster.certificates.certificate), "cert": str(self._client_certificate)}
+
+    def _get(self, path: str) -> requests.Response:
+        return requests.get(f"{self.url}{path}", timeout=10, **self._tls)

@@ -1,9 +1,10 @@
 """One program of the control plane as a process, with its output in a file."""
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ class Process:
     Args:
         command: the program and its arguments.
         log: where its output goes; what is there is kept.
+        environment: more variables than there are.
 
     Attributes:
         log: the same.
     """
 
-    def __init__(self, command: Sequence[str | Path], log: Path) -> None:
+    def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
+        self._environment = {**os.environ, **(environment or {})}
         self._command = [str(part) for part in command]
         self._process = self._start()
 
@@ -31,6 +34,11 @@ class Process:
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def tree(self) -> list[int]:
+        """The ids of the process and of its children."""
+        return [self.pid, *children(self.pid)]
 
     def wait_until(self, condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
         """Return the first true result of a condition; fail with the end of the log when there is none in time."""
@@ -47,17 +55,17 @@ class Process:
         return result
 
     def pause(self) -> None:
-        """Let it stand still, as an overloaded machine would; see :meth:`resume`."""
-        os.kill(self.pid, signal.SIGSTOP)
+        """Let it stand still, as an overloaded machine would, with its children; see :meth:`resume`."""
+        self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
-        os.kill(self.pid, signal.SIGCONT)
+        self._send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill it with its children, if it still runs."""
         if self._process.poll() is None:
-            self._process.kill()
+            self._send(signal.SIGKILL)
             self._process.wait(10)
 
     def terminate(self) -> None:
@@ -71,9 +79,21 @@ class Process:
         self.kill()
         self._process = self._start()
 
+    def _send(self, number: signal.Signals) -> None:
+        for pid in self.tree:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def _start(self) -> "subprocess.Popen[bytes]":
         with self.log.open("ab") as output:
-            return subprocess.Popen(self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+            return subprocess.Popen(
+                self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=self._environment
+            )
 
     def _last_lines(self) -> str:
         return "\n".join(self.log.read_text(errors="replace")[-4000:].splitlines()[-25:])
+
+
+def children(pid: int) -> list[int]:
+    """Return the ids of a process's children."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -143,6 +143,21 @@ ARGUMENTS = {
             "resources": measured,
         },
     ),
+    "CongestionCost": st.fixed_dictionaries(
+        {},
+        optional={
+            "resources": st.lists(
+                st.fixed_dictionaries(
+                    {"name": st.sampled_from(RESOURCES)},
+                    optional={"target": st.floats(1, 100), "power": st.floats(1, 64)},
+                ),
+                max_size=4,
+                unique_by=lambda entry: entry["name"],
+            ),
+            "learnt": st.floats(0, 1),
+            "crowding": st.floats(1, 1000),
+        },
+    ),
     "NodeResourcesFit": st.one_of(
         st.fixed_dictionaries(
             {

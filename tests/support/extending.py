@@ -45,10 +45,20 @@ class StillView:
         self.state.replace_nodes(Node(name, amounts, amounts, created_at=0.0) for name in names)
         self.assumed: list[tuple[str, str]] = []
 
-    @contextmanager
-    def reading(self) -> Iterator[NodeTable]:
+    @property
+    def in_flight(self) -> int:
         with self.lock:
+            return len(self.state.assumptions)
+
+    @contextmanager
+    def reading(self, asked: Pod | None = None) -> Iterator[NodeTable]:
+        with self.lock:
+            if asked is not None:
+                self.state.retry(asked.uid)
             yield self.state.table
+
+    def remember_departed(self, seconds: float) -> None:
+        self.state.departed_seconds = seconds
 
     def assume(self, pod: Pod, node_name: str) -> None:
         with self.lock:

@@ -57,7 +57,7 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> 
             result = None
         if result:
             return result
-        time.sleep(0.05)
+        time.sleep(0.01)
     pytest.fail(f"not within {seconds} s: {what}")
 
 
@@ -110,14 +110,28 @@ def two_nodes(handler: BaseHTTPRequestHandler) -> None:
 
 
 class Service:
-    """A ``trimaran watch`` process."""
+    """A ``trimaran watch`` process; with ``open_files`` it may open no more."""
 
-    def __init__(self, store: Path, log: Path, port: int, *arguments: str, **environment: str) -> None:
+    def __init__(
+        self, store: Path, log: Path, port: int, *arguments: str, open_files: int | None = None, **environment: str
+    ) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
+        limited = [] if open_files is None else ["sh", "-c", f'ulimit -Sn {open_files} && exec "$@"', "sh"]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "trimaran", "watch", "--port", str(port), "--store", str(store), *arguments],
+                [
+                    *limited,
+                    sys.executable,
+                    "-m",
+                    "trimaran",
+                    "watch",
+                    "--port",
+                    str(port),
+                    "--store",
+                    str(store),
+                    *arguments,
+                ],
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **environment},

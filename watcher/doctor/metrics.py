@@ -55,9 +55,9 @@ def examine_metrics(
         if not told:
             yield Check(f"fetch {shortest}", ok=False, message=str(error), setting="provider")
         return
-    yield from _judge(finding for finding in findings if not (told and finding.kind in _TRIED))
+    yield from judge(finding for finding in findings if not (told and finding.kind in _TRIED))
     if nodes and served:
-        yield from _compare(served, set(nodes))
+        yield from compare(served, set(nodes))
 
 
 def _examine_ages(ages: list[float]) -> Iterator[Check]:
@@ -68,7 +68,7 @@ def _examine_ages(ages: list[float]) -> Iterator[Check]:
         yield Check("freshness", ok=fresh, message=message + hint, setting="provider.address")
 
 
-def _judge(findings: Iterable[Finding]) -> Iterator[Check]:
+def judge(findings: Iterable[Finding]) -> Iterator[Check]:
     """Yield a failed step for each kind of finding."""
     by_kind: dict[str, list[str]] = {}
     for finding in findings:
@@ -80,7 +80,7 @@ def _judge(findings: Iterable[Finding]) -> Iterator[Check]:
         yield Check(kind.replace("_", " "), ok=False, message=message, setting="provider", details=tuple(messages))
 
 
-def _compare(served: set[str], nodes: set[str]) -> Iterator[Check]:
+def compare(served: set[str], nodes: set[str]) -> Iterator[Check]:
     """Yield whether every node of the cluster has metrics, and whether all metrics are about one of its nodes."""
     missing, foreign = sorted(nodes - served), sorted(served - nodes)
     message = f"without metrics: {_listed(missing)}" if missing else f"all {len(nodes)} have metrics"

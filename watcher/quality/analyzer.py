@@ -6,15 +6,17 @@ What only shows against other fetches is found in ``anomalies``.
 import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from watcher import masking
 from watcher.findings import Action, Finding, Kind
 from watcher.model import AVERAGES, SLACK_PERCENT, Metric, NodeMetrics, Operator
 
-# What a metric or a label is like beside its number: what was good once is not looked at again, as a large cluster
-# repeats the same few.
-_Shape = tuple[object, ...]
+# What a node's metrics are like beside their numbers: what was good once is not looked at again, as the nodes of a
+# cluster are alike.
+_Shape = tuple[tuple[object, ...], ...]
+_shape_of = attrgetter("name", "type", "operator", "rollup", "value.__class__")
 
 _MAX_NAME_LENGTH = 253  # of a Kubernetes node
 _ROUNDING_PERCENT = 1e-6  # a sum of floats may miss 0 by so much
@@ -33,21 +35,18 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
     """
     kept: dict[str, NodeMetrics] = {}
     findings: list[Finding] = []
-    known: set[_Shape] = set()
+    good: set[_Shape] = set()
     suspect = masking.has_secret(" ".join(map(str, nodes)))  # a source may repeat a token as a label
     for name, node in nodes.items():
         if not _is_name(name) or (suspect and masking.has_secret(name)):
             message = f"{_shown(name)} is no node name"
             findings.append(Finding(Kind.BAD_NODE_NAME, message, window, action=Action.DROPPED))
             continue
-        metrics = _without_lone_deviations(
-            name, [*_clean_metrics(name, node.metrics, window, findings, known)], window, findings
-        )
+        metrics = _clean_metrics(name, node.metrics, window, findings, good)
         if metrics:
-            same = len(metrics) == len(node.metrics) and all(map(lambda a, b: a is b, metrics, node.metrics))
             tags = _clean_labels(name, node.tags, window, findings, may_be_numbers=False)
             metadata = _clean_labels(name, node.metadata, window, findings, may_be_numbers=True)
-            same = same and tags is node.tags and metadata is node.metadata
+            same = metrics is node.metrics and tags is node.tags and metadata is node.metadata
             kept[name] = node if same else NodeMetrics(metrics, tags, metadata)
     return kept, findings
 
@@ -68,22 +67,31 @@ def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Map
 
 
 def _clean_metrics(
-    node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding], known: set[_Shape]
-) -> Iterator[Metric]:
+    node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding], good: set[_Shape]
+) -> tuple[Metric, ...]:
+    """Return what may be published of a node's metrics: the same tuple where that is all of them."""
+    shape = tuple(map(_shape_of, metrics))
+    try:
+        if shape in good and all([0 <= each.value <= 100 for each in metrics]):  # noqa: C419  quicker
+            return metrics
+    except TypeError:  # what cannot be hashed is no text
+        shape = ()
+    clean = _without_lone_deviations(node, [*_good_metrics(node, metrics, window, findings)], window, findings)
+    if len(clean) != len(metrics) or not all(map(lambda a, b: a is b, clean, metrics)):
+        return clean
+    good.add(shape)
+    return metrics
+
+
+def _good_metrics(node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding]) -> Iterator[Metric]:
     seen: set[tuple[str, str]] = set()
     for metric in metrics:
         value: Any = metric.value  # a provider may be anybody's
-        shape = (metric.name, metric.type, metric.operator, metric.rollup, value.__class__)
-        try:
-            is_good = shape in known
-        except TypeError:  # what cannot be hashed is no text
-            is_good = False
-        if not is_good:
-            if not (isinstance(value, float | int) and all(map(_is_text, shape[:-1]))):
-                message = f"{_shown(metric)} is no metric: names must be text, and values numbers"
-                findings.append(Finding(Kind.BAD_VALUE, message, window, node, action=Action.DROPPED))
-                continue
-            known.add(shape)
+        texts = metric.name, metric.type, metric.operator, metric.rollup
+        if not (isinstance(value, float | int) and all(map(_is_text, texts))):
+            message = f"{_shown(metric)} is no metric: names must be text, and values numbers"
+            findings.append(Finding(Kind.BAD_VALUE, message, window, node, action=Action.DROPPED))
+            continue
         if (metric.name, metric.operator) in seen:
             message = f"{metric.operator} is given twice; the first is used"
             findings.append(Finding(Kind.DUPLICATE, message, window, node, metric.name, Action.MERGED))

@@ -45,7 +45,7 @@ class AnomalyDetector:
         self._settings = settings
         self._interval = interval_seconds
         self._pasts: dict[str, Past] = {}  # by source: another provider's values may mean something else
-        self._against: dict[tuple[str, str, str], Corroboration] = {}  # by source, metric and the other's metric
+        self._against: dict[tuple[str, ...], Corroboration] = {}  # by source, metric, operator and the other's metric
         self._staleness = Staleness(settings)
         self._in_history: list[Finding] = []
 
@@ -107,12 +107,15 @@ class AnomalyDetector:
 
     def _contradicted(self, fresh: WatcherMetrics, beside: Mapping[str, NodeMetrics]) -> Iterator[Finding]:
         """Yield where a second source says otherwise."""
+        history = self._past(fresh.source).history  # which has the fetch already
         names = [name for name in fresh.data if name in beside]
-        for type_ in REQUIRED:
-            ours, theirs = _levels(fresh.data, names, type_), _levels(beside, names, type_)
-            for metric, values in ours.items():
-                for other, others in theirs.items():
-                    key = (fresh.source, metric, other)
+        rows = [history.nodes[name] for name in names]
+        theirs = _levels(beside, names)
+        for (metric, operator), column in history.series.items():
+            type_, values = history.types[column], history["value"][rows, column]
+            if operator in AVERAGES and type_ in REQUIRED and not np.isnan(values).all():
+                for other, others in theirs[type_].items():
+                    key = (fresh.source, metric, operator, other)
                     against = self._against.setdefault(key, Corroboration(self._settings.disagreement_percent))
                     found = against.judge(fresh.timestamp, names, values, others)
                     # More than half of them, and it is as likely that the second source is wrong.
@@ -142,13 +145,16 @@ class AnomalyDetector:
                     yield Finding(Kind.DOUBLE_SMOOTHING, message, window)
 
 
-def _levels(data: Mapping[str, NodeMetrics], names: Sequence[str], type_: str) -> dict[str, np.ndarray]:
-    """Return the averages of a resource by the metric's name; NaN where a node has none."""
-    found: dict[str, np.ndarray] = {}
+def _levels(data: Mapping[str, NodeMetrics], names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the averages of each resource by the metric's name; NaN where a node has none."""
+    found: dict[str, dict[str, np.ndarray]] = {type_: {} for type_ in REQUIRED}
     for row, name in enumerate(names):
         for metric in data[name].metrics:
-            if metric.type == type_ and metric.operator in AVERAGES:
-                found.setdefault(metric.name, np.full(len(names), np.nan))[row] = metric.value
+            if metric.operator in AVERAGES and metric.type in found:
+                levels = found[metric.type]
+                if metric.name not in levels:
+                    levels[metric.name] = np.full(len(names), np.nan)
+                levels[metric.name][row] = metric.value
     return found
 
 

@@ -16,13 +16,14 @@ from watcher.quality.node_states import NodeStates, blank
 _MIN_NODES = 5  # fewer say nothing about a whole cluster
 _LEARN_SECONDS = 4 * 3600.0  # how long a node is watched before its deficits say anything
 _WARM_SECONDS = 8 * 3600.0  # and before anything is said of it
-_MEMORY_SECONDS = 24 * 3600.0  # half-life of what is usual
-_HABIT_SECONDS = 7 * 24 * 3600.0  # and of the largest deficits
+_DAY_SECONDS = 24 * 3600.0
+_MEMORY_SECONDS = _DAY_SECONDS  # half-life of what is usual
+_HABIT_SECONDS = 7 * _DAY_SECONDS  # and of the largest deficits
 _FAST_SECONDS, _SLOW_SECONDS = 240.0, 1800.0  # half-lives of the two averages that a deficit is looked for in
 _FLOORS = np.array([18.0, 14.0])  # percent; what is less misleads nobody much
 _HABIT_FACTOR = 1.25  # a deficit that is told exceeds by so much all that the node itself had
 _CROWD_FACTOR = 1.2  # and by so much what almost all nodes had,
-_RATE = 0.01  # where this share of nodes a day may have had more
+_RATE = 0.03  # where so many a node and day had more, over all the days that are remembered
 _HELD_SECONDS = 12 * 3600.0  # after so long what is found is how the node is
 _SOFTENING = 1.0  # added to variances, percent squared: values may come in whole percents
 
@@ -109,7 +110,7 @@ class Cohort:
         warm = state["seconds"] >= _WARM_SECONDS
         if warm.sum() < _MIN_NODES:
             return np.zeros((len(state), 2), bool)
-        days = min(1.0, float(np.median(state["seconds"][warm]) - _LEARN_SECONDS) / 86400)
+        days = min(_HABIT_SECONDS, float(np.median(state["seconds"][warm])) - _LEARN_SECONDS) / _DAY_SECONDS
         crowd = _CROWD_FACTOR * np.quantile(state["worst"][warm], 1 - _RATE * days, axis=0)
         limits = np.maximum(np.maximum(_FLOORS, crowd), _HABIT_FACTOR * state["worst"])
         held = ~np.isnan(state["since"])

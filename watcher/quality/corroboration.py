@@ -13,14 +13,23 @@ from watcher.quality.history import Flags, Floats
 from watcher.quality.node_states import NodeStates, blank
 
 _FETCHES = 3  # in a row that contradict; fewer is chance
+_CALM_FETCHES = 60  # in a row that agree, for it to be over: what is wrong hardly shows while a node idles
 _LATE_FETCHES = 8  # the second source may be so late: its values of so many fetches count
 _DEVIATIONS = 6.0  # robust ones, from what is usual
+_MOST = 0.9  # share of the nodes that a deviation is told by: it is 0 at most of them,
+_MOST_DEVIATIONS = 1.645  # and of a normal so many contain them
 _MEMORY_SECONDS = 24 * 3600.0  # half-life of what is usual
 _PRIOR_SECONDS = 1800.0  # what sources are trusted to agree at first counts for as long
 _MIN_NODES = 5
 
 _BLANK = blank(
-    [("ours", "f8", (_LATE_FETCHES,)), ("theirs", "f8", (_LATE_FETCHES,)), ("streak", "i4"), ("since", "f8")],
+    [
+        ("ours", "f8", (_LATE_FETCHES,)),
+        ("theirs", "f8", (_LATE_FETCHES,)),
+        ("streak", "i4"),
+        ("calm", "i4"),
+        ("since", "f8"),
+    ],
     ours=np.nan,
     theirs=np.nan,
     since=np.nan,
@@ -32,7 +41,7 @@ class Contradictions:
     """Which nodes the second source contradicts.
 
     Attributes:
-        found: (nodes,) for several fetches.
+        found: (nodes,) for several fetches, until they agree for long.
         usual: (nodes,) what would be usual here where the second source is right, percent.
         since: (nodes,) unix seconds; NaN for the others.
     """
@@ -78,10 +87,14 @@ class Corroboration:
         with np.errstate(invalid="ignore"):
             beyond = known & (np.abs(differs) > limit)
         # What could not be seen is neither for nor against it.
-        state["streak"] = np.where(known, np.where(beyond, state["streak"] + 1, 0), state["streak"])
+        found = state["streak"] >= _FETCHES
+        state["calm"] = np.where(known, np.where(beyond, 0, state["calm"] + 1), state["calm"])
+        over = ~beyond & (~found | (state["calm"] >= _CALM_FETCHES)) & known
+        state["streak"] = np.where(over, 0, state["streak"] + beyond)
         state["since"] = np.where(state["streak"] > 0, np.fmin(state["since"], now), np.nan)
-        self._learn(elapsed, known & (state["streak"] < _FETCHES), ours, theirs, usual)
-        return Contradictions(state["streak"] >= _FETCHES, np.clip(usual, 0, 100), state["since"].copy())
+        found = state["streak"] >= _FETCHES
+        self._learn(elapsed, known & ~found, theirs, ours - usual, differs)
+        return Contradictions(found, np.clip(usual, 0, 100), state["since"].copy())
 
     def _apart(self) -> Floats:
         """Return by how much ours lie outside of what theirs were within the last fetches, and the other way round."""
@@ -92,20 +105,24 @@ class Corroboration:
         nearer: Floats = np.where(np.abs(ahead) <= np.abs(behind), ahead, behind)
         return nearer
 
-    def _learn(self, elapsed: float, agreeing: Flags, ours: Floats, theirs: Floats, usual: Floats) -> None:
-        """Make a fetch part of what is usual, by the median of the nodes that nothing is found of."""
+    def _learn(self, elapsed: float, agreeing: Flags, theirs: Floats, off: Floats, differs: Floats) -> None:
+        """Make a fetch part of what is usual, of the nodes that nothing is found of.
+
+        Offset and slope go by all of a difference, the spread by what the room for a late source leaves of it.
+        """
         if agreeing.sum() < _MIN_NODES:
             return
         self._seconds += elapsed
         gain = max(1 - 0.5 ** (elapsed / _MEMORY_SECONDS), elapsed / self._seconds)
-        off = ours[agreeing] - usual[agreeing]
+        off = off[agreeing]
         self._offset += gain * float(np.clip(np.median(off), -self._bound, self._bound))
         level = theirs[agreeing] - np.median(theirs[agreeing])
         weight = float((level**2).sum())
         if weight > 0:
-            clipped = np.clip(off - np.median(off), -2 * self._spread, 2 * self._spread)
+            clipped = np.clip(off - np.median(off), -self._bound, self._bound)
             self._slope_off += gain * float((clipped * level).sum()) / (weight + 100.0 * len(level))
-        self._spread += gain * (1.4826 * float(np.median(np.abs(off - np.median(off)))) - self._spread)
+        most = float(np.quantile(np.abs(differs[agreeing]), _MOST)) / _MOST_DEVIATIONS
+        self._spread += gain * (most - self._spread)
 
 
 def _outside(values: Floats, others: Floats) -> Floats:

@@ -21,6 +21,7 @@ _MIN_REPEATS = 20  # new samples; values that come again in fewer may be counter
 _LONG = 3  # times the span that makes a suspicion makes it beyond doubt
 _MIN_PAST = 10  # fetches without which nothing is known of a source's step
 _MIN_SAMPLES = 3  # in a window, for what it shows to lie between two values that it goes between
+_IDLE_SECONDS = 24 * 3600.0  # a cluster that was above 1 percent so lately may idle below it
 _STEADY = 0.8  # share of fetches that bring new values, at the nodes that move most; fewer tell of a slow source
 
 
@@ -44,6 +45,7 @@ class Past:
         self._flatlines: dict[str, Flatlines] = defaultdict(Flatlines)
         self._duplicates: dict[str, Duplicates] = defaultdict(Duplicates)
         self._ratios: dict[str, float] = defaultdict(float)
+        self._percents: dict[str, float] = defaultdict(lambda: -math.inf)  # when any node was above 1 last
 
     def remember(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
         """Make a fetch part of the recent values without judging it; one that is not later begins a new past."""
@@ -157,7 +159,11 @@ class Past:
         # Where windows hold few samples they jump as loads do.
         overlapping = recent if _MIN_SAMPLES * step <= self._span else recent[:, :0]
         fallen = detectors.fell_to_a_hundredth(values, overlapping)
-        ratios = type_ in REQUIRED and detectors.are_ratios(values, recent, may_idle=type_ == MetricType.CPU)
+        now = self.history.now
+        if np.fmax.reduce(values) > 1:
+            self._percents[metric] = now
+        known = recent if now - self._percents[metric] > _IDLE_SECONDS else recent[:, :0]
+        ratios = type_ in REQUIRED and detectors.are_ratios(values, known, may_idle=type_ == MetricType.CPU)
         before = recent[:, ages > self._span + self._interval]
         factor = detectors.common_factor(values, before) if type_ in REQUIRED else math.nan
         action = DONE[self._settings.wrong_scale_action]

@@ -16,6 +16,7 @@ from watcher.server.answers import Answer
 from watcher.server.flask_parts import answer_errors, check_access, is_admitted, probes, response
 from watcher.server.front import Front
 from watcher.server.openapi import document as openapi_document
+from watcher.server.prometheus_api import prometheus_routes
 from watcher.server.reading import Reading, UnknownParameter, check_parameters
 from watcher.telemetry import Telemetry
 from watcher.wire import Dialect, ErrorCode
@@ -65,6 +66,7 @@ def create_routes(
     answer_errors(app)
     app.register_blueprint(_nodes(reading))
     app.register_blueprint(_state(watcher, doctor))
+    app.register_blueprint(prometheus_routes(watcher))
     app.register_blueprint(probes(watcher.is_alive, watcher.is_ready, telemetry.exposition, own_metrics.CONTENT_TYPE))
 
     @app.get("/")

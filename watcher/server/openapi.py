@@ -56,7 +56,7 @@ def _operations(
         "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in parameters],
         "security": [] if is_open else [{}, {"token": []}],
     }
-    answers = {**({} if is_open else _REFUSALS), **answers, **_ALWAYS}
+    answers = {**({} if is_open else _REFUSALS), **_ALWAYS, **answers}
     bodiless = {
         status: {key: value for key, value in answer.items() if key != "content"} for status, answer in answers.items()
     }
@@ -86,6 +86,9 @@ def _object(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
 
 
 _ERROR = _object({"error": _object({"code": {"type": "string"}, "message": {"type": "string"}})})
+_PROMETHEUS_ERROR = _object(
+    {"status": {"const": "error"}, "errorType": {"type": "string"}, "error": {"type": "string"}}
+)
 _HEALTH = _object(
     {
         "status": {"enum": ["ok", "unhealthy"]},
@@ -204,6 +207,19 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "The service's own Prometheus metrics",
                 {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},
             ),
+            "/metrics/nodes": _operations(
+                "What every node uses, for a Prometheus; no samples when nothing is fresh",
+                {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+            ),
+            "/api/v1/query": _operations(
+                "An instant query for what /metrics/nodes has, as Prometheus answers it",
+                {
+                    "200": _reply("a vector", "Vector"),
+                    "400": _reply("a query that is not answered here, as Prometheus says it; or as always", "BadQuery"),
+                    "503": _reply("nothing fresh, in the shape of Prometheus' errors", "PrometheusError"),
+                },
+                ("query", "time", "timeout"),
+            ),
             "/openapi.json": _operations("This document", {"200": _reply("OpenAPI 3.1", "OpenApi")}),
         },
         "components": {
@@ -259,6 +275,25 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     "description": "the ETag of what is there already",
                     "schema": {"type": "string"},
                 },
+                "query": {
+                    "name": "query",
+                    "in": "query",
+                    "required": True,
+                    "description": 'one of the two names, which may have matchers: {type="CPU"}',
+                    "schema": {"type": "string", "pattern": "^trimaran_node_(load_ratio|metric_percent)$"},
+                },
+                "time": {
+                    "name": "time",
+                    "in": "query",
+                    "description": "changes nothing: what is fresh now is answered",
+                    "schema": {"type": "string"},
+                },
+                "timeout": {
+                    "name": "timeout",
+                    "in": "query",
+                    "description": "changes nothing: nothing is waited for",
+                    "schema": {"type": "string"},
+                },
                 "host": {"name": "host", "in": "path", "required": True, "schema": {"type": "string"}},
             },
             "schemas": {
@@ -282,6 +317,32 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                     }
                 ),
                 "Finding": _FINDING,
+                "Vector": _object(
+                    {
+                        "status": {"const": "success"},
+                        "data": _object(
+                            {
+                                "resultType": {"const": "vector"},
+                                "result": {
+                                    "type": "array",
+                                    "items": _object(
+                                        {
+                                            "metric": {"type": "object", "additionalProperties": {"type": "string"}},
+                                            "value": {
+                                                "type": "array",
+                                                "items": {"type": ["number", "string"]},
+                                                "minItems": 2,
+                                                "maxItems": 2,
+                                            },
+                                        }
+                                    ),
+                                },
+                            }
+                        ),
+                    }
+                ),
+                "PrometheusError": _PROMETHEUS_ERROR,
+                "BadQuery": {"anyOf": [_PROMETHEUS_ERROR, _ERROR]},
                 "OpenApi": _object({"openapi": {"type": "string"}, "info": {"type": "object"}}),
                 "Error": _ERROR,
             },

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -50,7 +50,7 @@ def serve(settings: Settings) -> None:
             "a stock kube-scheduler is refused: it can send no token and no client certificate "
             "(server.compat_port, server.compat_open)"
         )
-    if not (access.is_locked or ip_address(host.partition("%")[0]).is_loopback):
+    if is_open_to_others(access, host):
         _log.warning(
             "whoever reaches the port reads everything: no token is asked for (server.token, server.tokens_file)",
             extra={"host": host},
@@ -60,12 +60,25 @@ def serve(settings: Settings) -> None:
     serving.serve(service.start, listeners, threads=server.threads, max_body_bytes=_MAX_BODY_BYTES, stop=service.stop)
 
 
-def open_access(server: ServerSettings, clock: Callable[[], float] = time.time) -> Access:
+def is_open_to_others(access: Access, host: str) -> bool:
+    """Return whether a port is reached from beyond this machine, and nothing is asked of whoever does.
+
+    Args:
+        access: who may read what.
+        host: the address that the port listens on.
+    """
+    return not (access.is_locked or ip_address(host.partition("%")[0]).is_loopback)
+
+
+def open_access(
+    server: ServerSettings, clock: Callable[[], float] = time.time, open_routes: Iterable[str] = ()
+) -> Access:
     """Return who may read what.
 
     Args:
         server: tokens, certificates and what is open.
         clock: unix time.
+        open_routes: more that is open: routes that ask for credentials of their own.
 
     Raises:
         SettingsError: the tokens cannot be used.
@@ -75,7 +88,7 @@ def open_access(server: ServerSettings, clock: Callable[[], float] = time.time) 
         token=server.token.get_secret_value() if server.token else None,
         tokens_file=server.tokens_file,
         certificates=server.client_ca_file is not None,
-        open_routes=[route for route, is_open in opened if is_open],
+        open_routes=[*open_routes, *(route for route, is_open in opened if is_open)],
         ports={} if server.compat_port is None else {server.compat_port: "/compat/"},
         clock=clock,
     )

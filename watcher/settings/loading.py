@@ -8,7 +8,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -49,10 +49,27 @@ UPSTREAM_VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[Model]):
-    """Effective settings, and where each that is not a default came from (``provider.name`` -> ``METRICS_...``)."""
+    """Effective settings, and where each that is not a default came from (``provider.name`` -> ``METRICS_...``).
+
+    Attributes:
+        settings: all of them.
+        origins: where each came from.
+        file: the TOML file among them, if there is one.
+        flags: what the command line gave.
+    """
 
     settings: Model
     origins: Mapping[str, str]
+    file: Path | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def again(self) -> "Loaded[Model]":
+        """Read the same places anew.
+
+        Raises:
+            SettingsError: they cannot be used any more.
+        """
+        return load_as(type(self.settings), self.flags, self.file)
 
 
 def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Settings]:
@@ -85,7 +102,7 @@ def load_as(model: type[Model], flags: Mapping[str, Any] | None = None, file: Pa
         problems += [line for detail in error.errors() for line in _describe(model, detail, merged, origins)]
     if problems:
         raise SettingsError(problems)
-    return Loaded(settings, origins)
+    return Loaded(settings, origins, file, dict(flags or {}))
 
 
 def every_setting(model: type[Settings] = Settings) -> Iterator[str]:

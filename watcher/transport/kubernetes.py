@@ -282,6 +282,8 @@ class KubernetesApi:
         except requests.HTTPError as error:
             if error.response is None:
                 raise
+            if error.response.status_code == 401 and self._session.cert is not None:
+                self._session.reconnect()  # a certificate that has expired stays that of its connection
             if self._kube_config is not None and (error.response.status_code == 401 or not self.identified(error)):
                 self._kube_config.forget()  # what it gave is not accepted any more; the next request reads it anew
             if error.response.status_code == _GONE:

@@ -148,6 +148,10 @@ class BoundedSession(requests.Session):
         """End every call that is under way, at once: it raises Ended."""
         self._adapter.end()
 
+    def reconnect(self) -> None:
+        """Have later calls make new connections, each with the certificate that its file has then."""
+        self._adapter.poolmanager.clear()
+
     def close(self) -> None:
         """End every call that is under way, close the connections, and refuse later calls: they raise Ended."""
         self._adapter.close()

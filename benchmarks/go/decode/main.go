@@ -12,10 +12,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os"
-	"strconv"
 
 	"github.com/francoispqt/gojay"
 	"github.com/paypal/load-watcher/pkg/watcher"
@@ -37,13 +34,7 @@ type result struct {
 }
 
 func main() {
-	body, err := os.ReadFile(os.Args[1])
-	measure.Check(err)
-	rounds, err := strconv.Atoi(os.Args[2])
-	measure.Check(err)
-	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
-		_, _ = response.Write(body)
-	}))
+	body, rounds, server := measure.Served()
 	defer server.Close()
 	client, err := api.NewServiceClient(server.URL)
 	measure.Check(err)

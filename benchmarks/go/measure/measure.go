@@ -3,7 +3,11 @@ package measure
 
 import (
 	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -27,6 +31,18 @@ func Rounds(rounds int, act func()) Took {
 	used := milliseconds(processor() - started)
 	slices.Sort(took)
 	return Took{took[rounds/2], used / float64(rounds)}
+}
+
+// Served reads what all of these programs are called with, FILE ROUNDS, and answers every request with the file.
+func Served() (body []byte, rounds int, server *httptest.Server) {
+	body, err := os.ReadFile(os.Args[1])
+	Check(err)
+	rounds, err = strconv.Atoi(os.Args[2])
+	Check(err)
+	server = httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
+		_, _ = response.Write(body)
+	}))
+	return body, rounds, server
 }
 
 // Check ends the program on an error.

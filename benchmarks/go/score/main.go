@@ -9,10 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"log"
-	"net/http"
-	"net/http/httptest"
 	"os"
-	"strconv"
 
 	"github.com/paypal/load-watcher/pkg/watcher"
 	v1 "k8s.io/api/core/v1"
@@ -40,13 +37,7 @@ type result struct {
 }
 
 func main() {
-	body, err := os.ReadFile(os.Args[1])
-	measure.Check(err)
-	rounds, err := strconv.Atoi(os.Args[2])
-	measure.Check(err)
-	server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
-		_, _ = response.Write(body)
-	}))
+	body, rounds, server := measure.Served()
 	defer server.Close()
 
 	ctx := context.Background()

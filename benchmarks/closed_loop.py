@@ -1,0 +1,198 @@
+"""Fewer hot nodes? The closed loop: pods whose use is not their requests, with and without us, on a real control plane.
+
+100 nodes that KWOK plays, the real metrics-server, a watcher, a stock kube-scheduler. Each node has a pod whose use is
+anything but what it requests, 6 to 70 % of the node; meanwhile pods come, of which one in five uses three times its
+request and the others a fifth of it. Three runs of the same pods in the same order: kube-scheduler alone, with the
+extender, and alone with `trimaran nodes --taints`. A node is hot while its pods really use 80 % of its CPU or more, by
+their annotations and where they are, looked at every two seconds.
+
+    python benchmarks/closed_loop.py [minutes [changing]] [run ...]
+
+The minutes are those of each run, 4 by default: windows and holds are as much shorter than usual. With "changing" the
+use of a fifth of the nodes' own pods changes places at half time, which nobody can foresee. Runs are told by a word of
+their names; by default all three.
+"""
+
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from control_plane.api import path_of
+from control_plane.cluster import ControlPlane
+from control_plane.extender import Extender
+from control_plane.manifests import container, node, pod
+from control_plane.processes import Process
+from control_plane.scheduler import Scheduler
+from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
+from support.servers import Service, free_port
+
+from extender.kube_scheduler import Way, written
+from extender.prioritizer import Outcome
+
+NODES, CORES, HOT_PERCENT = 100, 8, 80
+PODS_A_SECOND = 3
+WINDOW = "30s"
+RUNS = ("kube-scheduler alone", "with the extender", "with soft taints alone")
+CONFIGURATION = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {
+            "schedulerName": "default-scheduler",
+            "plugins": {"score": {"enabled": [{"name": "LoadVariationRiskBalancing", "weight": 1}]}},
+        }
+    ],
+}
+
+
+def using(name: str, milli_request: int, milli_use: int, node_name: str = "", mebibytes: int = 100) -> dict[str, Any]:
+    """Return a pod that requests one thing and uses another."""
+    annotations = {CPU_ANNOTATION: f"{milli_use}m", MEMORY_ANNOTATION: f"{mebibytes}Mi"}
+    where = {"nodeName": node_name} if node_name else {}
+    return pod(
+        name, container(requests={"cpu": f"{milli_request}m", "memory": "128Mi"}), annotations=annotations, **where
+    )
+
+
+class Observer:
+    """Looks where pods are, and adds up what they use."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self._cluster = cluster
+        self._stop = threading.Event()
+        self.hot_seconds = self.over_seconds = 0.0
+        self.peak = 0.0
+        self.placed = 0
+        self.waiting = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        before = time.monotonic()
+        while not self._stop.wait(2):
+            use = dict.fromkeys((f"node-{n}" for n in range(NODES)), 0.0)
+            self.placed = self.waiting = 0
+            for each in self._cluster.api.items("/api/v1/pods"):
+                name = each["spec"].get("nodeName")
+                self.waiting += not name
+                if name:
+                    self.placed += 1
+                    use[name] += float(each["metadata"]["annotations"][CPU_ANNOTATION].removesuffix("m"))
+            now = time.monotonic()
+            percents = [100 * milli / (1000 * CORES) for milli in use.values()]
+            self.hot_seconds += (now - before) * sum(percent >= HOT_PERCENT for percent in percents)
+            self.over_seconds += (now - before) * sum(percent > 100 for percent in percents)
+            self.peak = max(self.peak, *percents)
+            before = now
+
+
+@contextmanager
+def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
+    """Start everything that a run has."""
+    dice = random.Random(1)
+    with ExitStack() as stack:
+        cluster = stack.enter_context(ControlPlane(folder))
+        kwok = stack.enter_context(Kwok(cluster))
+        cluster.api.create(*(kwok.played(node(f"node-{n}", str(CORES), "32Gi")) for n in range(NODES)))
+        for n in range(NODES):
+            memory = dice.randint(6000, 16000)  # as in life: a watcher doubts a cluster that uses none
+            cluster.api.create(using(f"resident-{n}", 1000, dice.randint(500, 5600), f"node-{n}", memory))
+        metrics = stack.enter_context(MetricsServer(cluster))
+        metrics.wait_for(NODES, 120)
+        service = Service(
+            folder / "watcher.sqlite", folder / "watch.log", free_port(),
+            "--provider", "KubernetesMetricsServer", "--interval", "5",
+            TRIMARAN_PROVIDER__KUBE_CONFIG=str(cluster.kubeconfig()), TRIMARAN_WATCH__WINDOWS=WINDOW,
+            TRIMARAN_WATCH__SAMPLE_INTERVAL_SECONDS="5",
+        )  # fmt: skip
+        stack.callback(service.kill)
+        service.wait_for("/readyz", seconds=60)
+        made: dict[str, Any] = {"profiles": [{"schedulerName": "default-scheduler"}]}
+        if run == RUNS[1]:
+            settings = {"extender__refresh_seconds": 2, "extender__deadline_seconds": 0.3}
+            extender = stack.enter_context(Extender(cluster, CONFIGURATION, service.url, **settings))
+            stack.callback(lambda: print(answers_of(extender), flush=True))
+            made = written(CONFIGURATION, Way(extender.url))
+        if run == RUNS[2]:
+            port = free_port()
+            command = [
+                sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", service.url, "--port", str(port),
+                "--kube-config", str(cluster.kubeconfig()), "--set", "nodes.interval_seconds=3",
+                "--set", "nodes.hold_seconds=30", "--set", "nodes.writes_per_minute=120",
+                "--set", "nodes.lease_namespace=default", "--set", "nodes.hot_percent=70",
+                "--set", "nodes.cool_percent=60", "--set", "nodes.most_share=0.5",
+            ]  # fmt: skip
+            process = Process(command, folder / "nodes.log")
+            stack.callback(process.terminate)
+            time.sleep(40)  # two windows, so that it begins as the others do
+        else:
+            time.sleep(40)
+        extenders = {"extenders": made["extenders"]} if "extenders" in made else {}
+        stack.enter_context(Scheduler(cluster, made["profiles"], verbosity=2, **extenders))
+        yield cluster
+
+
+def answers_of(extender: Extender) -> str:
+    """Return how the extender's answers came to be."""
+    found = {name: extender.outcome(name) for name in Outcome}
+    return "answers: " + ", ".join(f"{count:.0f} {name}" for name, count in found.items() if count)
+
+
+def measure(run: str, minutes: float, *, changing: bool) -> Observer:
+    """Let pods come for so long; return what was seen."""
+    dice = random.Random(2)
+    with tempfile.TemporaryDirectory() as folder, loop(Path(folder), run) as cluster, Observer(cluster) as seen:
+        began, number, changed = time.monotonic(), 0, not changing
+        while (passed := time.monotonic() - began) < 60 * minutes:
+            while number < passed * PODS_A_SECOND and passed < 50 * minutes:  # the last sixth only lasts
+                heavy = dice.random() < 0.2
+                cluster.api.create(using(f"pod-{number}", 500, 1500 if heavy else 100))
+                number += 1
+            if not changed and passed > 30 * minutes:
+                changed = True
+                change_places(cluster)
+            time.sleep(0.2)
+    return seen
+
+
+def change_places(cluster: ControlPlane) -> None:
+    """Have every fifth resident use what the next fifth one did."""
+    residents = [cluster.api.get(f"/api/v1/namespaces/default/pods/resident-{n}") for n in range(0, NODES, 5)]
+    uses = [each["metadata"]["annotations"][CPU_ANNOTATION] for each in residents]
+    for each, use in zip(residents, [*uses[1:], uses[0]], strict=True):
+        cluster.api.patch(path_of(each), {"metadata": {"annotations": {CPU_ANNOTATION: use}}})
+
+
+def main() -> None:
+    """Run all three, and print a row each."""
+    minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 4.0
+    print(f"{NODES} nodes of {CORES} cores, {PODS_A_SECOND:g} pods a second, {minutes:g} minutes each, window {WINDOW}")
+    print(
+        "| run | pods placed | hot node-minutes | node-minutes above 100 % | fullest node |\n|---|---:|---:|---:|---:|"
+    )
+    words = [word for word in sys.argv[2:] if word != "changing"]
+    for run in (each for each in RUNS if not words or any(word in each for word in words)):
+        seen = measure(run, minutes, changing="changing" in sys.argv)
+        print(
+            f"| {run} | {seen.placed - NODES} (waiting {seen.waiting}) | {seen.hot_seconds / 60:.1f} | "
+            f"{seen.over_seconds / 60:.1f} | {seen.peak:.0f} % |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

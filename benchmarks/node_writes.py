@@ -1,0 +1,130 @@
+"""How much `trimaran nodes` writes: 5,000 nodes over an hour of real shapes, replayed fast.
+
+Each node is an hour of a real host (``quality_traces``), drawn at random: averages over 15 minutes, a turn a minute,
+the defaults of the settings but for what is named; once with the hosts' CPU alone, once with their memory, which is
+above 80 % on nearly all of them. The API server is one in memory that merges patches and refuses old
+versions. Flaps are taints that come back within half an hour on one node.
+
+    python benchmarks/node_writes.py DATA_FOLDER
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from quality_traces import LOADERS, Floats
+from support.nodes_api import NodesApi
+
+from nodes.heat import HeatRule
+from nodes.marks import MarkMirror, Marks
+from nodes.writer import Plan, Writer
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+NODES, MINUTES, WINDOW, SEED = 5000, 60, 15, 7
+BUDGETS = (60, 300)
+
+
+def shapes(folder: Path) -> Floats:
+    """Return averages of CPU and memory over the window, (2, nodes, minutes)."""
+    trace = LOADERS["alibaba"](folder)
+    both = np.stack([trace.samples["CPU"], trace.samples["Memory"]])
+    sums = np.cumsum(np.nan_to_num(both), axis=2)
+    known = np.cumsum(~np.isnan(both), axis=2)
+    means = (sums[..., WINDOW:] - sums[..., :-WINDOW]) / np.maximum(known[..., WINDOW:] - known[..., :-WINDOW], 1)
+    dice = np.random.default_rng(SEED)
+    whole = (known[0, :, WINDOW:] - known[0, :, :-WINDOW]) == WINDOW
+    drawn = []
+    while len(drawn) < NODES:
+        host, start = dice.integers(means.shape[1]), dice.integers(means.shape[2] - MINUTES)
+        if whole[host, start : start + MINUTES].all():
+            drawn.append(means[:, host, start : start + MINUTES])
+    return np.stack(drawn, axis=1)
+
+
+def snapshot(loads: Floats, now: int) -> WatcherMetrics:
+    """Return what a watcher serves of loads, (2, nodes)."""
+    nodes = {
+        f"node-{n}": NodeMetrics(
+            tuple(Metric(kind, kind, "AVG", "15m", value) for kind, value in zip(("CPU", "Memory"), both, strict=False))
+        )
+        for n, both in enumerate(loads.T.tolist())
+    }
+    return WatcherMetrics(now, Window("15m", now - 60 * WINDOW, now), "replay", nodes)
+
+
+class Replay:
+    """Serves the minute that it is."""
+
+    def __init__(self, loads: Floats) -> None:
+        self.loads, self.minute = loads, 0
+        self._made: dict[int, WatcherMetrics] = {}
+
+    def metrics(self, window: str | None = None) -> WatcherMetrics:
+        """Return the present."""
+        del window
+        if self.minute not in self._made:
+            self._made = {self.minute: snapshot(self.loads[..., self.minute], 60 * self.minute)}
+        return self._made[self.minute]
+
+
+def replay(loads: Floats, budget: float) -> str:
+    """Run an hour of loads, (kinds, nodes, minutes); return a row."""
+    api, watcher, mirror = NodesApi(*(f"node-{n}" for n in range(NODES))), Replay(loads), MarkMirror()
+    mirror.replace(api.nodes.values())
+    plan = Plan(rule=HeatRule(), windows=("15m",), writes_per_minute=budget)
+    writer = Writer(
+        api, mirror, watcher, plan, clock=lambda: 60.0 * watcher.minute, monotonic=lambda: 60.0 * watcher.minute
+    )
+    most, before, flaps, ended = 0, 0, 0, dict[str, int]()
+    hot: set[str] = set()
+    came: Counter[str] = Counter()
+    off = []
+    for minute in range(MINUTES):
+        watcher.minute = minute
+        writer.turn()
+        most, before = max(most, len(api.writes) - before), len(api.writes)
+        now = {name for name, node in api.nodes.items() if Marks.of(node).is_tainted(plan.taint_key)}
+        flaps += sum(minute - ended[name] < 30 for name in now - hot if name in ended)
+        ended |= dict.fromkeys(hot - now, minute)
+        came.update(now - hot)
+        hot = now
+        off.append(wrong(api, loads[..., minute]))
+    counts = writer.counts
+    return (
+        f"| {'CPU' if len(loads) == 1 else 'CPU, memory'} | {budget:g} | {len(api.writes):,} | {most} | "
+        f"{counts.taints:,} | {sum(came.values()):,} | {flaps} | {max(came.values(), default=0)} | "
+        f"{len(hot):,} | {off[-1]:.1f} |"
+    )
+
+
+def wrong(api: NodesApi, loads: Floats) -> float:
+    """Return for how many percent of the nodes the annotation is more than two steps off, or not there."""
+    bad = 0
+    for n, values in enumerate(loads.T.tolist()):
+        said = (api.nodes[f"node-{n}"]["metadata"].get("annotations") or {}).get("load.trimaran.io/15m", "")
+        told = [float(part.partition("=")[2]) for part in said.split(",") if part]
+        bad += len(told) < len(values) or any(abs(one - other) > 10 for one, other in zip(told, values, strict=True))
+    return 100 * bad / NODES
+
+
+def main() -> None:
+    """Print a row for each budget."""
+    loads = shapes(Path(sys.argv[1]))
+    hot = [f"{(each[:, -1] >= 80).sum():,} by {name}" for name, each in zip(("CPU", "memory"), loads, strict=True)]
+    print(f"{NODES:,} nodes, {MINUTES} minutes; at 80 % or more at the end: {', '.join(hot)}")
+    head = (
+        "of", "writes a minute, stated", "writes", "most a minute", "of taints", "taints set",
+        "came back within 30 min", "most often on one node", "hot at the end", "annotations off by two steps, %",
+    )  # fmt: skip
+    print("|", " | ".join(head), "|\n|---", "|---:" * (len(head) - 1), "|", sep="")
+    for kinds in (1, 2):
+        for budget in BUDGETS:
+            print(replay(loads[:kinds], budget), flush=True)
+
+
+if __name__ == "__main__":
+    main()

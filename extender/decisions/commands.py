@@ -1,0 +1,168 @@
+"""``trimaran explain``: why a pod went where it went; ``trimaran extender regret``: what placements were worth."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_TIMEOUT_SECONDS = 15.0
+
+
+def extender_options(command: Command) -> Command:
+    """Give a command what it asks an extender with."""
+    for option in (
+        click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        click.option(
+            "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with certificate and key."
+        ),
+        click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust."),
+        click.option(
+            "--token-file", type=click.Path(path_type=Path), help="A file with a token: kubectl create token NAME."
+        ),
+        click.option(
+            "--extender",
+            "address",
+            envvar="TRIMARAN_EXTENDER_ADDRESS",
+            default="http://127.0.0.1:2021",
+            show_default=True,
+            show_envvar=True,
+            help="The extender's address.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("pod", metavar="NAMESPACE/NAME")
+@extender_options
+def explain(
+    pod: str, address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
+) -> None:
+    """Say why a pod went where it went: its candidates, their scores and terms, and what came of it.
+
+    \b
+    Example: trimaran explain default/web-7d4b9 --token-file token
+    """
+    body, found = _ask(address, "/explain", {"pod": pod}, token_file, ca_file, client_certificate)
+    click.echo(body.decode() if output == "json" else "\n".join(_told(found)))
+
+
+@click.command()
+@extender_options
+def regret(
+    address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
+) -> None:
+    """Show what the nodes that pods went to used afterwards, and what ours would have used."""
+    body, found = _ask(address, "/regret", {}, token_file, ca_file, client_certificate)
+    click.echo(body.decode() if output == "json" else "\n".join(_table_of(found)))
+
+
+def _ask(
+    address: str,
+    path: str,
+    query: Mapping[str, str],
+    token_file: Path | None,
+    ca_file: Path | None,
+    client_certificate: Path | None,
+) -> tuple[bytes, dict[str, Any]]:
+    """Return an answer's body, and what it holds; end with status 1 and the reason where there is none."""
+    import orjson  # noqa: PLC0415  so that --help is quick
+    import requests  # noqa: PLC0415
+
+    from watcher.transport.credentials import UnusableToken, read_token  # noqa: PLC0415
+    from watcher.transport.failures import describe  # noqa: PLC0415
+    from watcher.transport.session import BoundedSession  # noqa: PLC0415
+
+    def authenticate(request: requests.PreparedRequest) -> None:
+        if token_file is not None:
+            request.headers["Authorization"] = f"Bearer {read_token(token_file)}"
+
+    session = BoundedSession(
+        authenticate,
+        verify=str(ca_file) if ca_file else True,
+        certificate=str(client_certificate) if client_certificate else None,
+        follow_redirects=False,
+    )
+    try:
+        answer = session.get(address.rstrip("/") + path, params=dict(query), timeout=_TIMEOUT_SECONDS)
+        found = orjson.loads(answer.content)
+        if answer.status_code != 200:
+            raise SystemExit(_failed(str(found["error"]["message"])))
+    except (requests.RequestException, UnusableToken) as error:
+        raise SystemExit(_failed(f"the extender at {address}: {describe(error).reason}")) from None
+    except (ValueError, KeyError, TypeError):
+        raise SystemExit(
+            _failed(f"{address} is no extender: it answers {answer.status_code} with something else")
+        ) from None
+    return answer.content, found
+
+
+def _failed(message: str) -> int:
+    click.echo(f"trimaran: {message}", err=True)
+    return 1
+
+
+def _told(found: Mapping[str, Any]) -> Iterator[str]:
+    chosen = found.get("chosen") or {}
+    if found["outcome"] == "not_asked":
+        yield f"{found['pod']} runs on {chosen['node']}, and the extender was not asked about it. Either:"
+        yield from (f"  - {reason}" for reason in found["why"])
+        return
+    yield f"{found['pod']} ({found['scheduler']}), answered {_time(found['at'])}"
+    acted = found["mode"] == "active"
+    yield f"  outcome     {found['outcome']}{'' if acted else ', in shadow: all nodes were answered alike'}"
+    yield f"  candidates  {found['candidates']}; {found['in_flight']} pods were on their way"
+    if data := found["data"]:
+        yield f"  metrics     {data['window']} window of {data['source']}, {data['age_seconds']:.0f} s old"
+    if best := found["best"]:
+        yield f"  best        {best['node']} with {best['score']}"
+    if not chosen:
+        yield "  chosen      not known (yet)"
+    elif chosen.get("rank") is None:
+        yield f"  chosen      {chosen['node']}"
+    else:
+        rank = f"{chosen['score']}, place {chosen['rank']}, {chosen['margin']} below the best"
+        yield f"  chosen      {chosen['node']} with {rank}"
+    if after := found["after"]:
+        uses = (
+            f"{which} {', '.join(f'{name} {value:.1f} %' for name, value in after[key].items())}"
+            for which, key in (("chosen", "chosen_percent"), ("best with the pod", "best_percent"))
+        )
+        yield f"  afterwards  {'; '.join(uses)}: regret {after['regret']:+.1f} points"
+    yield ""
+    rows = [["", "NODE", "SCORE", "GRADE", "WHY"]]
+    for node in found["nodes"]:
+        cells = ["*" if node["chosen"] else "", node["name"], str(node["answered"]), node["grade"]]
+        for plugin in node["plugins"]:
+            rows.append([*cells, f"{plugin['name']} {plugin['score']}: {plugin['why']}"])
+            cells = [""] * len(cells)
+    yield from _aligned(rows)
+
+
+def _table_of(found: Mapping[str, Any]) -> Iterator[str]:
+    rows = [["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "OURS", "REGRET", "P95", "CHOSEN HOT", "OURS HOT"]]
+    rows += [
+        [
+            row["scheduler"], row["mode"], str(row["pods"]), str(row["same_node"]), f"{row['chosen_percent']:.1f}%",
+            f"{row['best_percent']:.1f}%", f"{row['regret']:+.2f}", f"{row['regret_p95']:+.2f}",
+            str(row["chosen_hot"]), str(row["best_hot"]),
+        ]
+        for row in found["schedulers"]
+    ]  # fmt: skip
+    yield from _aligned(rows)
+    yield ""
+    yield f"{found['waiting']} pods wait for their first whole window; hot: {found['hot_percent']:g} % or more"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,201 @@
+"""One decision: what was asked, what was answered and why, where the pod went, and what came of it."""
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+
+from extender.decisions.regret import Use, Worth, requested, used
+from extender.prioritizer import Answer, Basis, Outcome
+from extender.wire import ExtenderArgs
+from scoring import Pod
+from scoring.node_rows import NodeRows
+from watcher.model import WatcherMetrics
+
+BEST = 10
+_OVERHEAD_BYTES = 1500  # of a decision in memory, beside its nodes
+_LONGEST_WHY = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Where a pod went.
+
+    Attributes:
+        node: its name.
+        bound_at: unix seconds.
+        score: what we gave it; None if it was no candidate.
+        rank: how many candidates had a higher score, plus one.
+        margin: how many points below the best it was.
+    """
+
+    node: str
+    bound_at: float
+    score: int | None = None
+    rank: int | None = None
+    margin: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Decision:
+    """What is kept of a decision.
+
+    Attributes:
+        pod: ``namespace/name``.
+        uid: of the pod.
+        scheduler: the profile that the pod asks for.
+        at: when it was answered, unix seconds.
+        outcome: how the answer came to be, if it was acted for.
+        acted: whether it was; else all nodes were answered alike.
+        candidates: how many nodes were asked about.
+        in_flight: pods that were on their way then.
+        data: what the metrics were: window, source, their age.
+        best, best_score: ours; empty where the answer is not by node.
+        request: what the pod requests in percent of our best node.
+        chosen: where it went, once that is known.
+        worth: what came of it, once that is.
+        nodes: the explained nodes, packed.
+    """
+
+    pod: str
+    uid: str
+    scheduler: str
+    at: float
+    outcome: Outcome
+    acted: bool
+    candidates: int
+    in_flight: int
+    data: dict[str, Any] = field(default_factory=dict)
+    best: str = ""
+    best_score: int = 0
+    request: Use = field(default_factory=dict)
+    chosen: Chosen | None = None
+    worth: Worth | None = None
+    nodes: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        return _OVERHEAD_BYTES + len(self.nodes)
+
+    def measure(self, snapshot: WatcherMetrics) -> Worth | None:
+        """Return what came of it by a snapshot of the time afterwards; None where a node was not measured."""
+        if self.chosen is None or not self.best:
+            return None
+        chosen, ours = used(snapshot, self.chosen.node), used(snapshot, self.best)
+        if chosen is None or ours is None or chosen.keys() != ours.keys():
+            return None
+        same = self.chosen.node == self.best
+        with_pod = chosen if same else {name: ours[name] + self.request.get(name, 0.0) for name in ours}
+        window = snapshot.window.start, snapshot.window.end
+        return Worth(self.scheduler, self.acted, same, chosen, with_pod, window)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the same as what JSON has."""
+        chosen, worth = self.chosen, self.worth
+        return {
+            "pod": self.pod,
+            "uid": self.uid,
+            "scheduler": self.scheduler,
+            "at": round(self.at, 3),
+            "mode": "active" if self.acted else "shadow",
+            "outcome": self.outcome,
+            "candidates": self.candidates,
+            "in_flight": self.in_flight,
+            "data": self.data,
+            "best": {"node": self.best, "score": self.best_score} if self.best else None,
+            "chosen": chosen and {
+                "node": chosen.node, "bound_at": round(chosen.bound_at, 3), "score": chosen.score,
+                "rank": chosen.rank, "margin": chosen.margin,
+            },
+            "after": worth and worth.as_document(),
+            "nodes": orjson.loads(zlib.decompress(self.nodes)) if self.nodes else [],
+        }  # fmt: skip
+
+
+class OpenDecision:
+    """A decision whose pod is on its way: with all scores, until it is known which one was chosen.
+
+    Attributes:
+        decision: what will be kept.
+        size: about how many bytes the scores take.
+    """
+
+    def __init__(self, asked: ExtenderArgs, answer: Answer, best: str, acted: bool, at: float, in_flight: int) -> None:
+        pod, basis = asked.pod, answer.basis
+        self._pod, self._basis = pod, basis
+        self._scores = answer.scores
+        self.decision = Decision(
+            f"{pod.namespace}/{pod.name}", pod.uid, asked.scheduler_name, at, answer.outcome, acted,
+            len(asked.node_names), in_flight,
+        )  # fmt: skip
+        self.size = self.decision.size
+        if basis is None:
+            return
+        self.decision.data = _data(basis, at)
+        self.decision.best, self.decision.best_score = best, answer.scores.get(best, 0)
+        terms = [part.terms for part in basis.scores.plugins.values() if part.terms]
+        self.size += sum(array.nbytes for each in terms for array in each.values()) + 100 * len(answer.scores)
+
+    @property
+    def pod(self) -> Pod:
+        """The pod."""
+        return self._pod
+
+    def close(self, nodes: NodeRows, node_name: str = "", bound_at: float = 0.0) -> Decision:
+        """Return what is kept.
+
+        Args:
+            nodes: the nodes, for what the pod requests of ours.
+            node_name: where the pod went; "" where that is not known.
+            bound_at: when, unix seconds.
+        """
+        decision = self.decision
+        row = nodes.row_by_name.get(decision.best)
+        if row is not None:
+            decision.request = requested(self._pod, nodes.nodes[row])
+        if node_name:
+            decision.chosen = self._chosen(node_name, bound_at)
+        if self._basis is not None:
+            decision.nodes = zlib.compress(
+                orjson.dumps(self._explained(self._basis, decision.best, node_name), default=str), 1
+            )
+        return decision
+
+    def _chosen(self, node_name: str, bound_at: float) -> Chosen:
+        score = self._scores.get(node_name) if self._basis else None
+        if score is None:
+            return Chosen(node_name, bound_at)
+        higher = sum(other > score for other in self._scores.values())
+        return Chosen(node_name, bound_at, score, 1 + higher, max(self._scores.values()) - score)
+
+    def _explained(self, basis: Basis, best: str, chosen: str) -> list[dict[str, Any]]:
+        """Return the best candidates, ours first, and the chosen one."""
+        scores = basis.scores
+        some = min(BEST, len(scores.names))
+        first = np.argpartition(-scores.total, some - 1)[:some]
+        names = [scores.names[row] for row in first[np.argsort(-scores.total[first], kind="stable")].tolist()]
+        known = set(scores.names)
+        names = [name for name in dict.fromkeys([best, *names]) if name in known][:some]
+        names += [name for name in (chosen,) if name in known and name not in names]
+        found = []
+        for name in names:
+            document = scores.explain(name).as_document()
+            for plugin in document["plugins"]:
+                plugin["why"] = plugin["why"][:_LONGEST_WHY]
+            found.append({**document, "answered": self._scores[name], "chosen": name == chosen})
+        return found
+
+
+def _data(basis: Basis, at: float) -> dict[str, Any]:
+    snapshot = basis.snapshot
+    if snapshot is None:
+        return {}
+    return {
+        "source": snapshot.source,
+        "window": snapshot.window.duration,
+        "timestamp": snapshot.timestamp,
+        "age_seconds": round(max(0.0, at - snapshot.timestamp), 3),
+    }

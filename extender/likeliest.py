@@ -1,0 +1,97 @@
+"""Where kube-scheduler will put a pod, as far as that can be known: it chooses by the sum of our scores and its own."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from extender.profiles import SCORE_FACTOR
+from scoring import MetricsTable, Node, NodeTable, Pod, PreparedProfile, Profile
+from scoring.arrays import Int64s
+from scoring.normalization import MAX_NODE_SCORE
+
+_SOFT = "PreferNoSchedule"
+
+
+@dataclass(frozen=True)
+class InTree:
+    """What kube-scheduler adds by itself to an extender's scores.
+
+    Attributes:
+        profile: its plugins that :mod:`scoring` has.
+        taint_weight: that of TaintToleration, which counts soft taints; 0 where it does not score.
+    """
+
+    profile: Profile
+    taint_weight: int = 0
+
+
+class Likeliest:
+    """Says which candidate gets the highest sum. For one thread, and one table.
+
+    What is not known here (topology spread, affinity to other pods, preferred node affinity) is taken to be the same
+    for all.
+
+    Args:
+        weight: the extender's.
+        in_tree: what kube-scheduler adds by itself, by the scheduler's name.
+        dice: draws among equals, as kube-scheduler does.
+    """
+
+    def __init__(self, weight: int, in_tree: Mapping[str, InTree], dice: random.Random) -> None:
+        self._factor = weight * SCORE_FACTOR
+        self._in_tree = in_tree
+        self._dice = dice
+        self._prepared: dict[str, PreparedProfile] = {}
+        self._nodes: Sequence[Node] = ()  # of which those with soft taints are
+        self._tainted: Mapping[str, Node] = {}
+
+    def node(self, pod: Pod, scheduler_name: str, scores: Mapping[str, int], table: NodeTable) -> str:
+        """Return the name of the node; "" where all of them are gone meanwhile.
+
+        Args:
+            pod: the pending pod.
+            scheduler_name: whose profile adds what.
+            scores: what was answered, by the candidates' names.
+            table: the cluster, as it was when that was answered.
+        """
+        names = [name for name in scores if name in table]
+        if not names:
+            return ""
+        sums = np.fromiter((scores[name] for name in names), np.int64) * self._factor
+        in_tree = self._in_tree.get(scheduler_name)
+        if in_tree is not None:
+            sums += self._prepare(in_tree.profile, table).score(pod, among=names).total
+            sums -= in_tree.taint_weight * self._soft_taints(pod, names, table)
+        return names[self._dice.choice(np.flatnonzero(sums == sums.max()).tolist())]
+
+    def _prepare(self, profile: Profile, table: NodeTable) -> PreparedProfile:
+        """Return the profile prepared for a table, which it then follows."""
+        prepared = self._prepared.get(profile.scheduler_name)
+        if prepared is None or prepared.nodes is not table:
+            prepared = profile.prepare(table, MetricsTable.empty(table))
+            self._prepared[profile.scheduler_name] = prepared
+        return prepared
+
+    def _soft_taints(self, pod: Pod, names: Sequence[str], table: NodeTable) -> Int64s:
+        """Return what TaintToleration takes off each node's score, 0 to 100, shape (nodes,).
+
+        Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/tainttoleration.
+        """
+        if table.nodes is not self._nodes:  # they are replaced when one changes
+            self._nodes = table.nodes
+            self._tainted = {
+                node.name: node for node in table.nodes if any(taint.effect == _SOFT for taint in node.taints)
+            }
+        counts = np.zeros(len(names), np.int64)
+        for place, name in enumerate(names) if self._tainted else ():
+            if name in self._tainted:
+                taints = self._tainted[name].taints
+                counts[place] = sum(
+                    taint.effect == _SOFT and not any(each.tolerates(taint) for each in pod.tolerations)
+                    for taint in taints
+                )
+        # As kube-scheduler rounds: the score is 100 less by the truncated share.
+        shares: Int64s = MAX_NODE_SCORE * counts // max(1, counts.max())
+        return shares

@@ -1,0 +1,178 @@
+"""The service of ``trimaran nodes``: a mirror of the nodes, the Lease and the writer, with probes and metrics."""
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from watcher.errors import SettingsError, WatcherError
+from watcher.server import serving
+from watcher.server.access import Access
+from watcher.server.service import open_access, open_tls
+from watcher.server.serving import Listener
+
+if TYPE_CHECKING:
+    from cluster.reflector import Reflector
+    from nodes.lease import Lease
+    from nodes.settings import NodesSettings
+    from nodes.writer import Writer
+    from watcher.model import WatcherMetrics
+    from watcher.server.front import Front
+    from watcher.transport.kubernetes import KubernetesApi
+
+NODES = "/api/v1/nodes"
+_SYNC_SECONDS = 60.0
+_STUCK_SECONDS = 300.0
+_log = logging.getLogger(__name__)
+
+
+def serve(settings: "NodesSettings") -> None:
+    """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
+
+    Raises:
+        ServerError: the address is in use, or not ours.
+        SettingsError: tokens, certificates or the way to the Kubernetes API cannot be used.
+    """
+    service = Service(settings, open_access(settings.server))
+    tls = open_tls(settings.server)
+    sock = serving.listen(settings.server.host, settings.server.port)
+    _log.info("serving", extra={"port": sock.getsockname()[1]})
+    serving.serve(service.start, [Listener(sock, tls)], threads=settings.server.threads, stop=service.stop)
+
+
+def clear(settings: "NodesSettings") -> int:
+    """Take all that was written off all nodes; return how many nodes there are.
+
+    Raises:
+        SettingsError: there is no way to the Kubernetes API.
+        WatcherError: it cannot be read, or a node could not be written.
+    """
+    from cluster.reflector import Reflector  # noqa: PLC0415
+    from nodes.marks import MarkMirror  # noqa: PLC0415
+    from nodes.writer import Writer  # noqa: PLC0415
+
+    api, mirror = open_api(settings), MarkMirror()
+    reflector = Reflector(api, NODES, mirror)
+    reflector.start()
+    synced = reflector.synced.wait(_SYNC_SECONDS)
+    reflector.stop()
+    reflector.join()
+    if not synced:
+        raise WatcherError("the nodes cannot be read; the log says why")
+    writer = Writer(api, mirror, _NoWatcher(), settings.nodes.plan())
+    writer.clear()
+    api.close()
+    if writer.counts.failures or writer.counts.conflicts:
+        raise WatcherError("some nodes could not be written; do it again")
+    return len(mirror.all())
+
+
+def open_api(settings: "NodesSettings") -> "KubernetesApi":
+    """Return the API server.
+
+    Raises:
+        SettingsError: there is no way to it.
+    """
+    from watcher.transport.credentials import UnusableAccess  # noqa: PLC0415
+    from watcher.transport.kubernetes import Access as KubernetesAccess  # noqa: PLC0415  two of one name
+    from watcher.transport.kubernetes import KubernetesApi  # noqa: PLC0415
+
+    own = settings.nodes
+    names = {"kube_config": "nodes.kube_config", "context": "nodes.kube_context"}
+    try:
+        return KubernetesApi(KubernetesAccess(kube_config=own.kube_config, context=own.kube_context, names=names))
+    except UnusableAccess as error:
+        raise SettingsError([str(error)]) from error
+
+
+class Service:
+    """What the worker does: follow the nodes, hold the Lease, write.
+
+    Args:
+        settings: all.
+        access: who may read the metrics.
+
+    Raises:
+        SettingsError: there is no way to the Kubernetes API.
+    """
+
+    def __init__(self, settings: "NodesSettings", access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._api = open_api(settings)
+        self._stop = threading.Event()
+        self._closing = contextlib.ExitStack()
+        self._ticked_at = time.monotonic()
+
+    def start(self) -> "Front":
+        """Begin, and return the application; nothing is waited for."""
+        from client import WatcherClient, connect  # noqa: PLC0415  the master needs none of these
+        from cluster.reflector import Reflector  # noqa: PLC0415
+        from nodes.app import create_app  # noqa: PLC0415
+        from nodes.lease import Lease  # noqa: PLC0415
+        from nodes.marks import MarkMirror  # noqa: PLC0415
+        from nodes.writer import Writer  # noqa: PLC0415
+
+        own = self._settings.nodes
+        watcher: WatcherClient
+        if own.watcher:
+            watcher = connect(own.watcher, token_file=own.watcher_token_file, ca_file=own.watcher_ca_file)
+        else:
+            watcher = connect(settings=self._settings)
+        mirror = MarkMirror()
+        reflector = Reflector(self._api, NODES, mirror)
+        identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
+        lease = Lease(self._api, own.lease_namespace, own.lease_name, identity, own.lease_seconds)
+        writer = Writer(self._api, mirror, watcher, own.plan(), lambda: lease.is_held)
+        reflector.start()
+        threads = [
+            threading.Thread(target=self._hold, args=(lease,), name="lease", daemon=True),
+            threading.Thread(target=self._write, args=(writer, reflector), name="writer", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        self._closing.callback(self._api.close)
+        self._closing.callback(watcher.close)
+        self._closing.callback(self._end, reflector, threads, lease)
+        return create_app(writer.counts, lease, self.is_alive, reflector.synced.is_set, self._access)
+
+    def is_alive(self) -> bool:
+        """Return whether the writer gets on, or waits for its turn."""
+        return time.monotonic() - self._ticked_at < _STUCK_SECONDS + self._settings.nodes.interval_seconds
+
+    def stop(self) -> None:
+        """Stop, and give up the Lease."""
+        self._stop.set()
+        self._closing.close()
+
+    def _hold(self, lease: "Lease") -> None:
+        while not self._stop.is_set():
+            lease.renew()
+            self._stop.wait(self._settings.nodes.lease_seconds / 3)
+
+    def _write(self, writer: "Writer", reflector: "Reflector") -> None:
+        while not self._stop.is_set():
+            self._ticked_at = time.monotonic()
+            if reflector.synced.is_set():
+                try:
+                    writer.turn()
+                except Exception:  # noqa: BLE001  the next turn goes on
+                    _log.exception("a turn failed")
+            self._stop.wait(self._settings.nodes.interval_seconds if writer.counts.turns else 0.5)
+
+    def _end(self, reflector: "Reflector", threads: list[threading.Thread], lease: "Lease") -> None:
+        reflector.stop()
+        for thread in threads:
+            thread.join(3)
+        lease.release()
+        reflector.join()
+
+
+class _NoWatcher:
+    """Stands for the watcher where nothing is asked of one."""
+
+    def metrics(self, window: str | None = None) -> "WatcherMetrics":
+        raise NotImplementedError(window)

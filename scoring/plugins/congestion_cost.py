@@ -1,0 +1,173 @@
+"""CongestionCost: place the pod where congestion rises least. Ours, not upstream's.
+
+Every measured resource of a node costs (use / target) ^ power: next to nothing far below its target, and many times
+more with each step above. With u the node's use and d what is expected of the pending pod, both in parts of capacity,
+t the target and p the power:
+
+    rise  = (sum over resources of ((u + d) / t) ^ p - (u / t) ^ p) * crowding ^ (pods of the same owner that are there)
+    score = 100 where the rise is the smallest, 0 where it is the largest, by its logarithm between them, truncated
+
+    u = (1 - learnt) * (measured + in flight) + learnt * expected
+
+``in flight`` is what recently placed pods use that the average does not show yet (:mod:`scoring.recent_pods`).
+``expected`` is what the pods that are there should use by the levels of their owners (:class:`scoring.UseLevels`):
+slower than the last window, so it knows of hours that are not now. Without levels, u is what is measured and in
+flight. What a pod is expected to use is its request times its owner's level, and the request without levels.
+
+Pods of one owner rise and fall together, and are misjudged together: by ``crowding`` each of them that is on a node
+makes the next one there dearer.
+
+A resource without metrics is left out; a node without any scores 0 and has no part in the normalization.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from scoring import recent_pods
+from scoring.arrays import Float64s, Int64s
+from scoring.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import Pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.use_levels import NOTHING_LEARNT, UseLevels
+
+# Logarithms are compared to a millionth. The smallest rise that counts is that of a pod which uses nothing.
+_STEPS = 2.0**20
+_SMALLEST = 2.0**-500
+_HIGHEST_USE = 1000.0
+_MOST_OF_AN_OWNER = 50
+# Below what any rise gives; a marker that survives until normalization.
+_UNMEASURED = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class CongestedResource:
+    """A resource and what congestion of it costs.
+
+    Attributes:
+        resource: what is measured.
+        target: percent of capacity from where on it hurts: there the cost is 1.
+        power: how fast the cost rises; 1 is proportional.
+    """
+
+    resource: MeasuredResource
+    target: float
+    power: float
+
+
+CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 80.0, 8.0), CongestedResource(MEMORY_LOAD, 95.0, 16.0))
+
+
+@dataclass(frozen=True)
+class CongestionCost(ScorePlugin):
+    """Arguments of CongestionCost.
+
+    Attributes:
+        resources: what congestion costs.
+        learnt: the share of learnt levels in a node's use, 0 to 1; it counts where levels are given.
+        crowding: by what each pod of the same owner multiplies the rise; 1 does not look at owners.
+        levels: what pods are known to use; :meth:`scoring.Profile.prepare` sets it.
+    """
+
+    resources: tuple[CongestedResource, ...] = CONGESTED_CPU_AND_MEMORY
+    learnt: float = 0.5
+    crowding: float = 4.0
+    levels: UseLevels = NOTHING_LEARNT
+
+    name: ClassVar[str] = "CongestionCost"
+    reads_metrics: ClassVar[bool] = True
+    normalizes: ClassVar[bool] = True
+
+    def informed(self, levels: UseLevels) -> Self:
+        """Return the plugin with what is known of pods."""
+        return replace(self, levels=levels)
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return for each resource: valid, capacity, measured use, what is in flight, expected use, and use at last."""
+        terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
+        learnt = 0.0 if self.levels is NOTHING_LEARNT else self.learnt
+        for each in self.resources:
+            name = each.resource.name
+            measured = metrics.of(each.resource.metric_type)
+            capacity = nodes.capacity(name).astype(np.float64)
+            shown = np.clip(measured.average / 100, 0.0, _HIGHEST_USE) * capacity
+            expected_use = partial(self.levels.expected_use, resource=name)
+            missing = recent_pods.at_most_shown(recent_pods.unreported(nodes, metrics, expected_use), shown)
+            use = shown + missing
+            counted = measured.valid & (capacity > 0)
+            terms["measured"] = terms["measured"] | counted
+            terms[f"{name}.valid"], terms[f"{name}.capacity"] = counted, capacity
+            terms[f"{name}.measured_use"], terms[f"{name}.missing_use"] = shown, missing
+            if learnt:
+                sums = [self.levels.expected_on(nodes, row, name) for row in range(len(nodes))]
+                expected = np.array(sums, np.float64)
+                terms[f"{name}.expected_use"] = expected
+                use = (1 - learnt) * use + learnt * expected
+            terms[f"{name}.use"] = use
+            # A resource that does not count has room without end.
+            terms[f"_{name}.divisor"] = np.where(counted, capacity * (each.target / 100), np.inf)
+            terms[f"{name}.cost"] = self._cost(each, use, terms[f"_{name}.divisor"])
+        if self.crowding != 1:
+            terms["_owners"] = np.empty(len(nodes), object)
+            for row in range(len(nodes)):
+                terms["_owners"][row] = nodes.owners_on(row)
+        return terms
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
+        """Return for each resource the expected use and by how much it raises the cost; and the node's score."""
+        terms: Terms = {}
+        rise: Float64s = np.zeros((1, 1))
+        for each in self.resources:
+            name = each.resource.name
+            expected = np.array([[self.levels.expected_use(pod, name)] for pod in pods])
+            cost = self._cost(each, node[f"{name}.use"] + expected, node[f"_{name}.divisor"])
+            terms[f"{name}.pod_use"], terms[f"{name}.rise"] = expected, cost - node[f"{name}.cost"]
+            rise = rise + terms[f"{name}.rise"]
+        if self.crowding != 1:
+            there = [[0 if pod.owner is None else on.get(pod.owner, 0) for on in node["_owners"]] for pod in pods]
+            terms["same_owner"] = np.array(there, np.int64).reshape(len(pods), len(node["_owners"]))
+            rise = rise * np.power(self.crowding, np.minimum(terms["same_owner"], _MOST_OF_AN_OWNER))
+        terms["rise"] = rise
+        score = -_STEPS * np.log2(np.maximum(rise, _SMALLEST))
+        terms["score"] = np.where(node["measured"], score, 0.0).astype(np.int64)
+        terms["score"] = np.where(node["measured"], terms["score"], _UNMEASURED)
+        return terms
+
+    def normalize(self, scores: Int64s) -> Int64s:
+        """Return 100 where the rise is the smallest, 0 where it is the largest; 100 for all when all are equal."""
+        known = scores != _UNMEASURED
+        result = np.zeros_like(scores)
+        if known.any():
+            measured = scores[known]
+            lowest = measured.min()
+            spread = measured.max() - lowest
+            result[known] = (measured - lowest) * MAX_NODE_SCORE // spread if spread else MAX_NODE_SCORE
+        return result
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say how full each resource would be, and what that costs."""
+        if not terms["measured"]:
+            return "no metrics, so the minimum"
+        each = "; ".join(
+            f"{c.resource.name} {100 * self._after(terms, c.resource.name):.1f}% of capacity with the pod, "
+            f"target {c.target:g}%, rises by {terms[f'{c.resource.name}.rise']:.3g}"
+            for c in self.resources
+            if terms[f"{c.resource.name}.valid"]
+        )
+        crowd = f", {terms['same_owner']} of this owner are there" if terms.get("same_owner") else ""
+        return f"congestion rises by {terms['rise']:.3g}: {each}{crowd}"
+
+    @staticmethod
+    def _after(terms: Mapping[str, Any], name: str) -> float:
+        return float((terms[f"{name}.use"] + terms[f"{name}.pod_use"]) / terms[f"{name}.capacity"])
+
+    @staticmethod
+    def _cost(each: CongestedResource, use: Float64s, divisor: Float64s) -> Float64s:
+        cost: Float64s = np.power(np.clip(use / divisor, 0.0, _HIGHEST_USE), each.power)
+        return cost

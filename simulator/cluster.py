@@ -1,0 +1,181 @@
+"""The cluster of a replay: nodes and pods as a scheduler sees them, beside what they really use."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from scoring.arrays import Float64s, Int64s
+from scoring.node_table import NodeTable
+from scoring.objects import CPU, MEMORY, Container, Node, Owner, Pod, ResourceList
+from simulator.ledger import UseLedger
+from simulator.trace import NO_LIMIT, Trace
+from simulator.watching import seconds
+
+JOB = "Job"
+
+
+@dataclass(slots=True)
+class Stay:
+    """A pod's time on one node: from ``start`` on and before ``end``, in minutes; ``node`` is a ledger's number."""
+
+    pod: int
+    node: int
+    start: int
+    end: int
+
+
+class Cluster:
+    """What a policy may look at; all but ``ledger``'s future is known in a real cluster.
+
+    Args:
+        trace: what is replayed.
+        overcommit: what every pod's requests are divided by, as an admission webhook does: of CPU and of memory.
+
+    Attributes:
+        nodes: the scheduler's table.
+        ledger: what is really used.
+        numbers: each row's number in the ledger, shape (nodes,).
+        minute: now.
+        running: the stays of the pods that run, by the pod's number.
+        stays: all of them, in the order of their start.
+        pods: the running ones as the scheduler sees them, by their numbers.
+        replicas: how many pods of an owner each node has, by owner and node name; zeros are left out.
+    """
+
+    def __init__(self, trace: Trace, overcommit: tuple[float, float]) -> None:
+        self.trace = trace
+        self.overcommit = overcommit
+        self.minute = 0
+        capacity = np.array([trace.cpu_capacity_milli, trace.memory_capacity_bytes], np.float64)
+        self.ledger = UseLedger(capacity, trace.minutes)
+        self.running: dict[int, Stay] = {}
+        self.stays: list[Stay] = []
+        self.pods: dict[int, Pod] = {}
+        self.replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
+        self._names = list(trace.nodes)
+        self._numbers = {name: number for number, name in enumerate(trace.nodes)}
+        self._containers: dict[tuple[int, ...], tuple[Container, ...]] = {}
+        self._known_requests: dict[tuple[int, ...], dict[tuple[str, str], int]] = {}
+        self.nodes = NodeTable(
+            node(name, cpu, memory)
+            for name, cpu, memory in zip(
+                trace.nodes, trace.cpu_capacity_milli.tolist(), trace.memory_capacity_bytes.tolist(), strict=True
+            )
+        )
+        self._known: tuple[str, ...] = ()
+        self._follow_nodes()
+
+    @property
+    def numbers(self) -> Int64s:
+        """Each row's number in the ledger, shape (nodes,)."""
+        self._follow_nodes()
+        return self._rows_numbers
+
+    @property
+    def capacity(self) -> Float64s:
+        """Millicores and bytes of each row, shape (2, nodes)."""
+        self._follow_nodes()
+        return self._capacity
+
+    @property
+    def now(self) -> float:
+        """The time, in unix seconds."""
+        return float(seconds(self.minute))
+
+    def is_job(self, number: int) -> bool:
+        """Say whether a pod runs to its end, however late it begins; services end by the clock."""
+        return self.trace.owner_kinds[number] == JOB
+
+    def requests(self, number: int) -> tuple[int, int]:
+        """Return a pod's requests after overcommit: millicores and bytes, each at least 1 where it asks for any."""
+        trace = self.trace
+        asked = (int(trace.cpu_request_milli[number]), int(trace.memory_request_bytes[number]))
+        cpu, memory = (
+            max(round(amount / factor), 1) if amount else 0
+            for amount, factor in zip(asked, self.overcommit, strict=True)
+        )
+        return cpu, memory
+
+    def pod(self, number: int, requests: tuple[int, int] | None = None) -> Pod:
+        """Return a pod as the scheduler sees it.
+
+        Args:
+            number: of the pod in the trace.
+            requests: others than :meth:`requests`.
+        """
+        trace = self.trace
+        cpu, memory = self.requests(number) if requests is None else requests
+        key = (cpu, memory, int(trace.cpu_limit_milli[number]), int(trace.memory_limit_bytes[number]))
+        containers = self._containers.get(key)
+        if containers is None:
+            limits = {CPU: key[2], MEMORY: key[3]}
+            containers = self._containers[key] = (
+                Container(
+                    requests=ResourceList({CPU: cpu, MEMORY: memory}),
+                    limits=ResourceList({name: limit for name, limit in limits.items() if limit != NO_LIMIT}),
+                ),
+            )
+        pod = Pod(
+            name=trace.pods[number],
+            containers=containers,
+            owner=Owner(trace.owner_kinds[number], trace.owners[number]),
+        )
+        vars(pod)["known_requests"] = self._known_requests.setdefault(key, {})  # pods of one kind ask for the same
+        return pod
+
+    def series(self, number: int, start: int) -> Float64s:
+        """Return what a pod that starts in some minute uses until it ends, shape (2, minutes).
+
+        A job begins with its first minute; a service is where it would be had it begun on its arrival.
+        """
+        skipped = 0 if self.is_job(number) else start - int(self.trace.arrival_minute[number])
+        life = int(self.trace.end_minute[number] - self.trace.arrival_minute[number])
+        cpu, memory = self.trace.cpu_use_milli(number), self.trace.memory_use_bytes(number)
+        return np.stack([cpu[skipped:life], memory[skipped:life]])
+
+    def began(self, stay: Stay) -> int:
+        """Return the minute that a pod's use is counted from: a job's start, a service's arrival."""
+        return stay.start if self.is_job(stay.pod) else int(self.trace.arrival_minute[stay.pod])
+
+    def place(self, number: int, pod: Pod, row: int) -> Stay:
+        """Bind a pod to a row's node now."""
+        series = self.series(number, self.minute)
+        node_number = int(self.numbers[row])
+        self.nodes.add(pod, self.nodes.names[row], placed_at=self.now)
+        self.ledger.add(node_number, self.minute, series)
+        stay = Stay(number, node_number, self.minute, min(self.minute + series.shape[1], self.trace.minutes))
+        self.running[number] = stay
+        self.pods[number] = pod
+        if pod.owner is not None:
+            self.replicas[pod.owner][self.nodes.names[row]] += 1
+        self.stays.append(stay)
+        return stay
+
+    def end(self, number: int) -> None:
+        """Let a pod end: at its time, or before it, when the rest of its use is taken back."""
+        stay = self.running.pop(number)
+        pod = self.pods.pop(number)
+        if pod.owner is not None:
+            on_nodes, name = self.replicas[pod.owner], self._names[stay.node]
+            on_nodes[name] -= 1
+            if not on_nodes[name]:
+                del on_nodes[name]
+        self.nodes.remove(pod, left_at=self.now)
+        if stay.end > self.minute:
+            rest = self.series(number, stay.start)[:, self.minute - stay.start :]
+            self.ledger.add(stay.node, self.minute, -rest)
+            stay.end = self.minute
+
+    def _follow_nodes(self) -> None:
+        names = self.nodes.names
+        if names is not self._known:
+            self._known = names
+            self._rows_numbers = np.array([self._numbers[name] for name in names], np.int64)
+            self._capacity = self.ledger.capacity[:, self._rows_numbers]
+
+
+def node(name: str, cpu_milli: int, memory_bytes: int) -> Node:
+    """Return a node whose allocatable is its capacity."""
+    amounts = ResourceList({CPU: cpu_milli, MEMORY: memory_bytes})
+    return Node(name, amounts, amounts)

@@ -1,0 +1,152 @@
+"""Many replays: every policy in every world, one after the other or side by side; what is done is kept."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from simulator.measures import measures
+from simulator.policies.catalogue import DEFAULT, policies
+from simulator.replay import Options, Replay
+from simulator.saving import nodes_saved
+from simulator.trace import NODES, PODS, USAGE, WORLD, read_trace
+
+Comparison = dict[str, dict[str, dict[str, float]]]
+"""World to policy to measure to number."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One replay to make.
+
+    Attributes:
+        folder: the trace's.
+        policy: its name in the catalogue.
+        options: of the replay.
+        nodes_saved: measure also how many nodes the policy saves, at the trace's own overcommit.
+    """
+
+    folder: Path
+    policy: str
+    options: Options
+    nodes_saved: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """A replay that was made.
+
+    Attributes:
+        task: what was asked.
+        measures: see :mod:`simulator.measures`.
+        decisions: how many pods were placed.
+        processor_seconds: what it cost.
+    """
+
+    task: Task
+    measures: Mapping[str, float]
+    decisions: int
+    processor_seconds: float
+
+
+def make(task: Task) -> Done:
+    """Make a replay.
+
+    Raises:
+        TraceError: its trace cannot be read.
+        KeyError: there is no such policy.
+    """
+    trace = read_trace(task.folder)
+    began = process_time()
+    known = policies(trace)
+    outcome = Replay(trace, known[task.policy], task.options).run()
+    made = measures(outcome)
+    if task.nodes_saved:
+        default = measures(Replay(trace, known[DEFAULT], task.options).run())
+        saved = nodes_saved(trace, known[task.policy], default, task.options)
+        made["nodes_saved_percent"] = round(100 * saved / len(trace.nodes), 3)
+    return Done(task, made, outcome.decisions, process_time() - began)
+
+
+def make_all(tasks: Sequence[Task], jobs: int = 1, scheduler: str = "") -> Iterator[Done]:
+    """Make replays, and yield each as soon as it is done, in no certain order when several are made at once.
+
+    Args:
+        tasks: what to make.
+        jobs: processes to make them in; more than one needs joblib.
+        scheduler: a Dask scheduler's address, such as ``tcp://10.0.0.1:8786``, to make them on its workers instead.
+
+    Raises:
+        ModuleNotFoundError: joblib, or Dask, is not installed.
+    """
+    if scheduler:
+        distributed = import_module("distributed")
+        with distributed.Client(scheduler) as client:
+            for future in distributed.as_completed(client.map(make, tasks, pure=False)):
+                yield future.result()
+    elif jobs == 1:
+        yield from map(make, tasks)
+    else:
+        joblib = import_module("joblib")
+        made = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(joblib.delayed(make)(t) for t in tasks)
+        yield from made
+
+
+class Kept:
+    """What was done before, in a file with one line for each replay: an interrupted comparison goes on from it.
+
+    A replay is known by its trace's bytes, its policy and its options; of another trace or version it is made again.
+
+    Args:
+        path: the file, made when the first replay is kept; None keeps nothing.
+        version: of this program.
+    """
+
+    def __init__(self, path: Path | None, version: str) -> None:
+        self._path, self._version = path, version
+        self._digests: dict[Path, str] = {}
+        self._known: dict[str, Mapping[str, float]] = {}
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    entry = json.loads(line)
+                    self._known[entry["key"]] = entry["measures"]
+                except (ValueError, KeyError, TypeError):
+                    continue  # a line that was being written when the program was killed
+
+    def find(self, task: Task) -> Mapping[str, float] | None:
+        """Return the measures of a replay that was made before."""
+        return self._known.get(self._key(task)) if self._path is not None else None
+
+    def keep(self, done: Done) -> None:
+        """Keep what was made."""
+        if self._path is None:
+            return
+        entry: dict[str, Any] = {
+            "key": self._key(done.task), "world": str(done.task.folder), "policy": done.task.policy,
+            "measures": dict(done.measures),
+        }  # fmt: skip
+        with self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _key(self, task: Task) -> str:
+        folder = task.folder
+        if folder not in self._digests:
+            digest = sha256()
+            for name in (WORLD, NODES, PODS, USAGE):
+                digest.update((folder / name).read_bytes())
+            self._digests[folder] = digest.hexdigest()
+        said = json.dumps(
+            [self._version, self._digests[folder], task.policy, asdict(task.options), task.nodes_saved], sort_keys=True
+        )
+        return sha256(said.encode()).hexdigest()
+
+
+def world_names(folders: Sequence[Path]) -> dict[Path, str]:
+    """Return what each world is called: its folder's name, or the whole path where several have one name."""
+    names = [folder.resolve().name for folder in folders]
+    return {f: n if names.count(n) == 1 else str(f) for f, n in zip(folders, names, strict=True)}

@@ -1,0 +1,125 @@
+"""What pods were seen to use: by owner, from the past of a replay alone, as a metrics server and a history show it."""
+
+import numpy as np
+
+from scoring.arrays import Float64s, Int64s
+from scoring.objects import Owner
+from scoring.use_levels import UseLevels
+from simulator.cluster import Cluster, Stay
+from simulator.trace import RESOURCES
+
+_MARGIN = 1.15  # what VerticalPodAutoscaler adds
+_QUANTILE = 0.9  # of the CPU samples that VerticalPodAutoscaler targets; memory goes by the highest
+_BINS = 200
+_LEAST_MINUTES = 10
+_RENEWED_MINUTES = 10
+_LOWEST_LEVEL = 0.05
+_HIGHEST_LEVEL = 4.0
+_PRIOR_MINUTES = 60
+
+
+class UseHistory:
+    """Levels, that is, use in parts of the request as its user wrote it, by owner; renewed every ten minutes.
+
+    Args:
+        cluster: whose pods are watched.
+
+    Attributes:
+        minutes: for how many minutes of pods each owner was seen, shape (owners,).
+        sums: its levels, CPU and memory, added up over these, shape (2, owners).
+        histogram: how often its CPU level was how high, shape (owners, bins).
+        highest_memory: its highest memory level, shape (owners,).
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        pairs = list(zip(cluster.trace.owner_kinds, cluster.trace.owners, strict=True))
+        number = {owner: place for place, owner in enumerate(dict.fromkeys(pairs))}
+        self.owner_of: Int64s = np.array([number[pair] for pair in pairs], np.int64)
+        self.minutes = np.zeros(len(number))
+        self.sums = np.zeros((2, len(number)))
+        self.histogram = np.zeros((len(number), _BINS))
+        self.highest_memory = np.zeros(len(number))
+        self._seen: list[Stay] = []
+        self._begun = 0
+        self._until = 0
+        self._owners = [Owner(kind, name) for kind, name in number]
+        self._levels: UseLevels | None = None
+        self._levels_until = -1
+
+    def right_sized(self, number: int) -> tuple[int, int]:
+        """Return requests as VerticalPodAutoscaler recommends them: millicores and bytes; the usual ones while unknown.
+
+        The 90th percentile of the owner's CPU samples and its highest memory sample, and 15 percent more.
+        """
+        self.learn()
+        owner = self.owner_of[number]
+        if self.minutes[owner] < _LEAST_MINUTES:
+            return self._cluster.requests(number)
+        counts = np.cumsum(self.histogram[owner])
+        cpu = (np.searchsorted(counts, _QUANTILE * counts[-1]) + 1) * _HIGHEST_LEVEL / _BINS
+        trace = self._cluster.trace
+        asked = (trace.cpu_request_milli[number] * cpu, trace.memory_request_bytes[number] * self.highest_memory[owner])
+        cpu_milli, memory_bytes = (max(round(float(amount) * _MARGIN), 1) for amount in asked)
+        return cpu_milli, memory_bytes
+
+    def learn(self) -> None:
+        """Take in what was used since the last time, if that was long enough ago."""
+        cluster, since, now = self._cluster, self._until, self._cluster.minute
+        if now - since < _RENEWED_MINUTES:
+            return
+        self._until = now
+        stays = self._seen + cluster.stays[self._begun :]
+        self._begun = len(cluster.stays)
+        self._seen = [stay for stay in stays if stay.end > now]
+        if not stays:
+            return
+        use, numbers = cluster.trace.use, np.array([stay.pod for stay in stays])
+        start = np.maximum([stay.start for stay in stays], since)
+        length = np.maximum(np.minimum([stay.end for stay in stays], now) - start, 0)
+        first = use.offsets[numbers] + start - [cluster.began(stay) for stay in stays]
+        at = np.repeat(first - np.cumsum(length) + length, length) + np.arange(length.sum())
+        owner = np.repeat(self.owner_of[numbers], length)
+        cpu, memory = use.cpu[at].astype(np.float64), use.memory[at].astype(np.float64)
+        count = len(self.minutes)
+        self.minutes += np.bincount(owner, minlength=count)
+        self.sums += [np.bincount(owner, weights, count) for weights in (cpu, memory)]
+        bins = np.minimum(cpu * (_BINS / _HIGHEST_LEVEL), _BINS - 1).astype(np.int64)
+        self.histogram += np.bincount(owner * _BINS + bins, minlength=count * _BINS).reshape(count, _BINS)
+        np.maximum.at(self.highest_memory, owner, memory)
+
+    def levels(self) -> UseLevels:
+        """Return what pods are known to use, in parts of their requests after overcommit.
+
+        An owner's level is the mean of what was seen, drawn to that of the whole cluster as if it had been seen for an
+        hour more; everybody else's is the cluster's.
+        """
+        self.learn()
+        if self._levels is None or self._levels_until != self._until:
+            cluster, self._levels_until = self._cluster, self._until
+            factors = np.array(cluster.overcommit)[:, None]
+            usual = self._usual()
+            means = (self.sums + _PRIOR_MINUTES * usual) / (self.minutes + _PRIOR_MINUTES) * factors
+            by_owner = {
+                owner: dict(zip(RESOURCES, level, strict=True))
+                for owner, level, minutes in zip(self._owners, means.T.tolist(), self.minutes, strict=True)
+                if minutes
+            }
+            default = dict(zip(RESOURCES, (usual * factors)[:, 0].tolist(), strict=True))
+            self._levels = UseLevels(by_owner, default)
+        return self._levels
+
+    def _usual(self) -> Float64s:
+        """Return the level of all that runs, as the nodes' use shows it, shape (2, 1)."""
+        cluster = self._cluster
+        end = cluster.minute
+        start = max(end - 2 * _RENEWED_MINUTES, 0)
+        trace, running = cluster.trace, list(cluster.running)
+        asked = np.array(
+            [trace.cpu_request_milli[running].sum(), trace.memory_request_bytes[running].sum()], np.float64
+        )
+        if end - start < _RENEWED_MINUTES or not asked.all():
+            return 1 / np.array(cluster.overcommit)[:, None]  # they use what they request
+        used = cluster.ledger.use[:, :, start:end].mean(axis=2).sum(axis=1)
+        usual: Float64s = np.clip(used / asked, _LOWEST_LEVEL, _HIGHEST_LEVEL)[:, None]
+        return usual

@@ -1,0 +1,171 @@
+"""Moves: evict a service's pod under a budget, and start it where congestion falls most.
+
+Every so often, while the budget has a whole pod, the best move is made: of all pods of services and all nodes the
+one after which the sum over the past day, step by step, of the nodes' convex cost
+
+    (CPU use / (target * capacity)) ^ power  +  the same of memory
+
+would have been least, had every pod that runs now been where it is now all day. What a service's pod used before it
+began is taken to be its mean; a job used nothing then, for it will soon be gone. A pod fits its new node by its
+requests. Jobs are never moved: they would begin anew.
+
+The budget grows with time, so many percent of the pods that run an hour, and what is left is kept.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scoring.arrays import Float64s, Int64s
+from simulator.cluster import Cluster
+
+_TRIED_PODS = 40
+
+
+@dataclass(frozen=True)
+class Moves:
+    """When pods are moved, and by what.
+
+    Attributes:
+        percent_per_hour: how many of the pods that run may be moved in an hour, on average since the start.
+        every_minutes: how often moves are looked for.
+        after_minutes: when the first may be made.
+        history_minutes: of how long a past congestion is looked at.
+        step_minutes: into what steps it is averaged.
+        targets: of CPU and memory, in parts of capacity.
+        powers: of the same.
+    """
+
+    percent_per_hour: float = 0.1
+    every_minutes: int = 30
+    after_minutes: int = 360
+    history_minutes: int = 1440
+    step_minutes: int = 15
+    targets: tuple[float, float] = (0.8, 0.95)
+    powers: tuple[int, int] = (12, 16)
+
+
+class Mover:
+    """Moves at work in one replay.
+
+    Args:
+        moves: what is asked for.
+        cluster: what is replayed.
+    """
+
+    def __init__(self, moves: Moves, cluster: Cluster) -> None:
+        self._moves, self._cluster = moves, cluster
+        self._budget = 0.0
+
+    def due(self) -> list[tuple[int, int]]:
+        """Return the moves to make now, in order: the pod's number and the row that it goes to; usually none."""
+        moves, cluster = self._moves, self._cluster
+        self._budget += moves.percent_per_hour / 100 * len(cluster.running) / 60
+        if self._budget < 1 or cluster.minute % moves.every_minutes or cluster.minute < moves.after_minutes:
+            return []
+        found = _Plan(moves, cluster).best(int(self._budget))
+        self._budget -= len(found)
+        return found
+
+
+class _Plan:
+    """The nodes' past as if every pod had always been where it is now, and what moves would make of it."""
+
+    def __init__(self, moves: Moves, cluster: Cluster) -> None:
+        self._moves, self._cluster = moves, cluster
+        self._numbers = [number for number in cluster.running if not cluster.is_job(number)]
+        steps = max(min(moves.history_minutes, cluster.minute) // moves.step_minutes, 1)
+        row = {number: place for place, number in enumerate(cluster.numbers.tolist())}
+        self._row = np.array([row[cluster.running[number].node] for number in self._numbers], np.int64)
+        self._pods = self._parts(self._numbers, steps)
+        scale = np.array(moves.targets)[:, None] * cluster.capacity
+        self._scale = scale[:, :, None]
+        nodes = len(cluster.nodes)
+        self._use = np.zeros((2, nodes, steps))
+        self._pile(self._row, self._pods)
+        others = [number for number in cluster.running if cluster.is_job(number)]
+        rows = np.array([row[cluster.running[number].node] for number in others], np.int64)
+        self._pile(rows, self._parts(others, steps))
+        self._requests = np.array([cluster.requests(number) for number in self._numbers], np.float64)
+        self._free = cluster.capacity - np.array(
+            [cluster.nodes.in_tree_requests("cpu"), cluster.nodes.in_tree_requests("memory")]
+        )
+
+    def _pile(self, rows: Int64s, parts: Float64s) -> None:
+        for resource in (0, 1):
+            np.add.at(self._use[resource], rows, parts[resource])
+
+    def best(self, count: int) -> list[tuple[int, int]]:
+        """Return up to so many moves, each the best after those before it."""
+        found: list[tuple[int, int]] = []
+        while len(found) < count and len(self._numbers):
+            pod, target = self._best()
+            if target < 0:
+                break
+            found.append((self._numbers[pod], target))
+            source, part = self._row[pod], self._pods[:, pod]
+            self._use[:, source] -= part
+            self._use[:, target] += part
+            self._free[:, source] += self._requests[pod]
+            self._free[:, target] -= self._requests[pod]
+            self._row[pod] = target
+        return found
+
+    def _best(self) -> tuple[int, int]:
+        """Return the best move: a pod's place and a row, -1 when none is better than nothing."""
+        cost = self._cost(self._use, self._scale)
+        relief = cost[self._row] - self._cost(self._use[:, self._row] - self._pods, self._scale[:, self._row])
+        tried = np.argsort(-relief, kind="stable")[:_TRIED_PODS]
+        after = self._use[:, None] + self._pods[:, tried][:, :, None]
+        rise = self._cost(after, self._scale[:, None]) - cost
+        fits = (self._free[:, None] >= self._requests[tried].T[:, :, None]).all(axis=0)
+        fits[np.arange(len(tried)), self._row[tried]] = False
+        gain = np.where(fits, relief[tried][:, None] - rise, -np.inf)
+        pod, target = np.unravel_index(int(gain.argmax()), gain.shape)
+        return int(tried[pod]), int(target) if gain[pod, target] > 0 else -1
+
+    def _cost(self, use: Float64s, scale: Float64s) -> Float64s:
+        """Return the cost over the past, added up over resources and time; the first and last axes go."""
+        cpu, memory = (
+            whole_power(np.maximum(part, 0) / full, power).sum(axis=-1)
+            for part, full, power in zip(use, scale, self._moves.powers, strict=True)
+        )
+        total: Float64s = cpu + memory
+        return total
+
+    def _parts(self, numbers: list[int], steps: int) -> Float64s:
+        """Return what pods used in each step of the past, shape (2, pods, steps)."""
+        cluster, length = self._cluster, self._moves.step_minutes
+        use, trace = cluster.trace.use, cluster.trace
+        parts = np.zeros((2, len(numbers), steps))
+        for place, number in enumerate(numbers):
+            stay = cluster.running[number]
+            began = cluster.began(stay)
+            lived = cluster.minute - began
+            first = int(use.offsets[number])
+            known = min(lived // length, steps)
+            if not lived:
+                continue
+            for resource, (level, request) in enumerate(
+                ((use.cpu, trace.cpu_request_milli), (use.memory, trace.memory_request_bytes))
+            ):
+                past = level[first : first + lived].astype(np.float64) * float(request[number])
+                if not cluster.is_job(number):
+                    parts[resource, place] = past[-steps * length :].mean()
+                if known:
+                    parts[resource, place, steps - known :] = (
+                        past[lived - known * length :].reshape(known, length).mean(1)
+                    )
+        return parts
+
+
+def whole_power(values: Float64s, power: int) -> Float64s:
+    """Return values to a whole power, by squaring: several times faster than the general function."""
+    result, square = np.ones_like(values), values
+    while power:
+        if power & 1:
+            result = result * square
+        power >>= 1
+        if power:
+            square = square * square
+    return result

@@ -1,0 +1,98 @@
+"""A plan made, held against what no plan can beat, and told."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from scoring.arrays import Int64s
+from simulator.placement.bound import Bound, lower_bound
+from simulator.placement.cluster import Batch
+from simulator.placement.exact import solve_exactly
+from simulator.placement.local_search import Search, cost, local_search
+from simulator.placement.methods import RIVALS
+from simulator.placement.problem import Measures, Problem, measure, why_unplaced
+
+_GOOD_ENOUGH = 0.001  # of a gap: to look further would not pay
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A plan, and how good it is.
+
+    Attributes:
+        plan: the node of each pod, -1 without one.
+        measures: what it is worth.
+        bound: what no plan that places the same pods can beat.
+        gap: how far its cost is above that, as a share.
+    """
+
+    plan: Int64s
+    measures: Measures
+    bound: Bound
+    gap: float
+
+
+def make_plan(problem: Problem, search: Search, seed: int, *, exactly: bool = False) -> Planned:
+    """Return a plan by local search; ``exactly``: then by CP-SAT as well.
+
+    Raises:
+        SolverMissing: CP-SAT is wanted and not installed.
+        ValueError: CP-SAT is wanted and the case is none for it.
+    """
+    rng = np.random.default_rng(seed)
+    bound = lower_bound(problem, spread_weight=search.spread_weight, seconds=search.seconds)
+    search = Search(
+        search.spread_weight, search.rounds, search.seconds,
+        lambda so_far: bound.cost > 0 and bound.gap(so_far) <= _GOOD_ENOUGH,
+    )  # fmt: skip
+    plan = local_search(problem, rng, search)
+    placed = np.flatnonzero(plan >= 0)
+    if len(placed) < problem.pods and len(placed):  # the bound is of the pods that were placed
+        bound = lower_bound(problem.take(placed), spread_weight=search.spread_weight, seconds=search.seconds)
+    if exactly:
+        if (problem.gang >= 0).any():
+            raise ValueError("CP-SAT knows no gangs; leave --exact out")
+        found = solve_exactly(problem, plan, spread_weight=search.spread_weight, seconds=search.seconds)
+        plan, bound = found.plan, Bound(max(bound.cost, found.bound), exact=True)
+    gap = bound.gap(cost(problem, plan, search.spread_weight))
+    return Planned(plan, measure(problem, plan), bound, gap)
+
+
+def compare_rivals(problem: Problem, seed: int) -> dict[str, Measures]:
+    """Return what the plans of all other methods are worth; they look at no gangs."""
+    return {name: measure(problem, method(problem, np.random.default_rng(seed))) for name, method in RIVALS.items()}
+
+
+def as_document(batch: Batch, planned: Planned, rivals: Mapping[str, Measures], spread_weight: float) -> dict[str, Any]:
+    """Return a plan and what is to be said of it, for JSON."""
+    problem = batch.problem
+    pods = list(zip(batch.waiting, planned.plan.tolist(), strict=True))
+    return {
+        "resources": problem.resources,
+        "plan": {each.name: batch.names[row] for each, row in pods if row >= 0},
+        "unplaced": {each.name: why_unplaced(problem, pod) for pod, (each, row) in enumerate(pods) if row < 0},
+        "left_to_the_scheduler": dict(batch.left),
+        "bound": planned.bound.cost,
+        "gap": planned.gap if np.isfinite(planned.gap) else None,
+        "methods": {
+            name: {**asdict(each), "cost": each.imbalance + spread_weight * each.spread}
+            for name, each in {"local-search": planned.measures, **rivals}.items()
+        },
+        "notes": batch.notes,
+    }
+
+
+def measure_rows(planned: Planned, rivals: Mapping[str, Measures], spread_weight: float) -> list[list[str]]:
+    """Return a table of all methods; a gap is told where all of the same number of pods have a node."""
+    rows = [["METHOD", "IMBALANCE", "SPREAD", "COST", "GAP", "HIGHEST", "OVERLOADED", "UNPLACED"]]
+    for name, each in {"local-search": planned.measures, **rivals}.items():
+        total = each.imbalance + spread_weight * each.spread
+        gap = planned.bound.gap(total)
+        told = each.unplaced == planned.measures.unplaced and np.isfinite(gap)
+        rows.append([
+            name, f"{each.imbalance:.4f}", f"{each.spread:.4f}", f"{total:.4f}", f"{gap:.1%}" if told else "-",
+            f"{each.highest:.1%}", str(each.overloaded), str(each.unplaced),
+        ])  # fmt: skip
+    return rows

@@ -1,0 +1,64 @@
+"""The policies that are compared, by name. Arguments are upstream's defaults where nothing else is said."""
+
+from scoring.plugins.congestion_cost import CongestionCost
+from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
+from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
+from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scoring.plugins.node_resources_fit import NodeResourcesFit
+from scoring.plugins.peaks import Peaks, PowerModel
+from scoring.plugins.tail_risk import TailRisk
+from scoring.plugins.target_load_packing import TargetLoadPacking
+from scoring.profile import Profile
+from scoring.scores import WeightedPlugin
+from simulator.moves import Moves
+from simulator.policies.base import Policy
+from simulator.policies.clairvoyant import Clairvoyant, Random
+from simulator.policies.koordinator import KoordinatorLoadAware
+from simulator.policies.profiles import ByProfile
+from simulator.policies.volcano import VolcanoUsage
+from simulator.trace import Trace
+
+DEFAULT = "default"
+CLAIRVOYANT = "clairvoyant"
+CONGESTION = "congestion-cost"
+CONGESTION_MOVES = "congestion-cost+moves"
+
+
+def policies(trace: Trace | None) -> dict[str, Policy]:
+    """Return every policy by its name, for a trace: Peaks needs a power model for each of its nodes.
+
+    Without a trace they are good for their names only.
+    """
+    fit, balanced = NodeResourcesFit(), NodeResourcesBalancedAllocation()
+    packing, variation = TargetLoadPacking(), LoadVariationRiskBalancing()
+    # The example that Peaks is documented with; watts at x percent are k0 + k1 e^(k2 x).
+    power = PowerModel(471.7412504314313, -91.50493019588365, -0.07186049052516228)
+    profiles = {
+        DEFAULT: Profile.of(fit, balanced),
+        "most-allocated": Profile.of(NodeResourcesFit("MostAllocated"), balanced),
+        "target-load-packing": Profile.of(packing),
+        "load-variation-risk-balancing": Profile.of(variation),
+        "target-load-packing+load-variation-risk-balancing": Profile.of(packing, variation),
+        "peaks": Profile.of(Peaks(dict.fromkeys(trace.nodes if trace else (), power))),
+        "low-risk-over-commitment": Profile.of(LowRiskOverCommitment()),
+        "tail-risk": Profile.of(TailRisk()),
+        "koordinator": Profile.of(KoordinatorLoadAware()),
+        "volcano": Profile((WeightedPlugin(fit), WeightedPlugin(balanced), WeightedPlugin(VolcanoUsage(), 5))),
+    }
+    made: list[Policy] = [ByProfile(name, profile) for name, profile in profiles.items()]
+    made.append(ByProfile("right-sized", profiles[DEFAULT], right_sized=True))
+    congestion = Profile.of(CongestionCost())
+    made += [
+        ByProfile("congestion-cost-by-requests", congestion, spread=0),
+        ByProfile(CONGESTION, congestion, spread=0, learns=True),
+        ByProfile(CONGESTION_MOVES, congestion, spread=0, learns=True, moves=Moves()),
+        ByProfile("default+moves", profiles[DEFAULT], moves=Moves()),
+        Random(),
+        Clairvoyant(CLAIRVOYANT),
+    ]
+    return {policy.name: policy for policy in made}
+
+
+def policy_names() -> list[str]:
+    """Return the names of all policies."""
+    return list(policies(None))

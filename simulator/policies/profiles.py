@@ -1,0 +1,87 @@
+"""Policies that are profiles: the very scoring code that runs live, with its metrics, fallback and pods in flight."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scoring.arrays import Int64s
+from scoring.fallback import FallbackPolicy
+from scoring.objects import Pod
+from scoring.profile import PreparedProfile, Profile
+from scoring.scores import WeightedPlugin
+from simulator.cluster import Cluster
+from simulator.learning import UseHistory
+from simulator.moves import Moves
+from simulator.policies.base import drawn
+from simulator.policies.topology_spread import PodTopologySpread
+from simulator.watching import Watching
+
+
+@dataclass(frozen=True)
+class ByProfile:
+    """Place pods by a profile.
+
+    Attributes:
+        name: for reports.
+        profile: the plugins.
+        spread: the weight of PodTopologySpread beside them, as kube-scheduler has it by default; 0 is without.
+        right_sized: requests are what the pods of an owner were seen to use, with a margin.
+        learns: plugins are told what the pods of an owner were seen to use.
+        moves: what pods are moved by beside.
+        fallback: what to do where metrics are missing.
+    """
+
+    name: str
+    profile: Profile
+    spread: int = 2
+    right_sized: bool = False
+    learns: bool = False
+    moves: Moves | None = None
+    fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
+
+    def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "ProfileChooser":
+        """Begin a replay."""
+        return ProfileChooser(self, cluster, watching, rng)
+
+
+class ProfileChooser:
+    """A profile at work. It prepares anew whenever the watcher has a new snapshot."""
+
+    def __init__(self, policy: ByProfile, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> None:
+        self._policy, self._cluster, self._watching, self._rng = policy, cluster, watching, rng
+        self._history = UseHistory(cluster) if policy.right_sized or policy.learns else None
+        self._profile = policy.profile
+        if policy.spread:
+            spread = WeightedPlugin(PodTopologySpread(cluster.replicas), policy.spread)
+            self._profile = Profile((*policy.profile.plugins, spread), policy.profile.scheduler_name)
+        self._reads_metrics = any(each.plugin.reads_metrics for each in self._profile.plugins)
+        self._prepared: PreparedProfile | None = None
+        self._end = -1
+
+    def admit(self, number: int) -> Pod:
+        """Return the pod, with requests of its owner's use if that is the policy."""
+        if self._history is None or not self._policy.right_sized:
+            return self._cluster.pod(number)
+        return self._cluster.pod(number, self._history.right_sized(number))
+
+    def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  the pod says all
+        """Return the row with the highest score."""
+        prepared = self.prepared()
+        if len(candidates) == len(self._cluster.nodes):
+            return drawn(prepared.score(pod).total, self._rng)
+        return int(candidates[drawn(prepared.score(pod, among=candidates).total, self._rng)])
+
+    def prepared(self) -> PreparedProfile:
+        """Return the profile, prepared with the newest snapshot."""
+        cluster = self._cluster
+        end = self._watching.window_end(cluster.minute) if self._reads_metrics else 0
+        if self._prepared is None or end != self._end:
+            self._end = end
+            snapshot = self._watching.snapshot(
+                cluster.nodes.names, cluster.ledger, cluster.numbers, cluster.capacity, end
+            )
+            judgment = self._policy.fallback.judge(cluster.nodes, snapshot, cluster.now)
+            levels = self._history.levels() if self._history is not None and self._policy.learns else None
+            known = judgment if self._reads_metrics else judgment.metrics
+            self._prepared = self._profile.prepare(cluster.nodes, known, levels)
+        return self._prepared

@@ -1,0 +1,188 @@
+"""A replay: minute by minute pods end, arrive, and are placed by a policy; what they really use is known and measured.
+
+In each minute, in this order: pods whose time is over end; pods that arrive enter the queue; if anything was freed, the
+pods that did not fit are tried again, the oldest first; then the new ones, in the order of their arrival. A pod is
+filtered by the library's own filter, node sampling included, and the policy chooses among what is left.
+
+A replay is deterministic. The seed draws where kube-scheduler draws: among nodes of equal score (and all of a random
+policy's choices); it varies neither the pods nor what they use.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scoring.arrays import Bools, Int64s
+from scoring.objects import Pod
+from simulator.cluster import Cluster, Stay
+from simulator.moves import Mover
+from simulator.policies.base import Chooser, Policy
+from simulator.trace import Trace
+from simulator.watching import Watching
+
+_LEAST_TO_FIND = 100
+_LEAST_PERCENT = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a replay is like beside its trace and policy.
+
+    Attributes:
+        seed: draws among equals.
+        overcommit: what requests are divided by, of CPU and of memory; None takes the trace's own.
+        watching: what metrics are like.
+        percent_of_nodes: how many of the nodes to look for that fit; 0 is kube-scheduler's rule: 50 less one for each
+            125 nodes, at least 5 percent, at least 100 nodes.
+    """
+
+    seed: int = 0
+    overcommit: tuple[float, float] | None = None
+    watching: Watching = field(default_factory=Watching)
+    percent_of_nodes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a replay left behind.
+
+    Attributes:
+        cluster: as it was at the end, with every stay and the use of every node.
+        policy: the policy's name.
+        decisions: how many pods were placed.
+        never_placed: pods that did not fit before the end, or before their own.
+        waited_minutes: how long pods waited, added up.
+        moves: how many pods were moved.
+    """
+
+    cluster: Cluster
+    policy: str
+    decisions: int
+    never_placed: tuple[int, ...]
+    waited_minutes: int
+    moves: int = 0
+
+
+class Replay:
+    """One replay at work; :meth:`run` makes it.
+
+    Args:
+        trace: what is replayed.
+        policy: who chooses.
+        options: the rest.
+    """
+
+    def __init__(self, trace: Trace, policy: Policy, options: Options | None = None) -> None:
+        self.options = Options() if options is None else options
+        overcommit = trace.overcommit if self.options.overcommit is None else self.options.overcommit
+        self.cluster = Cluster(trace, overcommit)
+        self._policy = policy
+        rng = np.random.default_rng(self.options.seed)
+        self._chooser: Chooser = policy.begin(self.cluster, self.options.watching, rng)
+        self._sampling = NodeSampling(self.options.percent_of_nodes)
+        self._ends: dict[int, list[Stay]] = defaultdict(list)
+        self._queue: dict[int, Pod] = {}
+        self._decisions = 0
+        self._waited = 0
+        self._moved = 0
+        self._never: list[int] = []
+
+    def run(self) -> Outcome:
+        """Replay it all."""
+        trace, cluster = self.cluster.trace, self.cluster
+        mover = None if self._policy.moves is None else Mover(self._policy.moves, cluster)
+        arrivals: dict[int, list[int]] = defaultdict(list)
+        for number in np.argsort(trace.arrival_minute, kind="stable").tolist():
+            if trace.end_minute[number] > trace.arrival_minute[number]:
+                arrivals[int(trace.arrival_minute[number])].append(number)
+        for minute in range(trace.minutes):
+            cluster.minute = minute
+            freed = self._end_pods()
+            if self._queue and freed:
+                self._try(list(self._queue))
+            for number in arrivals.pop(minute, ()):
+                self._queue[number] = self._chooser.admit(number)
+                self._try([number])
+            if mover is not None:
+                self._move(mover)
+        self._never += self._queue
+        return Outcome(
+            cluster, self._policy.name, self._decisions, tuple(sorted(self._never)), self._waited, self._moved
+        )
+
+    def _end_pods(self) -> bool:
+        """End the pods whose time is over; say whether there were any."""
+        cluster, ended = self.cluster, False
+        for stay in self._ends.pop(cluster.minute, ()):
+            if cluster.running.get(stay.pod) is stay:
+                cluster.end(stay.pod)
+                ended = True
+        for number in [n for n in self._queue if self._too_late(n)]:
+            del self._queue[number]
+            self._waited += cluster.minute - int(cluster.trace.arrival_minute[number])
+            self._never.append(number)
+        return ended
+
+    def _too_late(self, number: int) -> bool:
+        cluster = self.cluster
+        return not cluster.is_job(number) and int(cluster.trace.end_minute[number]) <= cluster.minute
+
+    def _try(self, numbers: list[int]) -> None:
+        cluster = self.cluster
+        for number in numbers:
+            pod = self._queue[number]
+            candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
+            if not candidates.size:
+                continue
+            self._place(number, pod, self._chooser.choose(number, pod, candidates))
+            del self._queue[number]
+            self._decisions += 1
+            self._waited += cluster.minute - int(cluster.trace.arrival_minute[number])
+
+    def _move(self, mover: Mover) -> None:
+        """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute."""
+        for number, row in mover.due():
+            pod = self.cluster.pods[number]
+            self.cluster.end(number)
+            self._place(number, pod, row)
+            self._moved += 1
+
+    def _place(self, number: int, pod: Pod, row: int) -> None:
+        stay = self.cluster.place(number, pod, row)
+        self._ends[stay.end].append(stay)
+
+
+class NodeSampling:
+    """kube-scheduler's: of many nodes only so many that fit are looked for, each time from where the last search ended.
+
+    Source: ``numFeasibleNodesToFind`` and ``findNodesThatPassFilters`` of k8s.io/kubernetes/pkg/scheduler.
+
+    Args:
+        percent: of the nodes; 0 is kube-scheduler's rule.
+    """
+
+    def __init__(self, percent: int) -> None:
+        if not 0 <= percent <= 100:
+            raise ValueError(f"percent_of_nodes = {percent}: must be from 0 to 100")
+        self._percent = percent
+        self._next = 0
+
+    def candidates(self, feasible: Bools) -> Int64s:
+        """Return the rows to score, ascending, of those that fit."""
+        size = len(feasible)
+        wanted = self.wanted(size)
+        rows = np.flatnonzero(feasible)
+        if wanted >= size:
+            return rows
+        ahead = np.roll(rows, -int(np.searchsorted(rows, self._next)))[:wanted]
+        looked_at = size if len(ahead) < wanted else (int(ahead[-1]) - self._next) % size + 1
+        self._next = (self._next + looked_at) % size
+        return np.sort(ahead)
+
+    def wanted(self, size: int) -> int:
+        """Return how many nodes that fit are enough, of so many nodes."""
+        percent = self._percent or max(50 - size // 125, _LEAST_PERCENT)
+        if size < _LEAST_TO_FIND or percent >= 100:
+            return size
+        return max(size * percent // 100, _LEAST_TO_FIND)

@@ -1,0 +1,58 @@
+"""How many nodes a policy saves: on how few of them it is as good as the default scheduler is on all.
+
+Nodes are taken away evenly over their sizes, and requests are divided by so much more as capacity shrank, for then the
+same share of what is allocatable is requested. As good is: no more hot node-minutes at 80 percent in all, and no more
+node-minutes with memory above capacity.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.measures import measures
+from simulator.policies.base import Policy
+from simulator.replay import Options, Replay
+from simulator.trace import Trace
+
+_MOST_PERCENT = 40
+_AS_GOOD = ("hot_minutes_80", "memory_overrun_minutes")
+
+
+def fewer_nodes(trace: Trace, removed: int) -> Trace:
+    """Return the trace with so many nodes less, and requests that are divided by so much more."""
+    order = np.lexsort((trace.memory_capacity_bytes, trace.cpu_capacity_milli))
+    gone = order[((np.arange(removed) + 0.5) * len(order) / max(removed, 1)).astype(np.int64)]
+    kept = np.setdiff1d(np.arange(len(order)), gone)
+    amounts = (trace.cpu_capacity_milli, trace.memory_capacity_bytes)
+    cpu, memory = (
+        factor * float(amount.sum() / amount[kept].sum())
+        for factor, amount in zip(trace.overcommit, amounts, strict=True)
+    )
+    return replace(
+        trace,
+        nodes=tuple(trace.nodes[place] for place in kept.tolist()),
+        cpu_capacity_milli=trace.cpu_capacity_milli[kept],
+        memory_capacity_bytes=trace.memory_capacity_bytes[kept],
+        overcommit=(cpu, memory),
+    )
+
+
+def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], options: Options) -> int:
+    """Return how many of the nodes a policy can do without, found by halving.
+
+    Args:
+        trace: the world.
+        policy: the policy.
+        default: the measures of the default scheduler on all nodes.
+        options: of the replays; the overcommit is the trace's.
+    """
+    least, most = 0, len(trace.nodes) * _MOST_PERCENT // 100
+    while least < most:
+        middle = (least + most + 1) // 2
+        made = measures(Replay(fewer_nodes(trace, middle), policy, options).run())
+        if all(made[name] <= default[name] for name in _AS_GOOD):
+            least = middle
+        else:
+            most = middle - 1
+    return least

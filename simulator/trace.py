@@ -1,0 +1,293 @@
+"""A trace: nodes, pods and what each pod really used, minute by minute. What a replay is made from.
+
+On disk it is a folder:
+
+    world.json   overcommit (cpu, memory), warm_up_minutes, minutes
+    nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable is capacity
+    pods.csv     pod, owner_kind, owner, arrival_minute, end_minute (it ends before that minute), cpu_request_milli,
+                 memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty: none)
+    usage.npz    offsets (pods + 1); cpu and memory: use in parts of the request, minute by minute from the arrival on,
+                 pod i's at offsets[i] to offsets[i + 1]
+
+This is a boundary: what is wrong is refused with the file, and the row where there is one.
+"""
+
+import csv
+import json
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scoring.arrays import Float64s, Int64s
+from scoring.objects import MOST
+
+WORLD, NODES, PODS, USAGE = "world.json", "nodes.csv", "pods.csv", "usage.npz"
+NODE_COLUMNS = ("node", "cpu_capacity_milli", "memory_capacity_bytes")
+POD_COLUMNS = (
+    "pod", "owner_kind", "owner", "arrival_minute", "end_minute", "cpu_request_milli", "memory_request_bytes",
+    "cpu_limit_milli", "memory_limit_bytes",
+)  # fmt: skip
+RESOURCES = ("cpu", "memory")
+NO_LIMIT = -1
+_MOST_MINUTES = 10_000_000
+_MOST_LEVEL = 10_000.0
+
+
+class TraceError(Exception):
+    """A trace cannot be read; the message names the file, what is wrong and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class PodUse:
+    """What pods used, in parts of their requests, minute by minute.
+
+    Attributes:
+        offsets: where each pod's minutes begin and, one further, end; shape (pods + 1,).
+        cpu: shape (minutes of all pods,).
+        memory: the same.
+    """
+
+    offsets: Int64s
+    cpu: NDArray[np.floating[Any]]
+    memory: NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Nodes, pods and their use; all pods' arrays have shape (pods,), nodes' (nodes,).
+
+    Attributes:
+        name: of the world, for reports.
+        nodes: the nodes' names.
+        cpu_capacity_milli: allocatable is capacity.
+        memory_capacity_bytes: the same.
+        pods: the pods' names.
+        owner_kinds: such as ``Deployment``, ``Job``.
+        owners: the names of what made them.
+        arrival_minute: when each is created, ascending.
+        end_minute: it runs before this minute.
+        cpu_request_milli: as its user wrote it, that is, before overcommit.
+        memory_request_bytes: the same.
+        cpu_limit_milli: -1 without one.
+        memory_limit_bytes: -1 without one.
+        use: what they really use.
+        overcommit: what an admission webhook divides requests by: of CPU and of memory.
+        warm_up_minutes: what is not measured.
+        minutes: how long it is.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    cpu_capacity_milli: Int64s
+    memory_capacity_bytes: Int64s
+    pods: tuple[str, ...]
+    owner_kinds: tuple[str, ...]
+    owners: tuple[str, ...]
+    arrival_minute: Int64s
+    end_minute: Int64s
+    cpu_request_milli: Int64s
+    memory_request_bytes: Int64s
+    cpu_limit_milli: Int64s
+    memory_limit_bytes: Int64s
+    use: PodUse
+    overcommit: tuple[float, float]
+    warm_up_minutes: int
+    minutes: int
+
+    def cpu_use_milli(self, pod: int) -> Float64s:
+        """Return what a pod uses in each minute from its arrival on, millicores, shape (its minutes,)."""
+        return self._series(self.use.cpu, pod) * float(self.cpu_request_milli[pod])
+
+    def memory_use_bytes(self, pod: int) -> Float64s:
+        """Return the same of its memory, in bytes."""
+        return self._series(self.use.memory, pod) * float(self.memory_request_bytes[pod])
+
+    def _series(self, values: NDArray[np.floating[Any]], pod: int) -> Float64s:
+        return values[self.use.offsets[pod] : self.use.offsets[pod + 1]].astype(np.float64)
+
+
+def read_trace(folder: Path) -> Trace:
+    """Read a trace from its folder.
+
+    Raises:
+        TraceError: something is missing or has no meaning.
+    """
+    if not folder.is_dir():
+        raise TraceError(f"{folder}: is no folder; a trace is a folder with {WORLD}, {NODES}, {PODS} and {USAGE}")
+    world = _world(folder / WORLD)
+    minutes = _whole(folder / WORLD, world, "minutes", 1, _MOST_MINUTES)
+    nodes = _table(folder / NODES, NODE_COLUMNS)
+    pods = _table(folder / PODS, POD_COLUMNS)
+    if not nodes["node"]:
+        raise TraceError(f"{folder / NODES}: has no nodes")
+    for path, names in ((folder / NODES, nodes["node"]), (folder / PODS, pods["pod"])):
+        if len(set(names)) < len(names) or not all(names):
+            twice = next((name for name in names if not name or names.count(name) > 1), "")
+            raise TraceError(f"{path}: the name {twice!r} is empty or there twice")
+    trace = Trace(
+        name=folder.resolve().name,
+        nodes=tuple(nodes["node"]),
+        cpu_capacity_milli=_numbers(folder / NODES, nodes, "cpu_capacity_milli", least=1),
+        memory_capacity_bytes=_numbers(folder / NODES, nodes, "memory_capacity_bytes", least=1),
+        pods=tuple(pods["pod"]),
+        owner_kinds=tuple(pods["owner_kind"]),
+        owners=tuple(pods["owner"]),
+        arrival_minute=_numbers(folder / PODS, pods, "arrival_minute", most=minutes),
+        end_minute=_numbers(folder / PODS, pods, "end_minute", most=minutes),
+        cpu_request_milli=_numbers(folder / PODS, pods, "cpu_request_milli"),
+        memory_request_bytes=_numbers(folder / PODS, pods, "memory_request_bytes"),
+        cpu_limit_milli=_numbers(folder / PODS, pods, "cpu_limit_milli", empty=NO_LIMIT),
+        memory_limit_bytes=_numbers(folder / PODS, pods, "memory_limit_bytes", empty=NO_LIMIT),
+        use=_use(folder / USAGE, len(pods["pod"])),
+        overcommit=_overcommit(folder / WORLD, world),
+        warm_up_minutes=_whole(folder / WORLD, world, "warm_up_minutes", 0, minutes),
+        minutes=minutes,
+    )
+    _check_lives(folder, trace)
+    return trace
+
+
+def write_trace(trace: Trace, folder: Path) -> None:
+    """Write a trace into a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    world = {
+        "overcommit": dict(zip(RESOURCES, trace.overcommit, strict=True)),
+        "warm_up_minutes": trace.warm_up_minutes,
+        "minutes": trace.minutes,
+    }
+    (folder / WORLD).write_text(json.dumps(world) + "\n")
+    columns = (trace.nodes, trace.cpu_capacity_milli, trace.memory_capacity_bytes)
+    _write(folder / NODES, NODE_COLUMNS, columns)
+    limits = [
+        ["" if limit == NO_LIMIT else limit for limit in amounts.tolist()]
+        for amounts in (trace.cpu_limit_milli, trace.memory_limit_bytes)
+    ]
+    pods = (
+        trace.pods, trace.owner_kinds, trace.owners, trace.arrival_minute, trace.end_minute, trace.cpu_request_milli,
+        trace.memory_request_bytes, *limits,
+    )  # fmt: skip
+    _write(folder / PODS, POD_COLUMNS, pods)
+    use = trace.use
+    np.savez_compressed(
+        folder / USAGE, offsets=use.offsets, cpu=use.cpu.astype(np.float16), memory=use.memory.astype(np.float16)
+    )
+
+
+def _write(path: Path, header: Sequence[str], columns: Iterable[Iterable[Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(zip(*columns, strict=True))
+
+
+def _world(path: Path) -> Mapping[str, Any]:
+    try:
+        world = json.loads(path.read_text())
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise TraceError(f"{path}: is no JSON: {error}") from None
+    if not isinstance(world, dict):
+        raise TraceError(f"{path}: must be an object")
+    return world
+
+
+def _whole(path: Path, world: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    value = world.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise TraceError(f"{path}: {key} must be a whole number from {least} to {most}, got {value!r}")
+    return value
+
+
+def _overcommit(path: Path, world: Mapping[str, Any]) -> tuple[float, float]:
+    written = world.get("overcommit", {})
+    if not isinstance(written, dict):
+        raise TraceError(f"{path}: overcommit must be an object, got {written!r}")
+    factors = []
+    for resource in RESOURCES:
+        value = written.get(resource, 1.0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise TraceError(f"{path}: overcommit.{resource} must be a number above 0, got {value!r}")
+        factors.append(float(value))
+    return factors[0], factors[1]
+
+
+def _table(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            missing = [name for name in columns if name not in header]
+            if missing:
+                raise TraceError(f"{path}: has no column {missing[0]}; its columns are {', '.join(columns)}")
+            rows = [row for row in reader if row]
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path}: is no table of comma-separated values: {error}") from None
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise TraceError(f"{path}: row {number} has {len(row)} values, the header has {len(header)}")
+    places = [header.index(name) for name in columns]
+    return {name: [row[place] for row in rows] for name, place in zip(columns, places, strict=True)}
+
+
+def _numbers(
+    path: Path,
+    table: Mapping[str, list[str]],
+    column: str,
+    *,
+    least: int = 0,
+    most: int = MOST,
+    empty: int | None = None,
+) -> Int64s:
+    numbers = []
+    for row, text in enumerate(table[column], 2):
+        if not text and empty is not None:
+            numbers.append(empty)
+            continue
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not isfinite(number) or number != int(number) or not least <= number <= most:
+            raise TraceError(f"{path}: row {row}: {column} must be a whole number from {least} to {most}, got {text!r}")
+        numbers.append(int(number))
+    return np.array(numbers, np.int64)
+
+
+def _use(path: Path, pods: int) -> PodUse:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            offsets, cpu, memory = (archive[name] for name in ("offsets", "cpu", "memory"))
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise TraceError(f"{path}: must have the arrays offsets, cpu and memory: {error}") from None
+    if offsets.shape != (pods + 1,) or not np.issubdtype(offsets.dtype, np.integer):
+        raise TraceError(f"{path}: offsets must be {pods + 1} whole numbers, one more than pods")
+    offsets = offsets.astype(np.int64)
+    if (np.diff(offsets) < 0).any() or offsets[0] < 0 or offsets[-1] > min(len(cpu), len(memory)):
+        raise TraceError(f"{path}: offsets must ascend, within cpu and memory")
+    for name, values in (("cpu", cpu), ("memory", memory)):
+        if values.ndim != 1 or not np.issubdtype(values.dtype, np.floating):
+            raise TraceError(f"{path}: {name} must be a row of floating-point numbers")
+        if not (np.isfinite(values).all() and (values >= 0).all() and (values <= _MOST_LEVEL).all()):
+            raise TraceError(f"{path}: {name} must be finite, from 0 to {_MOST_LEVEL:g} times the request")
+    return PodUse(offsets, cpu, memory)
+
+
+def _check_lives(folder: Path, trace: Trace) -> None:
+    lives = trace.end_minute - trace.arrival_minute
+    wrong = np.flatnonzero(lives < 0)
+    if wrong.size:
+        raise TraceError(f"{folder / PODS}: pod {trace.pods[wrong[0]]} ends before it arrives")
+    short = np.flatnonzero(np.diff(trace.use.offsets) < lives)
+    if short.size:
+        raise TraceError(f"{folder / USAGE}: pod {trace.pods[short[0]]} has fewer minutes of use than it lives")

@@ -1,0 +1,55 @@
+"""A network of a test's own, on whose loopback packets are dropped as the test says, and nobody else's."""
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.servers import need_server
+
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+
+
+@contextmanager
+def private_network() -> Iterator["Network"]:
+    """Have this thread, and whatever it starts, live in a network namespace of their own until the block ends."""
+    ip, nft = need_server("ip", "iproute2"), need_server("nft", "nftables")
+    libc = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        if libc.unshare(_NEW_NETWORK):
+            pytest.skip(f"no network namespace: {os.strerror(ctypes.get_errno())}; run it as root")
+        try:
+            subprocess.run([ip, "link", "set", "lo", "up"], check=True)
+            yield Network(Path(nft))
+        finally:
+            libc.setns(before, _NEW_NETWORK)
+    finally:
+        os.close(before)
+
+
+class Network:
+    """What becomes of packets on the loopback."""
+
+    def __init__(self, nft: Path) -> None:
+        self._nft = nft
+
+    def drop(self, percent: int, *urls: str) -> None:
+        """Drop so many of the packets to and from the ports of some URLs, without a word to either side."""
+        ports = ", ".join(url.rpartition(":")[2] for url in urls)
+        self.heal()
+        self._run("add table inet faults")
+        self._run("add chain inet faults output { type filter hook output priority 0 ; }")
+        some = "" if percent >= 100 else f"numgen random mod 100 < {percent} "
+        for side in ("sport", "dport"):
+            self._run(f"add rule inet faults output tcp {side} {{ {ports} }} {some}drop")
+
+    def heal(self) -> None:
+        """Drop nothing any more."""
+        self._run("flush ruleset")
+
+    def _run(self, command: str) -> None:
+        subprocess.run([self._nft, command], check=True)

@@ -1,0 +1,192 @@
+"""CongestionCost: where congestion rises least."""
+
+import numpy as np
+import pytest
+
+from scoring import (
+    CPU_LOAD,
+    CongestedResource,
+    CongestionCost,
+    Container,
+    Node,
+    NodeTable,
+    Pod,
+    Profile,
+    ResourceList,
+    UseLevels,
+    plugin_from_config,
+)
+from scoring.objects import Owner
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+GIB = 2**30
+START, END = 1000, 1900
+CPU_ONLY = (CongestedResource(CPU_LOAD, 80.0, 8.0),)
+WEB, BATCH = Owner("ReplicaSet", "web"), Owner("Job", "batch")
+
+
+def pod(name="pending", cpu=1000, memory=GIB, **fields):
+    return Pod(name=name, containers=(Container(ResourceList({"cpu": cpu, "memory": memory})),), **fields)
+
+
+def table(names="ab", cpu=4000):
+    amounts = ResourceList({"cpu": cpu, "memory": 8 * GIB})
+    return NodeTable([Node(name, amounts, amounts) for name in names])
+
+
+def snapshot(**loads):
+    data = {
+        name: NodeMetrics(
+            tuple(Metric("m", kind, "AVG", "15m", value) for kind, value in zip(("CPU", "Memory"), load, strict=True))
+        )
+        for name, load in loads.items()
+    }
+    return WatcherMetrics(END, Window("15m", START, END), "test", data)
+
+
+def rise(use, added, target, power):
+    return ((use + added) / target) ** power - (use / target) ** power
+
+
+def test_the_rise_is_that_of_the_convex_cost():
+    """The terms are the formula's, summed over CPU and memory, each with its target and power."""
+    nodes, metrics = table(), snapshot(a=(40.0, 50.0), b=(60.0, 20.0))
+    terms = CongestionCost().explain(pod(), nodes, metrics, "b").terms
+    assert terms["cpu.rise"] == pytest.approx(rise(0.6, 0.25, 0.8, 8))
+    assert terms["memory.rise"] == pytest.approx(rise(0.2, 0.125, 0.95, 16))
+    assert terms["rise"] == pytest.approx(terms["cpu.rise"] + terms["memory.rise"])
+
+
+def test_the_smallest_rise_scores_100():
+    """Scores go from 100 down to 0 by the logarithm of the rise."""
+    nodes, metrics = table("abc"), snapshot(a=(20.0, 0.0), b=(40.0, 0.0), c=(80.0, 0.0))
+    total = Profile.of(CongestionCost(CPU_ONLY)).score(pod(), nodes, metrics).total.tolist()
+    rises = np.log2([rise(use, 0.25, 0.8, 8) for use in (0.2, 0.4, 0.8)])
+    assert total == [100, int(100 * (rises[2] - rises[1]) / (rises[2] - rises[0])), 0]
+
+
+def test_memory_that_would_run_out_outweighs_idle_cpu():
+    """The resource that is closest to its target decides."""
+    nodes, metrics = table(), snapshot(a=(10.0, 85.0), b=(60.0, 30.0))
+    assert Profile.of(CongestionCost()).score(pod(cpu=200, memory=GIB), nodes, metrics).best() == "b"
+
+
+def test_pods_in_flight_count():
+    """A pod that was placed after the window adds what is expected of it, one from the middle of the window half."""
+    nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
+    nodes.add(pod("late"), "a", END + 5)
+    nodes.add(pod("half"), "b", (START + END) / 2)
+    terms = CongestionCost().prepare(nodes, metrics).terms(pod())
+    assert terms["cpu.missing_use"].tolist() == [1000, 500]
+    assert terms["cpu.use"].tolist() == [3000, 2500]
+
+
+def test_a_pod_that_left_makes_room_but_no_more_than_is_measured():
+    """What left is taken off the average, which never falls below 0 by it."""
+    nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(10.0, 50.0))
+    for name in "ab":
+        nodes.add(pod(f"gone-{name}"), name, START - 100)
+        nodes.remove(pod(f"gone-{name}"), left_at=float(END))
+    assert CongestionCost().prepare(nodes, metrics).terms(pod())["cpu.use"].tolist() == [1000, 0]
+
+
+def test_levels_say_what_pods_use():
+    """With levels a pod is expected to use its request times its owner's level, else times the default."""
+    levels = UseLevels({WEB: {"cpu": 0.2}}, {"cpu": 0.5})
+    plugin = CongestionCost(learnt=0).informed(levels)
+    nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
+    prepared = plugin.prepare(nodes, metrics)
+    for owner, use in ((WEB, 200), (BATCH, 500), (None, 500)):
+        terms = prepared.terms(pod(owner=owner))
+        assert terms["cpu.pod_use"].tolist() == [[use]]
+        assert terms["memory.pod_use"].tolist() == [[GIB]]
+
+
+def test_learnt_use_is_mixed_with_what_is_measured():
+    """A node's use is a share of what its pods are expected to use, the rest what is measured."""
+    nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
+    nodes.add(pod("old", cpu=3000, owner=WEB), "a", START - 100)
+    profile = Profile.of(CongestionCost(CPU_ONLY, learnt=0.25))
+    levels = UseLevels({WEB: {"cpu": 0.5}})
+    terms = profile.prepare(nodes, metrics, levels).score(pod()).plugins["CongestionCost"].terms
+    assert terms["cpu.use"].tolist() == [0.75 * 2000 + 0.25 * 1500, 0.75 * 2000]
+    without = profile.prepare(nodes, metrics).score(pod()).plugins["CongestionCost"].terms
+    assert without["cpu.use"].tolist() == [2000, 2000]
+
+
+def test_pods_of_one_owner_keep_apart():
+    """Each pod of the same owner that is there makes a node dearer; crowding 1 does not look."""
+    nodes, metrics = table(), snapshot(a=(40.0, 10.0), b=(45.0, 10.0))
+    nodes.add(pod("first", owner=WEB), "a", START - 100)
+    assert Profile.of(CongestionCost()).score(pod(owner=WEB), nodes, metrics).best() == "b"
+    assert Profile.of(CongestionCost()).score(pod(owner=BATCH), nodes, metrics).best() == "a"
+    assert Profile.of(CongestionCost(crowding=1)).score(pod(owner=WEB), nodes, metrics).best() == "a"
+    explained = CongestionCost().explain(pod(owner=WEB), nodes, metrics, "a")
+    assert explained.terms["same_owner"] == 1
+    assert explained.line.endswith(", 1 of this owner are there")
+
+
+def test_it_follows_its_table():
+    """After pods come and go, and nodes join and leave, scores are those of a plugin prepared anew."""
+    nodes, metrics = table("abc"), snapshot(a=(40.0, 10.0), b=(45.0, 10.0), c=(20.0, 60.0), d=(5.0, 5.0))
+    profile = Profile.of(CongestionCost())
+    levels = UseLevels({WEB: {"cpu": 0.3, "memory": 0.7}}, {"cpu": 0.4})
+    prepared = profile.prepare(nodes, metrics, levels)
+    prepared.score(pod())
+    nodes.add(pod("one", owner=WEB), "c", END - 100)
+    nodes.add(pod("two", owner=WEB), "a", END + 100)
+    nodes.add_nodes(table("d").nodes)
+    nodes.remove_nodes(["b"])
+    nodes.remove(pod("one"), left_at=float(END))
+    again = profile.prepare(nodes, metrics, levels)
+    for owner in (WEB, BATCH):
+        assert prepared.score(pod(owner=owner)).ranking() == again.score(pod(owner=owner)).ranking()
+
+
+def test_a_node_without_metrics_scores_0_and_moves_nobody():
+    """It has no part in the normalization, and an explanation says why."""
+    nodes, metrics = table("abc"), snapshot(a=(40.0, 10.0), b=(60.0, 10.0))
+    scores = Profile.of(CongestionCost()).score(pod(), nodes, metrics)
+    assert scores.total.tolist() == [100, 0, 0]
+    assert scores.explain("c").parts[0][0].line == "no metrics, so the minimum"
+
+
+def test_equal_nodes_score_alike():
+    """When every node's congestion rises equally all score 100."""
+    nodes, metrics = table(), snapshot(a=(40.0, 10.0), b=(40.0, 10.0))
+    assert Profile.of(CongestionCost()).score(pod(), nodes, metrics).total.tolist() == [100, 100]
+
+
+def test_an_explanation_names_every_resource():
+    """The sentence says how full each resource would be, its target and what it costs."""
+    nodes, metrics = table(), snapshot(a=(50.0, 25.0), b=(1.0, 1.0))
+    line = CongestionCost().explain(pod(), nodes, metrics, "a").line
+    assert line.startswith("congestion rises by 0.573: cpu 75.0% of capacity with the pod, target 80%, rises by 0.57")
+    assert "memory 37.5% of capacity with the pod, target 95%" in line
+
+
+def test_arguments_are_read():
+    """Resources with target and power, the learnt share and crowding come from a configuration."""
+    plugin = plugin_from_config(
+        "CongestionCost",
+        {"resources": [{"name": "cpu", "target": 70, "power": 4}, {"name": "memory"}], "learnt": 0.2, "crowding": 2},
+    )
+    assert plugin == CongestionCost((CongestedResource(CPU_LOAD, 70.0, 4.0), CongestionCost().resources[1]), 0.2, 2.0)
+    assert plugin_from_config("CongestionCost") == CongestionCost()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"resources": [{"name": "cpu", "target": 0}]}, r"resources\[0\]\.target: must be above 0 and at most 100"),
+        ({"resources": [{"name": "cpu", "power": 0.5}]}, r"resources\[0\]\.power: must be from 1 to 64, got 0\.5"),
+        ({"resources": [{"name": "pods"}]}, r"resources\[0\]\.name: 'pods' has no measured load"),
+        ({"resources": [{"name": "cpu"}, {"name": "cpu"}]}, r"resources\[1\]\.name: cpu is listed twice"),
+        ({"learnt": 1.5}, r"CongestionCostArgs\.learnt: must be at most 1, got 1\.5"),
+        ({"crowding": 0}, r"CongestionCostArgs\.crowding: must be from 1 to 1000, got 0"),
+    ],
+)
+def test_arguments_without_meaning_are_refused(arguments, said):
+    """The message starts with the argument's name."""
+    with pytest.raises(ValueError, match=said):
+        plugin_from_config("CongestionCost", arguments)

@@ -1,0 +1,232 @@
+"""``trimaran place``, as a person calls it, on files and against a watcher over HTTP."""
+
+import json
+import time
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from support.servers import reply, serving
+
+from scoring import NodeTable
+from simulator.placement.cluster import read_batch, read_waiting
+from trimaran.cli import main
+from watcher import wire
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+
+PEAKS = {"node-0": 90.0, "node-1": 10.0, "node-2": 10.0}
+
+
+def node(name: str, *, cpu: str = "8", **labels: str) -> dict[str, object]:
+    """Return a Node of 32 GiB."""
+    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+    status = {"capacity": amounts, "allocatable": amounts}
+    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+def pod(name: str, cpu: str = "500m", memory: str = "2Gi", gang: str = "", **spec: object) -> dict[str, object]:
+    """Return a Pod that waits, unless its spec names a node."""
+    labels = {"scheduling.x-k8s.io/pod-group": gang} if gang else {}
+    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "labels": labels},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Return what calls ``trimaran place`` with nodes and pods in files, quickly and without luck."""
+
+    def call(nodes: list[object], pods: list[object], *arguments: str) -> Result:
+        for name, items in (("nodes", nodes), ("pods", pods)):
+            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"kind": "List", "items": items}))
+        files = ["--nodes", str(tmp_path / "nodes.yaml"), "--pods", str(tmp_path / "pods.yaml")]
+        return CliRunner().invoke(main, ["place", *files, "--rounds", "50", *arguments])
+
+    return call
+
+
+@pytest.fixture
+def watcher():
+    """A watcher that keeps 24h with peaks, and no other window."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        window = handler.path.partition("window=")[2]
+        if window != "24h":
+            reply(handler, wire.encode_error("unknown_window", "not kept"), 404)
+            return
+        now = int(time.time())
+        data = {
+            name: NodeMetrics((
+                Metric("cpu", "CPU", "AVG", window, 5.0), Metric("cpu", "CPU", "MAX", window, peak),
+                Metric("memory", "Memory", "AVG", window, peak),
+            ))
+            for name, peak in PEAKS.items()
+        }  # fmt: skip
+        reply(handler, wire.encode(WatcherMetrics(now, Window(window, now - 60, now), "Prometheus", data)))
+
+    with serving(answer) as fake:
+        yield fake.url
+
+
+NODES = [node(f"node-{number}", rack=f"rack-{number // 2}") for number in range(4)]
+
+
+def test_a_plan_and_how_good_it_is(place) -> None:
+    """Each pod with its node, a table with the gap, that nothing was done, status 0."""
+    result = place(NODES, [pod(f"web-{number}") for number in range(8)])
+    assert result.exit_code == 0, result.output
+    assert result.output.count("shop/web-") == 8
+    assert "GAP" in result.output
+    assert "local-search" in result.output
+    assert "8 pods on 4 nodes, by cpu, memory" in result.output
+    assert "no plan for these pods costs less than 0.0" in result.output
+    assert "dry run: 8 pods would be bound" in result.output
+
+
+def test_json_says_everything(place) -> None:
+    """Plan, bound, gap, what every method would be worth; the plan is as even as can be."""
+    result = place(NODES, [pod(f"web-{number}") for number in range(8)], "--output", "json", "--compare")
+    document = json.loads(result.stdout)
+    assert sorted(document["plan"].values()) == sorted(2 * [f"node-{number}" for number in range(4)])
+    assert document["methods"].keys() >= {"local-search", "lra", "bra", "cwt", "bes", "tbesk", "tbesk-original"}
+    assert document["methods"]["local-search"]["cost"] >= document["bound"]
+    assert document["gap"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_plan_is_written_as_bindings(place, tmp_path) -> None:
+    """A file that kubectl create takes, instead of the list."""
+    result = place(NODES, [pod("web", nodeSelector={"rack": "rack-1"})], "--write", str(tmp_path / "plan.yaml"))
+    assert "shop/web" not in result.output
+    (binding,) = yaml.safe_load((tmp_path / "plan.yaml").read_text())["items"]
+    assert binding["kind"] == "Binding"
+    assert binding["metadata"] == {"name": "web", "namespace": "shop"}
+    assert binding["target"]["name"] in {"node-2", "node-3"}
+
+
+def test_peaks_of_the_watcher_count(place, watcher) -> None:
+    """The node that was busy once in the day gets nothing, though its average is low and nothing is requested there."""
+    pods = [pod(f"web-{number}", "1", "4Gi") for number in range(6)]
+    result = place(NODES[:3], pods, "--watcher", watcher, "--output", "json")
+    assert result.exit_code == 0, result.output
+    assert set(json.loads(result.stdout)["plan"].values()) == {"node-1", "node-2"}
+    without = place(NODES[:3], pods, "--output", "json")
+    assert set(json.loads(without.stdout)["plan"].values()) == {"node-0", "node-1", "node-2"}
+
+
+def test_a_window_that_is_not_kept(place, watcher) -> None:
+    """The error names the settings of the watcher that keep it; status 2."""
+    result = place(NODES, [pod("web")], "--watcher", watcher, "--window", "6h")
+    assert result.exit_code == 2
+    assert "watch.windows" in result.output
+    assert "watch.operators" in result.output
+
+
+def test_nodes_without_metrics_count_by_requests(place, watcher) -> None:
+    """It is said how many; the others count as measured."""
+    running = pod("old", "7", "28Gi", nodeName="node-3")
+    result = place(NODES, [running, *(pod(f"web-{number}", "1", "4Gi") for number in range(4))], "--watcher", watcher)
+    assert "1 of 4 nodes have no CPU metric: requests stand in" in result.output
+
+
+def test_gangs_and_racks(place) -> None:
+    """The pods of a gang go to one rack; a gang that fits into none is told, pod by pod, with status 1."""
+    pods = [pod(f"a-{number}", "4", "8Gi", gang="a") for number in range(4)]
+    result = place(NODES, pods, "--gangs-within", "rack", "--output", "json")
+    racks = {{"0": 0, "1": 0, "2": 1, "3": 1}[name[-1]] for name in json.loads(result.stdout)["plan"].values()}
+    assert len(racks) == 1
+    more = [*pods, pod("a-4", "4", "8Gi", gang="a")]
+    result = place(NODES, more, "--gangs-within", "rack")
+    assert result.exit_code == 1
+    assert result.output.count("its gang does not fit as a whole") == 5
+    assert place(NODES, more).exit_code == 0
+    missing = place(NODES, more, "--gangs-within", "zone")
+    assert missing.exit_code == 2
+    assert "no node has the label 'zone'" in missing.output
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            "podAntiAffinity",
+        ),
+        ({"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}, "topology"),
+        ({"schedulingGates": [{"name": "quota"}]}, "schedulingGates"),
+        ({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}, "volume 'data'"),
+        ({"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}, "hostPort"),
+    ],
+)
+def test_what_only_the_scheduler_knows_is_left_to_it(place, spec, reason: str) -> None:
+    """With the reason; and so is the rest of its gang."""
+    pods = [pod("odd", gang="a", **spec), pod("even", gang="a"), pod("alone")]
+    result = place(NODES, pods)
+    assert result.exit_code == 0, result.output
+    assert reason in result.output
+    assert "left to the scheduler: shop/even: shop/odd, of its gang" in result.output
+    assert "dry run: 1 pods" in result.output
+
+
+def test_pods_of_other_schedulers_are_passed_over(place) -> None:
+    """With --scheduler only those that name it are placed, and bound or finished ones never are."""
+    mine = pod("mine", schedulerName="batch")
+    finished = {**pod("done", schedulerName="batch"), "status": {"phase": "Succeeded"}}
+    result = place(NODES, [mine, finished, pod("theirs")], "--scheduler", "batch", "--output", "json")
+    assert list(json.loads(result.stdout)["plan"]) == ["shop/mine"]
+
+
+def test_what_is_allocatable_is_never_exceeded() -> None:
+    """Whatever the metrics say: the kubelet would refuse the pod. Pods are counted too."""
+    nodes = [
+        node("node-0"),
+        {
+            **node("node-1"),
+            "status": {
+                "capacity": {"cpu": "8", "memory": "32Gi", "pods": "1"},
+                "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "1"},
+            },
+        },
+    ]
+    pods = [pod("old", "7", "1Gi", nodeName="node-0"), pod("a", "2"), pod("b", "2")]
+    metrics = (Metric("c", "CPU", "MAX", "24h", 1.0), Metric("m", "Memory", "MAX", "24h", 1.0))
+    peaks = WatcherMetrics(1, Window("24h", 0, 1), "x", {name: NodeMetrics(metrics) for name in ("node-0", "node-1")})
+    batch = read_batch(NodeTable.from_k8s(nodes, pods), *read_waiting(pods), peaks=peaks)
+    fits = (batch.problem.demand[0] <= batch.problem.limit).all(axis=1)
+    assert fits.tolist() == [False, True]
+    both = batch.problem.demand.sum(axis=0) <= batch.problem.limit[1]
+    assert not both.all()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "arguments", "named"),
+    [
+        (NODES, [pod("web", nodeName="node-1")], [], "no pods that wait"),
+        (NODES, [pod("web", cpu="many")], [], "spec.containers[0]"),
+        (NODES, [pod("web")], ["--limit", "0"], "--limit"),
+        (NODES, [pod("web")], ["--limit", "nan"], "--limit"),
+        (NODES, [pod("web")], ["--write", "/nowhere/plan.yaml"], "/nowhere/plan.yaml cannot be written"),
+        (NODES, [pod("web")], ["--live"], "give --nodes and --pods, or --live"),
+        (NODES, [pod("web")], ["--bind"], "--kube-config"),
+        ([*NODES, NODES[0]], [pod("web")], [], "two nodes are named"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(place, nodes, pods, arguments, named: str) -> None:
+    """It says what is wrong, and there is no traceback."""
+    result = place(nodes, pods, *arguments)
+    assert result.exit_code == 2, result.output
+    assert named in result.output
+    assert "Traceback" not in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_pods_that_fit_nowhere_are_told(place) -> None:
+    """Larger than every node, or kept off: status 1, and the others have a plan."""
+    result = place(NODES, [pod("huge", "64"), pod("lost", nodeSelector={"rack": "none"}), pod("web")])
+    assert result.exit_code == 1
+    assert "unplaced: shop/huge: it fits on no node" in result.output
+    assert "unplaced: shop/lost: no node is allowed" in result.output
+    assert "shop/web" in result.output

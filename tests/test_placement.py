@@ -1,0 +1,306 @@
+"""Batch placement: what a plan is worth, the paper's methods, ours, and the bound."""
+
+import itertools
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from simulator.placement.arrivals import Churn, follow
+from simulator.placement.bound import lower_bound
+from simulator.placement.eagles import tbesk
+from simulator.placement.exact import SolverMissing, solve_exactly
+from simulator.placement.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
+from simulator.placement.generated import generated_cluster
+from simulator.placement.greedy import greedy
+from simulator.placement.local_search import Search, cost, improve, local_search, moved
+from simulator.placement.methods import RIVALS, in_batches, ours
+from simulator.placement.problem import UNPLACED, Problem, measure, why_unplaced
+from simulator.placement.rules import (
+    balanced_resources,
+    cwt_topsis,
+    entropy_weights,
+    least_requested,
+    place_by_rule,
+    settle,
+)
+from simulator.placement.searching import Searched
+
+QUICK = Search(rounds=300, seconds=60)
+
+
+def small(seed: int, *, nodes: int = 3, pods: int = 6) -> Problem:
+    """Return a case that can be counted through."""
+    rng = np.random.default_rng(seed)
+    capacity = rng.integers(60, 140, (nodes, 3)).astype(float)
+    used = np.floor(capacity * rng.uniform(0, 0.3, capacity.shape))
+    demand = rng.integers(1, 25, (pods, 3)).astype(float)
+    return Problem.of(capacity, used, demand, ("cpu", "memory", "bandwidth"))
+
+
+def every_plan(problem: Problem):
+    """Yield each plan that places all pods where they fit and may go."""
+    for places in itertools.product(range(problem.nodes), repeat=problem.pods):
+        plan = np.array(places)
+        if (problem.load(plan) <= problem.limit).all() and problem.allowed[problem.group, plan].all():
+            yield plan
+
+
+def test_measures_are_the_paper_s() -> None:
+    """Z has no 1/m inside; the spread is between nodes' means; a node is overloaded by any resource."""
+    problem = Problem.of([[10, 10, 10, 10]] * 2, [[1, 1, 1, 1], [0, 0, 0, 0]], [[8, 4, 4, 4], [11, 0, 0, 1]])
+    found = measure(problem, np.array([0, 1]))
+    # Node 0: 0.9, 0.5, 0.5, 0.5 with mean 0.6; node 1: 1.1, 0, 0, 0.1 with mean 0.3.
+    first = np.sqrt(0.3**2 + 3 * 0.1**2)
+    second = np.sqrt(0.8**2 + 2 * 0.3**2 + 0.2**2)
+    assert found.imbalance == pytest.approx((first + second) / 2)
+    assert found.spread == pytest.approx(0.15)
+    assert found.cost == pytest.approx((first + second) / 2 + 0.15)
+    assert (found.overloaded, found.unplaced, found.highest) == (1, 0, pytest.approx(1.1))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"capacity": [[0.0, 1.0]]}, "every node must have some"),
+        ({"demand": [[np.nan, 1.0]]}, "finite"),
+        ({"demand": [[-1.0, 1.0]]}, "not negative"),
+        ({"capacity": np.zeros((0, 2)), "used": np.zeros((0, 2))}, "no nodes"),
+        ({"used": [[0.0]]}, "a column for each"),
+    ],
+)
+def test_what_is_no_problem_is_refused(change, named: str) -> None:
+    """Each with what is wrong with it."""
+    given = {"capacity": [[1.0, 1.0]], "used": [[0.0, 0.0]], "demand": [[0.5, 0.5]], **change}
+    with pytest.raises(ValueError, match=named):
+        Problem.of(**given, resources=("cpu", "memory"))
+
+
+def test_classes_compare_shares_of_the_node() -> None:
+    """A pod is of another class on a node of other proportions; a tie is balanced."""
+    demand = np.array([[2.0, 1, 2, 1], [1, 2, 1, 2], [2, 1, 1, 2], [1, 1, 1, 1]])
+    capacity = np.array([[10.0, 10, 10, 10], [40, 10, 40, 10]])
+    expected = [
+        [COMPRESSIBLE, INCOMPRESSIBLE],
+        [INCOMPRESSIBLE, INCOMPRESSIBLE],
+        [BALANCED, INCOMPRESSIBLE],
+        [BALANCED, INCOMPRESSIBLE],
+    ]
+    assert classes(demand, capacity).tolist() == expected
+
+
+def test_fitness_is_the_paper_s() -> None:
+    """R and L by hand; in a plan pods see each other, and what does not fit is worse than all that does."""
+    problem = Problem.of([[10.0] * 4, [20.0] * 4], [[2.0] * 4, [0.0] * 4], [[4.0] * 4, [4.0] * 4])
+    alone = fitness_rule()(problem.balanced[0], problem.used + 4, problem.capacity)
+    assert alone[0] == pytest.approx((1 - 4 / 8) + (0.9 - 0.6))
+    assert alone[1] == pytest.approx((1 - 4 / 20) + (0.9 - 0.2))
+    together, apart = Fitness(problem).of(np.array([[1, 1], [0, 1]]))
+    assert together == pytest.approx((1 - 4 / 16) + (0.9 - 0.4))
+    assert apart == pytest.approx(np.mean(alone))
+    crowded = Problem.of([[10.0] * 4, [20.0] * 4], [[2.0] * 4, [0.0] * 4], [[5.0] * 4, [5.0] * 4])
+    assert Fitness(crowded).of(np.array([[0, 0]]))[0] < -1
+    barred = replace(crowded, allowed=np.array([[False, True]]))
+    assert Fitness(barred).of(np.array([[0, 1]]))[0] < Fitness(crowded).of(np.array([[0, 1]]))[0]
+
+
+def test_rules_of_schedulers() -> None:
+    """LRA and BRA look at CPU and memory alone; TOPSIS weighs what tells nodes apart."""
+    used, capacity = np.array([[5.0, 1, 9, 9], [4, 4, 0, 0]]), np.full((2, 4), 10.0)
+    assert least_requested(used[0], used, capacity).tolist() == pytest.approx([7.0, 6.0])
+    assert balanced_resources(used[0], used, capacity).tolist() == pytest.approx([6.0, 10.0])
+    assert entropy_weights(np.array([[1.0, 1.0], [1.0, 3.0]])).tolist() == pytest.approx([0.0, 1.0])
+    assert cwt_topsis(used[0], np.array([[5.0, 5, 5, 9], [5, 5, 5, 1]]), capacity).tolist() == pytest.approx([0.0, 1.0])
+
+
+def test_a_rule_fills_only_what_it_looks_at() -> None:
+    """With two columns bandwidth is asked for beyond what there is; with all of them the pod stays unplaced."""
+    problem = Problem.of([[10.0] * 4], [[0.0] * 4], [[1, 1, 8, 1], [1, 1, 8, 1]])
+    assert place_by_rule(problem, least_requested, columns=2).tolist() == [0, 0]
+    assert place_by_rule(problem, least_requested).tolist() == [0, UNPLACED]
+
+
+def test_what_does_not_fit_is_settled_elsewhere_or_reported() -> None:
+    """The first stays, the second goes where the rule says, the third fits nowhere and is unplaced, not dropped."""
+    problem = Problem.of([[10.0] * 4, [10.0] * 4], [[0.0] * 4] * 2, [[8.0] * 4] * 3)
+    plan = settle(problem, np.array([0, 0, 0]), fitness_rule())
+    assert plan.tolist() == [0, 1, UNPLACED]
+    assert "no room is left" in why_unplaced(problem, 2)
+
+
+@pytest.mark.parametrize("spread_weight", [0.0, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_is_below_every_plan(seed: int, spread_weight: float) -> None:
+    """Counted through: no plan of a small case costs less, whether nodes are alike or not."""
+    problem = small(seed)
+    best = min(cost(problem, plan, spread_weight) for plan in every_plan(problem))
+    bound = lower_bound(problem, spread_weight=spread_weight)
+    assert 0 <= bound.cost <= best + 1e-9
+    assert bound.gap(best) == pytest.approx(best / bound.cost - 1 if bound.cost else np.inf)
+
+
+def test_the_bound_is_met_where_pods_can_be_split_evenly() -> None:
+    """Pods like dust: the fractional optimum is a plan's cost, so the bound is not just anything below it."""
+    problem = Problem.of([[100.0, 100], [100, 100]], [[0, 0], [0, 0]], [[1.0, 0.5]] * 80, ("cpu", "memory"))
+    bound = lower_bound(problem)
+    assert bound.exact
+    assert bound.cost == pytest.approx(cost(problem, np.arange(80) % 2, 1.0), rel=1e-3)
+    assert lower_bound(replace(problem, allowed=np.array([[True, False]]))).cost > 2 * bound.cost
+
+
+def test_a_bound_that_ran_out_of_time_is_one_still() -> None:
+    """It is lower, and says that it is not the last word."""
+    problem = generated_cluster(8, 80)
+    early, late = lower_bound(problem, seconds=0), lower_bound(problem)
+    assert not early.exact
+    assert late.exact
+    assert early.cost <= late.cost
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_local_search_comes_near_the_best(seed: int) -> None:
+    """Against all plans of a small case it is within 5 %, fits, and is the same again with the same seed."""
+    problem = small(seed)
+    best = min(cost(problem, plan, 1.0) for plan in every_plan(problem))
+    plan = local_search(problem, np.random.default_rng(0), QUICK)
+    assert measure(problem, plan).overloaded == 0
+    assert cost(problem, plan, 1.0) <= 1.05 * best
+    assert (plan == local_search(problem, np.random.default_rng(0), QUICK)).all()
+
+
+def test_improving_never_makes_worse_nor_breaks_a_rule() -> None:
+    """Not even with no time to get better; pods stay where they may go, and no node is filled beyond its room."""
+    problem = generated_cluster(6, 120, seed=3)
+    allowed = np.ones((2, 6), np.bool_)
+    allowed[1, :3] = False
+    problem = replace(problem, allowed=allowed, group=np.arange(120) % 2)
+    plan, _ = greedy(problem)
+    for rounds in (1, 40, 400):
+        better = improve(problem, plan, np.random.default_rng(rounds), Search(rounds=rounds))
+        assert cost(problem, better, 1.0) <= cost(problem, plan, 1.0)
+        assert problem.allowed[problem.group, better].all()
+        assert measure(problem, better).overloaded == 0
+        assert (better >= 0).all()
+
+
+def test_what_must_only_fit_is_held_to() -> None:
+    """A column that is not balanced, such as GPUs, keeps pods off nodes that have too few."""
+    problem = Problem.of([[100.0, 100]] * 2, [[0, 0]] * 2, [[5.0, 5]] * 4, ("cpu", "memory"))
+    problem = replace(
+        problem,
+        demand=np.concatenate([problem.demand, [[1], [1], [1], [0]]], axis=1),
+        room=np.concatenate([problem.room, [[3], [0]]], axis=1),
+    )
+    assert local_search(problem, np.random.default_rng(0), QUICK)[:3].tolist() == [0, 0, 0]
+
+
+def test_the_urgent_are_placed_first() -> None:
+    """Where there is room for one, it is the one of the higher priority, though the other is larger."""
+    problem = Problem.of([[10.0, 10]], [[0, 0]], [[9.0, 9], [8, 8]], ("cpu", "memory"))
+    problem = replace(problem, priority=np.array([0, 5]))
+    assert local_search(problem, np.random.default_rng(0), QUICK).tolist() == [UNPLACED, 0]
+
+
+def test_gangs_are_whole_and_within_one_domain() -> None:
+    """One gang takes the rack that has room for it, one that fits into no rack stays out, others fill up."""
+    problem = Problem.of([[10.0, 10]] * 4, [[0, 0]] * 4, [[4.0, 4]] * 9, ("cpu", "memory"))
+    gangs = np.array([0, 0, 0, 0, -1, 1, 1, 1, 1])
+    problem = replace(problem, gang=gangs, domain=np.array([0, 0, 1, -1]))
+    plan = local_search(problem, np.random.default_rng(0), QUICK)
+    assert set(plan[:4]) == {0, 1}
+    assert plan[4] >= 0
+    assert plan[5:].tolist() == [UNPLACED] * 4
+    assert "gang" in why_unplaced(problem, 5)
+    anywhere = local_search(replace(problem, domain=None), np.random.default_rng(0), QUICK)
+    assert (anywhere >= 0).tolist() == [True] * 4 + [False] + [True] * 4  # eight places, gangs first
+
+
+def test_why_a_pod_has_no_node() -> None:
+    """Kept off by its constraints, too large, or nothing left: each is said."""
+    problem = Problem.of([[10.0, 10]], [[0, 0]], [[4.0, 4], [40, 4]], ("cpu", "memory"))
+    problem = replace(problem, group=np.array([1, 0]), allowed=np.array([[True], [False]]))
+    assert "no node is allowed" in why_unplaced(problem, 0)
+    assert "fits on no node" in why_unplaced(problem, 1)
+
+
+def test_metaheuristics_search_pods() -> None:
+    """TBESK's plan fits, is repeatable, and is fitter than where its first birds were."""
+    problem = generated_cluster(5, 40, seed=1)
+    short, long = (Searched(tbesk(), evaluations=count) for count in (30, 2000))
+    first, last = (method(problem, np.random.default_rng(4)) for method in (short, long))
+    assert measure(problem, last).overloaded == 0
+    assert Fitness(problem).of(last[None])[0] > Fitness(problem).of(first[None])[0]
+    assert (last == long(problem, np.random.default_rng(4))).all()
+
+
+def test_batches_see_what_came_before() -> None:
+    """Placed one by one or all at once, a rule's plan is the same; no batch is too small but an empty one."""
+    problem = generated_cluster(5, 40, seed=1)
+    rng = np.random.default_rng(0)
+    for name in ("lra", "bra", "cwt", "fitness"):
+        assert (in_batches(RIVALS[name], problem, 7, rng) == RIVALS[name](problem, rng)).all()
+    with pytest.raises(ValueError, match="at least one pod"):
+        in_batches(RIVALS["lra"], problem, 0, rng)
+
+
+def test_pods_come_and_go() -> None:
+    """Every method sees the same departures; moving a few running pods costs no more than moving none."""
+    problem = generated_cluster(6, 240, seed=2)
+    churn = Churn(start=120, rounds=3, share=0.2)
+    by_rule = follow(problem, RIVALS["lra"], churn, seed=1)
+    by_search = follow(problem, ours(QUICK), churn, seed=1)
+    assert len(by_rule) == len(by_search) == 4
+    assert all(each.cost < other.cost for each, other in zip(by_search, by_rule, strict=True))
+    plan = RIVALS["lra"](problem, np.random.default_rng(0))
+    better = moved(problem, plan, 20, np.random.default_rng(0), Search(rounds=30))
+    assert 0 < (better != plan).sum() <= 20
+    assert cost(problem, better, 1.0) < cost(problem, plan, 1.0)
+    with pytest.raises(ValueError, match="share from 0 to 1"):
+        Churn(start=1, rounds=1, share=2)
+
+
+def test_ours_is_better_than_the_paper_s_methods() -> None:
+    """On a small cluster of the paper's shape every other method's imbalance is higher, and nothing is overloaded."""
+    problem = generated_cluster(6, 200, seed=5)
+    plan = local_search(problem, np.random.default_rng(0), Search(rounds=400))
+    best = measure(problem, plan)
+    assert (best.overloaded, best.unplaced) == (0, 0)
+    for name, method in RIVALS.items():
+        assert measure(problem, method(problem, np.random.default_rng(0))).cost > best.cost, name
+
+
+def test_a_missing_solver_is_said(monkeypatch) -> None:
+    """Without OR-tools the error says what to install."""
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    with pytest.raises(SolverMissing, match="pip install 'trimaran\\[placement\\]'"):
+        solve_exactly(small(0), np.zeros(6, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("problem", "start", "named"),
+    [
+        (generated_cluster(31, 1800), np.zeros(1800, np.int64), "too many"),
+        (small(0), np.full(6, UNPLACED), "places all pods"),
+        (replace(small(0), demand=small(0).demand + 0.5), np.zeros(6, np.int64), "whole amounts"),
+    ],
+)
+def test_what_is_no_case_for_the_solver_is_refused(problem: Problem, start, named: str) -> None:
+    """Before it is looked for."""
+    with pytest.raises(ValueError, match=named):
+        solve_exactly(problem, start)
+
+
+if find_spec("ortools"):  # an extra that signalfx's protobuf keeps out of the usual environment
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_solver_finds_the_best(seed: int) -> None:
+        """Its plan is the best of all that can be counted through, and its bound is just below."""
+        problem = small(seed)
+        best = min(cost(problem, plan, 1.0) for plan in every_plan(problem))
+        start = local_search(problem, np.random.default_rng(0), Search(rounds=1))
+        found = solve_exactly(problem, start, workers=1)
+        assert found.cost == pytest.approx(best, rel=1e-3)
+        assert found.bound <= best + 1e-9
+        assert found.bound == pytest.approx(best, rel=2e-3)

@@ -1,0 +1,153 @@
+"""``trimaran simulate``: what it prints, keeps, and refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from simulator import commands
+from simulator.comparison import Kept, Task, make
+from simulator.policies.catalogue import policy_names
+from simulator.replay import Options
+from simulator.synthetic import Synthetic
+from simulator.trace import write_trace
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folders = [tmp_path_factory.mktemp("worlds") / name for name in ("one", "two")]
+    for seed, folder in enumerate(folders):
+        write_trace(Synthetic(seed=seed, nodes=6, minutes=180, warm_up_minutes=60).trace(), folder)
+    return folders
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(commands.simulate, [str(each) for each in arguments])
+
+
+def test_every_policy_is_compared_in_every_world(worlds: list[Path]) -> None:
+    """Folders may follow one --trace; the answer is {world: {policy: {measure: number}}} and the same again."""
+    answered = run("compare", "--trace", *worlds, "--json")
+    assert answered.exit_code == 0, answered.stderr
+    result = json.loads(answered.stdout)
+    assert list(result) == ["one", "two"]
+    assert all(list(by_policy) == policy_names() for by_policy in result.values())
+    numbers = [
+        number for by_policy in result.values() for measures in by_policy.values() for number in measures.values()
+    ]
+    assert all(isinstance(number, float) for number in numbers)
+    again = run("compare", "--trace", worlds[0], "--trace", worlds[1], "--json", "--policy", "congestion-cost+moves")
+    assert json.loads(again.stdout)["two"]["congestion-cost+moves"] == result["two"]["congestion-cost+moves"]
+
+
+def test_overcommit_may_be_another(worlds: list[Path]) -> None:
+    """The trace's own counts unless another is asked for, which may differ for CPU and memory."""
+    asked = ("compare", "--trace", worlds[0], "--policy", "default", "--json")
+    own, same, other = run(*asked), run(*asked, "--overcommit", "0.5,0.5"), run(*asked, "--overcommit", "0.5")
+    assert own.stdout != same.stdout
+    assert same.stdout == other.stdout
+
+
+def test_a_table_has_a_row_for_each_policy(worlds: list[Path]) -> None:
+    """Without --json the measures stand side by side."""
+    lines = run("compare", "--trace", worlds[0], "--policy", "random", "--policy", "default").stdout.splitlines()
+    assert lines[0].split()[:2] == ["one", "hot_minutes_70"]
+    assert [line.split()[0] for line in lines[1:]] == ["random", "default"]
+
+
+def test_a_sweep_compares_at_each_factor(worlds: list[Path]) -> None:
+    """The answer is {factor: {world: ...}}."""
+    answered = run("sweep", "--trace", worlds[0], "--policy", "default", "--overcommit", "1,1.5", "--json")
+    result = json.loads(answered.stdout)
+    assert list(result) == ["1", "1.5"]
+    assert result["1"]["one"]["default"] != result["1.5"]["one"]["default"]
+
+
+def test_what_is_done_is_kept(worlds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C what is done is printed and kept; the same command makes the rest and nothing twice."""
+    asked = ("compare", "--trace", *worlds, "--policy", "default", "--keep", tmp_path / "kept", "--json")
+    whole = json.loads(run(*asked[:-3], "--json").stdout)
+
+    def interrupted(tasks, jobs, scheduler):
+        yield make(tasks[0])
+        raise KeyboardInterrupt
+
+    made = []
+
+    def counted(tasks, jobs, scheduler):
+        for task in tasks:
+            made.append(task.folder.name)
+            yield make(task)
+
+    monkeypatch.setattr(commands, "make_all", interrupted)
+    stopped = run(*asked)
+    assert json.loads(stopped.stdout) == {"one": whole["one"]}
+    assert "stopped: 1 of 2 replays are done" in stopped.stderr
+    with (tmp_path / "kept").open("a") as file:
+        file.write('{"key": "half a li')
+    monkeypatch.setattr(commands, "make_all", counted)
+    assert json.loads(run(*asked).stdout) == whole
+    assert made == ["two"]
+
+
+def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp_path: Path) -> None:
+    """Another trace in the same folder, other options or another version are replayed anew."""
+    folder = tmp_path / "world"
+    write_trace(Synthetic(seed=1, nodes=4, minutes=60, warm_up_minutes=10).trace(), folder)
+    task = Task(folder, "random", Options())
+    Kept(tmp_path / "kept", "1").keep(make(task))
+    assert Kept(tmp_path / "kept", "1").find(task) is not None
+    assert Kept(tmp_path / "kept", "2").find(task) is None
+    assert Kept(tmp_path / "kept", "1").find(Task(folder, "random", Options(seed=1))) is None
+    write_trace(Synthetic(seed=2, nodes=4, minutes=60, warm_up_minutes=10).trace(), folder)
+    assert Kept(tmp_path / "kept", "1").find(task) is None
+
+
+def test_side_by_side_is_the_same(worlds: list[Path]) -> None:
+    """Several processes give what one gives."""
+    pytest.importorskip("joblib", reason="pip install joblib")
+    asked = ("compare", "--trace", *worlds, "--policy", "random", "--json")
+    assert run(*asked, "--jobs", 2).stdout == run(*asked).stdout
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_the_same(worlds: list[Path]) -> None:
+    """Workers of a Dask scheduler give what one process gives."""
+    distributed = pytest.importorskip("distributed", reason="pip install distributed")
+    asked = ("compare", "--trace", *worlds, "--policy", "random", "--json")
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        assert run(*asked, "--scheduler", cluster.scheduler_address).stdout == run(*asked).stdout
+
+
+def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
+    """--nodes-saved adds a measure; the default scheduler saves none."""
+    asked = ("compare", "--trace", worlds[0], "--policy", "default", "--policy", "clairvoyant", "--json")
+    result = json.loads(run(*asked, "--nodes-saved").stdout)["one"]
+    assert 0 <= result["default"]["nodes_saved_percent"] <= result["clairvoyant"]["nodes_saved_percent"]
+    assert "nodes_saved_percent" not in json.loads(run(*asked).stdout)["one"]["default"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compare", "--trace", "/nowhere"], "trimaran: /nowhere: is no folder"),
+        (["compare", "--policy", "magic"], "no policy is called magic; there are: default"),
+        (["compare", "--overcommit", "0"], "one number above 0, or two"),
+        (["compare", "--overcommit", "nan"], "one number above 0, or two"),
+        (["sweep", "--overcommit", "1,,2"], "numbers above 0, with commas between them"),
+        (["generate", "/tmp/x", "--hours", "2", "--warm-up-hours", "2"], "a warm-up of 2 hours leaves nothing of 2"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(arguments: list[str], said: str) -> None:
+    """It is said which option, and no traceback."""
+    answered = run(*arguments)
+    assert answered.exit_code == 2
+    assert said in answered.stderr
+    assert "Traceback" not in answered.stderr
+
+
+def test_a_generated_world_can_be_compared(tmp_path: Path) -> None:
+    """``generate`` writes what ``compare`` reads."""
+    assert run("generate", tmp_path / "w", "--nodes", 3, "--hours", 2, "--warm-up-hours", 1).exit_code == 0
+    assert list(json.loads(run("compare", "--trace", tmp_path / "w", "--policy", "random", "--json").stdout)) == ["w"]

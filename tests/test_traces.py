@@ -1,0 +1,128 @@
+"""Traces: folders with nodes, pods and what they used, read, written and refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulator.synthetic import Synthetic
+from simulator.trace import Trace, TraceError, read_trace, write_trace
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return Synthetic(seed=1, nodes=5, minutes=200, warm_up_minutes=50).trace()
+
+
+@pytest.fixture
+def folder(trace: Trace, tmp_path: Path) -> Path:
+    write_trace(trace, tmp_path / "world")
+    return tmp_path / "world"
+
+
+def test_what_is_written_is_read(trace: Trace, folder: Path) -> None:
+    """A trace comes back as it was."""
+    read = read_trace(folder)
+    assert read.name == "world"
+    assert read.nodes == trace.nodes
+    assert read.pods == trace.pods
+    assert read.owners == trace.owners
+    assert read.overcommit == trace.overcommit
+    for name in ("arrival_minute", "end_minute", "cpu_request_milli", "memory_request_bytes", "cpu_limit_milli"):
+        assert (getattr(read, name) == getattr(trace, name)).all(), name
+    assert (read.use.cpu == trace.use.cpu).all()
+    assert read.cpu_use_milli(3) == pytest.approx(trace.cpu_use_milli(3))
+
+
+def test_a_pod_may_have_no_limits(folder: Path) -> None:
+    """An empty limit is none."""
+    lines = (folder / "pods.csv").read_text().splitlines()
+    lines[1] = ",".join([*lines[1].split(",")[:7], "", ""])
+    (folder / "pods.csv").write_text("\n".join(lines) + "\n")
+    assert read_trace(folder).cpu_limit_milli[0] == -1
+
+
+def broken_world(**changes):
+    def change(folder: Path) -> None:
+        world = json.loads((folder / "world.json").read_text())
+        (folder / "world.json").write_text(json.dumps({**world, **changes}))
+
+    return change
+
+
+def broken_text(name: str, before: str, after: str):
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert before in text
+        (folder / name).write_text(text.replace(before, after, 1))
+
+    return change
+
+
+def broken_use(**changes):
+    def change(folder: Path) -> None:
+        with np.load(folder / "usage.npz") as archive:
+            arrays = dict(archive)
+        for name, at in changes.items():
+            place, value = at
+            arrays[name][place] = value
+        np.savez(folder / "usage.npz", **arrays)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "world.json").unlink(), r"world\.json: cannot be read"),
+        (lambda folder: (folder / "world.json").write_text("{"), r"world\.json: is no JSON"),
+        (broken_world(minutes=-1), r"world\.json: minutes must be a whole number from 1 .* got -1"),
+        (broken_world(overcommit={"cpu": 0}), r"overcommit\.cpu must be a number above 0, got 0"),
+        (broken_world(warm_up_minutes=500), r"warm_up_minutes must be a whole number from 0 to 200, got 500"),
+        (broken_text("nodes.csv", "cpu_capacity_milli", "cores"), r"nodes\.csv: has no column cpu_capacity_milli"),
+        (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: the name 'node-000' is empty or there twice"),
+        (
+            broken_text("pods.csv", "\npod-00000,", "\npod-00000,x,"),
+            r"pods\.csv: row 2 has 10 values, the header has 9",
+        ),
+        (broken_text("pods.csv", "Deployment", "Deploy,ment"), r"has 10 values"),
+        (broken_use(cpu=(0, np.nan)), r"usage\.npz: cpu must be finite, from 0"),
+        (broken_use(memory=(5, -1)), r"usage\.npz: memory must be finite, from 0"),
+        (broken_use(offsets=(2, 10**6)), r"usage\.npz: offsets must ascend"),
+        (lambda folder: (folder / "usage.npz").write_bytes(b"PK"), r"usage\.npz: must have the arrays"),
+    ],
+)
+def test_a_broken_trace_is_refused_by_name(folder: Path, change, said: str) -> None:
+    """What is wrong is said with the file, and the row or the key."""
+    change(folder)
+    with pytest.raises(TraceError, match=said):
+        read_trace(folder)
+
+
+@pytest.mark.parametrize("written", ["nan", "-5", "1e300", "a lot", "2.5"])
+def test_an_amount_without_meaning_is_refused(folder: Path, written: str) -> None:
+    """An amount is a whole number from 0 on, within what any node has."""
+    lines = (folder / "pods.csv").read_text().splitlines()
+    cells = lines[4].split(",")
+    lines[4] = ",".join([*cells[:5], written, *cells[6:]])
+    (folder / "pods.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(TraceError, match=r"pods\.csv: row 5: cpu_request_milli must be a whole number"):
+        read_trace(folder)
+
+
+def test_the_synthetic_world_has_the_statistics_that_it_promises() -> None:
+    """Mean use, requests after overcommit and levels are as asked for, and a seed draws the same again."""
+    wanted = Synthetic(seed=2, nodes=30, minutes=1500, warm_up_minutes=300)
+    trace, again = wanted.trace(), wanted.trace()
+    assert (trace.use.cpu == again.use.cpu).all()
+    assert (trace.cpu_request_milli == again.cpu_request_milli).all()
+    used = np.zeros(trace.minutes)
+    asked = np.zeros(trace.minutes)
+    for pod in range(len(trace.pods)):
+        start, end = int(trace.arrival_minute[pod]), int(trace.end_minute[pod])
+        used[start:end] += trace.cpu_use_milli(pod)[: end - start]
+        asked[start:end] += trace.cpu_request_milli[pod] / trace.overcommit[0]
+    total = trace.cpu_capacity_milli.sum()
+    assert used[300:].mean() / total == pytest.approx(0.5, abs=0.01)
+    assert asked[300:].mean() / total == pytest.approx(0.88, abs=0.01)

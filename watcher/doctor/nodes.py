@@ -1,0 +1,67 @@
+"""The names of the cluster's nodes, to hold those with metrics against."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from watcher.errors import SettingsError
+from watcher.kubernetes_files import read_objects
+from watcher.providers.session import open_kubernetes
+from watcher.settings import ProviderSettings, Settings
+from watcher.transport import kubernetes
+from watcher.transport.credentials import UnusableAccess, UnusableToken
+from watcher.transport.failures import describe
+from watcher.transport.gather import Deadline
+
+_SECONDS = 30.0
+
+
+class UnknownNodes(ValueError):
+    """The cluster's nodes cannot be told; the message says why."""
+
+
+def nodes_in(file: Path) -> frozenset[str]:
+    """Return the names of the nodes in a file, as ``kubectl get nodes -o yaml`` writes it.
+
+    Raises:
+        FileError: it cannot be used.
+    """
+    return _names(read_objects(file, "Node"))
+
+
+def nodes_of_cluster(settings: Settings) -> frozenset[str]:
+    """Return the names of the nodes that the API server has.
+
+    Args:
+        settings: ``provider.kube_config`` leads to it; without one the pod's service account, or what kubectl uses.
+
+    Raises:
+        UnknownNodes: there is no way to it, or it does not answer.
+    """
+    file = settings.provider.kube_config or _kubectl_s()
+    try:
+        api = open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
+        try:
+            return _names(api.list_items("/api/v1/nodes", Deadline.after(_SECONDS)))
+        finally:
+            api.close()
+    except SettingsError as error:
+        raise UnknownNodes("; ".join(error.problems)) from None
+    except (requests.RequestException, UnusableAccess, UnusableToken, OSError) as error:
+        raise UnknownNodes(f"the API server does not list the nodes: {describe(error).reason}") from None
+
+
+def _kubectl_s() -> Path | None:
+    """Return the kubeconfig that kubectl would use; none in a pod."""
+    if kubernetes.SERVICE_ACCOUNT.exists():
+        return None
+    file = Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "~/.kube/config").expanduser()
+    return file if file.exists() else None
+
+
+def _names(nodes: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    names = [(node.get("metadata") or {}).get("name") for node in nodes]
+    return frozenset(name for name in names if isinstance(name, str))
