@@ -62,7 +62,7 @@ def watcher():
         data = {
             name: NodeMetrics((
                 Metric("cpu", "CPU", "AVG", window, 5.0), Metric("cpu", "CPU", "MAX", window, peak),
-                Metric("memory", "Memory", "AVG", window, peak),
+                Metric("memory", "Memory", "AVG", window, 10.0),
             ))
             for name, peak in PEAKS.items()
         }  # fmt: skip

@@ -217,6 +217,15 @@ def test_gangs_are_whole_and_within_one_domain() -> None:
     assert (anywhere >= 0).tolist() == [True] * 4 + [False] + [True] * 4  # eight places, gangs first
 
 
+@pytest.mark.parametrize("domain", [None, np.array([0, 0])])
+def test_a_gang_that_fits_in_sum_only_stays_out_whole(domain) -> None:
+    """Two nodes have room for three pods together, but not for any two of them on one: none is placed."""
+    problem = Problem.of([[10.0, 10]] * 2, [[0, 0]] * 2, [[6.0, 6]] * 3 + [[1, 1]], ("cpu", "memory"))
+    problem = replace(problem, gang=np.array([0, 0, 0, -1]), domain=domain)
+    plan = local_search(problem, np.random.default_rng(0), QUICK)
+    assert (plan >= 0).tolist() == [False, False, False, True]
+
+
 def test_why_a_pod_has_no_node() -> None:
     """Kept off by its constraints, too large, or nothing left: each is said."""
     problem = Problem.of([[10.0, 10]], [[0, 0]], [[4.0, 4], [40, 4]], ("cpu", "memory"))
