@@ -17,6 +17,7 @@ def test_all_that_a_benchmark_imports_is_there(script: str, monkeypatch: pytest.
     runpy.run_path(str(FOLDER / script), run_name="imported")
 
 
+@pytest.mark.slow
 def test_loops_and_arrays_still_give_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured against is what is measured, for every plugin: the benchmark stops where they differ."""
     monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])

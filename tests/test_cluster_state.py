@@ -127,7 +127,7 @@ class Cluster(RuleBasedStateMachine):
 
 
 TestCluster = pytest.mark.filterwarnings("error")(Cluster.TestCase)
-TestCluster.settings = settings(max_examples=300, stateful_step_count=40)
+TestCluster.settings = settings(max_examples=3 * settings.default.max_examples, stateful_step_count=40)
 
 
 def test_outcomes_are_counted() -> None:

@@ -75,7 +75,11 @@ class Checked(ByProfile):
 
 @pytest.mark.parametrize(
     "policy",
-    ["default", "target-load-packing+load-variation-risk-balancing", "peaks", "low-risk-over-commitment", "tail-risk"],
+    [
+        "default",
+        "target-load-packing+load-variation-risk-balancing",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("peaks", "low-risk-over-commitment", "tail-risk")),
+    ],
 )
 def test_choices_are_the_librarys(trace: Trace, policy: str) -> None:
     """Every pod goes to a node that a table and a profile made for it alone score highest."""

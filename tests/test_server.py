@@ -58,6 +58,7 @@ def test_a_real_prometheus_end_to_end(watch: Start, prometheus_with_rules: Histo
 # -- crashes and restarts -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_and_restarted_with_the_provider_down(watch: Start) -> None:
     """The last snapshot is served at once under its own timestamp, then stale; the probes are truthful throughout."""
     expiry = ("--set", "watch.expiry_seconds=6")

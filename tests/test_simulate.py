@@ -28,6 +28,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(commands.simulate, [str(each) for each in arguments])
 
 
+@pytest.mark.slow
 def test_every_policy_is_compared_in_every_world(worlds: list[Path]) -> None:
     """Folders may follow one --trace; the answer is {world: {policy: {measure: number}}} and the same again."""
     answered = run("compare", "--trace", *worlds, "--json")

@@ -156,6 +156,7 @@ def test_what_is_too_old_goes(path: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_the_history_stays_within_its_size(path: Path) -> None:
     """The oldest hours go beyond the size; of 0 there is none at all."""
     random_ = np.random.default_rng(5)

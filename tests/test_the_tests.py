@@ -55,6 +55,7 @@ def test_the_check_sees_an_early_end() -> None:
 
 
 @pytest.mark.parametrize(("ci", "refused"), [("true", 3), ("false", 0)])
+@pytest.mark.slow
 def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, refused: int) -> None:
     """With CI=true a skip fails the run, whether of a module, of a test or in a fixture."""
     for name, skips in {
