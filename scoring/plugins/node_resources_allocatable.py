@@ -47,10 +47,12 @@ class NodeResourcesAllocatable(ScorePlugin):
         """Return the allocatable amounts and their weighted mean."""
         sign = -1 if self.mode == "Least" else 1
         terms: Terms = {f"{r.name}.allocatable": nodes.allocatable(r.name) for r in self.resources}
-        # Whole numbers of any size: a weight times an amount may not fit 64 bits, their mean does.
-        total = np.zeros(len(nodes), object)
+        highest = sum(r.weight * int(terms[f"{r.name}.allocatable"].max(initial=0)) for r in self.resources)
+        # A weight times an amount may not fit 64 bits, their mean does: then in whole numbers of any size.
+        kind = np.int64 if highest < 1 << 63 else object
+        total = np.zeros(len(nodes), kind)
         for resource in self.resources:
-            total = total + resource.weight * terms[f"{resource.name}.allocatable"].astype(object)
+            total = total + resource.weight * terms[f"{resource.name}.allocatable"].astype(kind)
         mean = total // sum(resource.weight for resource in self.resources)
         terms["weighted_mean"] = sign * mean.astype(np.int64)
         return terms
