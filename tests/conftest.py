@@ -20,7 +20,7 @@ from watcher import masking
 IN_CI = os.environ.get("CI") == "true"
 
 settings.register_profile(
-    "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if IN_CI else 40
+    "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if IN_CI else 30
 )
 settings.load_profile("trimaran")
 
