@@ -77,6 +77,7 @@ def test_without_a_cluster_it_lives_and_answers_alike(url: str) -> None:
         (("server.host=0.0.0.0", "server.token=0123456789abcdef"), "it sends no token"),
     ],
 )
+@pytest.mark.slow
 def test_an_open_port_is_told(files: tuple[Path, Path], tmp_path: Path, settings: tuple[str, ...], said: str) -> None:
     """The log warns of a port that others reach without a certificate, and of a token, which no scheduler sends."""
     log, port = tmp_path / "extender.log", free_port()

@@ -96,6 +96,7 @@ def test_the_example_keeps_what_the_page_promises(monkeypatch, status, body, exp
     assert step.setting == "provider.address"
 
 
+@pytest.mark.slow
 def test_the_example_s_own_tests_pass(site):
     """The contract that docs/extending.md recommends runs from another project's folder, with none of our fixtures."""
     command = [

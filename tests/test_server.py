@@ -101,6 +101,7 @@ def test_a_killed_worker_is_respawned(watch: Start, prometheus: Fake) -> None:
     assert service.process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_killed_master_s_port_is_taken_again(watch: Start, prometheus: Fake) -> None:
     """Started at once after the master alone was killed, it waits for the orphaned worker to leave the port."""
     first = watch(*pointed_at(prometheus), *QUICK)
