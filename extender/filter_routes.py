@@ -4,13 +4,12 @@ Source: k8s.io/kube-scheduler/extender/v1.
 """
 
 import logging
-from typing import Any
 
 import orjson
 from flask import Blueprint, Response, request
 
 from extender.filtering import Filtered, Leaving, NodeFilter
-from extender.wire import BadRequest, ExtenderArgs
+from extender.wire import BadRequest, ExtenderArgs, fields_of
 from watcher.server import answers
 from watcher.server.answers import Answer
 from watcher.server.flask_parts import response
@@ -46,23 +45,18 @@ def encode_filtered(found: Filtered) -> bytes:
 def _preempted(filtering: NodeFilter, body: bytes) -> Answer:
     """Return the nodes that preemption may make room on, with what it would kill there."""
     try:
-        victims, pod = _victims(body)
-        asked = ExtenderArgs.decode(orjson.dumps({"Pod": pod, "NodeNames": list(victims)}))
+        fields = fields_of(body)
+        victims = fields.get("nodenametometavictims")
+        if not isinstance(victims, dict):
+            raise BadRequest("pods are told by their uids: nodeCacheCapable has to be true")  # noqa: TRY301
+        asked = ExtenderArgs.of(fields, tuple(victims))
         leaving = {name: [str(each["UID"]) for each in found.get("Pods") or ()] for name, found in victims.items()}
     except BadRequest as error:
         return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
-    except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError):
+    except (KeyError, TypeError, AttributeError):
         return answers.error(400, ErrorCode.BAD_REQUEST, "the body is no ExtenderPreemptionArgs by uids")
     passed = _filtered(filtering, asked, leaving).passed
     return answers.of_json({"NodeNameToMetaVictims": {name: victims[name] for name in passed}})
-
-
-def _victims(body: bytes) -> tuple[dict[str, Any], object]:
-    fields = {key.lower(): value for key, value in orjson.loads(body).items()}
-    victims = fields.get("nodenametometavictims")
-    if not isinstance(victims, dict):
-        raise BadRequest("pods are told by their uids: nodeCacheCapable has to be true")
-    return victims, fields.get("pod")
 
 
 def _filtered(filtering: NodeFilter, asked: ExtenderArgs, leaving: Leaving) -> Filtered:
@@ -76,12 +70,8 @@ def _filtered(filtering: NodeFilter, asked: ExtenderArgs, leaving: Leaving) -> F
 def _answered(filtering: NodeFilter, body: bytes) -> Answer:
     try:
         asked = ExtenderArgs.decode(body)
-        if not _is_by_name(body):
+        if not asked.by_name:
             raise BadRequest("nodes are filtered by their names: nodeCacheCapable has to be true")  # noqa: TRY301
     except BadRequest as error:
         return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
     return Answer(encode_filtered(_filtered(filtering, asked, {})))
-
-
-def _is_by_name(body: bytes) -> bool:
-    return any(key.lower() == "nodenames" and value is not None for key, value in orjson.loads(body).items())

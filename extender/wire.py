@@ -28,11 +28,13 @@ class ExtenderArgs:
         pod: the pod.
         scheduler_name: which profile it asks for.
         node_names: the candidates, each once, in the order they came in.
+        by_name: whether they came by their names, and not as whole nodes.
     """
 
     pod: Pod
     scheduler_name: str
     node_names: tuple[str, ...]
+    by_name: bool = True
 
     @classmethod
     def decode(cls, body: bytes) -> "ExtenderArgs":
@@ -41,28 +43,52 @@ class ExtenderArgs:
         Raises:
             BadRequest: it is no JSON, or no ExtenderArgs.
         """
-        try:
-            document = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise BadRequest(f"the body is no JSON: {error}") from None
-        fields = _any_case(document, "the body")
-        pod = fields.get("pod")
-        if not isinstance(pod, dict):
-            raise BadRequest("there is no Pod in it")
-        spec = pod.get("spec")
-        scheduler_name = spec.get("schedulerName") if isinstance(spec, dict) else None
-        try:
-            read = Pod.from_k8s(pod)
-        except (ValueError, TypeError, AttributeError) as error:  # fields of other types than Kubernetes gives them
-            raise BadRequest(f"the Pod cannot be read: {error}") from None
+        fields = fields_of(body)
+        pod, scheduler_name = _pod_of(fields)
         names = fields.get("nodenames")
         found = _listed(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
-        return cls(read, str(scheduler_name or "default-scheduler"), found)
+        return cls(pod, scheduler_name, found, names is not None)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], node_names: Sequence[str]) -> "ExtenderArgs":
+        """Read the pod of a body's fields, for candidates that it names in another way.
+
+        Raises:
+            BadRequest: there is none, or a candidate has no name.
+        """
+        return cls(*_pod_of(fields), _listed(list(node_names), "NodeNames"))
+
+
+def fields_of(body: bytes) -> dict[str, Any]:
+    """Return a body's fields by their names in lower case.
+
+    Raises:
+        BadRequest: it is no JSON object.
+    """
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"the body is no JSON: {error}") from None
+    return _any_case(document, "the body")
 
 
 def encode(scores: Mapping[str, int]) -> bytes:
     """Return a HostPriorityList: one entry for every node, by its name."""
     return orjson.dumps([{"Host": name, "Score": score} for name, score in scores.items()])
+
+
+def _pod_of(fields: Mapping[str, Any]) -> tuple[Pod, str]:
+    """Return the pod, and which scheduler it is for."""
+    pod = fields.get("pod")
+    if not isinstance(pod, dict):
+        raise BadRequest("there is no Pod in it")
+    spec = pod.get("spec")
+    scheduler_name = spec.get("schedulerName") if isinstance(spec, dict) else None
+    try:
+        read = Pod.from_k8s(pod)
+    except (ValueError, TypeError, AttributeError) as error:  # fields of other types than Kubernetes gives them
+        raise BadRequest(f"the Pod cannot be read: {error}") from None
+    return read, str(scheduler_name or "default-scheduler")
 
 
 def _names(nodes: object) -> tuple[str, ...]:
