@@ -143,8 +143,7 @@ class NodeFilter:
         except ClientError:
             return None
         with self._view.reading() as nodes:
-            known = [name for name in asked.node_names if name in nodes]
-            rows = nodes.rows_of(known)
+            known, rows = nodes.known(asked.node_names)
             prepared, suspect = self._prepare(nodes, snapshot)
             terms = prepared.terms(asked.pod, rows)
             limits = self._limits_of(nodes.rows)

@@ -56,13 +56,13 @@ class Likeliest:
             scores: what was answered, by the candidates' names.
             table: the cluster, as it was when that was answered.
         """
-        names = [name for name in scores if name in table]
+        names, rows = table.known(tuple(scores))
         if not names:
             return ""
         sums = np.fromiter((scores[name] for name in names), np.int64) * self._factor
         in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
-            sums += self._prepare(in_tree.profile, table).score(pod, among=names).total
+            sums += self._prepare(in_tree.profile, table).score(pod, among=rows).total
             sums -= in_tree.taint_weight * self._soft_taints(pod, names, table)
         return names[self._dice.choice(np.flatnonzero(sums == sums.max()).tolist())]
 

@@ -21,7 +21,6 @@ from extender.likeliest import InTree, Likeliest
 from extender.profiles import ExtenderProfile, Profiles
 from extender.wire import MAX_SCORE, ExtenderArgs
 from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile, Scores
-from scoring.arrays import Int64s
 from watcher.model import WatcherMetrics
 
 NEUTRAL = MAX_SCORE // 2
@@ -224,7 +223,7 @@ class Prioritizer:
             if self._options.outage == "alike":
                 return _alike(asked.node_names, Outcome.NO_METRICS)
         with self._view.reading(asked.pod) as table:
-            known, rows = _known(table, asked.node_names)
+            known, rows = table.known(asked.node_names)
             if not known:
                 return _alike(asked.node_names, Outcome.NOT_SYNCED)
             prepared = self._prepare(profile.profile, table, snapshot)
@@ -277,15 +276,6 @@ class Prioritizer:
                     self._prepared[name][0].follow()  # now, and not while the next pod waits
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
             _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
-
-
-def _known(table: NodeTable, names: tuple[str, ...]) -> tuple[tuple[str, ...], Int64s]:
-    """Return those of the names that the table has, with their rows."""
-    try:
-        return names, table.rows_of(names)
-    except KeyError:
-        known = tuple(filter(table.rows.row_by_name.__contains__, names))
-        return known, table.rows_of(known)
 
 
 def _alike(names: Sequence[str], outcome: Outcome) -> Answer:

@@ -121,6 +121,14 @@ class NodeTable:
         except KeyError as error:
             raise KeyError(f"no node {error.args[0]!r} in this table") from None
 
+    def known(self, node_names: Sequence[str]) -> tuple[Sequence[str], Int64s]:
+        """Return those of some nodes that are in this table, in that order, with their rows, shape (k,)."""
+        try:
+            return node_names, self.rows_of(node_names)  # nearly always it has them all
+        except KeyError:
+            there = tuple(filter(self.rows.row_by_name.__contains__, node_names))
+            return there, self.rows_of(there)
+
     def capacity(self, resource: str) -> Int64s:
         """Return ``status.capacity`` of every node, shape (nodes,), read-only; zeros for an unknown resource."""
         return self._view(self.rows.capacity, resource)
