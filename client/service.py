@@ -247,7 +247,3 @@ class ServiceClient:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return "", ""
         return code, masking.said(message, _LONGEST_MESSAGE)  # a gateway may repeat what it was sent
-
-
-def _safe(value: Any) -> Any:
-    return masking.said(value) if isinstance(value, str) else value

@@ -5,24 +5,17 @@ import socket
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import requests
 
 from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
+from watcher.transport.kubernetes import Sender
 
 _SECONDS = 10.0
 _LONGEST_NOTE = 1000  # the API server takes 1024
 _log = logging.getLogger(__name__)
-
-
-class Api(Protocol):
-    """What is asked of the API server: :class:`watcher.transport.kubernetes.KubernetesApi` has it."""
-
-    def send(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
-        """Send a request and return the JSON that answers it."""
-        ...
 
 
 class Events:
@@ -33,7 +26,7 @@ class Events:
         namespace: where, and what the Events are about; "" writes none.
     """
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: Sender, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
 

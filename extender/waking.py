@@ -9,13 +9,13 @@ import logging
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Any, Protocol
 
 import requests
 
 from extender.filtering import NodeFilter
 from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
+from watcher.transport.kubernetes import Sender
 
 ANNOTATION = "trimaran.io/cooled-at"
 _TURN_SECONDS = 2.0
@@ -23,16 +23,6 @@ _APART_SECONDS = 10.0
 _FORGET_SECONDS = 600.0  # beyond its time: it is bound by now, or gone
 _LOOKED_AT = 50  # waiting pods a turn: those that wait longest
 _log = logging.getLogger(__name__)
-
-
-class Api(Protocol):
-    """What is asked of the API server: :class:`watcher.transport.kubernetes.KubernetesApi` has it."""
-
-    def send(
-        self, method: str, path: str, deadline: Deadline, body: Any = None, content_type: str = "application/json"
-    ) -> Any:
-        """Send a request and return the JSON that answers it."""
-        ...
 
 
 class Waker:
@@ -43,7 +33,7 @@ class Waker:
         filtering: who waits.
     """
 
-    def __init__(self, api: Api, filtering: NodeFilter) -> None:
+    def __init__(self, api: Sender, filtering: NodeFilter) -> None:
         self._api, self._filtering = api, filtering
         self._patched_at = float("-inf")
         self._stop = threading.Event()

@@ -8,22 +8,15 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import requests
 
 from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
+from watcher.transport.kubernetes import Sender
 
 _log = logging.getLogger(__name__)
-
-
-class Api(Protocol):
-    """What is asked of the API server: :class:`watcher.transport.kubernetes.KubernetesApi` has it."""
-
-    def send(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
-        """Send a request and return the JSON that answers it."""
-        ...
 
 
 class Lease:
@@ -40,7 +33,7 @@ class Lease:
 
     def __init__(
         self,
-        api: Api,
+        api: Sender,
         namespace: str,
         name: str,
         identity: str,

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import requests
 
@@ -19,20 +19,11 @@ from nodes.marks import Marks, Object
 from watcher.model import WatcherMetrics, averages
 from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
+from watcher.transport.kubernetes import Sender
 
 MERGE_PATCH = "application/merge-patch+json"
 _WRITE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
-
-
-class Api(Protocol):
-    """What is asked of the API server: :class:`watcher.transport.kubernetes.KubernetesApi` has it."""
-
-    def send(
-        self, method: str, path: str, deadline: Deadline, body: Any = None, content_type: str = "application/json"
-    ) -> Any:
-        """Send a request and return the JSON that answers it."""
-        ...
 
 
 class Mirror(Protocol):
@@ -115,7 +106,7 @@ class Writer:
 
     def __init__(
         self,
-        api: Api,
+        api: Sender,
         mirror: Mirror,
         watcher: Watcher,
         plan: Plan,

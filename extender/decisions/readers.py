@@ -15,6 +15,7 @@ import requests
 
 from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
+from watcher.transport.kubernetes import Sender
 
 _SECONDS = 5.0
 _KEPT_SECONDS = 10.0
@@ -49,14 +50,6 @@ class Everybody:
         return Reading.ALLOWED
 
 
-class Api(Protocol):
-    """What is asked of the API server: :class:`watcher.transport.kubernetes.KubernetesApi` has it."""
-
-    def send(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
-        """Send a request and return the JSON that answers it."""
-        ...
-
-
 class Reviewed:
     """Asks the API server, and believes it for ten seconds. Safe from any thread.
 
@@ -65,7 +58,7 @@ class Reviewed:
         monotonic: a clock that is never set.
     """
 
-    def __init__(self, api: Api, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Sender, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._monotonic = monotonic
         self._known: dict[tuple[bytes, str], tuple[float, Reading]] = {}

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 import requests
@@ -89,6 +89,16 @@ class Event:
     type: str
     object: dict[str, Any]
     resource_version: str
+
+
+class Sender(Protocol):
+    """What those ask who only send requests: :class:`KubernetesApi` has it, and tests stand in for it."""
+
+    def send(
+        self, method: str, path: str, deadline: Deadline, body: Any = None, content_type: str = "application/json"
+    ) -> Any:
+        """Send a request and return the JSON that answers it."""
+        ...
 
 
 class KubernetesApi:
