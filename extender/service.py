@@ -80,18 +80,8 @@ class Service:
     """
 
     def __init__(self, loaded: "Loaded[ExtenderSettings]", profiles: Profiles, access: Access) -> None:
-        from watcher.transport.credentials import UnusableAccess  # noqa: PLC0415
-        from watcher.transport.kubernetes import Access as KubernetesAccess  # noqa: PLC0415  two of one name
-        from watcher.transport.kubernetes import KubernetesApi  # noqa: PLC0415
-
         settings = loaded.settings
-        own = settings.extender
-        names = {"kube_config": "extender.kube_config", "context": "extender.kube_context"}
-        found = KubernetesAccess(kube_config=own.kube_config, context=own.kube_context, names=names)
-        try:
-            self._api = KubernetesApi(found)
-        except UnusableAccess as error:
-            raise SettingsError([str(error)]) from error
+        self._api = settings.extender.open_api("extender")
         self._loaded, self._settings = loaded, settings
         self._profiles = profiles
         self.access = access
@@ -99,7 +89,7 @@ class Service:
 
     def start(self) -> "Front":
         """Begin to follow cluster and metrics, and return the application; nothing is waited for."""
-        from client import Collector, WatcherClient, connect  # noqa: PLC0415  the master needs none of these
+        from client import Collector  # noqa: PLC0415  the master needs none of these
         from cluster.view import ClusterView  # noqa: PLC0415
         from extender import rollout  # noqa: PLC0415
         from extender.app import create_app  # noqa: PLC0415
@@ -115,12 +105,9 @@ class Service:
         view = ClusterView(self._api, assume_seconds=own.assume_seconds)
         self._closing.callback(self._api.close)
         self._closing.callback(view.close)  # first: it stops its watches and ends them, so none counts as broken
-        watcher: WatcherClient
-        if own.watcher:
-            watcher = connect(own.watcher, token_file=own.watcher_token_file, ca_file=own.watcher_ca_file)
-        else:
-            watcher = connect(settings=self._settings)
-        collector = Collector(watcher, interval_seconds=own.refresh_seconds, max_age_seconds=own.max_age_seconds)
+        collector = Collector(
+            own.open_watcher(self._settings), interval_seconds=own.refresh_seconds, max_age_seconds=own.max_age_seconds
+        )
         self._closing.callback(collector.close)
         telemetry = Telemetry()
         acting = rollout.following(self._loaded)

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from cluster.settings import ClusterSection
 from scoring import FallbackPolicy
 from watcher.settings import ServerSettings, Settings
-from watcher.settings.fields import Section, comma_separated, http_address
+from watcher.settings.fields import comma_separated
 
 DEFAULT_PORT = 2021
 _OF_DIALECTS = frozenset({"dialect", "compat_open", "compat_host", "compat_port"})
@@ -25,17 +26,10 @@ class ExtenderServerSettings(ServerSettings):
         return self
 
 
-class ExtenderSection(Section):
+class ExtenderSection(ClusterSection):
     """What to score by, where from, and what to do without."""
 
     config: Path | None = Field(None, description="the KubeSchedulerConfiguration whose plugins score")
-    watcher: Annotated[str, AfterValidator(http_address)] | None = Field(
-        None, description="the watcher's address; without one this process watches by itself"
-    )
-    watcher_token_file: Path | None = Field(None, description="a file with the token that the watcher asks for")
-    watcher_ca_file: Path | None = Field(None, description="certificate authorities of the watcher")
-    kube_config: Path | None = Field(None, description="a kubeconfig; in a cluster the pod's service account")
-    kube_context: str = Field("", description="the kubeconfig's context; empty: its current one")
     mode: Literal["active", "shadow"] = Field(
         "active", description="shadow: answer all nodes alike, and record what would have been chosen"
     )

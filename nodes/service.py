@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from watcher.errors import SettingsError, WatcherError
+from watcher.errors import WatcherError
 from watcher.server import serving
 from watcher.server.access import Access
 from watcher.server.service import open_access, open_tls
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nodes.writer import Writer
     from watcher.model import WatcherMetrics
     from watcher.server.front import Front
-    from watcher.transport.kubernetes import KubernetesApi
 
 NODES = "/api/v1/nodes"
 _SYNC_SECONDS = 60.0
@@ -54,7 +53,7 @@ def clear(settings: "NodesSettings") -> int:
     from nodes.marks import MarkMirror  # noqa: PLC0415
     from nodes.writer import Writer  # noqa: PLC0415
 
-    api, mirror = open_api(settings), MarkMirror()
+    api, mirror = settings.nodes.open_api("nodes"), MarkMirror()
     reflector = Reflector(api, NODES, mirror)
     reflector.start()
     synced = reflector.synced.wait(_SYNC_SECONDS)
@@ -68,24 +67,6 @@ def clear(settings: "NodesSettings") -> int:
     if writer.counts.failures or writer.counts.conflicts:
         raise WatcherError("some nodes could not be written; do it again")
     return len(mirror.all())
-
-
-def open_api(settings: "NodesSettings") -> "KubernetesApi":
-    """Return the API server.
-
-    Raises:
-        SettingsError: there is no way to it.
-    """
-    from watcher.transport.credentials import UnusableAccess  # noqa: PLC0415
-    from watcher.transport.kubernetes import Access as KubernetesAccess  # noqa: PLC0415  two of one name
-    from watcher.transport.kubernetes import KubernetesApi  # noqa: PLC0415
-
-    own = settings.nodes
-    names = {"kube_config": "nodes.kube_config", "context": "nodes.kube_context"}
-    try:
-        return KubernetesApi(KubernetesAccess(kube_config=own.kube_config, context=own.kube_context, names=names))
-    except UnusableAccess as error:
-        raise SettingsError([str(error)]) from error
 
 
 class Service:
@@ -102,26 +83,21 @@ class Service:
     def __init__(self, settings: "NodesSettings", access: Access) -> None:
         self._settings = settings
         self._access = access
-        self._api = open_api(settings)
+        self._api = settings.nodes.open_api("nodes")
         self._stop = threading.Event()
         self._closing = contextlib.ExitStack()
         self._ticked_at = time.monotonic()
 
     def start(self) -> "Front":
         """Begin, and return the application; nothing is waited for."""
-        from client import WatcherClient, connect  # noqa: PLC0415  the master needs none of these
-        from cluster.reflector import Reflector  # noqa: PLC0415
+        from cluster.reflector import Reflector  # noqa: PLC0415  the master needs none of these
         from nodes.app import create_app  # noqa: PLC0415
         from nodes.lease import Lease  # noqa: PLC0415
         from nodes.marks import MarkMirror  # noqa: PLC0415
         from nodes.writer import Writer  # noqa: PLC0415
 
         own = self._settings.nodes
-        watcher: WatcherClient
-        if own.watcher:
-            watcher = connect(own.watcher, token_file=own.watcher_token_file, ca_file=own.watcher_ca_file)
-        else:
-            watcher = connect(settings=self._settings)
+        watcher = own.open_watcher(self._settings)
         mirror = MarkMirror()
         reflector = Reflector(self._api, NODES, mirror)
         identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"

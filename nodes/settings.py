@@ -1,14 +1,14 @@
 """The settings of ``trimaran nodes``: those of the watcher, which it embeds in library mode, and its own section."""
 
-from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from cluster.settings import ClusterSection
 from nodes.heat import HeatRule
 from nodes.writer import Plan
 from watcher.settings import ServerSettings, Settings
-from watcher.settings.fields import Section, comma_separated, duration_text, http_address
+from watcher.settings.fields import comma_separated, duration_text
 
 DEFAULT_PORT = 2022
 _LABEL = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
@@ -20,7 +20,7 @@ class NodesServerSettings(ServerSettings):
     port: int = Field(DEFAULT_PORT, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
 
 
-class NodesSection(Section):
+class NodesSection(ClusterSection):
     """What to write on nodes, and how much at most."""
 
     taints: bool = Field(False, description="taint hot nodes with PreferNoSchedule")
@@ -36,13 +36,6 @@ class NodesSection(Section):
     writes_per_minute: float = Field(60, ge=1, le=100_000, description="writes of nodes, of all together")
     interval_seconds: float = Field(30, ge=0.1, le=600, description="time between two turns")
     max_age_seconds: float = Field(300, gt=0, le=86400, description="older metrics are none")
-    watcher: Annotated[str, AfterValidator(http_address)] | None = Field(
-        None, description="the watcher's address; without one this process watches by itself"
-    )
-    watcher_token_file: Path | None = Field(None, description="a file with the token that the watcher asks for")
-    watcher_ca_file: Path | None = Field(None, description="certificate authorities of the watcher")
-    kube_config: Path | None = Field(None, description="a kubeconfig; in a cluster the pod's service account")
-    kube_context: str = Field("", description="the kubeconfig's context; empty: its current one")
     lease_namespace: str = Field("trimaran", pattern=_LABEL, description="where the Lease is")
     lease_name: str = Field("trimaran-nodes", pattern=_LABEL, description="the Lease of the one that writes")
     lease_seconds: float = Field(15, ge=3, le=600, description="after which another one takes over")
