@@ -9,8 +9,15 @@ import yaml
 from extender.decisions.commands import regret
 from extender.settings import ExtenderSettings
 from watcher import logs
-from watcher.commands import load_or_exit, log_level_option, setting_options, stopped_early, yaml_or_exit
-from watcher.errors import SettingsError, WatcherError
+from watcher.commands import (
+    errors_or_exit,
+    load_or_exit,
+    log_level_option,
+    setting_options,
+    stopped_early,
+    yaml_or_exit,
+)
+from watcher.errors import SettingsError
 
 
 @click.group(invoke_without_command=True)
@@ -50,19 +57,13 @@ def extender(
     from extender import service  # noqa: PLC0415  Flask and gunicorn are only needed here
     from watcher.providers.base import check_providers  # noqa: PLC0415
 
-    try:
+    with errors_or_exit():
         if settings.extender.config is None:
-            raise SettingsError(["extender.config: which plugins score? Name a file with --config"])  # noqa: TRY301
+            raise SettingsError(["extender.config: which plugins score? Name a file with --config"])
         profiles = service.read_profiles(settings.extender.config)
         if settings.extender.watcher is None:
             check_providers(settings)  # told here, not by a worker that dies
         service.serve(loaded, profiles)
-    except SettingsError as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(2) from None
-    except WatcherError as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(1) from None
 
 
 @extender.command()

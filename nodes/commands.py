@@ -7,8 +7,8 @@ import click
 
 from nodes.settings import NodesSettings
 from watcher import logs
-from watcher.commands import load_or_exit, log_level_option, setting_options, stopped_early
-from watcher.errors import SettingsError, WatcherError
+from watcher.commands import errors_or_exit, load_or_exit, log_level_option, setting_options, stopped_early
+from watcher.errors import SettingsError
 
 
 @click.command()
@@ -51,18 +51,12 @@ def nodes(
     from nodes import service  # noqa: PLC0415  Flask and gunicorn are only needed here
     from watcher.providers.base import check_providers  # noqa: PLC0415
 
-    try:
+    with errors_or_exit():
         if clear:
             click.echo(f"trimaran: {service.clear(settings)} nodes were cleared")
             return
         if not (settings.nodes.taints or settings.nodes.windows):
-            raise SettingsError(["nodes.taints, nodes.windows: nothing is to be written; give --taints or --windows"])  # noqa: TRY301
+            raise SettingsError(["nodes.taints, nodes.windows: nothing is to be written; give --taints or --windows"])
         if settings.nodes.watcher is None:
             check_providers(settings)  # told here, not by a worker that dies
         service.serve(settings)
-    except SettingsError as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(2) from None
-    except WatcherError as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(1) from None

@@ -54,11 +54,8 @@ def load_or_exit(
             raise click.UsageError(f"--set wants SECTION.KEY=VALUE, such as server.port=2021, not {assignment!r}")
         if name not in flags_given:
             given[name] = value  # of two the last one wins
-    try:
+    with errors_or_exit():
         return load_as(model, given, file)
-    except SettingsError as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(2) from None
 
 
 @contextlib.contextmanager
@@ -76,6 +73,19 @@ def yaml_or_exit(file: Path) -> Iterator[Any]:
     except (yaml.YAMLError, ValueError) as error:
         click.echo(f"trimaran: {file}: {error}", err=True)
         raise SystemExit(2) from None
+
+
+@contextlib.contextmanager
+def errors_or_exit() -> Iterator[None]:
+    """End with status 2 where the settings cannot be used, with status 1 where something else went wrong."""
+    try:
+        yield
+    except SettingsError as error:
+        click.echo(f"trimaran: {error}", err=True)
+        raise SystemExit(2) from None
+    except WatcherError as error:
+        click.echo(f"trimaran: {error}", err=True)
+        raise SystemExit(1) from None
 
 
 @click.command()
@@ -113,15 +123,9 @@ def watch(
     logs.configure(settings.log)
     from watcher.server import service  # noqa: PLC0415  gunicorn is only needed here
 
-    try:
+    with errors_or_exit():
         check_providers(settings)  # told here, not by a worker that dies
         service.serve(settings)
-    except SettingsError as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(2) from None
-    except WatcherError as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(1) from None
 
 
 def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
@@ -139,11 +143,8 @@ def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
     for name, value, origin, env in rows:
         click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin:<{widths[2]}}  {env}")
     click.echo(f"\nproviders: {', '.join(sorted(known_providers()))}")
-    try:
+    with errors_or_exit():
         check_providers(loaded.settings)
-    except SettingsError as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(2) from None
 
 
 def stopped_early(_number: int, _frame: object) -> NoReturn:
