@@ -11,7 +11,7 @@ import pytest
 import requests
 from control_plane.api import Api
 from control_plane.cluster import ControlPlane
-from control_plane.extender import Extender
+from control_plane.extender import LOAD_AWARE, Extender
 from control_plane.manifests import container, node, pod
 from support.servers import Service, wait_until
 
@@ -20,16 +20,6 @@ from extender.rollout import Rollout
 pytestmark = pytest.mark.e2e
 
 NODES = 20
-CONFIGURATION: Mapping[str, Any] = {
-    "apiVersion": "kubescheduler.config.k8s.io/v1",
-    "kind": "KubeSchedulerConfiguration",
-    "profiles": [
-        {
-            "schedulerName": "load-aware",
-            "plugins": {"score": {"enabled": [{"name": "LoadVariationRiskBalancing", "weight": 1}]}},
-        }
-    ],
-}
 SETTINGS = {"extender__deadline_seconds": 5, "extender__refresh_seconds": 0.5}
 WINDOW_SECONDS = 5
 
@@ -114,7 +104,7 @@ def test_shadow_decides_nothing_and_says_what_it_would_have_been_worth(
     count = 60
     account = reader(cluster)
     with (
-        Extender(cluster, CONFIGURATION, watcher, file, **SETTINGS) as extender,
+        Extender(cluster, LOAD_AWARE, watcher, file, **SETTINGS) as extender,
         extender.scheduler("10s") as scheduler,
     ):
         cluster.api.create(*(wanted(f"pod-{number}") for number in range(count)))
@@ -162,7 +152,7 @@ def test_a_canary_acts_for_its_share_and_is_turned_back_by_one_edit(
     """Of 1,000 pods those are acted for whose uid says so; turned back in the middle of a burst, no pod is lost."""
     file = tmp_path / "trimaran.toml"
     written(file, "[extender]\ncanary = 10\n")
-    with Extender(cluster, CONFIGURATION, watcher, file, **SETTINGS) as extender, extender.scheduler("10s"):
+    with Extender(cluster, LOAD_AWARE, watcher, file, **SETTINGS) as extender, extender.scheduler("10s"):
         cluster.api.create(*(wanted(f"pod-{number}") for number in range(1000)))
         pods = bound(cluster, 1000)
         acted, shadowed = extender.outcome("scored"), extender.outcome("shadow")

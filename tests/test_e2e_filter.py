@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from control_plane.cluster import ControlPlane
-from control_plane.extender import Extender
+from control_plane.extender import LOAD_AWARE, Extender
 from control_plane.manifests import container, node, pod
 from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
@@ -21,16 +21,6 @@ pytestmark = pytest.mark.e2e
 
 NODES, CORES, LIMIT = 10, 16, 85.0
 WAIT_SECONDS = 12
-CONFIGURATION: Mapping[str, Any] = {
-    "apiVersion": "kubescheduler.config.k8s.io/v1",
-    "kind": "KubeSchedulerConfiguration",
-    "profiles": [
-        {
-            "schedulerName": "load-aware",
-            "plugins": {"score": {"enabled": [{"name": "LoadVariationRiskBalancing", "weight": 1}]}},
-        }
-    ],
-}
 SETTINGS = {
     "extender__deadline_seconds": 5, "extender__refresh_seconds": 0.5, "extender__filter_cpu_percent": LIMIT,
     "extender__filter_max_wait_seconds": WAIT_SECONDS,
@@ -69,7 +59,7 @@ def watching(watch: Callable[..., Service], file: Path) -> str:
 
 def scheduling(cluster: ControlPlane, extender: Extender) -> Scheduler:
     """A stock kube-scheduler with the file that the product writes."""
-    made = written(CONFIGURATION, Way(extender.url, filters=True))
+    made = written(LOAD_AWARE, Way(extender.url, filters=True))
     assert made["percentageOfNodesToScore"] == 100
     return Scheduler(cluster, made["profiles"], extenders=made["extenders"], verbosity=4)
 
@@ -95,7 +85,7 @@ def test_no_pod_lands_on_a_node_over_its_limit_and_a_hot_cluster_schedules(
     """By expected use, pods in flight among it, in one burst; with all nodes over it all pods are placed too."""
     loads = {f"node-{n}": 80.0 if n < 5 else 95.0 if n < 8 else 20.0 for n in range(NODES)}
     watcher = watching(watch, load(loads))
-    with Extender(cluster, CONFIGURATION, watcher, extender__filter="open", **SETTINGS) as extender:
+    with Extender(cluster, LOAD_AWARE, watcher, extender__filter="open", **SETTINGS) as extender:
         with scheduling(cluster, extender):
             cluster.api.create(*(wanted(f"pod-{number}") for number in range(40)))
             got = placed(cluster, 40)
@@ -145,7 +135,7 @@ def test_a_pod_waits_for_a_node_to_cool_or_for_its_time_and_kills_nobody(
     gone = {"terminationGracePeriodSeconds": 0}
     cheap = [wanted(f"cheap-{n}", "1", priority=1, nodeName=f"node-{n}", **gone) for n in range(NODES)]
     cluster.api.create(*full, *cheap)
-    with Extender(cluster, CONFIGURATION, watcher, extender__filter="closed", **SETTINGS) as extender:
+    with Extender(cluster, LOAD_AWARE, watcher, extender__filter="closed", **SETTINGS) as extender:
         with scheduling(cluster, extender):
             cluster.api.create(wanted("dear", priority=1000))
             wait_until(lambda: extender.metrics()["trimaran_extender_waiting"], "preemption was refused")

@@ -1,6 +1,5 @@
 """The extender as a process of its own: without a cluster, without a watcher, and given what it cannot use."""
 
-import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -12,19 +11,15 @@ import requests
 import yaml
 from click.testing import CliRunner
 from control_plane.processes import Process
+from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, asked
 from support.servers import check_error, free_port
 
 from extender.outage import Events
 from extender.settings import ExtenderSettings
 from trimaran.cli import main
-from watcher.settings.loading import display, load_as, variable
+from watcher.settings.loading import load_as
 
-DOCUMENTED = {
-    row[0].strip("`"): row[1:]
-    for line in (Path(__file__).parent.parent / "docs" / "extender.md").read_text().splitlines()
-    if line.startswith("| `extender.") and (row := [cell.strip() for cell in line.strip("|").split(" | ")])
-}
 MEGABYTES = 1 << 20
 
 
@@ -109,13 +104,7 @@ def test_a_huge_body_is_refused(url: str) -> None:
 
 def test_each_setting_is_documented() -> None:
     """Every setting of the section has its row, with its variable and its default, and no row is left over."""
-    section = load_as(ExtenderSettings).settings.extender
-    assert set(DOCUMENTED) == {f"extender.{key}" for key in type(section).model_fields}
-    for name, (variables, default, meaning) in DOCUMENTED.items():
-        value = display(getattr(section, name.partition(".")[2]))
-        assert re.findall(r"`([A-Z_]+)`", variables) == [variable(name)]
-        assert default == (f"`{value.lower() if value in {'True', 'False'} else value}`" if value else "none")
-        assert meaning
+    check_each_setting_is_documented("extender.md", "extender", load_as(ExtenderSettings).settings.extender)
 
 
 @pytest.mark.parametrize(

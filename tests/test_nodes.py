@@ -1,9 +1,7 @@
 """What is written on nodes: which are hot, what annotations say, how much is written, and by whom."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from support.documented import check_each_setting_is_documented
 from support.extending import metrics
 from support.nodes_api import NodesApi
 
@@ -23,13 +22,8 @@ from nodes.settings import NodesSettings
 from nodes.writer import Plan, Writer, loads_of
 from trimaran.cli import main
 from watcher.model import NodeMetrics, WatcherMetrics
-from watcher.settings.loading import display, load_as, variable
+from watcher.settings.loading import load_as
 
-DOCUMENTED = {
-    row[0].strip("`"): row[1:]
-    for line in (Path(__file__).parent.parent / "docs" / "nodes.md").read_text().splitlines()
-    if line.startswith("| `nodes.") and (row := [cell.strip() for cell in line.strip("|").split(" | ")])
-}
 NOW = 1_800_000_000
 RULE = HeatRule(hot_percent=80, cool_percent=70, hold_seconds=300, most_share=0.5)
 NAMES = ("a", "b", "c", "d")
@@ -393,13 +387,7 @@ def test_of_two_at_once_one_wins() -> None:
 
 def test_each_setting_is_documented() -> None:
     """Every setting of the section has its row, with its variable and its default, and no row is left over."""
-    section = load_as(NodesSettings).settings.nodes
-    assert set(DOCUMENTED) == {f"nodes.{key}" for key in type(section).model_fields}
-    for name, (variables, default, meaning) in DOCUMENTED.items():
-        value = display(getattr(section, name.partition(".")[2]))
-        assert re.findall(r"`([A-Z_]+)`", variables) == [variable(name)]
-        assert default == (f"`{value.lower() if value in {'True', 'False'} else value}`" if value else "none")
-        assert meaning
+    check_each_setting_is_documented("nodes.md", "nodes", load_as(NodesSettings).settings.nodes)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,18 @@ from support.servers import free_port
 
 from extender.kube_scheduler import Way, written
 
+#: A scheduler "load-aware" that goes by risk, with default arguments.
+LOAD_AWARE: Mapping[str, Any] = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {
+            "schedulerName": "load-aware",
+            "plugins": {"score": {"enabled": [{"name": "LoadVariationRiskBalancing", "weight": 1}]}},
+        }
+    ],
+}
+
 _SAMPLE = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 
