@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import orjson
@@ -14,7 +14,7 @@ import yaml
 from client.connecting import connect
 from client.errors import BadSettings, ClientError, UnknownWindow
 from client.options import Access as WatcherAccess
-from client.options import watcher_options
+from client.options import fail, watcher_options
 from cluster.view import ClusterView
 from scoring import NodeTable
 from simulator.placement.binding import BindingRefused, Bound, bind, bindings, failed_gangs
@@ -26,6 +26,7 @@ from simulator.placement.problem import Measures, why_unplaced
 from watcher import masking
 from watcher.kubernetes_files import FileError, read_objects
 from watcher.model import WatcherMetrics
+from watcher.terminal import echo_table
 from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
 from watcher.transport.kubernetes import Access, KubernetesApi
@@ -131,9 +132,9 @@ def place(
             if plan_file is not None:
                 plan_file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": wanted}))
         except OSError as error:
-            _fail(f"{plan_file} cannot be written: {error.strerror}", 2)
+            fail(f"{plan_file} cannot be written: {error.strerror}", 2)
         except (ValueError, SolverMissing) as error:
-            _fail(error, 2)
+            fail(error, 2)
         bound = list(_bind(api, wanted)) if api is not None and carry_out else []
     if output == "json":
         document = as_document(batch, planned, rivals, spread_weight)
@@ -152,11 +153,11 @@ def _peaks(address: str | None, window: str, access: WatcherAccess) -> WatcherMe
         with connect(address, **access) as client:
             return client.metrics(window)
     except UnknownWindow as error:
-        _fail(f"{error}; add {window} to its watch.windows and MAX to its watch.operators, or choose --window", 2)
+        fail(f"{error}; add {window} to its watch.windows and MAX to its watch.operators, or choose --window", 2)
     except (BadSettings, ValueError) as error:
-        _fail(error, 2)
+        fail(error, 2)
     except ClientError as error:
-        _fail(error, 1)
+        fail(error, 1)
 
 
 @contextlib.contextmanager
@@ -166,7 +167,7 @@ def _kubernetes(kube_config: Path | None, context: str) -> Iterator[KubernetesAp
         api = KubernetesApi(Access(kube_config=kube_config, context=context, names=names))
         api.connect()
     except UnusableAccess as error:
-        _fail(error, 2)
+        fail(error, 2)
     with contextlib.closing(api):
         yield api
 
@@ -190,31 +191,32 @@ def _from_api(
         ):
             pods = list(api.list_items("/api/v1/pods", Deadline.after(_SYNC_SECONDS), fieldSelector=_PENDING))
             if not view.wait(_SYNC_SECONDS):
-                _fail("the Kubernetes API gave no whole list of nodes and pods within a minute", 1)
+                fail("the Kubernetes API gave no whole list of nodes and pods within a minute", 1)
             with view.reading() as table:
                 return table.copy(), read_waiting(pods, scheduler_name)
     except _UNUSABLE as error:
-        _fail(f"the Kubernetes API cannot be used: {masking.said(error)}", 1)
+        fail(f"the Kubernetes API cannot be used: {masking.said(error)}", 1)
 
 
 def _bind(api: KubernetesApi, wanted: Sequence[dict[str, Any]]) -> Iterator[Bound]:
     try:
         yield from bind(api, wanted)
     except BindingRefused as error:
-        _fail(error, 1)
+        fail(error, 1)
 
 
 def _show(batch: Batch, planned: Planned, rivals: dict[str, Measures], spread_weight: float, *, listed: bool) -> None:
     pods = list(zip(batch.waiting, planned.plan.tolist(), strict=True))
     if listed:
-        _print_table([["POD", "NODE"], *([each.name, batch.names[row]] for each, row in pods if row >= 0)])
+        echo_table(["POD", "NODE"], ([each.name, batch.names[row]] for each, row in pods if row >= 0))
         click.echo()
     for pod, (each, row) in enumerate(pods):
         if row < 0:
             click.echo(f"unplaced: {each.name}: {why_unplaced(batch.problem, pod)}")
     for name, reason in batch.left.items():
         click.echo(f"left to the scheduler: {name}: {reason}")
-    _print_table(measure_rows(planned, rivals, spread_weight))
+    header, *rows = measure_rows(planned, rivals, spread_weight)
+    echo_table(header, rows)
     closing = "" if planned.bound.exact else " (time ran out: the true one may be higher)"
     click.echo(f"\n{len(pods)} pods on {batch.problem.nodes} nodes, by {', '.join(batch.problem.resources)}")
     click.echo(f"no plan for these pods costs less than {planned.bound.cost:.4f}{closing}")
@@ -232,14 +234,3 @@ def _show_bound(batch: Batch, wanted: Sequence[dict[str, Any]], bound: Sequence[
     for gang in failed_gangs(batch, bound):
         click.echo(f"gang {gang} is bound in part")
     click.echo(f"{sum(not each.error for each in bound)} of {len(bound)} pods are bound")
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _fail(error: object, status: int) -> NoReturn:
-    click.echo(f"trimaran: {error}", err=True)
-    raise SystemExit(status)
