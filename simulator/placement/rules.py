@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoring.arrays import Float64s, Int64s
+from scoring.arrays import Bools, Float64s, Int64s
 from simulator.placement.problem import UNPLACED, Problem
 
 Rule = Callable[[Float64s, Float64s, Float64s], Float64s]
@@ -71,11 +71,9 @@ def place_by_rule(problem: Problem, rule: Rule, *, columns: int | None = None) -
     demand = problem.demand[:, looked_at]
     plan = np.full(problem.pods, UNPLACED)
     for pod in range(problem.pods):
-        fits = (demand[pod] <= room).all(axis=1) & problem.allowed[problem.group[pod]]
-        if not fits.any():
+        node = _best(problem, pod, rule, used, (demand[pod] <= room).all(axis=1))
+        if node == UNPLACED:
             continue
-        score = rule(problem.balanced[pod], used + problem.balanced[pod], problem.capacity)
-        node = int(np.where(fits, score, -np.inf).argmax())
         plan[pod] = node
         used[node] += problem.balanced[pod]
         room[node] -= demand[pod]
@@ -91,14 +89,20 @@ def settle(problem: Problem, wanted: Int64s, rule: Rule) -> Int64s:
     plan = np.full(problem.pods, UNPLACED)
     for pod in range(problem.pods):
         node = int(wanted[pod])
-        allowed = problem.allowed[problem.group[pod]]
-        if not (allowed[node] and (problem.demand[pod] <= room[node]).all()):
-            fits = (problem.demand[pod] <= room).all(axis=1) & allowed
-            if not fits.any():
+        if not (problem.allowed[problem.group[pod], node] and (problem.demand[pod] <= room[node]).all()):
+            node = _best(problem, pod, rule, used, (problem.demand[pod] <= room).all(axis=1))
+            if node == UNPLACED:
                 continue
-            score = rule(problem.balanced[pod], used + problem.balanced[pod], problem.capacity)
-            node = int(np.where(fits, score, -np.inf).argmax())
         plan[pod] = node
         used[node] += problem.balanced[pod]
         room[node] -= problem.demand[pod]
     return plan
+
+
+def _best(problem: Problem, pod: int, rule: Rule, used: Float64s, has_room: Bools) -> int:
+    """Return the node with the best score of those that have room and are allowed, else ``UNPLACED``."""
+    fits = has_room & problem.allowed[problem.group[pod]]
+    if not fits.any():
+        return UNPLACED
+    score = rule(problem.balanced[pod], used + problem.balanced[pod], problem.capacity)
+    return int(np.where(fits, score, -np.inf).argmax())
