@@ -8,7 +8,6 @@ what any node has: then no sum of pods and no score leaves 64 bits.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, Self
 from uuid import uuid4
 
@@ -192,6 +191,8 @@ class Pod:
         node_selector: labels that its node must have.
         required_affinity: terms of which its node must match one; None when it requires none.
         scheduler_name: whose work it is to place the pod.
+        known_requests: where :mod:`scoring.pod_demand` keeps what it counted, by resource and way; pods that ask for
+            the same may share it. Most pods are asked about too seldom to be worth one.
     """
 
     name: str = ""
@@ -214,15 +215,11 @@ class Pod:
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     required_affinity: tuple[NodeSelectorTerm, ...] | None = None
     scheduler_name: str = "default-scheduler"
+    known_requests: dict[tuple[str, str], int] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.uid:
             object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
-
-    @cached_property
-    def known_requests(self) -> dict[tuple[str, str], int]:
-        """What :mod:`scoring.pod_demand` computed before: a pod is frozen, and asked about again and again."""
-        return {}
 
     @classmethod
     def from_k8s(cls, pod: Any) -> Self:

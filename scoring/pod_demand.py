@@ -3,7 +3,9 @@
 Amounts are integers: millicores for ``cpu``, bytes or pieces for the rest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Protocol
 
 from scoring.objects import CPU, MEMORY, Container, Pod, ResourceList
 
@@ -11,20 +13,38 @@ from scoring.objects import CPU, MEMORY, Container, Pod, ResourceList
 NON_ZERO_REQUESTS: Mapping[str, int] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 
 
+class _Amount(Protocol):
+    def __call__(self, pod: Pod, resource: str) -> int: ...
+
+
+def _kept(count: Callable[[Pod, str], int]) -> _Amount:
+    """Have an amount counted once for pods that keep what was counted."""
+    way = count.__name__
+
+    @wraps(count)
+    def counted(pod: Pod, resource: str) -> int:
+        known = pod.known_requests
+        if known is None:
+            return count(pod, resource)
+        amount = known.get((resource, way))
+        if amount is None:
+            amount = known[resource, way] = count(pod, resource)
+        return amount
+
+    return counted
+
+
+@_kept
 def requests(pod: Pod, resource: str) -> int:
     """Return the pod's request as Trimaran counts it.
 
     Containers are summed, each rounded up by itself; the sum is raised to each init container's; overhead is added.
     An annotation counts when that comes to zero.
     """
-    key = resource, "requests"
-    known = pod.known_requests.get(key)
-    if known is None:
-        total = sum([container.requests.amount(resource) for container in pod.containers])
-        for container in pod.init_containers:
-            total = max(total, container.requests.amount(resource))
-        known = pod.known_requests[key] = _with_overhead(pod, resource, total)
-    return known
+    total = sum([container.requests.amount(resource) for container in pod.containers])
+    for container in pod.init_containers:
+        total = max(total, container.requests.amount(resource))
+    return _with_overhead(pod, resource, total)
 
 
 def limits(pod: Pod, resource: str) -> int:
@@ -62,31 +82,32 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
         non_zero: count a container without a request as :data:`NON_ZERO_REQUESTS`; beside requests of the whole pod
             only where nobody requests the resource (``getNonMissingContainerRequests`` of kube-scheduler's framework).
     """
-    key = resource, "non-zero" if non_zero else "in-tree"
-    known = pod.known_requests.get(key)
-    if known is None:
-        if resource in pod.requests:
-            total = pod.requests.nano(resource)
-        else:
-            spread = non_zero and not (pod.requests and _listed(pod, resource))
-            total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0) if spread else 0)
-        total = _round_up(total + pod.overhead.nano(resource), resource)
-        known = pod.known_requests[key] = total or pod.annotated.amount(resource)
-    return known
+    return _non_zero_requests(pod, resource) if non_zero else _in_tree_requests(pod, resource)
 
 
+@_kept
+def _in_tree_requests(pod: Pod, resource: str) -> int:
+    nano = pod.requests.nano(resource) if resource in pod.requests else _containers_nano(pod, resource, 0)
+    return _round_up(nano + pod.overhead.nano(resource), resource) or pod.annotated.amount(resource)
+
+
+@_kept
+def _non_zero_requests(pod: Pod, resource: str) -> int:
+    if resource in pod.requests or (pod.requests and _listed(pod, resource)):
+        return _in_tree_requests(pod, resource)
+    nano = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
+    return _round_up(nano, resource) or pod.annotated.amount(resource)
+
+
+@_kept
 def fit_score_requests(pod: Pod, resource: str) -> int:
     """Return what NodeResourcesFit's score adds for a pending pod, containers without a request counted as spread.
 
     The score of kube-scheduler, 1.36 included, does not know what the pod requests as a whole; its filter, its other
     scores and its sums of placed pods do. Source: ``NewFit`` of its plugin noderesources.
     """
-    key = resource, "fit-score"
-    known = pod.known_requests.get(key)
-    if known is None:
-        total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
-        known = pod.known_requests[key] = _round_up(total, resource) or pod.annotated.amount(resource)
-    return known
+    total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
+    return _round_up(total, resource) or pod.annotated.amount(resource)
 
 
 def names(pod: Pod) -> set[str]:

@@ -116,13 +116,12 @@ class Cluster:
                     limits=ResourceList({name: limit for name, limit in limits.items() if limit != NO_LIMIT}),
                 ),
             )
-        pod = Pod(
+        return Pod(
             name=trace.pods[number],
             containers=containers,
             owner=Owner(trace.owner_kinds[number], trace.owners[number]),
+            known_requests=self._known_requests.setdefault(key, {}),  # pods of one kind ask for the same
         )
-        vars(pod)["known_requests"] = self._known_requests.setdefault(key, {})  # pods of one kind ask for the same
-        return pod
 
     def series(self, number: int, start: int) -> Float64s:
         """Return what a pod that starts in some minute uses until it ends, shape (2, minutes).
