@@ -2,6 +2,7 @@
 
 import gzip
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -38,7 +39,7 @@ def loads(window: Window) -> Fetched:
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Api:
+def api(tmp_path: Path) -> Iterator[Api]:
     """An API over a watcher that has fetched for ten minutes."""
     api = Api(path=tmp_path / "watcher.sqlite")
     api.source.answers = dict.fromkeys(("15m", "10m", "5m"), loads)
@@ -46,7 +47,8 @@ def api(tmp_path: Path) -> Api:
         api.watcher.fetch_once()
         api.now += 60
     api.now -= 60
-    return api
+    yield api
+    api.watcher.stop()
 
 
 def test_one_node_has_all_its_metrics(api: Api) -> None:
