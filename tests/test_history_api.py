@@ -109,6 +109,7 @@ def test_a_restart_goes_on(tmp_path: Path, api: Api) -> None:
     api.watcher.stop()
     again = Api(path=tmp_path / "watcher.sqlite", now=api.now)
     assert again.get("/history?since=9m&step=60").json == before
+    again.watcher.stop()
 
 
 def test_a_token_is_asked_for() -> None:
@@ -119,6 +120,7 @@ def test_a_token_is_asked_for() -> None:
     bench = Api()
     app = create_app(bench.watcher, bench.telemetry, Access(token="0123456789abcdef"))
     assert app.test_client().get("/history").status_code == 401
+    bench.watcher.stop()
 
 
 def test_both_clients_answer_alike(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
