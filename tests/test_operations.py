@@ -51,7 +51,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service,
             wait_until(lambda: query(url, 'increase(trimaran_http_requests_total{route="/metrics"}[5s]) > 0'), "twice")
             yield service, url
     finally:
-        service.kill()
+        service.close()
 
 
 def query(url: str, expression: str) -> list[dict[str, Any]]:
