@@ -1,9 +1,10 @@
 """How long does kube-scheduler wait for the extender? The whole HTTP call, over one keep-alive connection.
 
-5,000 nodes with 20 pods each, LoadVariationRiskBalancing, every pod assumed on its best node. The baseline is the same
-process asked about pods of another scheduler, which it answers by a constant. The calls of all kinds take turns: first
-5 ms apart, as a kube-scheduler at its fastest asks, which has other work between two calls; then without a pause, so
-that a call waits for what follows the answer before it (where that pod will likely go is computed and counted).
+5,000 nodes with 20 pods each, LoadVariationRiskBalancing, every pod assumed on its best node, and every decision
+recorded, as in a real extender. The baseline is the same process asked about pods of another scheduler, which it gives
+a constant. The calls of all kinds take turns: first 5 ms apart, as a kube-scheduler at its fastest asks, which has
+other work between two calls; then without a pause, so that a call waits for what follows the answer before it (where
+that pod will likely go is computed and counted).
 
     python benchmarks/prioritizing.py
 """
@@ -27,6 +28,7 @@ from support.extending import HeldMetrics, StillView, asked, profiles
 from support.servers import free_port, wait_until
 
 from extender.app import create_app
+from extender.decisions.record import Record
 from extender.prioritizer import Options, Prioritizer
 from extender.telemetry import Telemetry
 from scoring import Container, Pod, ResourceList
@@ -52,8 +54,11 @@ def cluster() -> StillView:
 def start() -> Front:
     dice = random.Random(1)
     metrics = HeldMetrics({f"node-{n}": dice.uniform(0, 100) for n in range(NODES)})
-    prioritizer = Prioritizer(profiles(), cluster(), metrics, Options(deadline_seconds=5))
-    return create_app(prioritizer, Telemetry(), lambda: True)
+    view, telemetry = cluster(), Telemetry()
+    record = Record(view, metrics, telemetry)
+    record.start()
+    prioritizer = Prioritizer(profiles(), view, metrics, Options(deadline_seconds=5), record=record.note)
+    return create_app(prioritizer, telemetry, lambda: True)
 
 
 def serve(port: int) -> None:
