@@ -28,6 +28,10 @@ PARTS = (
     "extender.enabled=true,extender.clusterIP=10.0.0.77,nodes.enabled=true,nodes.windows={15m},"
     "nodes.settings.nodes\\.hot_percent=85,clientSecret.name=client,clientSecret.key=token"
 )
+TWO_PLUGINS = (
+    "scheduler.plugins[0].name=TargetLoadPacking,scheduler.plugins[0].weight=3,"
+    "scheduler.plugins[0].args.targetUtilization=60,scheduler.plugins[1].name=Peaks,scheduler.plugins[1].weight=2"
+)
 
 
 def helm(*arguments: str | Path) -> str:
@@ -88,8 +92,7 @@ def test_its_settings_are_settings():
     "values",
     [
         "scheduler.filter=off", "scheduler.filter=open", "scheduler.schedulerName=gold",
-        "scheduler.plugins[0].name=TargetLoadPacking,scheduler.plugins[0].weight=3,"
-        "scheduler.plugins[0].args.targetUtilization=60,scheduler.plugins[1].name=Peaks,scheduler.plugins[1].weight=2",
+        TWO_PLUGINS,
     ],
 )  # fmt: skip
 def test_the_schedulers_file_is_what_the_product_writes(values):
@@ -124,7 +127,7 @@ def test_what_does_not_go_together_is_refused():
         ("nodes.enabled=true,readersSecret.name=readers,readersSecret.key=tokens", "clientSecret"),
         ("scheduler.enabled=true,scheduler.configuration=x", "kubeSchedulerConfiguration"),
         ("nodes.taints=false", "nodes"),
-        ("scheduler.settings.extender\\.mode=active", "settings"),
+        ("scheduler.settings.extender\\.mode=active", "extender.mode"),
     ):
         command = [builds.binary("helm"), "template", "trimaran", CHART, "--kube-version", "1.36.0", "--set", values]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -168,11 +171,12 @@ def test_every_object_is_known_to_the_api_server(cluster):
 def test_it_is_installed_changed_and_removed(cluster):
     """A real API server takes every object, also of a second release; nothing is left after both are removed."""
     at = ("--kubeconfig", str(cluster.kubeconfig()))
-    helm("install", "trimaran", CHART, *at, "--namespace", "one", "--create-namespace", "--set", "replicas=1")
+    install = ("install", "trimaran", CHART, *at, "--create-namespace")
+    helm(*install, "--namespace", "one", "--set", "replicas=1")
     deployments = "/apis/apps/v1/deployments"
     assert names(cluster.api.items(deployments)) == ["trimaran-watcher"]  # every other part is off
     helm("upgrade", "trimaran", CHART, *at, "--namespace", "one", "--set", f"{ALL},{PARTS}")
-    helm("install", "trimaran", CHART, *at, "--namespace", "two", "--create-namespace", "--set", "scheduler.enabled=true")
+    helm(*install, "--namespace", "two", "--set", "scheduler.enabled=true")
     deployment = cluster.api.get("/apis/apps/v1/namespaces/one/deployments/trimaran-watcher")
     assert deployment["spec"]["replicas"] == 2
     rule = cluster.api.get("/apis/monitoring.coreos.com/v1/namespaces/one/prometheusrules/trimaran-watcher")

@@ -63,8 +63,8 @@ def kustomization(folder: Path, *components: str) -> Path:
 def compared(text: str) -> Objects:
     """Return objects by kind, namespace and name, without what is meant to differ.
 
-    That is: Helm's labels and the ones of a release, the namespace in names of cluster-wide objects, the annotation that
-    makes new pods, the namespace itself, and one variable's name.
+    That is: Helm's labels and the ones of a release, the namespace in names of cluster-wide objects, the annotation
+    that makes new pods, the namespace itself, and one variable's name.
     """
     found: Objects = {}
     for each in yaml.safe_load_all(text.replace("trimaran-trimaran-", "trimaran-")):

@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
 
 
 class Asked:
-    """An extender with the account's token and a watcher that is gone, of which everything is asked that needs a right."""
+    """An extender with the account's token, whose watcher is gone, asked for everything that needs a right."""
 
     def __init__(self, cluster: ControlPlane, url: str, process: Process) -> None:
         self._cluster = cluster
@@ -57,12 +57,13 @@ class Asked:
     def did_everything(self) -> bool:
         self.is_refused()
         events = self._cluster.api.items("/api/v1/namespaces/trimaran/events")
-        return requests.get(f"{self._url}/readyz", timeout=10).ok and self.explained().status_code == 200 and events != []
+        ready = requests.get(f"{self._url}/readyz", timeout=10).ok
+        return ready and self.explained().status_code == 200 and events != []
 
 
 @contextmanager
 def asked(cluster: ControlPlane) -> Iterator[Asked]:
-    """Start the extender that the manifest describes, but for TLS and the kubeconfig in the place of a pod's account."""
+    """Start the extender as the manifest has it, but for TLS, with a kubeconfig in the place of a pod's files."""
     (data,) = (each["data"] for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ConfigMap")
     configuration = cluster.folder / "scheduler.yaml"
     configuration.write_text(data["scheduler.yaml"])
