@@ -7,6 +7,7 @@ left alone, and strict mode tells.
 """
 
 import json
+import logging
 import posixpath
 import re
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+_log = logging.getLogger("mkdocs.hooks.elsewhere")  # strict mode counts the warnings of mkdocs' loggers
+_ELSEWHERE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 _CODE_OR_LINK = re.compile(
     r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence) *$|\]\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)",
     re.MULTILINE | re.DOTALL,
@@ -48,6 +51,12 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         return f"]({posixpath.relpath(there, posixpath.dirname(here))}{match['anchor'] or ''})"
 
     return _CODE_OR_LINK.sub(turned, markdown) if source.endswith(".md") else markdown
+
+
+def on_post_page(output: str, *, page: Any, **_: Any) -> None:
+    """Warn of a page that loads anything from elsewhere: readers would tell a third party what they read."""
+    for match in _ELSEWHERE.finditer(output):
+        _log.warning("%s loads from elsewhere: %s", page.file.src_uri, match[0])
 
 
 def _page(path: str) -> str:
