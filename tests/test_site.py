@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -56,6 +57,16 @@ def test_what_is_loaded_from_elsewhere_is_told(caplog: pytest.LogCaptureFixture)
     (record,) = caplog.records
     assert "api.md loads from elsewhere: <link" in record.message
     assert record.name.startswith("mkdocs.")
+
+
+@pytest.mark.parametrize("package", ["client", "scoring", "watcher"])
+def test_the_reference_has_every_export(package: str) -> None:
+    """What a package exports stands on its page, each name once, and nothing that it does not export."""
+    text = (ROOT / "docs" / "reference" / f"{package}.md").read_text()
+    names = re.findall(rf"^::: {package}\.([A-Z]\w*|[a-z_]+)$", text, re.MULTILINE)
+    modules = {"errors"} if package == "watcher" else set()
+    assert sorted(set(names) - modules) == sorted(import_module(package).__all__)
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
