@@ -7,7 +7,7 @@ DOCKER ?= docker
 # Tests run side by side, as many as there are processors.
 WORKERS ?= $(shell nproc)
 
-.PHONY: help run test test-all test-lowest e2e lint bench soak audit osv image sbom lock openapi clean
+.PHONY: help run test test-all test-lowest e2e lint docs bench soak audit osv image sbom lock openapi clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -46,6 +46,9 @@ lint: $(VENV)/.dev  ## formatting, types, and the arrows between the parts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs  ## build these pages as a site, site/index.html; fails on a link that leads nowhere
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build
 
 bench: $(VENV)/.dev  ## measure speeds (see benchmarks/README.md)
 	@$(BIN)/python benchmarks
@@ -98,6 +101,11 @@ $(VENV)/.sbom: $(BIN)/python requirements/build.txt requirements/run.txt require
 	$(BIN)/python -m pip --python $(VENV)/sbom/listed/bin/python uninstall --quiet --yes pip  # as in the image
 	touch $@
 
+$(VENV)/.docs: requirements/docs.txt
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --require-hashes -r requirements/docs.txt
+	touch $@
+
 $(VENV)/.lowest: $(VENV)/.run pyproject.toml
 	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(VENV)/lowest
 	$(UV) pip compile --quiet --resolution lowest-direct $(addprefix --extra ,$(DEV_EXTRAS)) --python $(VENV)/lowest/bin/python --no-header \
@@ -135,10 +143,11 @@ lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(DEV_EXTRAS)) --group dev -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
 	$(COMPILE) --group sbom -o requirements/sbom.txt
+	$(COMPILE) --group docs -o requirements/docs.txt
 
 OPENAPI = import orjson; from watcher.server.openapi import document as d; print(orjson.dumps(d(), option=1).decode())
 openapi: $(VENV)/.run  ## renew watcher/schemas/openapi.json from watcher/server/openapi.py
 	$(BIN)/python -c '$(OPENAPI)' > watcher/schemas/openapi.json
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

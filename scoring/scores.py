@@ -11,6 +11,7 @@ from scoring.arrays import Int64s, Texts
 from scoring.fallback import Judgment
 from scoring.objects import Pod
 from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanation
+from watcher.model import notebook_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,6 +110,9 @@ class Scores:
         best = f"best {self.best()} with {self.total.max()}" if feasible else "no node is feasible"
         pod = f"{self.pod.namespace}/{self.pod.name}"
         return f"Scores({pod} by {', '.join(self.plugins)}: {best}, {feasible} of {len(self.names)} nodes feasible)"
+
+    def _repr_html_(self) -> str | None:
+        return notebook_table(self)
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a data frame: a row for each node, best first.
