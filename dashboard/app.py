@@ -16,21 +16,29 @@ _SCREENS = (plane, nodes, trust, pod)
 
 
 def create_app(
-    readers: Readers, *, nodes_file: Path | None = None, pods_file: Path | None = None, secure: bool = False
+    readers: Readers,
+    *,
+    nodes_file: Path | None = None,
+    pods_file: Path | None = None,
+    secure: bool = False,
+    place: str = "",
 ) -> Flask:
     """Return the WSGI application.
 
     Args:
-        readers: the watcher, as each token sees it.
+        readers: say who may look, and see the watcher.
         nodes_file: the cluster's nodes, for the screen of one pod.
         pods_file: its pods.
         secure: whether the page is reached by HTTPS alone.
+        place: the beginning of its paths, which the server that it is part of takes off.
     """
     server = Flask("dashboard", static_folder=None)
     given: Any = server  # Dash takes it, but does not say so
     app = Dash(
         "dashboard",
         server=given,
+        requests_pathname_prefix=f"{place}/",
+        routes_pathname_prefix="/",
         title="trimaran",
         update_title="",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -58,9 +66,10 @@ def create_app(
     )
     def show(path: str | None, search: str | None) -> tuple[Any, Any]:
         query = dict(parse_qsl((search or "").removeprefix("?")))
-        chosen = next((each for each in _SCREENS if path == each.PATH), plane)
+        chosen = next((each for each in _SCREENS if path == place + each.PATH), plane)
         ways = [
-            dcc.Link(each.TITLE, href=each.PATH, className="here" if each is chosen else "way") for each in _SCREENS
+            dcc.Link(each.TITLE, href=place + each.PATH, className="here" if each is chosen else "way")
+            for each in _SCREENS
         ]
         try:
             data = current()
@@ -82,6 +91,6 @@ def create_app(
 
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
-<head>{%metas%}<title>{%title%}</title>{%css%}</head>
+<head>{%metas%}<link rel="icon" href="data:,"><title>{%title%}</title>{%css%}</head>
 <body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
 </html>"""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from client.options import Access
 from dashboard.app import create_app
-from dashboard.data import Readers
+from dashboard.outside import OutsideReaders
 from watcher.server import serving
 from watcher.server.front import Front
 from watcher.server.serving import Listener
@@ -14,17 +14,17 @@ _THREADS = 8
 _log = logging.getLogger(__name__)
 
 
-def open_readers(address: str, access: Access) -> Readers:
+def open_readers(address: str, access: Access) -> OutsideReaders:
     """Return the way to the watcher.
 
     Raises:
         ValueError: the address is no HTTP address.
     """
-    return Readers(address, access["token_file"], access["ca_file"], access["client_certificate"])
+    return OutsideReaders(address, access["token_file"], access["ca_file"], access["client_certificate"])
 
 
 def serve(
-    readers: Readers, host: str, port: int, *, nodes_file: Path | None, pods_file: Path | None, secure: bool
+    readers: OutsideReaders, host: str, port: int, *, nodes_file: Path | None, pods_file: Path | None, secure: bool
 ) -> None:
     """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
 

@@ -19,7 +19,8 @@ pytest.importorskip("dash")
 from client.service import ServiceClient
 from dashboard import nodes, plane, pod, trust
 from dashboard.app import create_app
-from dashboard.data import Data, Readers
+from dashboard.data import Data
+from dashboard.outside import OutsideReaders
 from dashboard.sessions import Sessions
 from trimaran.cli import main
 from watcher.findings import Kind
@@ -39,9 +40,8 @@ def watched(tmp_path_factory):
 @pytest.fixture
 def data(watched):
     """What a reader sees."""
-    data = Data(ServiceClient(watched[0].url))
-    yield data
-    data.close()
+    with ServiceClient(watched[0].url) as client:
+        yield Data(client)
 
 
 def test_the_plane_shows_the_present(watched, data):
@@ -155,7 +155,7 @@ def test_pasted_text_cannot_grow(data):
 
 def test_browsers_are_told_what_to_load(watched):
     """Scripts are ours alone, none is made of text, and nobody frames the page."""
-    client = create_app(Readers(watched[0].url, None, None, None)).test_client()
+    client = create_app(OutsideReaders(watched[0].url)).test_client()
     answer = client.get("/")
     assert answer.status_code == 200
     policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
@@ -169,7 +169,7 @@ def test_browsers_are_told_what_to_load(watched):
 def test_a_token_is_asked_for_once_and_kept_here(tmp_path):
     """Without it there is nothing but the form; with it a cookie that no script and no other site can use."""
     with watched_day(tmp_path, 3, minutes=3, *("--set", f"server.token={TOKEN}")) as (service, _):  # noqa: B026
-        client = create_app(Readers(service.url, None, None, None), secure=True).test_client()
+        client = create_app(OutsideReaders(service.url), secure=True).test_client()
         assert client.get("/livez").status_code == 200
         for path in ("/", "/nodes", "/loginx", "/_dash-layout", "/_dash-dependencies"):
             answer = client.get(path)
@@ -224,7 +224,7 @@ def test_what_is_missing_is_said():
 
 def test_a_watcher_that_is_down_is_said(tmp_path: Path):
     """The screens say why there is nothing to see."""
-    data = Data(ServiceClient("http://127.0.0.1:1", retries=0))
-    app = create_app(Readers("http://127.0.0.1:1", None, None, None))
+    with ServiceClient("http://127.0.0.1:1", retries=0) as client:
+        assert Data(client).health() != ()
+    app = create_app(OutsideReaders("http://127.0.0.1:1"))
     assert app.test_client().get("/").status_code == 200
-    assert data.health() != ()

@@ -235,6 +235,12 @@ class ServerSettings(Section):
         return self
 
 
+class DashboardSettings(Section):
+    """The page that browsers get, where the extra ``dashboard`` is installed."""
+
+    enabled: bool = Field(True, description="send browsers that ask for / to the page; it is loaded at the first look")
+
+
 class StoreSettings(Section):
     """The file that survives a crash."""
 
@@ -266,6 +272,7 @@ class Settings(Section):
     watch: WatchSettings = Field(default_factory=WatchSettings)
     quality: QualitySettings = Field(default_factory=QualitySettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     host: HostSettings = Field(default_factory=HostSettings)
