@@ -8,30 +8,23 @@ from dash import Dash, Input, Output, dcc, html
 from flask import Flask, Response
 
 from client.errors import ClientError
-from dashboard import nodes, plane, pod, trust
+from dashboard import decisions, nodes, plane, pod, trust
+from dashboard.beside import Beside
 from dashboard.data import Readers
 from dashboard.sessions import guard, protect
 
-_SCREENS = (plane, nodes, trust, pod)
 
-
-def create_app(
-    readers: Readers,
-    *,
-    nodes_file: Path | None = None,
-    pods_file: Path | None = None,
-    secure: bool = False,
-    place: str = "",
-) -> Flask:
+def create_app(readers: Readers, beside: Beside | None = None, *, secure: bool = False, place: str = "") -> Flask:
     """Return the WSGI application.
 
     Args:
         readers: say who may look, and see the watcher.
-        nodes_file: the cluster's nodes, for the screen of one pod.
-        pods_file: its pods.
+        beside: what else it reads.
         secure: whether the page is reached by HTTPS alone.
         place: the beginning of its paths, which the server that it is part of takes off.
     """
+    beside = beside or Beside()
+    screens: list[Any] = [plane, nodes, trust, pod] + ([decisions] if beside.decisions else [])
     server = Flask("dashboard", static_folder=None)
     given: Any = server  # Dash takes it, but does not say so
     app = Dash(
@@ -66,21 +59,19 @@ def create_app(
     )
     def show(path: str | None, search: str | None) -> tuple[Any, Any]:
         query = dict(parse_qsl((search or "").removeprefix("?")))
-        chosen = next((each for each in _SCREENS if path == place + each.PATH), plane)
+        chosen = next((each for each in screens if path == place + each.PATH), plane)
         ways = [
             dcc.Link(each.TITLE, href=place + each.PATH, className="here" if each is chosen else "way")
-            for each in _SCREENS
+            for each in screens
         ]
         try:
-            data = current()
-            shown = pod.layout(data, nodes_file) if chosen is pod else chosen.layout(data, query)
+            shown = chosen.layout(current(), query, beside)
         except ClientError as error:
             shown = [html.P(str(error), role="alert")]
         return [html.H2(chosen.TITLE), *shown], ways
 
-    for each in (plane, nodes, trust):
-        each.register(app, current)
-    pod.register(app, current, nodes_file, pods_file)
+    for each in screens:
+        each.register(app, current, beside)
 
     @server.get("/livez")
     def livez() -> Response:

@@ -1,18 +1,17 @@
 """What the page shows, as a reader sees the watcher, and kept for a moment, as several people may look at once."""
 
-import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from client.errors import ClientError, NoMetrics, UnknownWindow
+from dashboard.kept import Kept
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
 
-T = TypeVar("T")
 _WINDOWS = ("15m", "10m", "5m")
 _FRESH_SECONDS = 10.0
 _HISTORY_SECONDS = 60.0
@@ -44,14 +43,16 @@ class Data:
     Args:
         client: with the reader's credentials.
         clock: seconds that only grow; tests inject their own.
+
+    Attributes:
+        made: keeps what is made of these; see :meth:`dashboard.kept.Kept.made`.
     """
 
     def __init__(self, client: Source, clock: Callable[[], float] = time.monotonic) -> None:
         """Read nothing yet."""
         self._client = client
-        self._clock = clock
-        self._kept: dict[Any, tuple[float, Any]] = {}
-        self._lock = threading.Lock()
+        kept = Kept(clock)
+        self._keep, self.made = kept.read, kept.made
 
     def snapshot(self) -> WatcherMetrics:
         """Return the newest snapshot of the watcher's choice.
@@ -92,15 +93,6 @@ class Data:
             except (UnknownWindow, NoMetrics):
                 continue
         return found
-
-    def _keep(self, key: Any, seconds: float, read: Callable[[], T]) -> T:
-        with self._lock:  # one reads, the others wait for that
-            read_at, value = self._kept.get(key, (0.0, None))
-            if value is None or self._clock() - read_at >= seconds:
-                value = read()
-                self._kept[key] = self._clock(), value
-            found: T = value
-            return found
 
 
 class Readers(Protocol):

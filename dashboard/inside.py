@@ -1,5 +1,6 @@
 """The page as a part of ``trimaran watch``: it reads the watcher that it is in, for those whom that one admits."""
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -7,7 +8,11 @@ from flask import request
 
 from client.errors import BY_CODE, AccessDenied
 from dashboard.app import create_app
+from dashboard.beside import Beside, labels_from
 from dashboard.data import Data
+from dashboard.extender import Decisions
+from dashboard.labels import Labels
+from extender.decisions.asking import Extender
 from watcher.errors import NotServed
 from watcher.history import History
 from watcher.model import WatcherMetrics
@@ -15,19 +20,34 @@ from watcher.pipeline.watcher import Watcher
 from watcher.server.access import Access, Verdict
 from watcher.server.page import PLACE
 from watcher.settings import Settings
+from watcher.transport.credentials import UnusableAccess
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
+_log = logging.getLogger(__name__)
 
-def page(watcher: Watcher, access: Access, _settings: Settings) -> "WSGIApplication":
+
+def page(watcher: Watcher, access: Access, settings: Settings) -> "WSGIApplication":
     """Return the page; ``watcher.server.page`` has it made when a browser first asks.
 
     Args:
         watcher: what is shown.
         access: judges who may look.
+        settings: the watcher's, whose section ``dashboard`` names what is shown beside it.
     """
-    return create_app(_InsideReaders(watcher, access), place=PLACE).wsgi_app
+    own, decisions, labels = settings.dashboard, None, Labels()
+    if own.extender:
+        extender = Extender(
+            own.extender, own.extender_token_file, own.extender_ca_file, own.extender_client_certificate
+        )
+        decisions = Decisions(extender)
+    try:
+        labels = labels_from(cluster=own.cluster, kube_config=settings.provider.kube_config)
+    except UnusableAccess as error:
+        _log.warning("the page has no labels of the cluster (dashboard.cluster)", extra={"reason": str(error)})
+    beside = Beside(labels=labels, decisions=decisions)
+    return create_app(_InsideReaders(watcher, access), beside, place=PLACE).wsgi_app
 
 
 class _InsideReaders:
