@@ -10,7 +10,6 @@ import click
 from watcher.terminal import echo_document, echo_table, output_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_TIMEOUT_SECONDS = 15.0
 
 
 def extender_options(command: Command) -> Command:
@@ -78,35 +77,12 @@ def _ask(
     client_certificate: Path | None,
 ) -> dict[str, Any]:
     """Return what an answer holds; end with status 1 and the reason where there is none."""
-    import orjson  # noqa: PLC0415  so that --help is quick
-    import requests  # noqa: PLC0415
+    from extender.decisions.asking import Extender, NoAnswer  # noqa: PLC0415  so that --help is quick
 
-    from watcher.transport.credentials import UnusableToken, read_token  # noqa: PLC0415
-    from watcher.transport.failures import describe  # noqa: PLC0415
-    from watcher.transport.session import BoundedSession  # noqa: PLC0415
-
-    def authenticate(request: requests.PreparedRequest) -> None:
-        if token_file is not None:
-            request.headers["Authorization"] = f"Bearer {read_token(token_file)}"
-
-    session = BoundedSession(
-        authenticate,
-        verify=str(ca_file) if ca_file else True,
-        certificate=str(client_certificate) if client_certificate else None,
-        follow_redirects=False,
-    )
     try:
-        answer = session.get(address.rstrip("/") + path, params=dict(query), timeout=_TIMEOUT_SECONDS)
-        found: dict[str, Any] = orjson.loads(answer.content)
-        if answer.status_code != 200:
-            raise SystemExit(_failed(str(found["error"]["message"])))
-    except (requests.RequestException, UnusableToken) as error:
-        raise SystemExit(_failed(f"the extender at {address}: {describe(error).reason}")) from None
-    except (ValueError, KeyError, TypeError):
-        raise SystemExit(
-            _failed(f"{address} is no extender: it answers {answer.status_code} with something else")
-        ) from None
-    return found
+        return Extender(address, token_file, ca_file, client_certificate).ask(path, **query)[1]
+    except NoAnswer as error:
+        raise SystemExit(_failed(str(error))) from None
 
 
 def _failed(message: str) -> int:
