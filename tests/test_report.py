@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from simulator import commands
 from simulator.report import statistics
 from simulator.report.compared import Compared
 from simulator.report.page import page
 from simulator.report.text import tables
 from simulator.synthetic import Synthetic
 from simulator.trace import write_trace
+from trimaran.cli import main
 
 HOT = "hot_minutes_80"
 
@@ -46,7 +46,7 @@ class Elements(HTMLParser):
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(commands.simulate, [str(each) for each in arguments])
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
 
 
 def test_the_interval_of_a_mean_is_that_of_the_bootstrap() -> None:
