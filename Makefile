@@ -135,7 +135,7 @@ sbom: $(VENV)/.sbom  ## list what the image's Python environment holds, as Cyclo
 
 # What the image has; and what tests have besides: all but placement, which cannot be installed beside signalfx.
 EXTRAS = dashboard kubernetes signalfx simulator
-DEV_EXTRAS = $(EXTRAS) distributed notebook
+DEV_EXTRAS = $(EXTRAS) distributed notebook report
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(EXTRAS)) -o requirements/run.txt

@@ -36,7 +36,7 @@ POD_COLUMNS = (
 RESOURCES = ("cpu", "memory")
 NO_LIMIT = -1
 _MOST_MINUTES = 10_000_000
-_MOST_LEVEL = 10_000.0
+MOST_LEVEL = 10_000.0
 
 
 class TraceError(Exception):
@@ -278,8 +278,8 @@ def _use(path: Path, pods: int) -> PodUse:
     for name, values in (("cpu", cpu), ("memory", memory)):
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.floating):
             raise TraceError(f"{path}: {name} must be a row of floating-point numbers")
-        if not (np.isfinite(values).all() and (values >= 0).all() and (values <= _MOST_LEVEL).all()):
-            raise TraceError(f"{path}: {name} must be finite, from 0 to {_MOST_LEVEL:g} times the request")
+        if not (np.isfinite(values).all() and (values >= 0).all() and (values <= MOST_LEVEL).all()):
+            raise TraceError(f"{path}: {name} must be finite, from 0 to {MOST_LEVEL:g} times the request")
     return PodUse(offsets, cpu, memory)
 
 

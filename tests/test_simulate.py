@@ -14,6 +14,7 @@ from simulator.policies.catalogue import policies, policy_names
 from simulator.replay import Options, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import write_trace
+from trimaran.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(commands.simulate, [str(each) for each in arguments])
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
 
 
 @pytest.mark.slow
