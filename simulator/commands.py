@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from simulator.comparison import Comparison, Kept, Task, make_all, world_names
+from simulator.faults import read_faults
 from simulator.policies.catalogue import policy_names
 from simulator.replay import Options
 from simulator.synthetic import Synthetic
@@ -95,6 +96,10 @@ def shared_options(command: Command) -> Command:
             click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]..."),
             click.option("--policy", "chosen", multiple=True, help="Replay this one; several times. [default: all]"),
             click.option("--seed", default=0, show_default=True, help="Draws among equals."),
+            click.option(
+                "--faults", type=click.Path(path_type=Path, dir_okay=False),
+                help="A list of what goes wrong with metrics, start_minute,end_minute,node,fault,value.",
+            ),
             click.option("--jobs", default=1, show_default=True, help="Processes; -1 is one for each processor."),
             click.option("--scheduler", default="", help="A Dask scheduler to replay on: tcp://10.0.0.1:8786."),
             click.option(
@@ -187,9 +192,14 @@ def _with_work(
     unknown = set(shared["chosen"]) - set(known)
     if unknown:
         raise click.UsageError(f"no policy is called {min(unknown)}; there are: {', '.join(known)}")
-    options = Options(seed=shared["seed"], overcommit=overcommit)
-    work = Work(folders, shared["chosen"] or tuple(known), options, shared["jobs"], shared["scheduler"], shared["keep"])
+    chosen, keep = shared["chosen"] or tuple(known), shared["keep"]
     try:
+        options = Options(
+            seed=shared["seed"],
+            overcommit=overcommit,
+            faults=read_faults(shared["faults"]) if shared["faults"] else (),
+        )
+        work = Work(folders, chosen, options, shared["jobs"], shared["scheduler"], keep)
         if folders:
             return make(work)
         with TemporaryDirectory() as directory:

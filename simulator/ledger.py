@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scoring.arrays import Float64s
+from scoring.arrays import Float64s, Int64s
 
 CPU_ROW, MEMORY_ROW = 0, 1
 
@@ -21,11 +21,13 @@ class UseLedger:
     Attributes:
         capacity: of every node that was ever there.
         use: millicores and bytes, shape (2, nodes, minutes); a node that left keeps its row.
+        since: the minute that each joined in last, shape (nodes,).
     """
 
     def __init__(self, capacity: Float64s, minutes: int) -> None:
         self.capacity = capacity
         self.use: Float64s = np.zeros((2, capacity.shape[1], minutes))
+        self.since: Int64s = np.zeros(capacity.shape[1], np.int64)
 
     @property
     def cpu_milli(self) -> Float64s:

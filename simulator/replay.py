@@ -16,9 +16,11 @@ import numpy as np
 from scoring.arrays import Bools, Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster, Stay
+from simulator.faults import Fault
 from simulator.moves import Mover
 from simulator.policies.base import Chooser, Policy
 from simulator.trace import Trace
+from simulator.watcher import Watcher
 from simulator.watching import Watching
 
 _LEAST_TO_FIND = 100
@@ -33,6 +35,7 @@ class Options:
         seed: draws among equals.
         overcommit: what requests are divided by, of CPU and of memory; None takes the trace's own.
         watching: what metrics are like.
+        faults: what goes wrong with them.
         percent_of_nodes: how many of the nodes to look for that fit; 0 is kube-scheduler's rule: 50 less one for each
             125 nodes, at least 5 percent, at least 100 nodes.
     """
@@ -40,6 +43,7 @@ class Options:
     seed: int = 0
     overcommit: tuple[float, float] | None = None
     watching: Watching = field(default_factory=Watching)
+    faults: tuple[Fault, ...] = ()
     percent_of_nodes: int = 0
 
 
@@ -79,7 +83,8 @@ class Replay:
         self.cluster = Cluster(trace, overcommit)
         self._policy = policy
         rng = np.random.default_rng(self.options.seed)
-        self._chooser: Chooser = policy.begin(self.cluster, self.options.watching, rng)
+        self._watcher = Watcher(self.options.watching, self.cluster, self.options.faults)
+        self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
         self._ends: dict[int, list[Stay]] = defaultdict(list)
         self._queue: dict[int, Pod] = {}

@@ -12,6 +12,7 @@ from simulator.policies.profiles import ByProfile, ProfileChooser
 from simulator.replay import NodeSampling, Options, Outcome, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace
+from simulator.watcher import Watcher
 from simulator.watching import Watching, seconds
 
 
@@ -48,7 +49,7 @@ def test_a_seed_draws_among_equals(trace: Trace) -> None:
 class Checked(ByProfile):
     """Chooses, and scores each pod again with a table and a profile made anew."""
 
-    def begin(self, cluster, watching, rng):
+    def begin(self, cluster, watcher, rng):
         policy = self
 
         class Chooser(ProfileChooser):
@@ -61,8 +62,7 @@ class Checked(ByProfile):
                 for where, departed in cluster.nodes.left_since(np.full(len(table), -np.inf)):
                     table.add(departed.pod, cluster.nodes.names[where], departed.placed_at)
                     table.remove(departed.pod, left_at=departed.left_at)
-                end = watching.window_end(cluster.minute)
-                snapshot = watching.snapshot(table.names, cluster.ledger, cluster.numbers, cluster.capacity, end)
+                snapshot = Watcher(watcher.watching, cluster).snapshot()
                 profile: Profile = self._profile
                 judgment = policy.fallback.judge(table, snapshot, cluster.now)
                 among = np.flatnonzero(table.feasible(pod))
@@ -70,7 +70,7 @@ class Checked(ByProfile):
                 assert row in among[total == total.max()], (number, row)
                 return row
 
-        return Chooser(self, cluster, watching, rng)
+        return Chooser(self, cluster, watcher, rng)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_snapshot_is_of_the_past(trace: Trace) -> None:
     watching = Watching(window_minutes=10, interval_minutes=5, delay_minutes=2, smoothing_minutes=1)
     end = watching.window_end(303)
     assert end == 300
-    snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, cluster.capacity, end)
+    snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, end)
     assert (snapshot.window.start, snapshot.window.end) == (seconds(290), seconds(300))
     name = cluster.nodes.names[4]
     percent = np.minimum(cluster.ledger.cpu_milli[4, 290:300] / cluster.capacity[0, 4], 1) * 100
@@ -133,7 +133,7 @@ def test_cpu_samples_are_rates_over_minutes(trace: Trace) -> None:
     values = {}
     for smoothing in (1, 5):
         watching = Watching(smoothing_minutes=smoothing)
-        snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, cluster.capacity, 300)
+        snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, 300)
         values[smoothing] = [m.value for m in snapshot.data[cluster.nodes.names[0]].metrics if m.type == "CPU"]
     use = np.minimum(cluster.ledger.cpu_milli[0, 281:300] / cluster.capacity[0, 0], 1) * 100
     rates = np.convolve(use, np.full(5, 0.2), "valid")

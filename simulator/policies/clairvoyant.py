@@ -16,7 +16,7 @@ from scoring.arrays import Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
 from simulator.moves import Moves, whole_power
-from simulator.watching import Watching
+from simulator.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Random:
     name: str = "random"
     moves: Moves | None = None
 
-    def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "RandomChooser":  # noqa: ARG002
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "RandomChooser":  # noqa: ARG002
         """Begin a replay."""
         return RandomChooser(cluster, rng)
 
@@ -60,7 +60,7 @@ class Clairvoyant:
     powers: tuple[int, int] = (8, 16)
     moves: Moves | None = None
 
-    def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "ClairvoyantChooser":  # noqa: ARG002
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "ClairvoyantChooser":  # noqa: ARG002
         """Begin a replay."""
         return ClairvoyantChooser(self, cluster)
 
