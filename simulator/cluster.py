@@ -8,6 +8,7 @@ import numpy as np
 from scoring.arrays import Float64s, Int64s
 from scoring.node_table import NodeTable
 from scoring.objects import CPU, MEMORY, Container, Node, Owner, Pod, ResourceList
+from simulator.events import Amounts
 from simulator.ledger import UseLedger
 from simulator.trace import NO_LIMIT, Trace
 from simulator.watching import seconds
@@ -166,6 +167,30 @@ class Cluster:
             self.ledger.add(stay.node, self.minute, -rest)
             stay.end = self.minute
 
+    def join(self, name: str, amounts: Amounts | None = None) -> None:
+        """Let a node join now.
+
+        Args:
+            name: one that is not there.
+            amounts: millicores and bytes; None is what the node of this name had before.
+        """
+        if amounts is None:
+            cpu, memory = self.ledger.capacity[:, self._numbers[name]].astype(np.int64).tolist()
+            amounts = (cpu, memory)
+        self._numbers[name] = self.ledger.join(self.minute, *amounts)
+        self._names.append(name)
+        self.nodes.add_nodes([node(name, *amounts, created_at=self.now)])
+
+    def leave(self, name: str) -> list[int]:
+        """Let a node leave now, and return the pods that ran on it, in the order of their start."""
+        number = self._numbers[name]
+        pods = [stay.pod for stay in self.running.values() if stay.node == number]
+        for pod in pods:
+            self.end(pod)
+        self.nodes.remove_nodes([name])
+        self.ledger.leave(number, self.minute)
+        return pods
+
     def _follow_nodes(self) -> None:
         names = self.nodes.names
         if names is not self._known:
@@ -174,7 +199,7 @@ class Cluster:
             self._capacity = self.ledger.capacity[:, self._rows_numbers]
 
 
-def node(name: str, cpu_milli: int, memory_bytes: int) -> Node:
-    """Return a node whose allocatable is its capacity."""
+def node(name: str, cpu_milli: int, memory_bytes: int, created_at: float | None = None) -> Node:
+    """Return a node whose allocatable is its capacity; without a time it has long been there."""
     amounts = ResourceList({CPU: cpu_milli, MEMORY: memory_bytes})
-    return Node(name, amounts, amounts)
+    return Node(name, amounts, amounts, created_at=created_at)

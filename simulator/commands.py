@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from simulator.comparison import Comparison, Kept, Task, make_all, world_names
+from simulator.events import check_events, read_events
 from simulator.faults import read_faults
 from simulator.policies.catalogue import policy_names
 from simulator.replay import Options
@@ -63,7 +64,7 @@ class Work:
     def make(self) -> Comparison:
         """Make every replay that is not kept; Ctrl-C ends it with what is done."""
         for folder in self.folders:
-            read_trace(folder)  # told before hours of work
+            check_events(self.options.events or (), read_trace(folder).amounts())  # told before hours of work
         kept = Kept(self.keep, version("trimaran"))
         tasks = [
             Task(folder, policy, self.options, self.nodes_saved) for folder in self.folders for policy in self.policies
@@ -99,6 +100,10 @@ def shared_options(command: Command) -> Command:
             click.option(
                 "--faults", type=click.Path(path_type=Path, dir_okay=False),
                 help="A list of what goes wrong with metrics, start_minute,end_minute,node,fault,value.",
+            ),
+            click.option(
+                "--events", type=click.Path(path_type=Path, dir_okay=False),
+                help="Nodes that fail and join, in place of the traces' own events.csv.",
             ),
             click.option("--jobs", default=1, show_default=True, help="Processes; -1 is one for each processor."),
             click.option("--scheduler", default="", help="A Dask scheduler to replay on: tcp://10.0.0.1:8786."),
@@ -197,6 +202,7 @@ def _with_work(
         options = Options(
             seed=shared["seed"],
             overcommit=overcommit,
+            events=read_events(shared["events"]) if shared["events"] else None,
             faults=read_faults(shared["faults"]) if shared["faults"] else (),
         )
         work = Work(folders, chosen, options, shared["jobs"], shared["scheduler"], keep)

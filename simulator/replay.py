@@ -1,8 +1,8 @@
 """A replay: minute by minute pods end, arrive, and are placed by a policy; what they really use is known and measured.
 
-In each minute, in this order: pods whose time is over end; pods that arrive enter the queue; if anything was freed, the
-pods that did not fit are tried again, the oldest first; then the new ones, in the order of their arrival. A pod is
-filtered by the library's own filter, node sampling included, and the policy chooses among what is left.
+In each minute, in this order: pods whose time is over end; nodes fail and join; if anything was freed, the pods that
+wait are tried again, the oldest first; then those that arrive, in the order of their arrival; last, pods are moved. A
+pod is filtered by the library's own filter, node sampling included, and the policy chooses among what is left.
 
 A replay is deterministic. The seed draws where kube-scheduler draws: among nodes of equal score (and all of a random
 policy's choices); it varies neither the pods nor what they use.
@@ -16,6 +16,7 @@ import numpy as np
 from scoring.arrays import Bools, Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster, Stay
+from simulator.events import EventKind, NodeEvent, check_events
 from simulator.faults import Fault
 from simulator.moves import Mover
 from simulator.policies.base import Chooser, Policy
@@ -36,6 +37,9 @@ class Options:
         overcommit: what requests are divided by, of CPU and of memory; None takes the trace's own.
         watching: what metrics are like.
         faults: what goes wrong with them.
+        events: nodes that fail and join; None takes the trace's own.
+        evicted_after_minutes: how long after a node failed its pods are placed again: by default pods tolerate for
+            five minutes that their node does not answer.
         percent_of_nodes: how many of the nodes to look for that fit; 0 is kube-scheduler's rule: 50 less one for each
             125 nodes, at least 5 percent, at least 100 nodes.
     """
@@ -44,6 +48,8 @@ class Options:
     overcommit: tuple[float, float] | None = None
     watching: Watching = field(default_factory=Watching)
     faults: tuple[Fault, ...] = ()
+    events: tuple[NodeEvent, ...] | None = None
+    evicted_after_minutes: int = 5
     percent_of_nodes: int = 0
 
 
@@ -58,6 +64,7 @@ class Outcome:
         never_placed: pods that did not fit before the end, or before their own.
         waited_minutes: how long pods waited, added up.
         moves: how many pods were moved.
+        displaced: how many pods lost their node.
     """
 
     cluster: Cluster
@@ -66,6 +73,16 @@ class Outcome:
     never_placed: tuple[int, ...]
     waited_minutes: int
     moves: int = 0
+    displaced: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod in the queue: since when it waits, and from when on it may be placed."""
+
+    pod: Pod
+    since: int
+    ready: int
 
 
 class Replay:
@@ -75,6 +92,9 @@ class Replay:
         trace: what is replayed.
         policy: who chooses.
         options: the rest.
+
+    Raises:
+        TraceError: an event cannot happen to the trace's nodes.
     """
 
     def __init__(self, trace: Trace, policy: Policy, options: Options | None = None) -> None:
@@ -87,10 +107,16 @@ class Replay:
         self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
         self._ends: dict[int, list[Stay]] = defaultdict(list)
-        self._queue: dict[int, Pod] = {}
+        self._queue: dict[int, Waiting] = {}
+        events = trace.events if self.options.events is None else self.options.events
+        check_events(events, trace.amounts())
+        self._events: dict[int, list[NodeEvent]] = defaultdict(list)
+        for event in events:
+            self._events[event.minute].append(event)
         self._decisions = 0
         self._waited = 0
         self._moved = 0
+        self._displaced = 0
         self._never: list[int] = []
 
     def run(self) -> Outcome:
@@ -104,17 +130,18 @@ class Replay:
         for minute in range(trace.minutes):
             cluster.minute = minute
             freed = self._end_pods()
+            freed |= self._change_nodes()
+            freed |= any(waiting.ready == minute for waiting in self._queue.values())
             if self._queue and freed:
                 self._try(list(self._queue))
             for number in arrivals.pop(minute, ()):
-                self._queue[number] = self._chooser.admit(number)
+                self._queue[number] = Waiting(self._chooser.admit(number), minute, minute)
                 self._try([number])
             if mover is not None:
                 self._move(mover)
         self._never += self._queue
-        return Outcome(
-            cluster, self._policy.name, self._decisions, tuple(sorted(self._never)), self._waited, self._moved
-        )
+        never = tuple(sorted(self._never))
+        return Outcome(cluster, self._policy.name, self._decisions, never, self._waited, self._moved, self._displaced)
 
     def _end_pods(self) -> bool:
         """End the pods whose time is over; say whether there were any."""
@@ -124,10 +151,27 @@ class Replay:
                 cluster.end(stay.pod)
                 ended = True
         for number in [n for n in self._queue if self._too_late(n)]:
-            del self._queue[number]
-            self._waited += cluster.minute - int(cluster.trace.arrival_minute[number])
+            self._waited += cluster.minute - self._queue.pop(number).since
             self._never.append(number)
         return ended
+
+    def _change_nodes(self) -> bool:
+        """Let nodes fail and join; say whether any joined."""
+        cluster, joined = self.cluster, False
+        for event in self._events.pop(cluster.minute, ()):
+            if event.kind is EventKind.JOIN:
+                cluster.join(event.node, event.capacity)
+                joined = True
+            else:
+                self._displace(cluster.leave(event.node), self.options.evicted_after_minutes)
+        return joined
+
+    def _displace(self, numbers: list[int], minutes: int) -> None:
+        """Have pods that lost their node wait for another one, which they may have in so many minutes."""
+        now = self.cluster.minute
+        for number in numbers:
+            self._queue[number] = Waiting(self._chooser.admit(number), now, now + minutes)
+        self._displaced += len(numbers)
 
     def _too_late(self, number: int) -> bool:
         cluster = self.cluster
@@ -136,14 +180,17 @@ class Replay:
     def _try(self, numbers: list[int]) -> None:
         cluster = self.cluster
         for number in numbers:
-            pod = self._queue[number]
+            waiting = self._queue[number]
+            if waiting.ready > cluster.minute:
+                continue
+            pod = waiting.pod
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
                 continue
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
             self._decisions += 1
-            self._waited += cluster.minute - int(cluster.trace.arrival_minute[number])
+            self._waited += cluster.minute - waiting.since
 
     def _move(self, mover: Mover) -> None:
         """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute."""

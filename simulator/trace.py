@@ -6,6 +6,7 @@ On disk it is a folder:
     nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable is capacity
     pods.csv     pod, owner_kind, owner, arrival_minute, end_minute (it ends before that minute), cpu_request_milli,
                  memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty: none)
+    events.csv   nodes that fail and join, see :mod:`simulator.events`; may be absent
     usage.npz    offsets (pods + 1); cpu and memory: use in parts of the request, minute by minute from the arrival on,
                  pod i's at offsets[i] to offsets[i + 1]
 
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.arrays import Float64s, Int64s
+from simulator.events import EVENTS, Amounts, NodeEvent, check_events, read_events, write_events
 from simulator.tables import TraceError, read_table, whole_numbers, write_table
 
 __all__ = ["PodUse", "Trace", "TraceError", "read_trace", "write_trace"]
@@ -76,6 +78,7 @@ class Trace:
         overcommit: what an admission webhook divides requests by: of CPU and of memory.
         warm_up_minutes: what is not measured.
         minutes: how long it is.
+        events: nodes that fail and join, in the order of their minutes.
     """
 
     name: str
@@ -95,6 +98,12 @@ class Trace:
     overcommit: tuple[float, float]
     warm_up_minutes: int
     minutes: int
+    events: tuple[NodeEvent, ...] = ()
+
+    def amounts(self) -> dict[str, Amounts]:
+        """Return the millicores and bytes of each node that is there at first."""
+        both = zip(self.cpu_capacity_milli.tolist(), self.memory_capacity_bytes.tolist(), strict=True)
+        return dict(zip(self.nodes, both, strict=True))
 
     def cpu_use_milli(self, pod: int) -> Float64s:
         """Return what a pod uses in each minute from its arrival on, millicores, shape (its minutes,)."""
@@ -144,8 +153,10 @@ def read_trace(folder: Path) -> Trace:
         overcommit=_overcommit(folder / WORLD, world),
         warm_up_minutes=_whole(folder / WORLD, world, "warm_up_minutes", 0, minutes),
         minutes=minutes,
+        events=read_events(folder / EVENTS) if (folder / EVENTS).exists() else (),
     )
     _check_lives(folder, trace)
+    check_events(trace.events, trace.amounts())
     return trace
 
 
@@ -169,6 +180,8 @@ def write_trace(trace: Trace, folder: Path) -> None:
         trace.memory_request_bytes, *limits,
     )  # fmt: skip
     write_table(folder / PODS, POD_COLUMNS, pods)
+    if trace.events:
+        write_events(trace.events, folder / EVENTS)
     use = trace.use
     np.savez_compressed(
         folder / USAGE, offsets=use.offsets, cpu=use.cpu.astype(np.float16), memory=use.memory.astype(np.float16)

@@ -180,3 +180,15 @@ def test_faults_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     refused = run(*asked, "--faults", faults)
     assert refused.exit_code == 2
     assert "faults.csv: row 2: 'lost' is not a valid FaultKind" in refused.stderr
+
+
+def test_events_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
+    """--events takes the place of the traces' own; one that cannot be is refused before anything is replayed."""
+    events = tmp_path / "events.csv"
+    header = "minute,event,node,cpu_capacity_milli,memory_capacity_bytes\n"
+    events.write_text(f"{header}100,fail,node-001,,\n")
+    asked = ("compare", "--trace", worlds[0], "--policy", "random", "--json", "--events", events)
+    assert json.loads(run(*asked).stdout)["one"]["random"]["displaced_pods"] > 0
+    events.write_text(f"{header}100,fail,node-777,,\n")
+    refused = run(*asked)
+    assert (refused.exit_code, "node 'node-777' fails and is not there" in refused.stderr) == (2, True)
