@@ -1,18 +1,13 @@
 """Replays: what pods really used, placed again by any policy, through the library's own scores."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 
-from scoring import NodeTable, Profile
 from simulator.measures import measures
 from simulator.policies.catalogue import policies
-from simulator.policies.profiles import ByProfile, ProfileChooser
 from simulator.replay import NodeSampling, Options, Outcome, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace
-from simulator.watcher import Watcher
 from simulator.watching import Watching, seconds
 
 
@@ -43,50 +38,6 @@ def test_a_seed_draws_among_equals(trace: Trace) -> None:
     assert chosen(first) != chosen(second)
     for pod in (0, 7):
         assert (first.cluster.series(pod, 500) == second.cluster.series(pod, 500)).all()
-
-
-@dataclass(frozen=True)
-class Checked(ByProfile):
-    """Chooses, and scores each pod again with a table and a profile made anew."""
-
-    def begin(self, cluster, watcher, rng):
-        policy = self
-
-        class Chooser(ProfileChooser):
-            def choose(self, number, pod, candidates):
-                row = super().choose(number, pod, candidates)
-                table = NodeTable(cluster.nodes.nodes)
-                for name in cluster.nodes.names:
-                    for placed in cluster.nodes.placed_on(cluster.nodes.row(name)):
-                        table.add(placed.pod, name, placed.placed_at)
-                for where, departed in cluster.nodes.left_since(np.full(len(table), -np.inf)):
-                    table.add(departed.pod, cluster.nodes.names[where], departed.placed_at)
-                    table.remove(departed.pod, left_at=departed.left_at)
-                snapshot = Watcher(watcher.watching, cluster).snapshot()
-                profile: Profile = self._profile
-                judgment = policy.fallback.judge(table, snapshot, cluster.now)
-                among = np.flatnonzero(table.feasible(pod))
-                total = profile.prepare(table, judgment).score(pod, among=among).total
-                assert row in among[total == total.max()], (number, row)
-                return row
-
-        return Chooser(self, cluster, watcher, rng)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        "default",
-        "target-load-packing+load-variation-risk-balancing",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("peaks", "low-risk-over-commitment", "tail-risk")),
-    ],
-)
-def test_choices_are_the_librarys(trace: Trace, policy: str) -> None:
-    """Every pod goes to a node that a table and a profile made for it alone score highest."""
-    short = replace(trace, minutes=150, warm_up_minutes=30, end_minute=np.minimum(trace.end_minute, 150))
-    made = policies(trace)[policy]
-    outcome = Replay(short, Checked(made.name, made.profile, made.spread)).run()
-    assert outcome.decisions > 50
 
 
 def test_what_is_used_is_what_pods_used(trace: Trace) -> None:
