@@ -26,6 +26,15 @@ class Stay:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that waits for a node: since when, and from when on it may have one."""
+
+    pod: Pod
+    since: int
+    ready: int
+
+
 class Cluster:
     """What a policy may look at; all but ``ledger``'s future is known in a real cluster.
 
@@ -41,6 +50,7 @@ class Cluster:
         running: the stays of the pods that run, by the pod's number.
         stays: all of them, in the order of their start.
         pods: the running ones as the scheduler sees them, by their numbers.
+        waiting: the pods that wait for a node, by their numbers.
         replicas: how many pods of an owner each node has, by owner and node name; zeros are left out.
     """
 
@@ -53,6 +63,7 @@ class Cluster:
         self.running: dict[int, Stay] = {}
         self.stays: list[Stay] = []
         self.pods: dict[int, Pod] = {}
+        self.waiting: dict[int, Waiting] = {}
         self.replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
         self._names = list(trace.nodes)
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
@@ -83,6 +94,22 @@ class Cluster:
     def now(self) -> float:
         """The time, in unix seconds."""
         return float(seconds(self.minute))
+
+    @property
+    def free(self) -> Float64s:
+        """What no pod requests of each row, millicores and bytes, shape (2, nodes)."""
+        requested = [self.nodes.in_tree_requests(CPU), self.nodes.in_tree_requests(MEMORY)]
+        free: Float64s = self.capacity - np.array(requested)
+        return free
+
+    def is_fragmented(self) -> bool:
+        """Say whether a pod waits that all nodes together have room for; no node alone has, or it would not wait."""
+        ready = [waiting.pod for waiting in self.waiting.values() if waiting.ready <= self.minute]
+        if not ready:
+            return False
+        free = self.free.sum(axis=1)
+        asked = [[pod.containers[0].requests.amount(name) for name in (CPU, MEMORY)] for pod in ready]
+        return bool((np.array(asked) <= free).all(axis=1).any())
 
     def is_job(self, number: int) -> bool:
         """Say whether a pod runs to its end, however late it begins; services end by the clock."""

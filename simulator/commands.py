@@ -14,6 +14,7 @@ import click
 from simulator.comparison import Comparison, Kept, Task, make_all, world_names
 from simulator.events import check_events, read_events
 from simulator.faults import read_faults
+from simulator.moving import Trigger
 from simulator.policies.catalogue import policy_names
 from simulator.replay import Options
 from simulator.synthetic import Synthetic
@@ -104,6 +105,10 @@ def shared_options(command: Command) -> Command:
             click.option(
                 "--events", type=click.Path(path_type=Path, dir_okay=False),
                 help="Nodes that fail and join, in place of the traces' own events.csv.",
+            ),
+            click.option(
+                "--moves-at", multiple=True, type=click.Choice([each.value for each in Trigger]),
+                help="What policies that move pods look for moves at; several times. [default: time]",
             ),
             click.option("--jobs", default=1, show_default=True, help="Processes; -1 is one for each processor."),
             click.option("--scheduler", default="", help="A Dask scheduler to replay on: tcp://10.0.0.1:8786."),
@@ -203,6 +208,7 @@ def _with_work(
             seed=shared["seed"],
             overcommit=overcommit,
             events=read_events(shared["events"]) if shared["events"] else None,
+            move_triggers=tuple(map(Trigger, shared["moves_at"])),
             faults=read_faults(shared["faults"]) if shared["faults"] else (),
         )
         work = Work(folders, chosen, options, shared["jobs"], shared["scheduler"], keep)

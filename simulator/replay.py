@@ -9,16 +9,16 @@ policy's choices); it varies neither the pods nor what they use.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from scoring.arrays import Bools, Int64s
 from scoring.objects import Pod
-from simulator.cluster import Cluster, Stay
+from simulator.cluster import Cluster, Stay, Waiting
 from simulator.events import EventKind, NodeEvent, check_events
 from simulator.faults import Fault
-from simulator.moves import Mover
+from simulator.moving import Mover, Trigger
 from simulator.policies.base import Chooser, Policy
 from simulator.trace import Trace
 from simulator.watcher import Watcher
@@ -42,6 +42,7 @@ class Options:
             five minutes that their node does not answer.
         percent_of_nodes: how many of the nodes to look for that fit; 0 is kube-scheduler's rule: 50 less one for each
             125 nodes, at least 5 percent, at least 100 nodes.
+        move_triggers: what policies that move pods look for moves at; empty is what each of them says.
     """
 
     seed: int = 0
@@ -51,6 +52,7 @@ class Options:
     events: tuple[NodeEvent, ...] | None = None
     evicted_after_minutes: int = 5
     percent_of_nodes: int = 0
+    move_triggers: tuple[Trigger, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +78,6 @@ class Outcome:
     displaced: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A pod in the queue: since when it waits, and from when on it may be placed."""
-
-    pod: Pod
-    since: int
-    ready: int
-
-
 class Replay:
     """One replay at work; :meth:`run` makes it.
 
@@ -107,7 +100,7 @@ class Replay:
         self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
         self._ends: dict[int, list[Stay]] = defaultdict(list)
-        self._queue: dict[int, Waiting] = {}
+        self._queue = self.cluster.waiting
         events = trace.events if self.options.events is None else self.options.events
         check_events(events, trace.amounts())
         self._events: dict[int, list[NodeEvent]] = defaultdict(list)
@@ -122,7 +115,7 @@ class Replay:
     def run(self) -> Outcome:
         """Replay it all."""
         trace, cluster = self.cluster.trace, self.cluster
-        mover = None if self._policy.moves is None else Mover(self._policy.moves, cluster)
+        mover = self._mover()
         arrivals: dict[int, list[int]] = defaultdict(list)
         for number in np.argsort(trace.arrival_minute, kind="stable").tolist():
             if trace.end_minute[number] > trace.arrival_minute[number]:
@@ -192,13 +185,24 @@ class Replay:
             self._decisions += 1
             self._waited += cluster.minute - waiting.since
 
+    def _mover(self) -> Mover | None:
+        moving, triggers = self._policy.moves, self.options.move_triggers
+        if moving is None:
+            return None
+        return replace(moving, triggers=triggers or moving.triggers).begin(self.cluster, self._watcher)
+
     def _move(self, mover: Mover) -> None:
         """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute."""
+        cluster = self.cluster
         for number, row in mover.due():
-            pod = self.cluster.pods[number]
-            self.cluster.end(number)
-            self._place(number, pod, row)
+            pod = cluster.pods[number]
+            cluster.end(number)
             self._moved += 1
+            if row is not None:
+                self._place(number, pod, row)
+                continue
+            self._queue[number] = Waiting(self._chooser.admit(number), cluster.minute, cluster.minute)
+            self._try([number])
 
     def _place(self, number: int, pod: Pod, row: int) -> None:
         stay = self.cluster.place(number, pod, row)

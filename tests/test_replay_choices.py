@@ -64,8 +64,10 @@ def by_the_library(chooser: ProfileChooser, number: int, pod: Pod, candidates: n
         table.remove(departed.pod, left_at=departed.left_at)
     judgment = policy.fallback.judge(table, Watcher(chooser._watcher.watching, cluster).snapshot(), cluster.now)
     levels = chooser._history.levels() if policy.learns else None
-    total = chooser._profile.prepare(table, judgment, levels).score(pod, table.feasible(pod)).total
-    assert row in np.flatnonzero(total == total.max()), (number, row)
+    among = np.flatnonzero(table.feasible(pod))
+    assert (among == candidates).all()
+    total = chooser._profile.prepare(table, judgment, levels).score(pod, among=among).total
+    assert row in among[total == total.max()], (number, row)
 
 
 def world(minutes: int, **drawn: float) -> Trace:

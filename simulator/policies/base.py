@@ -7,7 +7,7 @@ import numpy as np
 from scoring.arrays import Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
-from simulator.moves import Moves
+from simulator.moving import Moving
 from simulator.watcher import Watcher
 
 
@@ -40,7 +40,7 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...  # noqa: D102  said above
     @property
-    def moves(self) -> Moves | None: ...  # noqa: D102  said above
+    def moves(self) -> Moving | None: ...  # noqa: D102  said above
 
     def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> Chooser:
         """Begin a replay.

@@ -11,7 +11,7 @@ from scoring.profile import PreparedProfile, Profile
 from scoring.scores import WeightedPlugin
 from simulator.cluster import Cluster
 from simulator.learning import UseHistory
-from simulator.moves import Moves
+from simulator.moving import Moving
 from simulator.policies.base import drawn
 from simulator.policies.topology_spread import PodTopologySpread
 from simulator.watcher import Watcher
@@ -36,7 +36,7 @@ class ByProfile:
     spread: int = 2
     right_sized: bool = False
     learns: bool = False
-    moves: Moves | None = None
+    moves: Moving | None = None
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
 
     def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "ProfileChooser":
