@@ -59,7 +59,8 @@ class Likeliest:
         names, rows = table.known(tuple(scores))
         if not names:
             return ""
-        sums = np.fromiter((scores[name] for name in names), np.int64) * self._factor
+        found = scores.values() if len(names) == len(scores) else (scores[name] for name in names)
+        sums = np.fromiter(found, np.int64, len(names)) * self._factor
         in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
             sums += self._prepare(in_tree.profile, table).score(pod, among=rows).total

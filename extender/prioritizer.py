@@ -263,7 +263,7 @@ class Prioritizer:
         self._outage = outage
 
     def _after(self, asked: ExtenderArgs, answer: Answer, acts: bool) -> None:
-        """Record an answer; count the pod where it will likely be put, and have the profile take that in."""
+        """Record an answer, and count the pod where it will likely be put."""
         self._asked_again.wait(_ANSWER_SECONDS)  # the interpreter is for the answer first, on its way out
         pod, name = asked.pod, asked.scheduler_name
         try:
@@ -272,8 +272,6 @@ class Prioritizer:
             self._record(asked, answer, node_name, acts)
             if acts and self._options.assume and answer.outcome is Outcome.SCORED:
                 self._view.assume(pod, node_name)
-                with self._view.reading():
-                    self._prepared[name][0].follow()  # now, and not while the next pod waits
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
             _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
 

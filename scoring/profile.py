@@ -204,12 +204,6 @@ class PreparedProfile:
             total[~allowed] = INFEASIBLE
         return total
 
-    def follow(self) -> None:
-        """Take in what changed in the table. Scores do so by themselves; done before, the next ones come sooner."""
-        self._follow_rows()
-        for _, prepared in self._prepared:
-            prepared.follow()
-
     def _follow_rows(self) -> None:
         """Take in nodes that joined, left or changed; what pods do, each prepared plugin sees for itself."""
         nodes, before = self.nodes, self._rows

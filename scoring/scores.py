@@ -1,6 +1,6 @@
 """What a profile gave a pod: totals by node, what each plugin gave, and an explanation of both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ import numpy as np
 from scoring.arrays import Int64s, Texts
 from scoring.fallback import Judgment
 from scoring.objects import Pod
-from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanation
+from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanations
 from watcher.model import notebook_table
 
 if TYPE_CHECKING:
@@ -175,21 +175,45 @@ class Scores:
         Raises:
             KeyError: no such node.
         """
-        if node_name not in self.names:
-            raise KeyError(node_name)
-        row = self.names.index(node_name)
-        judged_row = row if self.rows is None else int(self.rows[row])
+        return self.explain_some([node_name])[0]
+
+    def explain_some(self, node_names: Sequence[str]) -> list[ProfileExplanation]:
+        """Return the same for several nodes, in that order, which is faster than one by one.
+
+        Raises:
+            KeyError: no such node.
+        """
+        for unknown in (name for name in node_names if name not in self.names):
+            raise KeyError(unknown)
+        rows = [self.names.index(name) for name in node_names]
         pod = f"{self.pod.namespace}/{self.pod.name}"
-        parts = []
-        for name, scores in self.plugins.items():
-            plugin = scores.weighted.plugin
-            if scores.terms is None:
-                part = Explanation(name, pod, node_name, 0, {}, "skipped for this pod")
-            elif self.judgment and plugin.reads_metrics and self.judgment.replaced[judged_row]:
+        by_plugin = [
+            (self._explained(scores, node_names, rows), scores.weighted.weight, scores.normalized[rows].tolist())
+            for scores in self.plugins.values()
+        ]
+        grades, totals = self.grades, self.total[rows].tolist()
+        return [
+            ProfileExplanation(
+                pod,
+                name,
+                totals[place],
+                tuple((parts[place], weight, normalized[place]) for parts, weight, normalized in by_plugin),
+                str(grades[row]),
+            )
+            for place, (name, row) in enumerate(zip(node_names, rows, strict=True))
+        ]
+
+    def _explained(self, scores: PluginScores, node_names: Sequence[str], rows: list[int]) -> list[Explanation]:
+        """Return what a plugin has to say of some nodes, which are in these rows."""
+        plugin, pod = scores.weighted.plugin, f"{self.pod.namespace}/{self.pod.name}"
+        if scores.terms is None:
+            return [Explanation(plugin.name, pod, name, 0, {}, "skipped for this pod") for name in node_names]
+        found = list(explanations(plugin, scores.terms, self.pod, node_names, rows))
+        if self.judgment is None or not plugin.reads_metrics:
+            return found
+        for place, (name, row) in enumerate(zip(node_names, rows, strict=True)):
+            judged_row = row if self.rows is None else int(self.rows[row])
+            if self.judgment.replaced[judged_row]:
                 line = self.judgment.line(judged_row)
-                part = Explanation(name, pod, node_name, int(scores.normalized[row]), {}, line)
-            else:
-                part = explanation(plugin, scores.terms, self.pod, node_name, row)
-            parts.append((part, scores.weighted.weight, int(scores.normalized[row])))
-        grade = "" if self.judgment is None else str(self.judgment.grades[judged_row])
-        return ProfileExplanation(pod, node_name, int(self.total[row]), tuple(parts), grade)
+                found[place] = Explanation(plugin.name, pod, name, int(scores.normalized[row]), {}, line)
+        return found

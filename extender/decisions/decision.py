@@ -184,8 +184,8 @@ class OpenDecision:
         names = [name for name in dict.fromkeys([best, *names]) if name in known][:some]
         names += [name for name in (chosen,) if name in known and name not in names]
         found = []
-        for name in names:
-            document = scores.explain(name).as_document()
+        for name, explanation in zip(names, scores.explain_some(names), strict=True):
+            document = explanation.as_document()
             for plugin in document["plugins"]:
                 plugin["why"] = plugin["why"][:_LONGEST_WHY]
             found.append({**document, "answered": self._scores[name], "chosen": name == chosen})

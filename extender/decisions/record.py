@@ -25,6 +25,7 @@ from scoring import NodeTable, Pod
 MEGABYTE = 1 << 20
 _MOST_WAITING = 5_000  # answers that nobody has taken note of yet
 _HERD = 100
+_BREATH_SECONDS = 0.001
 _log = logging.getLogger(__name__)
 
 
@@ -199,6 +200,8 @@ class Record:
                 self._keep(uid, made.close(nodes))
 
     def _keep(self, uid: str, decision: Decision) -> None:
+        if self._thread is not None:
+            self._stop.wait(_BREATH_SECONDS)  # to explain many at once would hold up answers
         with self._lock:
             self._open_size -= self._open.pop(uid).size
             self._kept[uid] = decision

@@ -11,7 +11,7 @@ Scoring one node is scoring an array of one, and an explanation is one row of th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -193,7 +193,7 @@ class PreparedPlugin:
             KeyError: no such node.
         """
         row = self.nodes.row(node_name)
-        return explanation(self.plugin, self.terms(pod, np.array([row])), pod, self.nodes.names[row], 0)
+        return next(explanations(self.plugin, self.terms(pod, np.array([row])), pod, [self.nodes.names[row]], [0]))
 
     def follow(self, anew: Int64s | None = None) -> None:
         """Take in what changed in the table since the last answer; answers do so by themselves.
@@ -229,12 +229,17 @@ class PreparedPlugin:
         self._lent = False
 
 
-def explanation(plugin: ScorePlugin, terms: Terms, pod: Pod, node_name: str, row: int) -> Explanation:
-    """Pick one node's values out of the terms of a pod's scores."""
-    values = {name: _at(term, row) for name, term in terms.items() if not name.startswith("_")}
-    score = int(values.pop("score"))
-    line = plugin.line({**values, "score": score})
-    return Explanation(plugin.name, f"{pod.namespace}/{pod.name}", node_name, score, values, line)
+def explanations(
+    plugin: ScorePlugin, terms: Terms, pod: Pod, node_names: Sequence[str], rows: Sequence[int]
+) -> Iterator[Explanation]:
+    """Yield some nodes' explanations out of the terms of a pod's scores, where they are in these rows."""
+    shown = [name for name in terms if not name.startswith("_")]
+    columns = [_at(terms[name], rows) for name in shown]
+    for node_name, *each in zip(node_names, *columns, strict=True):
+        values = dict(zip(shown, each, strict=True))
+        score = int(values.pop("score"))
+        line = plugin.line({**values, "score": score})
+        yield Explanation(plugin.name, f"{pod.namespace}/{pod.name}", node_name, score, values, line)
 
 
 def aligned(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> MetricsTable:
@@ -260,5 +265,8 @@ def _own(terms: Terms) -> Terms:
     return {name: np.array(term) for name, term in terms.items()}
 
 
-def _at(term: NDArray[Any], row: int) -> Any:
-    return term.item(row if term.shape and term.shape[-1] > 1 else 0)
+def _at(term: NDArray[Any], rows: Sequence[int]) -> list[Any]:
+    if term.shape and term.shape[-1] > 1:
+        found: list[Any] = term.take(rows).tolist()
+        return found
+    return [term.item(0)] * len(rows)
