@@ -15,9 +15,9 @@ import numpy as np
 from simulator.placement.arrivals import Churn, follow
 from simulator.placement.bound import lower_bound
 from simulator.placement.generated import generated_cluster
-from simulator.placement.local_search import Search, cost, local_search
+from simulator.placement.local_search import Search, local_search
 from simulator.placement.methods import OURS, RIVALS, in_batches, ours
-from simulator.placement.problem import measure
+from simulator.placement.problem import cost, measure
 
 SEED = 0
 BATCH = 60

@@ -15,9 +15,9 @@ from simulator.placement.exact import SolverMissing, solve_exactly
 from simulator.placement.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
 from simulator.placement.generated import generated_cluster
 from simulator.placement.greedy import greedy
-from simulator.placement.local_search import Search, cost, improve, local_search, moved
+from simulator.placement.local_search import Search, improve, local_search, moved
 from simulator.placement.methods import RIVALS, in_batches, ours
-from simulator.placement.problem import UNPLACED, Problem, measure, why_unplaced
+from simulator.placement.problem import UNPLACED, Problem, cost, measure, why_unplaced
 from simulator.placement.rules import (
     balanced_resources,
     cwt_topsis,
