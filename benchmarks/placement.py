@@ -15,12 +15,12 @@ import numpy as np
 from simulator.placement.arrivals import Churn, follow
 from simulator.placement.bound import lower_bound
 from simulator.placement.generated import generated_cluster
-from simulator.placement.local_search import Search, cost, local_search
+from simulator.placement.local_search import Search, local_search
 from simulator.placement.methods import OURS, RIVALS, in_batches, ours
-from simulator.placement.problem import measure
+from simulator.placement.problem import cost, measure
 
 SEED = 0
-BATCH = 60
+BATCHES = (10, 60)  # how many pods are searched for together: the paper does not say
 NAMES = {"lra": "LRA", "bra": "BRA", "cwt": "CWT", "bes": "BES", "tbesk": "TBESK", OURS: "ours"}
 
 
@@ -71,7 +71,7 @@ def compare(nodes, pods, seconds, methods, bound_seconds, weights=(0.0, 1.0)):
     return problem, found
 
 
-def batched(method, size=BATCH):
+def batched(method, size):
     return lambda problem, rng: in_batches(method, problem, size, rng)
 
 
@@ -80,7 +80,7 @@ def paper():
     methods = {name: RIVALS[name] for name in ("lra", "bra", "cwt", "fitness")}
     for name in ("bes", "tbesk", "tbesk-original"):
         methods[f"{name}, all at once"] = RIVALS[name]
-        methods[f"{name}, {BATCH} at a time"] = batched(RIVALS[name])
+        methods |= {f"{name}, {size} at a time": batched(RIVALS[name], size) for size in BATCHES}
     return methods
 
 

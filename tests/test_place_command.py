@@ -212,6 +212,8 @@ def test_what_is_allocatable_is_never_exceeded() -> None:
         (NODES, [pod("web")], ["--live"], "give --nodes and --pods, or --live"),
         (NODES, [pod("web")], ["--bind"], "--kube-config"),
         ([*NODES, NODES[0]], [pod("web")], [], "two nodes are named"),
+        (NODES, [pod("web"), pod("web")], [], "two pods are named shop/web"),
+        ([node("bare", cpu="0")], [pod("web")], [], "no node says in status.capacity"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(place, nodes, pods, arguments, named: str) -> None:
@@ -230,3 +232,18 @@ def test_pods_that_fit_nowhere_are_told(place) -> None:
     assert "unplaced: shop/huge: it fits on no node" in result.output
     assert "unplaced: shop/lost: no node is allowed" in result.output
     assert "shop/web" in result.output
+
+
+def test_a_node_without_cpu_costs_itself_alone(place) -> None:
+    """It is said, nothing is placed there, and the others are balanced by CPU as before."""
+    result = place([*NODES, node("bare", cpu="0")], [pod("web")])
+    assert result.exit_code == 0, result.output
+    assert "1 of 5 nodes have no cpu or no memory" in result.output
+    assert "1 pods on 4 nodes, by cpu, memory" in result.output
+
+
+def test_pods_that_request_nothing_do_not_share_a_node(place) -> None:
+    """Every plan costs the same for them; they are spread all the same."""
+    result = place(NODES, [pod(f"idle-{number}", "0", "0") for number in range(8)], "--output", "json")
+    assert result.exit_code == 0, result.output
+    assert sorted(json.loads(result.stdout)["plan"].values()) == sorted(2 * [f"node-{number}" for number in range(4)])

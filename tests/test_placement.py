@@ -12,12 +12,13 @@ from simulator.placement.arrivals import Churn, follow
 from simulator.placement.bound import lower_bound
 from simulator.placement.eagles import tbesk
 from simulator.placement.exact import SolverMissing, solve_exactly
+from simulator.placement.exchanges import Exchanges
 from simulator.placement.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
 from simulator.placement.generated import generated_cluster
 from simulator.placement.greedy import greedy
-from simulator.placement.local_search import Search, cost, improve, local_search, moved
+from simulator.placement.local_search import Search, improve, local_search, moved
 from simulator.placement.methods import RIVALS, in_batches, ours
-from simulator.placement.problem import UNPLACED, Problem, measure, why_unplaced
+from simulator.placement.problem import UNPLACED, Problem, cost, measure, why_unplaced
 from simulator.placement.rules import (
     balanced_resources,
     cwt_topsis,
@@ -183,6 +184,23 @@ def test_improving_never_makes_worse_nor_breaks_a_rule() -> None:
         assert problem.allowed[problem.group, better].all()
         assert measure(problem, better).overloaded == 0
         assert (better >= 0).all()
+
+
+def test_some_pods_must_go_together() -> None:
+    """One pod of five for two of two makes both nodes alike; no exchange of single pods helps, and none is made."""
+    problem = Problem.of(
+        [[100.0, 100]] * 2, [[0, 0]] * 2, [[size, size] for size in (11.0, 5, 2, 2, 5, 5)], ("cpu", "memory")
+    )
+    start = np.array([0, 0, 1, 1, 1, 1])
+    nodes = np.array([0]), np.array([1])
+    rng = np.random.default_rng(0)
+    alone, together = (Exchanges(problem, start, 1.0, drawn=5, together=most) for most in (1, 3))
+    assert alone.exchange(nodes, 0.0, 0.0, rng) == 0
+    assert alone.cost() == pytest.approx(0.01)
+    assert together.exchange(nodes, 0.0, 0.0, rng) == 1
+    assert together.cost() == pytest.approx(0, abs=1e-12)
+    assert sorted(problem.demand[together.plan == 0, 0]) in ([2, 2, 11], [5, 5, 5])
+    assert start.tolist() == [0, 0, 1, 1, 1, 1]
 
 
 def test_what_must_only_fit_is_held_to() -> None:

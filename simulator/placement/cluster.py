@@ -24,6 +24,7 @@ RESOURCES: Final = {
     NETWORK: MetricType.BANDWIDTH,
     DISK: MetricType.STORAGE,
 }
+_ALWAYS = frozenset({CPU, MEMORY})  # balanced even where no pod asks for them, and nothing uses any
 #: The labels by which the coscheduling plugins of Kubernetes tell the pods of a gang.
 GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _NODE_VOLUMES = frozenset({"configMap", "secret", "emptyDir", "downwardAPI", "projected", "hostPath", "name"})
@@ -74,15 +75,19 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
         scheduler_name: pods of other schedulers are passed over; "" takes all.
 
     Raises:
-        ValueError: a pod cannot be read.
+        ValueError: a pod cannot be read, or two have one name.
     """
     waiting, left = [], {}
+    seen: set[str] = set()
     for manifest in pods:
         pod = Pod.from_k8s(manifest)
         if pod.node_name or pod.finished or pod.terminating or scheduler_name not in {"", pod.scheduler_name}:
             continue
         gang = next((f"{pod.namespace}/{pod.labels[label]}" for label in GANG_LABELS if pod.labels.get(label)), "")
         waiting.append(Waiting(pod, gang))
+        if waiting[-1].name in seen:
+            raise ValueError(f"two pods are named {waiting[-1].name}: give each once")
+        seen.add(waiting[-1].name)
         if reason := unknown_demand(manifest):
             left[waiting[-1].name] = reason
     broken = {each.gang: each.name for each in waiting if each.name in left and each.gang}
@@ -146,6 +151,12 @@ def read_batch(
     if not waiting:
         raise ValueError("there are no pods that wait for a node" + (f", but for {len(left)} left" if left else ""))
     notes: list[str] = []
+    able = np.flatnonzero((nodes.capacity(CPU) > 0) & (nodes.capacity(MEMORY) > 0))
+    if not len(able):
+        raise ValueError("no node says in status.capacity how much cpu and memory it has")
+    if without := len(nodes) - len(able):
+        notes.append(f"{without} of {len(nodes)} nodes have no cpu or no memory: nothing is placed there")
+        nodes = nodes.take(able)
     used, demand, capacity, resources = _balanced(nodes, waiting, peaks, notes)
     problem = Problem.of(capacity, used, demand, resources)
     hard, free = _hard(nodes, waiting)
@@ -181,12 +192,10 @@ def _balanced(
             there = np.where(valid, share * has, there)
             if not valid.all() and asked.any():
                 notes.append(f"{int((~valid).sum())} of {len(nodes)} nodes have no {kind} metric: requests stand in")
-        if asked.any() or there.any():
+        if asked.any() or there.any() or name in _ALWAYS:
             for column, values in ((used, there), (demand, asked), (capacity, has)):
                 column.append(values)
             names.append(name)
-    if not names:
-        raise ValueError("the pods ask for none of " + ", ".join(RESOURCES) + ", or the nodes have none")
     return np.stack(used, 1), np.stack(demand, 1), np.stack(capacity, 1), names
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
-from simulator.placement.local_search import cost
-from simulator.placement.problem import UNPLACED, Problem
+from simulator.placement.problem import UNPLACED, Problem, cost
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar

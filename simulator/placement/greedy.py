@@ -8,6 +8,8 @@ import numpy as np
 from scoring.arrays import Bools, Float64s, Int64s
 from simulator.placement.problem import UNPLACED, Problem, imbalances
 
+_ALIKE = 1e-12  # of costs: then the node with fewer new pods is taken, or pods that request nothing would share one
+
 
 def greedy(problem: Problem) -> tuple[Int64s, Problem]:
     """Place pods one by one, the urgent, the ganged and the large first, where it costs least.
@@ -69,13 +71,14 @@ class _Filling:
         self.plan = np.full(problem.pods, UNPLACED)
         self._room = problem.limit
         self._use = problem.used / problem.capacity
+        self._pods = np.zeros(problem.nodes, np.int64)
         total = (problem.used.sum(axis=0) + problem.balanced.sum(axis=0)) / problem.capacity.sum(axis=0)
         self._aim = min(float(total.mean()), 1.0)
 
     def place(self, pods: Int64s, allowed: Bools, *, whole: bool = False) -> bool:
         """Place pods, each where it costs least; return whether all have a node. ``whole``: all of them or none."""
         problem = self._problem
-        before = self._room.copy(), self._use.copy(), self.plan.copy()
+        before = self._room.copy(), self._use.copy(), self.plan.copy(), self._pods.copy()
         complete = True
         for pod in pods:
             demand = problem.demand[pod]
@@ -84,14 +87,16 @@ class _Filling:
             if not len(candidates):
                 complete = False
                 if whole:
-                    self._room, self._use, self.plan = before
+                    self._room, self._use, self.plan, self._pods = before
                     return False
                 continue
             use = self._use[candidates]
             after = use + problem.balanced[pod] / problem.capacity[candidates]
             rise = imbalances(after) - imbalances(use)
             rise += (after.mean(axis=1) - self._aim) ** 2 - (use.mean(axis=1) - self._aim) ** 2
-            node = candidates[rise.argmin()]
+            alike = candidates[rise <= rise.min() + _ALIKE]
+            node = alike[self._pods[alike].argmin()]
+            self._pods[node] += 1
             self.plan[pod] = node
             self._room[node] -= demand
             self._use[node] += problem.balanced[pod] / problem.capacity[node]

@@ -10,9 +10,9 @@ from scoring.arrays import Int64s
 from simulator.placement.bound import Bound, lower_bound
 from simulator.placement.cluster import Batch
 from simulator.placement.exact import solve_exactly
-from simulator.placement.local_search import Search, cost, local_search
+from simulator.placement.local_search import Search, local_search
 from simulator.placement.methods import RIVALS
-from simulator.placement.problem import Measures, Problem, measure, why_unplaced
+from simulator.placement.problem import Measures, Problem, cost, measure, why_unplaced
 
 _GOOD_ENOUGH = 0.001  # of a gap: to look further would not pay
 

@@ -166,6 +166,12 @@ def measure(problem: Problem, plan: Int64s) -> Measures:
     )
 
 
+def cost(problem: Problem, plan: Int64s, spread_weight: float) -> float:
+    """Return the imbalance within nodes, and the spread between them times a weight: what plans are to lower."""
+    use = problem.use(plan)
+    return float(imbalances(use).mean() + spread_weight * use.mean(axis=1).std())
+
+
 def imbalances(use: Float64s) -> Float64s:
     """Return the length of each node's deviation from its mean over resources, shape (nodes,).
 
