@@ -45,7 +45,7 @@ def by_helm(*values: str) -> Objects:
 
 def by_kustomize(folder: Path) -> Objects:
     """Return what Kustomize makes of a folder."""
-    return compared(run("kustomize", "build", folder))
+    return compared(run("kubectl", "kustomize", folder))
 
 
 def kustomization(folder: Path, *components: str) -> Path:
