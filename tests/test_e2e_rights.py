@@ -1,4 +1,4 @@
-"""The accounts in deploy/kubernetes of extender and watcher: each right is needed, verb by verb.
+"""The accounts in deploy/kubernetes of extender, watcher and scheduler: each right is needed, verb by verb.
 
 That they have no more: test_e2e_deploy.py, test_container.py. For ``trimaran nodes``: test_e2e_nodes.py.
 """
@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import requests
 import yaml
+from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import node, pod
+from control_plane.pods import InAPod
 from control_plane.processes import Process
 from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
 from support.servers import free_port, wait_until
@@ -21,7 +23,7 @@ from support.servers import free_port, wait_until
 pytestmark = pytest.mark.e2e
 
 MANIFESTS = Path(__file__).parent.parent / "deploy/kubernetes"
-MANIFEST = MANIFESTS / "extender.yaml"
+MANIFEST, SCHEDULER = MANIFESTS / "extender.yaml", MANIFESTS / "scheduler.yaml"
 RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 GROUP = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = (f"{GROUP}/clusterroles/trimaran-extender", f"{GROUP}/namespaces/trimaran/roles/trimaran-extender")
@@ -33,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
     """A cluster with the accounts that the shipped manifests make."""
     with ControlPlane(tmp_path) as cluster:
         cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
-        for file in (MANIFESTS / "watcher.yaml", MANIFEST):
+        for file in (MANIFESTS / "watcher.yaml", MANIFEST, SCHEDULER):
             for wanted in yaml.safe_load_all(file.read_text()):
                 if wanted["kind"] in RIGHTS:
                     cluster.api.create(wanted)
@@ -164,3 +166,27 @@ def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
             cluster.api.patch(WATCHER_ROLE, {"rules": lessened(rules, 0, "nodes", "get")})
             join("node-2")
             process.wait_until(lambda: "403" in process.log.read_text(), "refused a node that is new", 90)
+
+
+def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
+    """Beside what every kube-scheduler may: without a verb on its Lease, or the reader's role, it is refused."""
+    inside = InAPod(cluster, [each for each in yaml.safe_load_all(SCHEDULER.read_text()) if each])
+    program, *arguments = inside.spec["containers"][0]["command"]
+    own = f"{GROUP}/namespaces/trimaran/roles/trimaran-scheduler"
+    (rule,) = cluster.api.get(own)["rules"]
+
+    def is_refused(what: str) -> None:
+        process = inside.run(str(binary(program)), *arguments)
+        refusals = lambda: [line for line in process.log.read_text().splitlines() if "forbidden" in line]  # noqa: E731
+        try:
+            process.wait_until(lambda: any(what in line for line in refusals()), f"it is refused: {what}", 60)
+        finally:
+            process.kill()
+
+    for verb in rule["verbs"]:
+        others = [each for each in rule["verbs"] if each != verb]
+        cluster.api.patch(own, {"rules": [{**rule, "verbs": others}]})
+        is_refused(f'cannot {verb} resource \\"leases\\"')
+    cluster.api.patch(own, {"rules": [rule]})
+    cluster.api.delete(f"{GROUP}/namespaces/kube-system/rolebindings/trimaran-scheduler-authentication-reader")
+    is_refused("extension-apiserver-authentication")
