@@ -36,7 +36,7 @@ test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that
 	$(VENV)/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
 
 # Programs are built once, into ~/.cache/trimaran (TRIMARAN_E2E_CACHE: another folder). See tests/control_plane/README.md.
-E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kustomize $(if $(ALL),kube-scheduler-oldest)
+E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kubectl $(if $(ALL),kube-scheduler-oldest)
 e2e: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1: two versions
 	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
 	$(BIN)/python -m pytest -m "e2e$(if $(ALL),, and not oldest)"

@@ -108,6 +108,21 @@ def test_the_schedulers_file_is_what_the_product_writes(values):
     assert list(problems(made)) == []
 
 
+@pytest.mark.parametrize("part", ["scheduler", "extender"])
+def test_pods_are_made_anew_for_what_is_read_at_the_start_alone(part):
+    """Plugins and the filter are; mode and canary are read as the pods run, so that turning back needs no restart."""
+    pods = {
+        values: rendered("--set", f"{part}.enabled=true{values}")["Deployment", f"trimaran-{part}"]["spec"]["template"]
+        for values in (
+            "", f",{part}.mode=active,{part}.canary=50", f",{part}.filter=open",
+            f",{part}.plugins[0].name=Peaks,{part}.plugins[0].weight=1",
+        )
+    }  # fmt: skip
+    usual, turned_on, *others = pods.values()
+    assert turned_on == usual
+    assert [pod for pod in others if pod == usual] == []
+
+
 def test_the_right_to_wake_pods_comes_with_the_filter_that_needs_it():
     """Patching nodes is for a filter that lets pods wait, and for soft taints, alone."""
     for values, patching in (

@@ -14,7 +14,7 @@ from control_plane.api import Api, collection
 from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import container, node, pod
-from control_plane.processes import Process
+from control_plane.pods import InAPod
 from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
 
@@ -70,51 +70,6 @@ def test_the_schedulers_file_is_what_the_product_writes() -> None:
     assert list(problems(made)) == []
 
 
-class InAPod:
-    """Runs a container of the sidecar set: its command, its files, its account, in file systems of its own.
-
-    Mount namespaces stand for the pod's: its files are nowhere else on this machine.
-    """
-
-    def __init__(self, cluster: ControlPlane, manifest: str) -> None:
-        self._cluster = cluster
-        self._mounts = cluster.folder / "mounts"
-        self.tls = self._mounts / "trimaran-tls"
-        self.tls.mkdir(parents=True)
-        for name, text in one(manifest, "ConfigMap")["data"].items():
-            self.write(f"trimaran/{name}", text)
-        spec = one(manifest, "Deployment")["spec"]["template"]["spec"]
-        account = cluster.service_account("trimaran", spec["serviceAccountName"])
-        self.write("account/token", account.token)
-        self.write("account/ca.crt", cluster.certificates.certificate.read_text())
-        self.write("account/namespace", "trimaran")
-        self.write("hosts", "127.0.0.1 localhost trimaran.trimaran\n")
-
-    def write(self, name: str, text: str) -> None:
-        """Write a file as one whole, as a ConfigMap's volume does."""
-        file = self._mounts / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(".new")
-        new.write_text(text)
-        new.replace(file)
-
-    def run(self, *command: str) -> Process:
-        staged = (
-            "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io /run/work && "
-            "mkdir -p /run/upper/trimaran /run/upper/trimaran-tls && "
-            f"cp -r {self._mounts}/account /run/secrets/kubernetes.io/serviceaccount && "
-            f"cp {self._mounts}/hosts /run/upper/hosts && "
-            "mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/upper,workdir=/run/work /etc && "
-            f"mount --bind {self._mounts}/trimaran /etc/trimaran && mount --bind {self.tls} /etc/trimaran-tls && "
-            'exec "$@"'
-        )
-        port = self._cluster.url.rpartition(":")[2]
-        pod_like = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
-        inside = ["env", *(f"{name}={value}" for name, value in pod_like.items()), *command]
-        log = self._cluster.folder / f"{Path(command[0]).name}-{len(command)}.log"
-        return Process(["unshare", "--mount", "--map-root-user", "sh", "-c", staged, "sh", *inside], log)
-
-
 def test_the_sidecar_set_schedules_as_it_stands(
     cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
 ) -> None:
@@ -124,7 +79,7 @@ def test_the_sidecar_set_schedules_as_it_stands(
     for each in containers:
         assert {"name": "configuration", "mountPath": "/etc/trimaran", "readOnly": True} in each["volumeMounts"]
     start_watcher(watch, tmp_path)
-    inside = InAPod(cluster, "scheduler.yaml")
+    inside = InAPod(cluster, documents("scheduler.yaml"))
     program, *arguments = commands["kube-scheduler"]
     started = [
         inside.run(sys.executable, "-m", "trimaran", *commands["extender"]),
@@ -178,7 +133,7 @@ def test_the_deployment_set_answers_over_mtls(
 ) -> None:
     """Its arguments, files and account, with the documented certificates: kube-scheduler is let in, others not."""
     start_watcher(watch, tmp_path)
-    inside = InAPod(cluster, "extender.yaml")
+    inside = InAPod(cluster, documents("extender.yaml"))
     documented_certificates(inside.tls)
     made = {"tls.crt": "server.crt", "tls.key": "server.key"}  # as the documented Secret has them
     for name, file in made.items():

@@ -45,7 +45,7 @@ def by_helm(*values: str) -> Objects:
 
 def by_kustomize(folder: Path) -> Objects:
     """Return what Kustomize makes of a folder."""
-    return compared(run("kustomize", "build", folder))
+    return compared(run("kubectl", "kustomize", folder))
 
 
 def kustomization(folder: Path, *components: str) -> Path:
@@ -135,3 +135,16 @@ def test_the_plain_manifests_are_the_base() -> None:
     together: Objects = {name: each for objects in plain for name, each in objects.items()}
     assert together == by_kustomize(ROOT / "deploy/kubernetes")
     assert len(together) == sum(map(len, plain))
+
+
+def test_the_documented_overlay_is_built(tmp_path: Path) -> None:
+    """The one that docs/deploy.md shows: another registry, a large cluster, monitored, with the second scheduler."""
+    page = (ROOT / "docs/deploy.md").read_text()
+    text = page.partition("### With Kustomize")[2].partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "kustomization.yaml").write_text(text.replace("../trimaran", os.path.relpath(ROOT, tmp_path)))
+    made = by_kustomize(tmp_path)
+    deployments = {name: each for (kind, _, name), each in made.items() if kind == "Deployment"}
+    assert deployments.keys() == {"trimaran-watcher", "trimaran-scheduler"}
+    (watcher,) = deployments["trimaran-watcher"]["spec"]["template"]["spec"]["containers"]
+    assert watcher["image"].startswith("registry.example.com/trimaran:")
+    assert watcher["resources"]["requests"]["memory"] == "384Mi"

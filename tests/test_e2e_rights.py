@@ -1,4 +1,7 @@
-"""The extender's account in deploy/kubernetes: each of its rights is needed, verb by verb, and no other is."""
+"""The accounts in deploy/kubernetes of extender, watcher and scheduler: each right is needed, verb by verb.
+
+That they have no more: test_e2e_deploy.py, test_container.py. For ``trimaran nodes``: test_e2e_nodes.py.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -9,28 +12,33 @@ from typing import Any
 import pytest
 import requests
 import yaml
+from control_plane.builds import binary
 from control_plane.cluster import ControlPlane
 from control_plane.manifests import node, pod
+from control_plane.pods import InAPod
 from control_plane.processes import Process
+from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
 from support.servers import free_port, wait_until
 
 pytestmark = pytest.mark.e2e
 
-MANIFEST = Path(__file__).parent.parent / "deploy/kubernetes/extender.yaml"
+MANIFESTS = Path(__file__).parent.parent / "deploy/kubernetes"
+MANIFEST, SCHEDULER = MANIFESTS / "extender.yaml", MANIFESTS / "scheduler.yaml"
 RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 GROUP = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = (f"{GROUP}/clusterroles/trimaran-extender", f"{GROUP}/namespaces/trimaran/roles/trimaran-extender")
+WATCHER_ROLE = f"{GROUP}/clusterroles/trimaran-watcher"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
-    """A cluster with the account that the shipped manifest makes."""
+    """A cluster with the accounts that the shipped manifests make."""
     with ControlPlane(tmp_path) as cluster:
         cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
-        for wanted in yaml.safe_load_all(MANIFEST.read_text()):
-            if wanted["kind"] in RIGHTS:
-                cluster.api.create(wanted)
-        cluster.api.create(*(node(f"node-{number}") for number in range(2)))
+        for file in (MANIFESTS / "watcher.yaml", MANIFEST, SCHEDULER):
+            for wanted in yaml.safe_load_all(file.read_text()):
+                if wanted["kind"] in RIGHTS:
+                    cluster.api.create(wanted)
         yield cluster
 
 
@@ -81,9 +89,10 @@ def asked(cluster: ControlPlane) -> Iterator[Asked]:
         process.kill()
 
 
-def test_each_right_is_needed(cluster: ControlPlane) -> None:
+def test_each_right_of_the_extender_is_needed(cluster: ControlPlane) -> None:
     """With all of them it does everything and is refused nothing; without any one verb it is refused."""
     cluster.account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
+    cluster.api.create(*(node(f"node-{number}") for number in range(2)))
     with asked(cluster) as whole:
         wait_until(whole.did_everything, "it follows the cluster, explains, and told of the outage", 60)
         assert not whole.is_refused()
@@ -110,3 +119,74 @@ def lessened(rules: list[dict[str, Any]], number: int, resource: str, verb: str)
     split = [{**rule, "resources": others}] if others else []
     split += [{**rule, "resources": [resource], "verbs": verbs}] if verbs else []
     return [*rules[:number], *split, *rules[number + 1 :]]
+
+
+@contextmanager
+def watching(cluster: ControlPlane) -> Iterator[tuple[str, Process]]:
+    """Start a watcher of the metrics server with its account's token."""
+    token = cluster.service_account("trimaran", "trimaran-watcher").token
+    port = free_port()
+    command = [
+        sys.executable, "-m", "trimaran", "watch", "--provider", "KubernetesMetricsServer", "--interval", "1",
+        "--set", f"provider.kube_config={cluster.kubeconfig('watcher', token=token)}", "--port", str(port),
+        "--store", str(cluster.folder / f"watcher-{port}.sqlite"),
+    ]  # fmt: skip
+    process = Process(command, cluster.folder / f"watcher-{port}.log")
+    try:
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        process.kill()
+
+
+def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
+    """It lists nodes and their metrics, and gets a node that is new; without the last a new node is not served."""
+    kubelets = Kwok(cluster)
+
+    def join(name: str) -> None:
+        cluster.api.create(kubelets.played(node(name)))
+        use = {CPU_ANNOTATION: "1"}
+        cluster.api.create(pod(f"system-{name}", annotations=use, nodeName=name))
+
+    join("node-0")
+    with kubelets, MetricsServer(cluster) as metrics:
+        metrics.wait_for(1)
+        rules: list[dict[str, Any]] = cluster.api.get(WATCHER_ROLE)["rules"]
+        for number, rule in enumerate(rules):
+            cluster.api.patch(WATCHER_ROLE, {"rules": lessened(rules, number, "nodes", "list")})
+            with watching(cluster) as (_, process):
+                wait_until(
+                    lambda process=process: "403" in process.log.read_text(), f"refused: {rule['apiGroups']}", 60
+                )
+        cluster.api.patch(WATCHER_ROLE, {"rules": rules})
+        with watching(cluster) as (url, process):
+            process.wait_until(lambda: requests.get(f"{url}/watcher/node-0", timeout=5).ok, "it serves a node", 60)
+            join("node-1")
+            process.wait_until(lambda: requests.get(f"{url}/watcher/node-1", timeout=5).ok, "and one that is new", 90)
+            assert "403" not in process.log.read_text()
+            cluster.api.patch(WATCHER_ROLE, {"rules": lessened(rules, 0, "nodes", "get")})
+            join("node-2")
+            process.wait_until(lambda: "403" in process.log.read_text(), "refused a node that is new", 90)
+
+
+def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
+    """Beside what every kube-scheduler may: without a verb on its Lease, or the reader's role, it is refused."""
+    inside = InAPod(cluster, [each for each in yaml.safe_load_all(SCHEDULER.read_text()) if each])
+    program, *arguments = inside.spec["containers"][0]["command"]
+    own = f"{GROUP}/namespaces/trimaran/roles/trimaran-scheduler"
+    (rule,) = cluster.api.get(own)["rules"]
+
+    def is_refused(what: str) -> None:
+        process = inside.run(str(binary(program)), *arguments)
+        refusals = lambda: [line for line in process.log.read_text().splitlines() if "forbidden" in line]  # noqa: E731
+        try:
+            process.wait_until(lambda: any(what in line for line in refusals()), f"it is refused: {what}", 60)
+        finally:
+            process.kill()
+
+    for verb in rule["verbs"]:
+        others = [each for each in rule["verbs"] if each != verb]
+        cluster.api.patch(own, {"rules": [{**rule, "verbs": others}]})
+        is_refused(f'cannot {verb} resource \\"leases\\"')
+    cluster.api.patch(own, {"rules": [rule]})
+    cluster.api.delete(f"{GROUP}/namespaces/kube-system/rolebindings/trimaran-scheduler-authentication-reader")
+    is_refused("extension-apiserver-authentication")

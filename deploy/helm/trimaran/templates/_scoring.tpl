@@ -98,5 +98,7 @@ metrics_open = true
 
 {{/* What is read at the start only: a change of it makes new pods. */}}
 {{- define "trimaran.scoringChecksum" -}}
-trimaran.io/scoring: {{ include "trimaran.scoringFile" . | sha256sum | trunc 16 | quote }}
+{{- $own := index (index . 0).Values (index . 1) -}}
+{{- $read := list (include "trimaran.scoringFile" .) $own.filter ($own.kubeSchedulerConfiguration | default "") -}}
+trimaran.io/scoring: {{ join "\n" $read | sha256sum | trunc 16 | quote }}
 {{- end -}}

@@ -1,0 +1,64 @@
+"""A pod of the shipped manifests as processes: its commands, files and account, in file systems of its own."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from control_plane.cluster import ControlPlane
+from control_plane.processes import Process
+
+
+class InAPod:
+    """Runs the containers of a manifest's Deployment.
+
+    Mount namespaces stand for the pod's: its files are nowhere else on this machine.
+
+    Args:
+        cluster: to which the manifest was applied.
+        documents: the manifest's objects, a Deployment and at most one ConfigMap among them.
+
+    Attributes:
+        spec: the pod's.
+        tls: the folder that its containers see as ``/etc/trimaran-tls``.
+    """
+
+    def __init__(self, cluster: ControlPlane, documents: Iterable[Mapping[str, Any]]) -> None:
+        by_kind = {each["kind"]: each for each in documents}
+        self.spec: dict[str, Any] = by_kind["Deployment"]["spec"]["template"]["spec"]
+        self._cluster = cluster
+        self._mounts = cluster.folder / f"mounts-{by_kind['Deployment']['metadata']['name']}"
+        self.tls = self._mounts / "trimaran-tls"
+        for folder in (self.tls, self._mounts / "trimaran"):
+            folder.mkdir(parents=True)
+        for name, text in by_kind.get("ConfigMap", {}).get("data", {}).items():
+            self.write(f"trimaran/{name}", text)
+        account = cluster.service_account("trimaran", self.spec["serviceAccountName"])
+        self.write("account/token", account.token)
+        self.write("account/ca.crt", cluster.certificates.certificate.read_text())
+        self.write("account/namespace", "trimaran")
+        self.write("hosts", "127.0.0.1 localhost trimaran.trimaran\n")
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file as one whole, as a ConfigMap's volume does."""
+        file = self._mounts / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(".new")
+        new.write_text(text)
+        new.replace(file)
+
+    def run(self, *command: str, **environment: str) -> Process:
+        """Start a container's command, with these variables beside those that every pod has."""
+        staged = (
+            "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io /run/work && "
+            "mkdir -p /run/upper/trimaran /run/upper/trimaran-tls && "
+            f"cp -r {self._mounts}/account /run/secrets/kubernetes.io/serviceaccount && "
+            f"cp {self._mounts}/hosts /run/upper/hosts && "
+            "mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/upper,workdir=/run/work /etc && "
+            f"mount --bind {self._mounts}/trimaran /etc/trimaran && mount --bind {self.tls} /etc/trimaran-tls && "
+            'exec "$@"'
+        )
+        port = self._cluster.url.rpartition(":")[2]
+        environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+        inside = ["env", *(f"{name}={value}" for name, value in environment.items()), *command]
+        log = self._mounts / f"{Path(command[0]).name}-{len(command)}.log"
+        return Process(["unshare", "--mount", "--map-root-user", "sh", "-c", staged, "sh", *inside], log)
