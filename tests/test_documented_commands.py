@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -16,6 +17,8 @@ from packaging.requirements import Requirement
 from support.commands import ROOT, Command, documented_commands
 from support.servers import Service, free_port
 
+from extender.settings import ExtenderSettings
+from nodes.settings import NodesSettings
 from trimaran.cli import main
 from watcher.settings.loading import UPSTREAM_VARIABLES, every_setting, variable
 
@@ -89,8 +92,21 @@ def test_what_trimaran_does_not_take_is_seen(words: tuple[str, ...]) -> None:
 def test_variables_before_a_command_are_settings() -> None:
     """Each is one that the settings read."""
     known = {*UPSTREAM_VARIABLES, *map(variable, every_setting()), "_TRIMARAN_COMPLETE"}
-    named = {name for command in COMMANDS if command.words[0] == "trimaran" for name in command.variables}
+    named = {name for command in COMMANDS if command.words[0] in {"trimaran", "export"} for name in command.variables}
     assert "METRICS_PROVIDER_ADDRESS" in named
+    assert named <= known
+
+
+def test_what_is_set_is_a_setting() -> None:
+    """``--set`` names settings of the watcher, or of the service that is started."""
+    known = {*every_setting(), *every_setting(ExtenderSettings), *every_setting(NodesSettings)}
+    named = {
+        assignment.partition("=")[0]
+        for command in of("trimaran")
+        for option, assignment in pairwise(command.words)
+        if option == "--set"
+    }
+    assert "server.client_ca_file" in named
     assert named <= known
 
 
