@@ -138,19 +138,24 @@ def test_pip_can_install_it(command: Command) -> None:
             assert requirement.extras <= set(extras)
 
 
-@pytest.mark.parametrize("command", [*of("python"), *of("python3")], ids=str)
-def test_python_can_run_it(command: Command) -> None:
-    """Scripts and modules exist, and a script names each option that it is given."""
-    what, *rest = command.words[1:]
-    if what == "-m":
-        assert importlib.util.find_spec(rest[0])
-        return
-    if what == "-c":
-        compile(rest[0], "-c", "exec")
-        return
-    script = (ROOT / what).read_text()
+PYTHON = [*of("python"), *of("python3")]
+
+
+@pytest.mark.parametrize("command", [each for each in PYTHON if not each.words[1].startswith("-")], ids=str)
+def test_python_can_run_the_script(command: Command) -> None:
+    """The script exists, and names each option that it is given."""
+    path, *rest = command.words[1:]
+    script = (ROOT / path).read_text()
     for option in (word for word in rest if word.startswith("--")):
         assert f'"{option.partition("=")[0]}"' in script
+
+
+@pytest.mark.parametrize("command", [each for each in PYTHON if each.words[1].startswith("-")], ids=str)
+def test_python_can_run_the_module(command: Command) -> None:
+    """The module exists."""
+    option, module = command.words[1:3]
+    assert option == "-m"
+    assert importlib.util.find_spec(module)
 
 
 # -- run ----------------------------------------------------------------------------------------------------------
