@@ -191,4 +191,5 @@ class Scores:
             else:
                 part = explanation(plugin, scores.terms, self.pod, node_name, row)
             parts.append((part, scores.weighted.weight, int(scores.normalized[row])))
-        return ProfileExplanation(pod, node_name, int(self.total[row]), tuple(parts), str(self.grades[row]))
+        grade = "" if self.judgment is None else str(self.judgment.grades[judged_row])
+        return ProfileExplanation(pod, node_name, int(self.total[row]), tuple(parts), grade)

@@ -1,9 +1,11 @@
 """``trimaran simulate``: replay what pods really used against any policy, and compare policies."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,13 +13,19 @@ from typing import Any, TypeVar
 
 import click
 
-from simulator.comparison import Comparison, Kept, Task, make_all, world_names
+from simulator.comparison import Kept, Task, make_all, world_names
+from simulator.events import check_events, read_events
+from simulator.faults import read_faults
+from simulator.moving import Trigger
 from simulator.policies.catalogue import policy_names
 from simulator.replay import Options
+from simulator.report.compared import Compared
+from simulator.report.text import tables
 from simulator.synthetic import Synthetic
 from simulator.trace import TraceError, read_trace, write_trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Factor = tuple[float, float] | None
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
 
 
@@ -58,30 +66,55 @@ class Work:
     scheduler: str
     keep: Path | None
     nodes_saved: bool = False
+    html: Path | None = None
 
-    def make(self) -> Comparison:
-        """Make every replay that is not kept; Ctrl-C ends it with what is done."""
+    def make(self, factors: Sequence[Factor] = (None,)) -> list[Compared]:
+        """Make every replay that is not kept, at each overcommit; Ctrl-C ends it with what is done.
+
+        Args:
+            factors: of CPU and of memory; None is each trace's own.
+        """
+        names, own, hours = world_names(self.folders), {}, []
         for folder in self.folders:
-            read_trace(folder)  # told before hours of work
+            trace = read_trace(folder)  # what is wrong is told before hours of work
+            check_events(self.options.events or (), trace.amounts())
+            own[folder] = trace.overcommit
+            hours.append((trace.minutes - trace.warm_up_minutes) / 60)
         kept = Kept(self.keep, version("trimaran"))
-        tasks = [
-            Task(folder, policy, self.options, self.nodes_saved) for folder in self.folders for policy in self.policies
-        ]
-        done = {task: measures for task in tasks if (measures := kept.find(task)) is not None}
-        missing = [task for task in tasks if task not in done]
+        tasks = {
+            factor: [
+                Task(folder, policy, replace(self.options, overcommit=factor), self.nodes_saved, self._heats(folder))
+                for folder in self.folders
+                for policy in self.policies
+            ]
+            for factor in factors
+        }
+        wanted = [task for each in tasks.values() for task in each]
+        done = {task: made for task in wanted if (made := kept.find(task)) is not None}
+        missing = [task for task in wanted if task not in done]
         try:
             with click.progressbar(length=len(missing), label="replays", file=sys.stderr) as bar:
                 for each in make_all(missing, self.jobs, self.scheduler):
                     kept.keep(each)
-                    done[each.task] = each.measures
+                    done[each.task] = each
                     bar.update(1)
         except KeyboardInterrupt:
-            click.echo(f"stopped: {len(done)} of {len(tasks)} replays are done", err=True)
-        names, result = world_names(self.folders), Comparison()
-        for task in tasks:
-            if task in done:
-                result.setdefault(names[task.folder], {})[task.policy] = dict(done[task])
+            click.echo(f"stopped: {len(done)} of {len(wanted)} replays are done", err=True)
+        result = []
+        for factor, at_factor in tasks.items():
+            label, of_cpu = f"{factor[0]:g}" if factor else "", {names[each]: (factor or own[each])[0] for each in own}
+            compared = Compared(label, of_cpu, heat_world=names[self.folders[0]], heat_hours=hours[0])
+            for task in at_factor:
+                if task in done:
+                    compared.comparison.setdefault(names[task.folder], {})[task.policy] = dict(done[task].measures)
+                    if (heat := done[task].heat) is not None:
+                        compared.heat[task.policy] = heat
+            result.append(compared)
         return result
+
+    def _heats(self, folder: Path) -> bool:
+        """Say whether heat maps are drawn of a world: the first one's, as those of all would make a huge page."""
+        return self.html is not None and folder == self.folders[0]
 
 
 def shared_options(command: Command) -> Command:
@@ -95,6 +128,18 @@ def shared_options(command: Command) -> Command:
             click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]..."),
             click.option("--policy", "chosen", multiple=True, help="Replay this one; several times. [default: all]"),
             click.option("--seed", default=0, show_default=True, help="Draws among equals."),
+            click.option(
+                "--faults", type=click.Path(path_type=Path, dir_okay=False),
+                help="A list of what goes wrong with metrics, start_minute,end_minute,node,fault,value.",
+            ),
+            click.option(
+                "--events", type=click.Path(path_type=Path, dir_okay=False),
+                help="Nodes that fail and join, in place of the traces' own events.csv.",
+            ),
+            click.option(
+                "--moves-at", multiple=True, type=click.Choice([each.value for each in Trigger]),
+                help="What policies that move pods look for moves at; several times. [default: time]",
+            ),
             click.option("--jobs", default=1, show_default=True, help="Processes; -1 is one for each processor."),
             click.option("--scheduler", default="", help="A Dask scheduler to replay on: tcp://10.0.0.1:8786."),
             click.option(
@@ -102,6 +147,10 @@ def shared_options(command: Command) -> Command:
                 help="Keep what is done in this file, and go on from it.",
             ),
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            click.option(
+                "--html", type=click.Path(path_type=Path, dir_okay=False, writable=True),
+                help="Write a report with pictures; what it shows stands in a file beside it, as JSON.",
+            ),
         )
     ):  # fmt: skip
         command = decorate(command)
@@ -133,8 +182,8 @@ def compare(
     if listing:
         click.echo("\n".join(policy_names()))
         return
-    result = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make(), overcommit)
-    click.echo(json.dumps(result, indent=1) if as_json else _table(result))
+    (made,) = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make([overcommit]))
+    click.echo(json.dumps(made.comparison, indent=1) if as_json else tables(made.comparison))
 
 
 @simulate.command()
@@ -146,18 +195,11 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
     \b
     Example: trimaran simulate sweep --trace worlds/a --policy default --policy congestion-cost --jobs -1
     """
-
-    def make(work: Work) -> dict[str, Comparison]:
-        return {
-            f"{factor:g}": replace(work, options=replace(work.options, overcommit=(factor, factor))).make()
-            for factor in factors
-        }
-
-    result = _with_work(shared, make)
+    made = _with_work(shared, lambda work: work.make([(factor, factor) for factor in factors]))
     if as_json:
-        click.echo(json.dumps(result, indent=1))
+        click.echo(json.dumps({each.label: each.comparison for each in made}, indent=1))
     else:
-        click.echo("\n\n".join(f"overcommit {factor}\n{_table(made)}" for factor, made in result.items()))
+        click.echo("\n\n".join(f"overcommit {each.label}\n{tables(each.comparison)}" for each in made))
 
 
 @simulate.command()
@@ -175,34 +217,48 @@ def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int
     write_trace(drawn.trace(), folder)
 
 
-Made = TypeVar("Made")
+def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]) -> list[Compared]:
+    """Read the options that commands share, make what is asked for, and write its report.
 
-
-def _with_work(
-    shared: Mapping[str, Any], make: Callable[[Work], Made], overcommit: tuple[float, float] | None = None
-) -> Made:
-    """Read the options that commands share, and make what is asked for; a synthetic world where none is named."""
+    A synthetic world is compared in where none is named.
+    """
     folders = (*shared["traces"], *shared["more"])
     known = policy_names()
     unknown = set(shared["chosen"]) - set(known)
     if unknown:
         raise click.UsageError(f"no policy is called {min(unknown)}; there are: {', '.join(known)}")
-    options = Options(seed=shared["seed"], overcommit=overcommit)
-    work = Work(folders, shared["chosen"] or tuple(known), options, shared["jobs"], shared["scheduler"], shared["keep"])
+    html: Path | None = shared["html"]
+    if html is not None and html.suffix == ".json":
+        raise click.UsageError(f"--html {html}: the JSON beside it would have this name; call it {html.stem}.html")
     try:
-        if folders:
-            return make(work)
+        options = Options(
+            seed=shared["seed"],
+            events=read_events(shared["events"]) if shared["events"] else None,
+            move_triggers=tuple(map(Trigger, shared["moves_at"])),
+            faults=read_faults(shared["faults"]) if shared["faults"] else (),
+        )
+        work = Work(
+            folders, shared["chosen"] or tuple(known), options, shared["jobs"], shared["scheduler"], shared["keep"],
+            html=html,
+        )  # fmt: skip
+        if html is not None:
+            import_module("matplotlib")  # told before hours of work
         with TemporaryDirectory() as directory:
-            folder = Path(directory) / "synthetic-0"
-            write_trace(Synthetic().trace(), folder)
-            return make(replace(work, folders=(folder,)))
+            if not folders:
+                folder = Path(directory) / "synthetic-0"
+                write_trace(Synthetic().trace(), folder)
+                work = replace(work, folders=(folder,))
+            made = make(work)
     except TraceError as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
     except ModuleNotFoundError as error:
-        extra = "distributed" if error.name == "distributed" else "simulator"
+        extra = {"distributed": "distributed", "matplotlib": "report"}.get(error.name or "", "simulator")
         click.echo(f"trimaran: {error.name} is not installed: pip install trimaran[{extra}]", err=True)
         raise SystemExit(2) from None
+    if html is not None:
+        _write_report(made, html)
+    return made
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -214,22 +270,16 @@ def _numbers(text: str) -> tuple[float, ...]:
     return numbers if all(0 < number < float("inf") for number in numbers) else ()
 
 
-def _table(result: Comparison) -> str:
-    """Return measures side by side, a block for each world."""
-    return "\n\n".join(_block(world, by_policy) for world, by_policy in result.items())
+def _write_report(made: Sequence[Compared], path: Path) -> None:
+    """Write the page, and beside it what it shows as JSON."""
+    from simulator.report.page import document, page  # noqa: PLC0415  draws: an extra, and a second of imports
 
-
-def _block(world: str, by_policy: Mapping[str, Mapping[str, float]]) -> str:
-    names = list(next(iter(by_policy.values())))
-    widths = [max(len(name), 12) for name in names]
-    left = max(map(len, (world, *by_policy)))
-    rows: list[Sequence[str]] = [names]
-    rows += [[_number(measures[name]) for name in names] for measures in by_policy.values()]
-    return "\n".join(
-        f"{title:{left}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
-        for title, row in zip((world, *by_policy), rows, strict=True)
-    )
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+    if not any(each.comparison for each in made):
+        return  # stopped before anything was done
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(made, f"trimaran {version('trimaran')}: {shlex.join(sys.argv[1:])}"), encoding="utf-8")
+        path.with_suffix(".json").write_text(json.dumps(document(made), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        click.echo(f"trimaran: {path} cannot be written: {error.strerror}", err=True)
+        raise SystemExit(2) from None

@@ -9,6 +9,8 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from simulator.events import EVENTS
+from simulator.heat import Heat, heat
 from simulator.measures import measures
 from simulator.policies.catalogue import DEFAULT, policies
 from simulator.replay import Options, Replay
@@ -17,6 +19,8 @@ from simulator.trace import NODES, PODS, USAGE, WORLD, read_trace
 
 Comparison = dict[str, dict[str, dict[str, float]]]
 """World to policy to measure to number."""
+
+_KEPT = ("measures", "decisions", "processor_seconds", "heat")  # of what is done
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,14 @@ class Task:
         policy: its name in the catalogue.
         options: of the replay.
         nodes_saved: measure also how many nodes the policy saves, at the trace's own overcommit.
+        heat: return also how hot each node was over time.
     """
 
     folder: Path
     policy: str
     options: Options
     nodes_saved: bool = False
+    heat: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,14 @@ class Done:
         measures: see :mod:`simulator.measures`.
         decisions: how many pods were placed.
         processor_seconds: what it cost.
+        heat: CPU use in percent, a row a node, if it was asked for; see :func:`simulator.heat.heat`.
     """
 
     task: Task
     measures: Mapping[str, float]
     decisions: int
     processor_seconds: float
+    heat: Heat | None = None
 
 
 def make(task: Task) -> Done:
@@ -69,7 +77,8 @@ def make(task: Task) -> Done:
         default = measures(Replay(trace, known[DEFAULT], task.options).run())
         saved = nodes_saved(trace, known[task.policy], default, task.options)
         made["nodes_saved_percent"] = round(100 * saved / len(trace.nodes), 3)
-    return Done(task, made, outcome.decisions, process_time() - began)
+    hot = heat(outcome) if task.heat else None
+    return Done(task, made, outcome.decisions, process_time() - began, hot)
 
 
 def make_all(tasks: Sequence[Task], jobs: int = 1, scheduler: str = "") -> Iterator[Done]:
@@ -109,18 +118,19 @@ class Kept:
     def __init__(self, path: Path | None, version: str) -> None:
         self._path, self._version = path, version
         self._digests: dict[Path, str] = {}
-        self._known: dict[str, Mapping[str, float]] = {}
+        self._known: dict[str, dict[str, Any]] = {}
         if path is not None and path.exists():
             for line in path.read_text().splitlines():
                 try:
                     entry = json.loads(line)
-                    self._known[entry["key"]] = entry["measures"]
+                    self._known[entry["key"]] = {name: entry[name] for name in _KEPT}
                 except (ValueError, KeyError, TypeError):
                     continue  # a line that was being written when the program was killed
 
-    def find(self, task: Task) -> Mapping[str, float] | None:
-        """Return the measures of a replay that was made before."""
-        return self._known.get(self._key(task)) if self._path is not None else None
+    def find(self, task: Task) -> Done | None:
+        """Return a replay that was made before, with all that is asked for."""
+        known = None if self._path is None else self._known.get(self._key(task))
+        return None if known is None or (task.heat and known["heat"] is None) else Done(task, **known)
 
     def keep(self, done: Done) -> None:
         """Keep what was made."""
@@ -128,7 +138,7 @@ class Kept:
             return
         entry: dict[str, Any] = {
             "key": self._key(done.task), "world": str(done.task.folder), "policy": done.task.policy,
-            "measures": dict(done.measures),
+            **{name: getattr(done, name) for name in _KEPT},
         }  # fmt: skip
         with self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -137,8 +147,9 @@ class Kept:
         folder = task.folder
         if folder not in self._digests:
             digest = sha256()
-            for name in (WORLD, NODES, PODS, USAGE):
-                digest.update((folder / name).read_bytes())
+            for name in (WORLD, NODES, PODS, USAGE, EVENTS):
+                if (folder / name).exists():
+                    digest.update((folder / name).read_bytes())
             self._digests[folder] = digest.hexdigest()
         said = json.dumps(
             [self._version, self._digests[folder], task.policy, asdict(task.options), task.nodes_saved], sort_keys=True

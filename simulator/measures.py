@@ -1,23 +1,37 @@
-"""What is reported of a replay. Side by side, none preferred; all of them after the warm-up.
+"""What is reported of a replay. Side by side, none preferred; all but the last three after the warm-up.
 
 hot_minutes_70, _80, _90      node-minutes with CPU use at or above so many percent of capacity
 throttled_core_seconds        CPU that was asked for above capacity
 p99_node_cpu_percent          the 99th percentile of node-minutes' CPU use, which may be above 100
 memory_overrun_minutes        node-minutes with memory use above capacity
 fragmentation_percent         of the free CPU, what a pod drawn from the trace cannot use, because the pod does not fit
-service_hot_pod_minutes       minutes that services' pods were on nodes at or above 80 percent
-job_hot_pod_minutes           the same of jobs
-unplaced_pods                 pods that never fitted before their end or that of the replay (from the start on)
-waited_pod_minutes            how long pods waited until they fitted (from the start on)
+stranded_core_hours           CPU that was free while pods waited: none of them could use it
+unplaced_pods                 pods that waited and got no node before their end or that of the replay
+waited_pod_minutes            how long pods waited for a node
 moves                         pods moved (from the start on)
 moves_percent_per_hour        the same an hour, in percent of the pods that ran, on average
+displaced_pods                pods that lost their node (from the start on)
 nodes                         nodes there were at the end
+node_minutes                  how long nodes were there, added up
+
+And of services and of jobs apart, ``service_`` or ``job_`` before the name:
+
+hot_pod_minutes               minutes that their pods were on nodes at or above 80 percent
+throttled_core_seconds        their share of what was throttled, by what each pod of a node used
+overrun_pod_minutes           minutes that their pods were on nodes with memory use above capacity
+unplaced_pods                 as above
+waited_pod_minutes            as above
 """
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from scoring.arrays import Bools, Float64s
+from simulator.cluster import Stay
 from simulator.replay import Outcome
+from simulator.waiting import Wait, waits
 
 HOT_PERCENTS = (70, 80, 90)
 _SAMPLED_PODS = 200
@@ -26,26 +40,32 @@ _SAMPLED_EVERY = 60
 
 def measures(outcome: Outcome) -> dict[str, float]:
     """Return each measure of a replay by its name."""
-    cluster, trace = outcome.cluster, outcome.cluster.trace
-    warm_up = trace.warm_up_minutes
+    cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
     cpu = cluster.ledger.cpu_milli[:, warm_up:] / cluster.ledger.capacity[0][:, None]
     memory = cluster.ledger.memory_bytes[:, warm_up:] / cluster.ledger.capacity[1][:, None]
+    there = cluster.ledger.there()[:, warm_up:]
     hot = {percent: np.count_nonzero(cpu >= percent / 100) for percent in HOT_PERCENTS}
     throttled = np.maximum(cpu - 1, 0).sum(axis=1) @ cluster.ledger.capacity[0] / 1000 * 60
-    services, jobs = _hot_pod_minutes(outcome, cpu >= 0.8)
+    waited = [
+        Wait(each.pod, max(each.start, warm_up), each.end, each.is_last)
+        for each in waits(outcome)
+        if each.end > warm_up
+    ]
     return {
         **{f"hot_minutes_{percent}": float(count) for percent, count in hot.items()},
         "throttled_core_seconds": round(float(throttled), 3),
-        "p99_node_cpu_percent": round(100 * float(np.percentile(cpu, 99)), 3) if cpu.size else 0.0,
+        "p99_node_cpu_percent": round(100 * float(np.percentile(cpu[there], 99)), 3) if there.any() else 0.0,
         "memory_overrun_minutes": float(np.count_nonzero(memory > 1)),
         "fragmentation_percent": round(fragmentation_percent(outcome), 3),
-        "service_hot_pod_minutes": services,
-        "job_hot_pod_minutes": jobs,
-        "unplaced_pods": float(len(outcome.never_placed)),
-        "waited_pod_minutes": float(outcome.waited_minutes),
+        "stranded_core_hours": round(_stranded_core_hours(outcome, waited), 3),
+        "unplaced_pods": float(sum(each.is_last for each in waited)),
+        "waited_pod_minutes": float(sum(each.end - each.start for each in waited)),
+        **_by_kind(outcome, cpu, memory > 1, waited),
         "moves": float(outcome.moves),
         "moves_percent_per_hour": round(moves_percent_per_hour(outcome), 4),
+        "displaced_pods": float(outcome.displaced),
         "nodes": float(len(cluster.nodes)),
+        "node_minutes": float(np.count_nonzero(there)),
     }
 
 
@@ -56,9 +76,9 @@ def fragmentation_percent(outcome: Outcome) -> float:
         return 0.0
     every = max(len(trace.pods) // _SAMPLED_PODS, 1)
     asked = np.array([cluster.requests(number) for number in range(0, len(trace.pods), every)], np.float64)
-    free, lost = 0.0, 0.0
+    free, lost, there = 0.0, 0.0, cluster.ledger.there()
     for minute in range(trace.warm_up_minutes, trace.minutes, _SAMPLED_EVERY):
-        left = cluster.ledger.capacity - requested_at(outcome, minute)
+        left = (cluster.ledger.capacity - requested_at(outcome, minute))[:, there[:, minute]]
         fits = (left[0] >= asked[:, :1]) & (left[1] >= asked[:, 1:])
         cpu = np.maximum(left[0], 0)
         free += float(cpu.sum())
@@ -82,13 +102,71 @@ def moves_percent_per_hour(outcome: Outcome) -> float:
     return 100 * outcome.moves * 60 / pod_minutes if pod_minutes else 0.0
 
 
-def _hot_pod_minutes(outcome: Outcome, hot: Bools) -> tuple[float, float]:
-    """Return how long pods of services, and of jobs, were on hot nodes, minutes."""
+def _stranded_core_hours(outcome: Outcome, waited: Iterable[Wait]) -> float:
+    """Return the CPU that no pod requested in minutes in which pods waited: what waits fits on no node."""
+    cluster, minutes = outcome.cluster, outcome.cluster.trace.minutes
+    waiting = _running_total(minutes, ((each.start, each.end, 1.0) for each in waited))
+    requested = _running_total(
+        minutes, ((stay.start, stay.end, float(cluster.requests(stay.pod)[0])) for stay in cluster.stays)
+    )
+    free = cluster.ledger.capacity[0].sum() - requested
+    return float(free[waiting > 0].sum()) / 1000 / 60
+
+
+def _running_total(minutes: int, spans: Iterable[tuple[int, int, float]]) -> Float64s:
+    """Return in each minute the sum over spans (start, end, amount) that cover it, shape (minutes,)."""
+    steps = np.zeros(minutes + 1)
+    for start, end, amount in spans:
+        steps[start] += amount
+        steps[end] -= amount
+    return np.cumsum(steps[:-1])
+
+
+def _by_kind(outcome: Outcome, cpu: Float64s, overrun: Bools, waited: Iterable[Wait]) -> dict[str, float]:
+    """Return what services had of it, and what jobs had.
+
+    Args:
+        outcome: of the replay.
+        cpu: use in parts of capacity after the warm-up, shape (nodes, minutes).
+        overrun: where memory use is above capacity, the same shape.
+        waited: the waits, of which only what is after the warm-up.
+    """
     cluster = outcome.cluster
-    counts = np.concatenate([np.zeros((len(hot), 1), np.int64), np.cumsum(hot, axis=1)], axis=1)
-    warm_up = cluster.trace.warm_up_minutes
-    total: dict[bool, list[int]] = {False: [], True: []}
-    for stay in cluster.stays:
-        start, end = max(stay.start - warm_up, 0), max(stay.end - warm_up, 0)
-        total[cluster.is_job(stay.pod)].append(int(counts[stay.node, end] - counts[stay.node, start]))
-    return float(sum(total[False])), float(sum(total[True]))
+    hot_before, overrun_before = _counts_before(cpu >= 0.8), _counts_before(overrun)
+    throttled_part = np.maximum(1 - 1 / np.maximum(cpu, 1), 0)
+    throttled_before = _counts_before(cpu > 1)
+    total: dict[str, float] = defaultdict(float)
+    for stay, start, end in _measured(outcome):
+        kind, span = _kind(outcome, stay.pod), (stay.node, start, end)
+        total[f"{kind}_hot_pod_minutes"] += _count(hot_before, *span)
+        total[f"{kind}_overrun_pod_minutes"] += _count(overrun_before, *span)
+        if _count(throttled_before, *span):
+            skipped = start + cluster.trace.warm_up_minutes - stay.start
+            used = cluster.series(stay.pod, stay.start)[0, skipped : skipped + end - start]
+            total[f"{kind}_throttled_core_seconds"] += float(used @ throttled_part[stay.node, start:end]) * 60 / 1000
+    for wait in waited:
+        total[f"{_kind(outcome, wait.pod)}_unplaced_pods"] += wait.is_last
+        total[f"{_kind(outcome, wait.pod)}_waited_pod_minutes"] += wait.end - wait.start
+    names = ("hot_pod_minutes", "throttled_core_seconds", "overrun_pod_minutes", "unplaced_pods", "waited_pod_minutes")
+    return {f"{kind}_{name}": round(total[f"{kind}_{name}"], 3) for name in names for kind in ("service", "job")}
+
+
+def _kind(outcome: Outcome, pod: int) -> str:
+    return "job" if outcome.cluster.is_job(pod) else "service"
+
+
+def _measured(outcome: Outcome) -> Iterator[tuple[Stay, int, int]]:
+    """Yield each stay that reaches beyond the warm-up, with its first minute and its end, counted from there."""
+    warm_up = outcome.cluster.trace.warm_up_minutes
+    for stay in outcome.cluster.stays:
+        if stay.end > max(stay.start, warm_up):
+            yield stay, max(stay.start - warm_up, 0), stay.end - warm_up
+
+
+def _counts_before(flags: Bools) -> Float64s:
+    """Return how many minutes before each were so, shape (nodes, minutes + 1)."""
+    return np.concatenate([np.zeros((len(flags), 1)), np.cumsum(flags, axis=1)], axis=1)
+
+
+def _count(before: Float64s, node: int, start: int, end: int) -> float:
+    return float(before[node, end] - before[node, start])

@@ -57,7 +57,7 @@ def test_the_commands() -> None:
     """The commands are those promised, and an unknown one is a usage error without a traceback."""
     assert list(COMMANDS) == [
         "watch", "top", "score", "compare", "place", "extender", "explain", "nodes", "simulate",
-        "dashboard", "doctor", "config",
+        "record", "dashboard", "doctor", "config",
     ]  # fmt: skip
     result = run("fly")
     assert result.returncode == 2

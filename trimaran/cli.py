@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": ("extender.decisions.commands:explain", "Say why a pod went where it went."),
     "nodes": ("nodes.commands:nodes", "Write on nodes how loaded they are: soft taints, annotations."),
     "simulate": ("simulator.commands:simulate", "Replay real use against any policy, and compare policies."),
+    "record": ("simulator.recording.commands:record", "Write a trace of a cluster, to be replayed."),
     "dashboard": ("dashboard.commands:dashboard", "Serve the page: nodes at one look, trust, where a pod would go."),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
     "config": ("trimaran.config_command:config", "Show the effective settings; check a scheduler's configuration."),

@@ -1,0 +1,75 @@
+"""What is measured of a replay, on worlds that are small enough to be counted by hand."""
+
+import numpy as np
+import pytest
+
+from simulator.heat import heat
+from simulator.measures import measures
+from simulator.policies.catalogue import policies
+from simulator.replay import Outcome, Replay
+from simulator.trace import NO_LIMIT, PodUse, Trace
+from simulator.waiting import Wait, waits
+
+
+def world(*pods: tuple[str, int, int, int, float, float], minutes: int = 20, warm_up: int = 5) -> Trace:
+    """Return one node of 1000m and 1000 bytes, and pods (kind, arrival, end, CPU asked, CPU and memory level)."""
+    lives = [end - arrival for _, arrival, end, *_ in pods]
+    column = [np.array([pod[place] for pod in pods], np.int64) for place in range(1, 4)]
+    cpu, memory = (np.repeat([pod[place] for pod in pods], lives).astype(np.float32) for place in (4, 5))
+    none, offsets = np.full(len(pods), NO_LIMIT), np.concatenate([[0], np.cumsum(lives)])
+    return Trace(
+        name="hand", nodes=("node",), cpu_capacity_milli=np.array([1000]), memory_capacity_bytes=np.array([1000]),
+        pods=tuple(f"pod-{number}" for number in range(len(pods))), owner_kinds=tuple(pod[0] for pod in pods),
+        owners=tuple(f"owner-{number}" for number in range(len(pods))), arrival_minute=column[0], end_minute=column[1],
+        cpu_request_milli=column[2], memory_request_bytes=np.full(len(pods), 400), cpu_limit_milli=none,
+        memory_limit_bytes=none, use=PodUse(offsets, cpu, memory), overcommit=(1.0, 1.0),
+        warm_up_minutes=warm_up, minutes=minutes,
+    )  # fmt: skip
+
+
+def replayed(trace: Trace) -> Outcome:
+    return Replay(trace, policies(trace)["default"]).run()
+
+
+def test_services_and_jobs_are_told_apart() -> None:
+    """What is hot, throttled and overrun is each kind's for as long as its pods were there, by what they used."""
+    trace = world(("Deployment", 0, 20, 500, 2.0, 1.5), ("Job", 10, 14, 400, 0.5, 1.1))
+    made = measures(replayed(trace))
+    assert made["hot_minutes_80"] == 15
+    assert (made["service_hot_pod_minutes"], made["job_hot_pod_minutes"]) == (15, 4)
+    # For four minutes 1200m are asked of 1000m: 200m are throttled, of the service 1000 parts in 1200.
+    assert made["throttled_core_seconds"] == pytest.approx(48)
+    assert made["service_throttled_core_seconds"] == pytest.approx(40, abs=0.01)
+    assert made["job_throttled_core_seconds"] == pytest.approx(8, abs=0.01)
+    assert made["memory_overrun_minutes"] == 4
+    assert (made["service_overrun_pod_minutes"], made["job_overrun_pod_minutes"]) == (4, 4)
+
+
+def test_waits_are_counted_after_the_warm_up() -> None:
+    """A pod waits until it fits, or for as long as it would have run; what is free meanwhile is stranded."""
+    trace = world(
+        ("Deployment", 0, 9, 700, 1.0, 1.0),
+        ("Job", 2, 6, 500, 1.0, 1.0),
+        ("Deployment", 4, 8, 400, 1.0, 1.0),
+        ("Deployment", 1, 4, 400, 1.0, 1.0),
+        ("Job", 12, 14, 2000, 1.0, 1.0),
+    )
+    outcome = replayed(trace)
+    assert list(waits(outcome)) == [
+        Wait(1, 2, 9), Wait(2, 4, 8, is_last=True), Wait(3, 1, 4, is_last=True), Wait(4, 12, 20, is_last=True)
+    ]  # fmt: skip
+    made = measures(outcome)
+    assert (made["service_waited_pod_minutes"], made["job_waited_pod_minutes"]) == (3, 4 + 8)
+    assert made["waited_pod_minutes"] == 15
+    assert (made["service_unplaced_pods"], made["job_unplaced_pods"]) == (1, 1)
+    assert made["unplaced_pods"] == 2
+    # Minutes 5 to 8 have 300m free, 12 has 500m, and from 13 on it is all.
+    assert made["stranded_core_hours"] == pytest.approx((4 * 0.3 + 0.5 + 7 * 1.0) / 60, abs=0.001)
+
+
+def test_a_heat_map_is_small_and_begins_after_the_warm_up() -> None:
+    """A node is a row, a minute a column; a long replay's spans are means."""
+    short = heat(replayed(world(("Deployment", 0, 20, 500, 1.0, 1.0))))
+    assert short == [[50] * 15]
+    long = heat(replayed(world(("Deployment", 0, 250, 500, 1.0, 1.0), minutes=500, warm_up=0)))
+    assert long == [[50] * 83 + [17] + [0] * 83]

@@ -1,0 +1,141 @@
+"""What many replays come to: intervals, lost cases, and the page with pictures."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from simulator.report import statistics
+from simulator.report.compared import Compared
+from simulator.report.page import page
+from simulator.report.text import tables
+from simulator.synthetic import Synthetic
+from simulator.trace import write_trace
+from trimaran.cli import main
+
+HOT = "hot_minutes_80"
+
+
+def row(hot: float, **others: float) -> dict[str, float]:
+    """Return a policy's measures: all as hot as this but for those that are named."""
+    names = dict.fromkeys((*statistics.LESS_IS_BETTER, "moves"), 0.0)
+    return names | dict.fromkeys(statistics.GAP_MEASURES, hot) | others
+
+
+COMPARISON = {
+    "calm": {"default": row(100.0), "cooler": row(60.0), "clairvoyant": row(20.0)},
+    "busy": {"default": row(200.0), "cooler": row(210.0, unplaced_pods=3.0), "clairvoyant": row(100.0)},
+    "idle": {"default": row(0.0), "cooler": row(0.0), "clairvoyant": row(0.0)},
+}
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+def test_the_interval_of_a_mean_is_that_of_the_bootstrap() -> None:
+    """Of many worlds it is near the normal one, of one world it is that world, and it is the same each time."""
+    values = np.random.default_rng(3).normal(50, 10, 400).tolist()
+    found = statistics.interval(values)
+    assert found == statistics.interval(values)
+    half = 1.96 * float(np.std(values)) / 20
+    assert found.mean == pytest.approx(np.mean(values))
+    assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half), abs=0.1)
+    assert statistics.interval([7.0]) == statistics.Interval(7.0, 7.0, 7.0, 1)
+
+
+def test_the_gap_closed_goes_from_the_default_to_the_clairvoyant() -> None:
+    """A world in which the clairvoyant is no better tells nothing."""
+    assert statistics.gap_closed(COMPARISON, "cooler", HOT) == {"calm": 50.0, "busy": -10.0}
+    assert statistics.gaps(COMPARISON)["cooler"][HOT].mean == 20.0
+    assert statistics.gaps({"calm": {"default": row(1.0)}}) == {}
+
+
+def test_every_lost_case_is_told() -> None:
+    """A case is lost in each measure of which the policy has more than the default scheduler."""
+    lost = list(statistics.lost_cases(COMPARISON))
+    assert {(each.world, each.policy) for each in lost} == {("busy", "cooler")}
+    assert [each.measure for each in lost] == [*statistics.GAP_MEASURES, "unplaced_pods"]
+    assert (lost[0].value, lost[0].default) == (210.0, 200.0)
+
+
+def test_the_front_has_what_nothing_is_better_than() -> None:
+    """Less of the first and more of the second is better; of two that are alike in one, one is left out."""
+    points = {"far": (9.0, 9.0), "best": (1.0, 5.0), "beaten": (2.0, 4.0), "same": (1.0, 3.0), "more": (3.0, 7.0)}
+    assert statistics.pareto(points) == ["best", "more", "far"]
+
+
+def test_the_table_ends_with_intervals_over_worlds() -> None:
+    """After the worlds come the means and the gap closed, each with its interval; one world has none."""
+    *_, means, gaps = tables(COMPARISON).split("\n\n")
+    assert means.startswith("3 worlds: mean (95 % bootstrap interval)")
+    assert re.search(r"cooler +90 \(0 to 210\)", means)
+    assert re.search(r"cooler +20 \(-10 to 50\), worse in 1", gaps)
+    assert "bootstrap" not in tables({"calm": COMPARISON["calm"]})
+    assert "cannot be told" in tables({name: {"default": row(1.0)} for name in "ab"})
+
+
+def test_the_page_asks_nobody_and_has_all_pictures() -> None:
+    """Every image is in the page and has words; nothing is fetched; a world's name is text and no markup."""
+    saved = {
+        f"<b>{world}": {name: each | {"nodes_saved_percent": 5.0} for name, each in rows.items()}
+        for world, rows in COMPARISON.items()
+    }
+    heat = {"default": [[10, 90], [5, 120]]}
+    compared = [
+        Compared(factor, dict.fromkeys(saved, float(factor)), saved, heat, "<b>calm", 2.0) for factor in ("1", "1.5")
+    ]
+    text = page(compared, "trimaran")
+    elements = Elements(text).found
+    images = [attributes for tag, attributes in elements if tag == "img"]
+    assert [str(each["alt"]).partition(".")[0] for each in images] == [
+        "Benefit against overcommit, hot at 70 %", "Benefit against overcommit, hot at 80 %",
+        "Benefit against overcommit, hot at 90 %",
+        *["Gap closed", "Nodes saved against hot minutes", "Nodes over time"] * 2,
+    ]  # fmt: skip
+    assert all(str(each["src"]).startswith("data:image/") for each in images)
+    assert not [tag for tag, attributes in elements if tag in {"script", "link", "iframe", "b"} or "href" in attributes]
+    assert "cooler: in 1 of 3 worlds" in text
+    assert f"{HOT} 210 (200)" in text
+
+
+@pytest.mark.slow
+def test_a_report_is_written_beside_what_is_printed(tmp_path: Path) -> None:
+    """--html writes the page and its numbers; what is printed stays, and what was kept is drawn again."""
+    world = tmp_path / "world"
+    write_trace(Synthetic(seed=1, nodes=6, minutes=180, warm_up_minutes=60).trace(), world)
+    asked = ("compare", "--trace", world, "--policy", "default", "--policy", "clairvoyant", "--json")
+    plain = run(*asked, "--keep", tmp_path / "kept")
+    drawn = run(*asked, "--keep", tmp_path / "kept", "--html", tmp_path / "new" / "report.html")
+    assert drawn.exit_code == 0, drawn.stderr
+    assert drawn.stdout == plain.stdout
+    (section,) = json.loads((tmp_path / "new" / "report.json").read_text())
+    assert section["worlds"] == json.loads(plain.stdout)
+    heat = section["heat"]["cpu_percent"]["default"]
+    assert (len(heat), len(heat[0])) == (6, 120)
+    first = (tmp_path / "new" / "report.html").read_bytes()
+    assert run(*asked, "--keep", tmp_path / "kept", "--html", tmp_path / "new" / "report.html").exit_code == 0
+    assert (tmp_path / "new" / "report.html").read_bytes() == first
+
+
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """A name that the JSON takes is refused before anything is replayed."""
+    refused = run("compare", "--html", tmp_path / "report.json")
+    assert refused.exit_code == 2
+    assert "call it report.html" in refused.stderr
