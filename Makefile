@@ -101,8 +101,8 @@ $(VENV)/.sbom: $(BIN)/python requirements/build.txt requirements/run.txt require
 	$(BIN)/python -m pip --python $(VENV)/sbom/listed/bin/python uninstall --quiet --yes pip  # as in the image
 	touch $@
 
-$(VENV)/.docs: requirements/docs.txt
-	$(PYTHON) -m venv $(VENV)/docs
+$(VENV)/.docs: $(BIN)/python requirements/docs.txt
+	$(BIN)/python -m venv $(VENV)/docs
 	$(VENV)/docs/bin/python -m pip install --quiet --require-hashes -r requirements/docs.txt
 	touch $@
 

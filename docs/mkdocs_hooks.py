@@ -53,10 +53,18 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     return _CODE_OR_LINK.sub(turned, markdown) if source.endswith(".md") else markdown
 
 
-def on_post_page(output: str, *, page: Any, **_: Any) -> None:
-    """Warn of a page that loads anything from elsewhere: readers would tell a third party what they read."""
+def on_page_content(html: str, **_: Any) -> str:
+    """Leave the shell's prompt to site.css, so that what is copied are commands."""
+    return html.replace('<span class="gp">$ </span>', '<span class="gp"></span>')
+
+
+def on_post_page(output: str, *, page: Any, **_: Any) -> str:
+    """Warn of a page that loads anything from elsewhere, and so tells a third party what is read; name the search."""
     for match in _ELSEWHERE.finditer(output):
         _log.warning("%s loads from elsewhere: %s", page.file.src_uri, match[0])
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
 
 
 def _page(path: str) -> str:

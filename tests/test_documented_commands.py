@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -16,6 +17,8 @@ from packaging.requirements import Requirement
 from support.commands import ROOT, Command, documented_commands
 from support.servers import Service, free_port
 
+from extender.settings import ExtenderSettings
+from nodes.settings import NodesSettings
 from trimaran.cli import main
 from watcher.settings.loading import UPSTREAM_VARIABLES, every_setting, variable
 
@@ -89,8 +92,21 @@ def test_what_trimaran_does_not_take_is_seen(words: tuple[str, ...]) -> None:
 def test_variables_before_a_command_are_settings() -> None:
     """Each is one that the settings read."""
     known = {*UPSTREAM_VARIABLES, *map(variable, every_setting()), "_TRIMARAN_COMPLETE"}
-    named = {name for command in COMMANDS if command.words[0] == "trimaran" for name in command.variables}
+    named = {name for command in COMMANDS if command.words[0] in {"trimaran", "export"} for name in command.variables}
     assert "METRICS_PROVIDER_ADDRESS" in named
+    assert named <= known
+
+
+def test_what_is_set_is_a_setting() -> None:
+    """``--set`` names settings of the watcher, or of the service that is started."""
+    known = {*every_setting(), *every_setting(ExtenderSettings), *every_setting(NodesSettings)}
+    named = {
+        assignment.partition("=")[0]
+        for command in of("trimaran")
+        for option, assignment in pairwise(command.words)
+        if option == "--set"
+    }
+    assert "server.client_ca_file" in named
     assert named <= known
 
 
@@ -122,19 +138,24 @@ def test_pip_can_install_it(command: Command) -> None:
             assert requirement.extras <= set(extras)
 
 
-@pytest.mark.parametrize("command", [*of("python"), *of("python3")], ids=str)
-def test_python_can_run_it(command: Command) -> None:
-    """Scripts and modules exist, and a script names each option that it is given."""
-    what, *rest = command.words[1:]
-    if what == "-m":
-        assert importlib.util.find_spec(rest[0])
-        return
-    if what == "-c":
-        compile(rest[0], "-c", "exec")
-        return
-    script = (ROOT / what).read_text()
+PYTHON = [*of("python"), *of("python3")]
+
+
+@pytest.mark.parametrize("command", [each for each in PYTHON if not each.words[1].startswith("-")], ids=str)
+def test_python_can_run_the_script(command: Command) -> None:
+    """The script exists, and names each option that it is given."""
+    path, *rest = command.words[1:]
+    script = (ROOT / path).read_text()
     for option in (word for word in rest if word.startswith("--")):
         assert f'"{option.partition("=")[0]}"' in script
+
+
+@pytest.mark.parametrize("command", [each for each in PYTHON if each.words[1].startswith("-")], ids=str)
+def test_python_can_run_the_module(command: Command) -> None:
+    """The module exists."""
+    option, module = command.words[1:3]
+    assert option == "-m"
+    assert importlib.util.find_spec(module)
 
 
 # -- run ----------------------------------------------------------------------------------------------------------

@@ -59,3 +59,11 @@ def test_every_page_names_settings_that_exist() -> None:
     }
     assert ("troubleshooting.md", "nodes.hot_percent") in named
     assert {(page, name) for page, name in named if name not in known} == set()
+
+
+def test_the_migration_page_has_every_variable_of_load_watcher() -> None:
+    """Each stands in a row with the setting that it became."""
+    rows = [line for line in (DOCS / "migration.md").read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    for theirs, ours in UPSTREAM_VARIABLES.items():
+        (row,) = [row for row in rows if f"`{theirs}`" in row]
+        assert f"`{ours}`" in row

@@ -59,6 +59,14 @@ def test_what_is_loaded_from_elsewhere_is_told(caplog: pytest.LogCaptureFixture)
     assert record.name.startswith("mkdocs.")
 
 
+def test_what_is_copied_is_a_command() -> None:
+    """The shell's prompt is drawn by the style sheet; Python's stays, as it tells input from output."""
+    block = '<span class="gp">$ </span>trimaran top\n<span class="gp">&gt;&gt;&gt; </span>1'
+    turned = HOOKS["on_page_content"](block)
+    assert re.sub(r"<[^>]+>", "", turned) == "trimaran top\n&gt;&gt;&gt; 1"
+    assert ".gp:empty::before" in (ROOT / "docs" / "site.css").read_text()
+
+
 @pytest.mark.parametrize("package", ["client", "scoring", "watcher"])
 def test_the_reference_has_every_export(package: str) -> None:
     """What a package exports stands on its page, each name once, and nothing that it does not export."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDERS = ("*.md", "docs/**/*.md", "benchmarks/*.md", "tests/**/*.md", "examples/**/*.md")
-PROGRAMS = ("trimaran", "make", "curl", "pip", "python", "python3")
+PROGRAMS = ("trimaran", "make", "curl", "pip", "python", "python3", "export")
 
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
@@ -97,4 +97,6 @@ def _command(page: str, words: list[str], *, whole: bool, fed: bool) -> Command 
     program = words[0].removeprefix(".venv/bin/")
     if program not in PROGRAMS:
         return None
+    if program == "export":
+        variables = dict(word.partition("=")[::2] for word in words[1:])
     return Command(page, (program, *words[1:]), variables, whole, fed)
