@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from simulator.comparison import Kept, Task, make_all, world_names
+from simulator.loaders.commands import import_
 from simulator.policies.catalogue import policy_names
 from simulator.replay import Options
 from simulator.report.compared import Compared
@@ -148,6 +149,9 @@ def simulate() -> None:
     \b
     Example: trimaran simulate compare --json
     """
+
+
+simulate.add_command(import_)
 
 
 @simulate.command()
