@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from simulator.comparison import Kept, Task, make_all, world_names
+from simulator.comparison import Kept, SchedulerError, Task, make_all, world_names
 from simulator.loaders.commands import import_
 from simulator.policies.catalogue import policy_names
 from simulator.replay import Options
@@ -231,7 +231,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
                 write_trace(Synthetic().trace(), folder)
                 work = replace(work, folders=(folder,))
             made = make(work)
-    except TraceError as error:
+    except (TraceError, SchedulerError) as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
     except ModuleNotFoundError as error:

@@ -250,8 +250,13 @@ def test_machines_that_are_made_up_are_as_many_as_tasks_need(tmp_path: Path) -> 
     """Of many virtual machines so many are drawn that requests are 88 percent at an overcommit of 1.5."""
     rows = (f"vm{number},s,d{number},0,36000,1,1,1,Unknown,8,32\n" for number in range(200))
     (tmp_path / "vmtable.csv").write_text("".join(rows))
-    readings = "".join(f"0,vm{number},1,1,20\n" for number in range(200))
-    (tmp_path / "vm_cpu_readings-file-1-of-195.csv").write_text(readings)
+    readings = [f"0,vm{number},1,1,20\n" for number in range(200)]
+    file = tmp_path / "vm_cpu_readings-file-1-of-195.csv"
+    file.write_text("".join(readings[::20]))
+    few = run("azure2019", tmp_path, tmp_path / "few", "--nodes", 4)  # of most nothing is told
+    assert "/few: 1 nodes" in few.stdout
+    assert "pods are left out: nothing is told of their use" in few.stderr
+    file.write_text("".join(readings))
     trace = imported("azure2019", tmp_path, "--nodes", 4)
     assert len(trace.nodes) == 4
     assert trace.cpu_request_milli.sum() == pytest.approx(0.88 * 1.5 * 4 * 64_000, rel=0.05)

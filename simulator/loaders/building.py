@@ -70,12 +70,12 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
     names = frozenset(machine.name for machine in machines)
     found = _lives(form.tasks(source, names), wanted)
     if not form.has_machines:
-        pods, machines = _fitting(found, wanted)
+        pods = _fitting(found, wanted)
     elif form.names_machines:
         pods = list(found)
     else:
         pods = [pod for pod in found if _drawn(wanted.seed, pod.task.key) < part]
-    if not pods or not machines:
+    if not pods or not (machines or not form.has_machines):
         raise LoadError(
             f"{source.folder}: there is nothing of {form.title} between the hours {wanted.begin_minute / 60:g} and "
             f"{(wanted.begin_minute + wanted.minutes) / 60:g}; choose others"
@@ -86,6 +86,7 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
     left.without_use = len(pods) - len(kept)
     if not kept:
         raise LoadError(f"{source.folder}: no task has use in these hours; are its files of use there for them?")
+    machines = machines if form.has_machines else _made_up(kept, wanted)
     return _trace(name, machines, sorted(kept, key=lambda pod: (pod.start, pod.task.key)), wanted), left
 
 
@@ -116,20 +117,30 @@ def _lives(tasks: Iterator[Task], wanted: Wanted) -> Iterator[_Pod]:
             yield _Pod(task, first, max(last, first + 1))
 
 
-def _fitting(pods: Iterator[_Pod], wanted: Wanted) -> tuple[list[_Pod], list[Machine]]:
-    """Return tasks, drawn, that request what some made-up machines give; fewer machines where there are fewer tasks."""
-    each = _REQUESTED * _OVERCOMMIT * LARGEST_MILLI * wanted.minutes  # millicore-minutes of a machine
+def _fitting(pods: Iterator[_Pod], wanted: Wanted) -> list[_Pod]:
+    """Return tasks, drawn, that request what so many made-up machines give."""
     lowest: list[tuple[float, int, float, _Pod]] = []
     asked, number = 0.0, count()
     for pod in pods:
-        weight = pod.task.cpu_milli * (pod.end - pod.start)
+        weight = _machines_worth(pod, wanted)
         heapq.heappush(lowest, (-_drawn(wanted.seed, pod.task.key), next(number), weight, pod))
         asked += weight
-        while asked - lowest[0][2] >= each * wanted.nodes:
+        while asked - lowest[0][2] >= wanted.nodes:
             asked -= heapq.heappop(lowest)[2]
-    made = min(wanted.nodes, max(round(asked / each), 1))
-    machines = [Machine(f"node-{place:04}", LARGEST_MILLI, LARGEST_BYTES) for place in range(made)]
-    return [entry[3] for entry in lowest], machines
+    return [entry[3] for entry in lowest]
+
+
+def _made_up(pods: Sequence[_Pod], wanted: Wanted) -> list[Machine]:
+    """Return as many machines as these pods are worth, at most as many as are wanted."""
+    worth = round(sum(_machines_worth(pod, wanted) for pod in pods))
+    made = min(wanted.nodes, max(worth, 1))
+    return [Machine(f"node-{place:04}", LARGEST_MILLI, LARGEST_BYTES) for place in range(made)]
+
+
+def _machines_worth(pod: _Pod, wanted: Wanted) -> float:
+    """Return how many made-up machines it takes for what a pod requests over the span."""
+    machine = _REQUESTED * _OVERCOMMIT * LARGEST_MILLI * wanted.minutes
+    return pod.task.cpu_milli * (pod.end - pod.start) / machine
 
 
 def _read_uses(source: Source, form: Format, wanted: Wanted, pods: Sequence[_Pod]) -> None:
