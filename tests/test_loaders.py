@@ -100,7 +100,7 @@ def google2019(folder: Path) -> None:
         file.write("\n".join(json.dumps(each) for each in (ends, alloc, starts)) + "\n[1]\n")
     (folder / "instance_usage-000000000000.csv").write_text(
         "start_time,end_time,collection_id,instance_index,machine_id,average_usage_cpus,average_usage_memory\n"
-        "600000000,900000000,9,3,5,0.0625,0.03\n900000000,1200000000,9,3,5,0.03125,\n0,300000000,8,1,5,0.1,0.1\n"
+        "600000000,900000000,9,3,5,0.0625,0.03\n900000000,1200000000,9,3,5,0.03125,\n0,300000000,8,1,5,0.1,0.1\n600000000,900000000,10,3,5,0.1,0.1\n"
     )
 
 
