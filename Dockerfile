@@ -36,7 +36,7 @@ COPY dashboard dashboard
 # line shows that nothing was stripped that is needed.
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist . && \
     pip --python /opt/trimaran/bin/python install --no-deps --no-index dist/*.whl && \
-    /opt/trimaran/bin/python -c "import client, cluster, extender.service, kubernetes.config, nodes.service, scipy.special, scoring, simulator.commands, simulator.placement.methods, watcher.server.service"
+    /opt/trimaran/bin/python -c "import client, cluster, dashboard.inside, extender.service, kubernetes.config, nodes.service, scipy.special, scoring, simulator.commands, simulator.placement.methods, watcher.server.service"
 
 
 FROM python:${PYTHON_VERSION}-slim

@@ -7,7 +7,7 @@ DOCKER ?= docker
 # Tests run side by side, as many as there are processors.
 WORKERS ?= $(shell nproc)
 
-.PHONY: help run test test-all test-lowest e2e lint bench soak audit osv image lock openapi clean
+.PHONY: help run test test-all test-lowest e2e lint docs bench soak audit osv image sbom lock openapi clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -36,7 +36,7 @@ test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that
 	$(VENV)/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
 
 # Programs are built once, into ~/.cache/trimaran (TRIMARAN_E2E_CACHE: another folder). See tests/control_plane/README.md.
-E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm $(if $(ALL),kube-scheduler-oldest)
+E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kustomize $(if $(ALL),kube-scheduler-oldest)
 e2e: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1: two versions
 	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
 	$(BIN)/python -m pytest -m "e2e$(if $(ALL),, and not oldest)"
@@ -46,6 +46,9 @@ lint: $(VENV)/.dev  ## formatting, types, and the arrows between the parts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs  ## build these pages as a site, site/index.html; fails on a link that leads nowhere
+	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build
 
 bench: $(VENV)/.dev  ## measure speeds (see benchmarks/README.md)
 	@$(BIN)/python benchmarks
@@ -89,6 +92,20 @@ $(VENV)/.audit: $(VENV)/.run requirements/audit.txt
 	$(VENV)/audit/bin/python -m pip install --quiet --require-hashes -r requirements/audit.txt
 	touch $@
 
+$(VENV)/.sbom: $(BIN)/python requirements/build.txt requirements/run.txt requirements/sbom.txt
+	$(BIN)/python -m venv $(VENV)/sbom
+	$(VENV)/sbom/bin/python -m pip install --quiet --require-hashes -r requirements/sbom.txt
+	$(BIN)/python -m venv --clear --without-pip $(VENV)/sbom/listed
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt
+	$(BIN)/python -m pip --python $(VENV)/sbom/listed/bin/python install --quiet --require-hashes --no-build-isolation -r requirements/run.txt
+	$(BIN)/python -m pip --python $(VENV)/sbom/listed/bin/python uninstall --quiet --yes pip  # as in the image
+	touch $@
+
+$(VENV)/.docs: requirements/docs.txt
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/python -m pip install --quiet --require-hashes -r requirements/docs.txt
+	touch $@
+
 $(VENV)/.lowest: $(VENV)/.run pyproject.toml
 	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(VENV)/lowest
 	$(UV) pip compile --quiet --resolution lowest-direct $(addprefix --extra ,$(DEV_EXTRAS)) --python $(VENV)/lowest/bin/python --no-header \
@@ -99,8 +116,22 @@ $(VENV)/.lowest: $(VENV)/.run pyproject.toml
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' trimaran/__init__.py)
 # podman's own format has no health check.
 FORMAT = $(if $(filter podman buildah,$(notdir $(DOCKER))),--format docker)
-image:  ## build the container image trimaran:VERSION (DOCKER=podman for another builder)
-	$(DOCKER) build $(FORMAT) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --tag trimaran:$(VERSION) .
+# An image of several platforms can only be kept by a registry: docker's buildx pushes it there, with a list of all that is
+# in it, the base image's packages too; podman makes a manifest, for `podman manifest push`. Each platform is emulated, or
+# built by a machine of its kind (docker buildx create --append).
+IMAGE ?= trimaran
+PLATFORMS ?=
+BUILD = $(if $(PLATFORMS),$(if $(FORMAT),build,buildx build),build) $(FORMAT)
+KEEP = $(if $(PLATFORMS),--platform $(PLATFORMS) $(if $(FORMAT),--manifest,--sbom=true --provenance=true --push --tag),--tag)
+image:  ## build the image IMAGE:VERSION; DOCKER=podman: another builder; PLATFORMS=linux/amd64,linux/arm64: for several
+	$(DOCKER) $(BUILD) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) $(KEEP) $(IMAGE):$(VERSION) .
+
+# What the image's Python has, with versions and licenses, made anew from the lock: not what a developer has beside it.
+SBOM ?= trimaran-$(VERSION).cdx.json
+sbom: $(VENV)/.sbom  ## list what the image's Python environment holds, as CycloneDX
+	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > $(VENV)/sbom/pyproject.toml
+	$(VENV)/sbom/bin/cyclonedx-py environment --pyproject $(VENV)/sbom/pyproject.toml --mc-type application --output-reproducible \
+	  --output-format JSON --output-file $(SBOM) $(VENV)/sbom/listed/bin/python
 
 # What the image has; and what tests have besides: all but placement, which cannot be installed beside signalfx.
 EXTRAS = dashboard kubernetes signalfx simulator
@@ -111,10 +142,12 @@ lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(DEV_EXTRAS)) --group dev -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
+	$(COMPILE) --group sbom -o requirements/sbom.txt
+	$(COMPILE) --group docs -o requirements/docs.txt
 
 OPENAPI = import orjson; from watcher.server.openapi import document as d; print(orjson.dumps(d(), option=1).decode())
 openapi: $(VENV)/.run  ## renew watcher/schemas/openapi.json from watcher/server/openapi.py
 	$(BIN)/python -c '$(OPENAPI)' > watcher/schemas/openapi.json
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*

@@ -8,29 +8,30 @@ from dash import Dash, Input, Output, dcc, html
 from flask import Flask, Response
 
 from client.errors import ClientError
-from dashboard import nodes, plane, pod, trust
+from dashboard import decisions, nodes, plane, pod, trust
+from dashboard.beside import Beside
 from dashboard.data import Readers
 from dashboard.sessions import guard, protect
 
-_SCREENS = (plane, nodes, trust, pod)
 
-
-def create_app(
-    readers: Readers, *, nodes_file: Path | None = None, pods_file: Path | None = None, secure: bool = False
-) -> Flask:
+def create_app(readers: Readers, beside: Beside | None = None, *, secure: bool = False, place: str = "") -> Flask:
     """Return the WSGI application.
 
     Args:
-        readers: the watcher, as each token sees it.
-        nodes_file: the cluster's nodes, for the screen of one pod.
-        pods_file: its pods.
+        readers: say who may look, and see the watcher.
+        beside: what else it reads.
         secure: whether the page is reached by HTTPS alone.
+        place: the beginning of its paths, which the server that it is part of takes off.
     """
+    beside = beside or Beside()
+    screens: list[Any] = [plane, nodes, trust, pod] + ([decisions] if beside.decisions else [])
     server = Flask("dashboard", static_folder=None)
     given: Any = server  # Dash takes it, but does not say so
     app = Dash(
         "dashboard",
         server=given,
+        requests_pathname_prefix=f"{place}/",
+        routes_pathname_prefix="/",
         title="trimaran",
         update_title="",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -58,20 +59,19 @@ def create_app(
     )
     def show(path: str | None, search: str | None) -> tuple[Any, Any]:
         query = dict(parse_qsl((search or "").removeprefix("?")))
-        chosen = next((each for each in _SCREENS if path == each.PATH), plane)
+        chosen = next((each for each in screens if path == place + each.PATH), plane)
         ways = [
-            dcc.Link(each.TITLE, href=each.PATH, className="here" if each is chosen else "way") for each in _SCREENS
+            dcc.Link(each.TITLE, href=place + each.PATH, className="here" if each is chosen else "way")
+            for each in screens
         ]
         try:
-            data = current()
-            shown = pod.layout(data, nodes_file) if chosen is pod else chosen.layout(data, query)
+            shown = chosen.layout(current(), query, beside)
         except ClientError as error:
             shown = [html.P(str(error), role="alert")]
         return [html.H2(chosen.TITLE), *shown], ways
 
-    for each in (plane, nodes, trust):
-        each.register(app, current)
-    pod.register(app, current, nodes_file, pods_file)
+    for each in screens:
+        each.register(app, current, beside)
 
     @server.get("/livez")
     def livez() -> Response:
@@ -82,6 +82,6 @@ def create_app(
 
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
-<head>{%metas%}<title>{%title%}</title>{%css%}</head>
+<head>{%metas%}<link rel="icon" href="data:,"><title>{%title%}</title>{%css%}</head>
 <body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
 </html>"""

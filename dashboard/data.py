@@ -1,26 +1,40 @@
-"""What the page shows, read from a watcher by its client, and kept for a moment, as several people may look at once."""
+"""What the page shows, as a reader sees the watcher, and kept for a moment, as several people may look at once."""
 
-import hashlib
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from client.errors import ClientError, NoMetrics, UnknownWindow
-from client.service import ServiceClient
+from dashboard.kept import Kept
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
 
-T = TypeVar("T")
 _WINDOWS = ("15m", "10m", "5m")
 _FRESH_SECONDS = 10.0
 _HISTORY_SECONDS = 60.0
-_MOST_READERS = 64
+
+
+class Source(Protocol):
+    """Where it is read: :class:`client.service.ServiceClient` has it, and the page within a watcher its own."""
+
+    def metrics(self, window: str | None = None) -> WatcherMetrics:
+        """Return all nodes' metrics."""
+        ...
+
+    def history(self, *, type: str, operator: str) -> History:  # noqa: A002  the word of the contract
+        """Return a day of one metric of all nodes."""
+        ...
+
+    def findings(self) -> list[dict[str, Any]]:
+        """Return what is wrong with the metrics."""
+        ...
+
+    def health(self) -> tuple[str, ...]:
+        """Return why the watcher is not healthy."""
+        ...
 
 
 class Data:
@@ -29,14 +43,16 @@ class Data:
     Args:
         client: with the reader's credentials.
         clock: seconds that only grow; tests inject their own.
+
+    Attributes:
+        made: keeps what is made of these; see :meth:`dashboard.kept.Kept.made`.
     """
 
-    def __init__(self, client: ServiceClient, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Source, clock: Callable[[], float] = time.monotonic) -> None:
         """Read nothing yet."""
         self._client = client
-        self._clock = clock
-        self._kept: dict[Any, tuple[float, Any]] = {}
-        self._lock = threading.Lock()
+        kept = Kept(clock)
+        self._keep, self.made = kept.read, kept.made
 
     def snapshot(self) -> WatcherMetrics:
         """Return the newest snapshot of the watcher's choice.
@@ -69,18 +85,6 @@ class Data:
         """Return why the watcher is not healthy."""
         return self._keep("health", _FRESH_SECONDS, self._client.health)
 
-    def check_access(self) -> None:
-        """Do nothing where the watcher lets this reader in, or cannot be asked at all.
-
-        Raises:
-            AccessDenied: it wants another token.
-        """
-        self._keep("admitted", _FRESH_SECONDS, self._client.check_access)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
     def _read_windows(self) -> Mapping[str, WatcherMetrics]:
         found = {}
         for window in _WINDOWS:
@@ -90,56 +94,18 @@ class Data:
                 continue
         return found
 
-    def _keep(self, key: Any, seconds: float, read: Callable[[], T]) -> T:
-        with self._lock:  # one reads, the others wait for that
-            read_at, value = self._kept.get(key, (0.0, None))
-            if value is None or self._clock() - read_at >= seconds:
-                value = read()
-                self._kept[key] = self._clock(), value
-            found: T = value
-            return found
 
+class Readers(Protocol):
+    """Who may look: at a watcher elsewhere (``outside``), or at the one that the page is a part of (``inside``)."""
 
-class Readers:
-    """The watcher as each token sees it; those who came long ago are forgotten.
-
-    Args:
-        address: the watcher's.
-        token_file: for all readers; None to ask each one, where the watcher asks.
-        ca_file: certificate authorities to trust instead of the system's.
-        client_certificate: a PEM file with a certificate and its key.
-    """
-
-    def __init__(
-        self, address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None
-    ) -> None:
-        """Prepare; nothing is sent yet.
-
-        Raises:
-            ValueError: the address is no HTTP address.
-        """
-        self._options: dict[str, Any] = {"ca_file": ca_file, "client_certificate": client_certificate}
-        self._address = address
-        self._token_file = token_file
-        self._lock = threading.Lock()
-        self._known: OrderedDict[str, Data] = OrderedDict()
-        self.of(None)
-
-    def of(self, token: str | None) -> Data:
+    def admit(self, token: str | None) -> Data:
         """Return what a reader with this token sees.
 
         Raises:
+            AccessDenied: the watcher wants another token.
             ValueError: no header can carry the token.
         """
-        key = hashlib.blake2b((token or "").encode("utf-8", "replace")).hexdigest()
-        with self._lock:
-            if key not in self._known:
-                given = {"token": token} if token else {"token_file": self._token_file}
-                self._known[key] = Data(ServiceClient(self._address, **given, **self._options))
-            self._known.move_to_end(key)
-            while len(self._known) > _MOST_READERS:
-                self._known.popitem(last=False)[1].close()
-            return self._known[key]
+        ...
 
 
 def aligned(names: tuple[str, ...], history: History, type_: str, operator: str) -> NDArray[np.float32]:

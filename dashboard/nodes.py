@@ -2,15 +2,29 @@
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from dash import Dash, Input, Output, dcc, html
+from dash import Dash, Input, Output, dcc, html, no_update
 from numpy.typing import NDArray
 
+from dashboard.beside import Beside
 from dashboard.data import Data, aligned
-from dashboard.parts import Current, Query, age_of, choice, grade_of, labelled, matching, pool_choice, search_box, table
+from dashboard.parts import (
+    Current,
+    Query,
+    age_of,
+    choice,
+    grade_of,
+    label_choice,
+    labelled,
+    matching,
+    pool_choice,
+    search_box,
+    table,
+)
 from watcher.model import MetricType, NodeMetrics
 
 PATH, TITLE = "/nodes", "Nodes"
@@ -20,13 +34,14 @@ _SORTS = ("name", "CPU", "Memory", "age", "coverage", "grade", "findings")
 _TYPES = (MetricType.CPU, MetricType.MEMORY)
 
 
-def layout(data: Data, query: Query) -> list[Any]:
+def layout(data: Data, query: Query, beside: Beside) -> list[Any]:
     """Return the screen."""
     return [
         html.Div(
             [
                 search_box("nodes-search"),
                 pool_choice("nodes-pool", data.snapshot()),
+                label_choice("nodes-label", beside.labels.of(data.snapshot())),
                 choice("nodes-sort", "Sort by", query, "sort", _SORTS, "CPU"),
                 labelled("nodes-page", "Page", dcc.Input(id="nodes-page", type="number", min=1, step=1, value=1)),
             ],
@@ -37,7 +52,7 @@ def layout(data: Data, query: Query) -> list[Any]:
     ]
 
 
-def register(app: Dash, current: Current) -> None:
+def register(app: Dash, current: Current, beside: Beside) -> None:
     """Add what the screen does."""
 
     @app.callback(
@@ -45,22 +60,27 @@ def register(app: Dash, current: Current) -> None:
         Output("nodes-said", "children"),
         Input("nodes-search", "value"),
         Input("nodes-pool", "value"),
+        Input("nodes-label", "value"),
         Input("nodes-sort", "data"),
         Input("nodes-page", "value"),
     )
-    def show(search: str | None, pool: str | None, sort: str, page: int | None) -> tuple[Any, str]:
+    def show(search: str | None, pool: str | None, label: str | None, sort: str, page: int | None) -> tuple[Any, str]:
         data = current()
-        names = chosen(data, search or "", pool or "", sort)
+        snapshot = data.snapshot()
+        try:
+            found = matching(snapshot, beside.labels.of(snapshot), search or "", pool or "", label or "")
+        except ValueError as error:
+            return no_update, str(error)
+        names = in_order(data, found, sort)
         pages = max(1, -(-len(names) // ROWS))
         page = min(max(1, page or 1), pages)
         shown = names[(page - 1) * ROWS : page * ROWS]
         return _table(data, shown), f"{len(names)} nodes, page {page} of {pages}"
 
 
-def chosen(data: Data, search: str, pool: str, sort: str) -> list[str]:
-    """Return the nodes to show: the highest load, the oldest, the least covered, the worst first."""
+def in_order(data: Data, names: Iterable[str], sort: str) -> list[str]:
+    """Return nodes in the order of a table: the highest load, the oldest, the least covered, the worst first."""
     snapshot, now = data.snapshot(), time.time()
-    found = matching(snapshot, search, pool)
     counts = Counter(str(each.get("node", "")) for each in data.findings())
     grades = ("last_good", "shorter_window", "suspect", "measured")
 
@@ -81,7 +101,7 @@ def chosen(data: Data, search: str, pool: str, sort: str) -> list[str]:
             case _:
                 return 0, name
 
-    return sorted(found, key=key)
+    return sorted(names, key=key)
 
 
 def _table(data: Data, names: list[str]) -> Any:

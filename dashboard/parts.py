@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from dash import dcc, html
 
 from dashboard.data import Data
+from dashboard.labels import LabelsOfNodes, offered, selector
 from watcher.model import NodeMetrics, WatcherMetrics
 
 #: What stands behind the question mark of the page's address.
@@ -36,16 +37,25 @@ def chosen_of(query: Query, key: str, options: Sequence[str], usual: str) -> str
     return query[key] if query.get(key) in options else usual if usual in options else options[0]
 
 
-def search_box(id_: str) -> html.Div:
-    """Return where to write a part of a node's name."""
-    return labelled(id_, "Name has", dcc.Input(id=id_, type="text", debounce=0.15, value=""))
+def search_box(id_: str, text: str = "Name has") -> html.Div:
+    """Return where to write a part of a name."""
+    return labelled(id_, text, dcc.Input(id=id_, type="text", debounce=0.15, value=""))
 
 
 def pool_choice(id_: str, snapshot: WatcherMetrics) -> html.Div:
     """Return where to write a pool, with those there are."""
-    pools = html.Datalist([html.Option(value=pool) for pool in pools_of(snapshot)], id=f"{id_}-there")
+    return _offering(id_, "Pool", pools_of(snapshot))
+
+
+def label_choice(id_: str, labels: LabelsOfNodes) -> html.Div:
+    """Return where to write a selector of labels, with those that many nodes have."""
+    return _offering(id_, "Label, such as zone=a,!spot", offered(labels))
+
+
+def _offering(id_: str, text: str, there: Sequence[str]) -> html.Div:
+    options = html.Datalist([html.Option(value=each) for each in there], id=f"{id_}-there")
     control = dcc.Input(id=id_, type="text", value="", debounce=0.15, list=f"{id_}-there")
-    return labelled(id_, "Pool", html.Div([control, pools]))
+    return labelled(id_, text, html.Div([control, options]))
 
 
 def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> html.Div:
@@ -67,12 +77,21 @@ def age_of(snapshot: WatcherMetrics, node: NodeMetrics, now: float) -> float:
     return max(0.0, now - float(node.metadata.get("window_end", snapshot.window.end)))
 
 
-def matching(snapshot: WatcherMetrics, search: str, pool: str) -> tuple[str, ...]:
-    """Return the nodes whose name has a text in it, and that are in a pool; empty texts are in all."""
+def matching(snapshot: WatcherMetrics, labels: LabelsOfNodes, search: str, pool: str, label: str) -> tuple[str, ...]:
+    """Return the nodes whose name has a text in it, that are in a pool, and whose labels are as a selector says.
+
+    Empty texts choose all.
+
+    Raises:
+        ValueError: it is no selector.
+    """
+    holds, metadata, nothing = selector(label), snapshot.metadata, dict[str, str]()
     return tuple(
         name
         for name in snapshot.data
-        if search in name and pool in {"", str(snapshot.metadata.get(name, {}).get("pool", ""))}
+        if search in name
+        and (not pool or pool == str(metadata.get(name, nothing).get("pool", "")))
+        and (not label or holds(labels.get(name, nothing)))
     )
 
 

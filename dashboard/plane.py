@@ -1,15 +1,27 @@
 """The cluster at one look: every node in the plane of mean and deviation, with lines of equal risk, over a day."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from dash import Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
-from numpy.typing import NDArray
 from plotly import graph_objects as go
 
-from dashboard.data import Data, aligned
-from dashboard.parts import Current, Query, choice, labelled, matching, pool_choice, search_box
+from dashboard.beside import Beside
+from dashboard.data import Data
+from dashboard.loads import Loads, Values, loads_of
+from dashboard.parts import (
+    Current,
+    Query,
+    choice,
+    chosen_of,
+    label_choice,
+    labelled,
+    matching,
+    pool_choice,
+    search_box,
+)
 from watcher.model import WatcherMetrics
 
 PATH, TITLE = "/", "Cluster"
@@ -18,14 +30,16 @@ _HOT = 0.4  # such as 70 % on average with a deviation of 10
 _NODES = 0  # the trace of the nodes
 _SINGLE = 1000  # no more nodes than these are drawn each by itself
 _COLUMNS, _ROWS = 100, 50
+# The fill is translucent, not the dot: that would be drawn by itself first, which takes ten times as long.
+_DOTS = "rgba(47,111,222,.6)"
 _SIZE = {"height": "62vh", "minHeight": "20rem"}
 
 
-def layout(data: Data, query: Query) -> list[Any]:
+def layout(data: Data, query: Query, beside: Beside) -> list[Any]:
     """Return the screen."""
     snapshot = data.snapshot()
-    steps = data.history("CPU", "AVG").steps
-    last = steps.count if data.history("CPU", "AVG").nodes else 0
+    types = _types(snapshot)
+    last = loads_of(data, chosen_of(query, "type", types, "CPU")).steps.count
     return [
         html.P(
             "Each node by the mean and the deviation of its load. Lines join equal risk, (mean + deviation) / 2, as "
@@ -33,8 +47,9 @@ def layout(data: Data, query: Query) -> list[Any]:
         ),
         html.Div(
             [
-                choice("plane-type", "Resource", query, "type", _types(snapshot), "CPU"),
+                choice("plane-type", "Resource", query, "type", types, "CPU"),
                 pool_choice("plane-pool", snapshot),
+                label_choice("plane-label", beside.labels.of(snapshot)),
                 search_box("plane-search"),
             ],
             className="controls",
@@ -50,7 +65,7 @@ def layout(data: Data, query: Query) -> list[Any]:
     ]  # fmt: skip
 
 
-def register(app: Dash, current: Current) -> None:
+def register(app: Dash, current: Current, beside: Beside) -> None:
     """Add what the screen does."""
 
     @app.callback(
@@ -58,60 +73,50 @@ def register(app: Dash, current: Current) -> None:
         Output("plane-said", "children"),
         Input("plane-type", "data"),
         Input("plane-pool", "value"),
+        Input("plane-label", "value"),
         Input("plane-search", "value"),
         Input("plane-time", "value"),
         State("plane-time", "max"),
     )
     def show(
-        type_: str, pool: str | None, search: str | None, time: float | str | None, newest: int
+        type_: str, pool: str | None, label: str | None, search: str | None, time: float | str | None, newest: int
     ) -> tuple[Any, Any]:
         data = current()
         if time is None or time == "":
             return no_update, no_update
+        snapshot, loads = data.snapshot(), loads_of(data, type_)
+        try:
+            names = matching(snapshot, beside.labels.of(snapshot), search or "", pool or "", label or "")
+        except ValueError as error:
+            return no_update, str(error)
         step = int(float(time))
-        names, mean, deviation, when = points(data, type_, pool or "", search or "", None if step >= newest else step)
-        spots = merged(names, mean, deviation, _top(data, type_))
+        mean, deviation, when = points(loads, names, None if step >= newest else step)
         patch = Patch()
-        for part, values in spots.items():
+        for part, values in merged(names, mean, deviation, loads.top).items():
             patch["data"][_NODES][part] = values
-        if ctx.triggered_id != "plane-time":
+        if ctx.triggered_id is None or ctx.triggered_id == "plane-type":
             patch["layout"]["xaxis"]["title"]["text"] = f"{type_}, mean, % of capacity"
-            patch["layout"]["yaxis"]["range"] = [0, _top(data, type_)]
+            patch["layout"]["yaxis"]["range"] = [0, loads.top]
         return patch, said(mean, deviation, when)
 
 
-def points(
-    data: Data, type_: str, pool: str, search: str, step: int | None
-) -> tuple[tuple[str, ...], NDArray[np.float32], NDArray[np.float32], float]:
-    """Return nodes, their means and deviations in percent, and when that was.
+def points(loads: Loads, names: Sequence[str], step: int | None) -> tuple[Values, Values, float]:
+    """Return the means and deviations of some nodes in percent, and when that was.
 
     Args:
-        data: what the reader sees.
-        type_: the resource.
-        pool: only this pool; empty for all.
-        search: only names that have this in them.
+        loads: of all nodes.
+        names: some of them.
         step: of the history; now when None.
     """
-    snapshot = data.snapshot()
-    names = matching(snapshot, search, pool)
-    if step is None:
-        loads = [snapshot.data[name].load(type_) for name in names]
-        mean = np.array([np.nan if load.avg is None else load.avg for load in loads], np.float32)
-        deviation = np.array([np.nan if load.std is None else load.std for load in loads], np.float32)
-        return names, mean, np.where(np.isnan(deviation) & ~np.isnan(mean), 0, deviation), snapshot.timestamp
-    means, deviations = data.history(type_, "AVG"), data.history(type_, "STD")
-    step = min(step, means.steps.count - 1)
-    when = means.steps.start + means.steps.seconds * step
-    mean = aligned(names, means, type_, "AVG")[:, step]
-    theirs = (when - deviations.steps.start) // deviations.steps.seconds  # read at another moment, perhaps
-    known = bool(deviations.series) and 0 <= theirs < deviations.steps.count
-    deviation = aligned(names, deviations, type_, "STD")[:, theirs] if known else np.zeros_like(mean)
-    return names, mean, deviation, when
+    mean, deviation, when = loads.at(step)
+    if len(names) == len(loads.names):
+        return mean, deviation, when
+    wanted = set(names)
+    rows = [row for row, name in enumerate(loads.names) if name in wanted]
+    return mean[rows], deviation[rows], when
 
 
-def merged(
-    names: tuple[str, ...], mean: NDArray[np.float32], deviation: NDArray[np.float32], top: float
-) -> dict[str, Any]:
+def merged(names: Sequence[str], mean: Values, deviation: Values, top: float) -> dict[str, Any]:
     """Return what is drawn: nodes that would lie on each other are one dot, the larger the more of them.
 
     Args:
@@ -124,7 +129,7 @@ def merged(
     if len(known) <= _SINGLE:
         return {
             "x": np.round(mean[known], 2).tolist(), "y": np.round(deviation[known], 2).tolist(),
-            "text": [names[row] for row in known], "marker": _marker([5] * len(known)),
+            "text": [names[row] for row in known.tolist()], "marker": _marker([5] * len(known)),
         }  # fmt: skip
     columns = np.minimum(mean[known] // (100 / _COLUMNS), _COLUMNS - 1).astype(np.int64)
     rows = np.minimum(deviation[known] // (top / _ROWS), _ROWS - 1).astype(np.int64)
@@ -139,7 +144,7 @@ def merged(
     return {"x": np.round(x, 2).tolist(), "y": np.round(y, 2).tolist(), "text": text, "marker": _marker(sizes)}
 
 
-def said(mean: NDArray[np.float32], deviation: NDArray[np.float32], when: float) -> str:
+def said(mean: Values, deviation: Values, when: float) -> str:
     """Return in words what the plane shows, for those who do not see it."""
     known = ~np.isnan(mean)
     hot = int((((mean + deviation) / 200)[known] > _HOT).sum())
@@ -148,16 +153,8 @@ def said(mean: NDArray[np.float32], deviation: NDArray[np.float32], when: float)
     return f"{known.sum()} of {len(mean)} nodes at {moment:%Y-%m-%d %H:%M:%S} UTC{average}; {hot} above risk {_HOT}"
 
 
-def _top(data: Data, type_: str) -> float:
-    """Return how high the plane is: the same at all times, so that it stands still."""
-    stds = [load.std for node in data.snapshot().data.values() if (load := node.load(type_)).std is not None]
-    day = [each.values.ravel() for each in data.history(type_, "STD").series]
-    values = np.concatenate([np.array(stds, np.float32), *day])
-    return float(max(5.0, 1.1 * np.nanmax(values))) if np.isfinite(values).any() else 50.0
-
-
 def _marker(sizes: list[float]) -> dict[str, Any]:
-    return {"size": sizes, "color": "#2f6fde", "opacity": 0.6, "line": {"width": 0}}
+    return {"size": sizes, "color": _DOTS, "line": {"width": 0}}
 
 
 def _types(snapshot: WatcherMetrics) -> list[str]:

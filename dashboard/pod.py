@@ -8,8 +8,9 @@ import yaml
 from dash import Dash, Input, Output, State, dcc, html
 
 from client.errors import ClientError
+from dashboard.beside import Beside
 from dashboard.data import Data
-from dashboard.parts import Current, labelled, table
+from dashboard.parts import Current, Query, labelled, table
 from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores, read_configuration
 from watcher.kubernetes_files import parse_objects, parse_pods, read_objects
 
@@ -40,9 +41,9 @@ profiles:
 """
 
 
-def layout(_data: Data, nodes_file: Path | None) -> list[Any]:
+def layout(_data: Data, _query: Query, beside: Beside) -> list[Any]:
     """Return the screen."""
-    given = f"empty: those of {nodes_file.name}" if nodes_file else "kubectl get nodes -o yaml"
+    given = f"empty: those of {beside.nodes_file.name}" if beside.nodes_file else "kubectl get nodes -o yaml"
     return [
         html.P(
             "Change weights and arguments, and score again, to see what they would do. Nothing is sent to the cluster."
@@ -61,7 +62,7 @@ def layout(_data: Data, nodes_file: Path | None) -> list[Any]:
     ]
 
 
-def register(app: Dash, current: Current, nodes_file: Path | None, pods_file: Path | None) -> None:
+def register(app: Dash, current: Current, beside: Beside) -> None:
     """Add what the screen does."""
 
     @app.callback(
@@ -75,7 +76,7 @@ def register(app: Dash, current: Current, nodes_file: Path | None, pods_file: Pa
     )
     def show(_clicks: int, pod: str, configuration: str, nodes: str | None) -> tuple[Any, str]:
         try:
-            made = scored(current(), pod or "", configuration or "", nodes or "", nodes_file, pods_file)
+            made = scored(current(), pod or "", configuration or "", nodes or "", beside.nodes_file, beside.pods_file)
         except (ClientError, ValueError, KeyError, yaml.YAMLError) as error:
             return None, str(error.args[0] if isinstance(error, KeyError) and error.args else error)
         feasible = int((made.total != INFEASIBLE).sum())

@@ -1,11 +1,11 @@
 """The page behind the watcher's server: slow readers hold nobody up, and a worker that dies is replaced."""
 
 import logging
-from pathlib import Path
 
 from client.options import Access
 from dashboard.app import create_app
-from dashboard.data import Readers
+from dashboard.beside import Beside
+from dashboard.outside import OutsideReaders
 from watcher.server import serving
 from watcher.server.front import Front
 from watcher.server.serving import Listener
@@ -14,18 +14,16 @@ _THREADS = 8
 _log = logging.getLogger(__name__)
 
 
-def open_readers(address: str, access: Access) -> Readers:
+def open_readers(address: str, access: Access) -> OutsideReaders:
     """Return the way to the watcher.
 
     Raises:
         ValueError: the address is no HTTP address.
     """
-    return Readers(address, access["token_file"], access["ca_file"], access["client_certificate"])
+    return OutsideReaders(address, access["token_file"], access["ca_file"], access["client_certificate"])
 
 
-def serve(
-    readers: Readers, host: str, port: int, *, nodes_file: Path | None, pods_file: Path | None, secure: bool
-) -> None:
+def serve(readers: OutsideReaders, beside: Beside, host: str, port: int, *, secure: bool) -> None:
     """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
 
     Raises:
@@ -36,7 +34,7 @@ def serve(
     _log.info("serving", extra={"url": f"http://{f'[{shown}]' if ':' in shown else shown}:{bound}/"})
 
     def start() -> Front:
-        app = create_app(readers, nodes_file=nodes_file, pods_file=pods_file, secure=secure)
+        app = create_app(readers, beside, secure=secure)
         return Front(app.wsgi_app, lambda _route, _status, _seconds: None)
 
     serving.serve(start, [Listener(sock)], threads=_THREADS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from flask import Flask, Response, g, redirect, request
 
-from client.errors import AccessDenied, ClientError
+from client.errors import AccessDenied
 from dashboard.data import Data, Readers
 
 _COOKIE = "trimaran-session"
@@ -20,8 +20,9 @@ _POLICY = (
     "font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>trimaran: token</title>
-<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/assets/style.css"></head>
-<body><main><h1>trimaran</h1><p role="alert">{said}</p><form method="post" action="/login">
+<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">
+<link rel="stylesheet" href="{place}/assets/style.css"></head>
+<body><main><h1>trimaran</h1><p role="alert">{said}</p><form method="post" action="{place}/login">
 <label for="token">The watcher's token</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
 <button>Look</button></form></main></body></html>"""
@@ -56,8 +57,8 @@ def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data
 
     Args:
         server: of the page.
-        readers: the watcher, as each token sees it.
-        secure: whether the page is reached by HTTPS alone, so that the cookie is too.
+        readers: say who may look.
+        secure: whether the page is reached by HTTPS alone, also where a proxy speaks it, so that the cookie is too.
     """
     sessions = Sessions()
 
@@ -66,27 +67,30 @@ def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data
         if request.path in _OPEN or request.path.startswith("/assets/"):
             return None
         token = sessions.token(request.cookies.get(_COOKIE, ""))
-        g.data = readers.of(token)
         try:
-            g.data.check_access()
+            g.data = readers.admit(token)
         except AccessDenied:
             if request.path.startswith("/_dash"):
                 return Response("the session has ended: load the page again", 401)
-            return Response(_LOGIN.format(said=""), 401, mimetype="text/html")
+            return _asking("")
         return None
 
     @server.post("/login")
     def login() -> Response:
         token = request.form.get("token", "").strip()
         try:
-            readers.of(token or None).check_access()
+            readers.admit(token or None)
         except (AccessDenied, ValueError):
-            return Response(_LOGIN.format(said="The watcher does not know this token."), 401, mimetype="text/html")
-        except ClientError:
-            pass  # the page says what is wrong
-        answer: Response = redirect("/", 303)  # type: ignore[assignment]
+            return _asking("The watcher does not know this token.")
+        answer: Response = redirect(f"{request.script_root}/", 303)  # type: ignore[assignment]
         answer.set_cookie(
-            _COOKIE, sessions.begin(token), max_age=3600 * _HOURS, httponly=True, samesite="Strict", secure=secure
+            _COOKIE,
+            sessions.begin(token),
+            max_age=3600 * _HOURS,
+            path=f"{request.script_root}/",
+            httponly=True,
+            samesite="Strict",
+            secure=secure or request.is_secure,
         )
         return answer
 
@@ -95,6 +99,10 @@ def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data
         return data
 
     return current
+
+
+def _asking(said: str) -> Response:
+    return Response(_LOGIN.format(said=said, place=request.script_root), 401, mimetype="text/html")
 
 
 def protect(server: Flask, script_hashes: Callable[[], Sequence[str]]) -> None:

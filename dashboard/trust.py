@@ -7,6 +7,7 @@ from typing import Any
 from dash import Dash, dcc, html
 from plotly import graph_objects as go
 
+from dashboard.beside import Beside
 from dashboard.data import Data
 from dashboard.parts import Current, Query, age_of, grade_of, table
 from watcher.findings import Kind
@@ -50,7 +51,7 @@ MENDING = {
 }
 
 
-def layout(data: Data, _query: Query) -> list[Any]:
+def layout(data: Data, _query: Query, _beside: Beside) -> list[Any]:
     """Return the screen."""
     counts = by_freshness(data.snapshot(), time.time())
     ages, grades = [text for _, text in _AGES], sorted({grade for _, grade in counts}.union(_GRADES), key=_grade_order)
@@ -88,7 +89,7 @@ def layout(data: Data, _query: Query) -> list[Any]:
     ]
 
 
-def register(_app: Dash, _current: Current) -> None:
+def register(_app: Dash, _current: Current, _beside: Beside) -> None:
     """Nothing is to be done here but to look."""
 
 

@@ -42,7 +42,9 @@ def serve(loaded: "Loaded[ExtenderSettings]", profiles: Profiles) -> None:
         SettingsError: tokens, certificates or the way to the Kubernetes API cannot be used.
     """
     settings = loaded.settings
-    reviewed = ("/explain",) if settings.extender.explain == "review" else ()
+    from extender.decisions.routes import OF_PODS  # noqa: PLC0415  Flask is behind it
+
+    reviewed = OF_PODS if settings.extender.explain == "review" else ()
     service = Service(loaded, profiles, open_access(settings.server, open_routes=reviewed))
     tls = open_tls(settings.server)
     sock = serving.listen(settings.server.host, settings.server.port)

@@ -64,7 +64,7 @@ class ExtenderSection(ClusterSection):
     )
     explain: Literal["review", "open"] = Field(
         "review",
-        description="who reads /explain: whose Kubernetes token may get the namespace's pods, or all who are admitted",
+        description="who reads /explain and /decisions: those whose token may get the pods, or all who are admitted",
     )
     decisions: int = Field(10_000, ge=1, le=1_000_000, description="how many are kept to explain, in 64 MB at most")
     hot_percent: float = Field(80, gt=0, le=100, description="of CPU or memory; from here on a node is called hot")

@@ -12,6 +12,8 @@ node at the limit does not flap. The most share keeps a busy cluster from callin
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from watcher.model import WatcherMetrics, averages
+
 
 @dataclass(frozen=True, slots=True)
 class HeatRule:
@@ -58,3 +60,13 @@ class HeatRule:
         if now - before[name] < self.hold_seconds:
             return True
         return loads.get(name, 0.0) >= self.cool_percent
+
+
+def loads_of(snapshot: WatcherMetrics) -> dict[str, float]:
+    """Return each node's load, the highest of its averages of CPU and memory; nodes that are suspect have none."""
+    found = {}
+    for name, node in snapshot.data.items():
+        use = averages(node)
+        if use and not node.metadata.get("suspect"):
+            found[name] = max(use.values())
+    return found

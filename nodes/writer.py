@@ -14,7 +14,7 @@ import requests
 
 from client import ClientError
 from nodes import annotations
-from nodes.heat import HeatRule
+from nodes.heat import HeatRule, loads_of
 from nodes.marks import Marks, Object
 from watcher.model import WatcherMetrics, averages
 from watcher.transport.credentials import UnusableAccess, UnusableToken
@@ -212,13 +212,3 @@ class Writer:
         counts.taints += "spec" in patch
         counts.annotations += "annotations" in patch.get("metadata", {})
         self._mirror.put(changed)
-
-
-def loads_of(snapshot: WatcherMetrics) -> dict[str, float]:
-    """Return each node's load, the highest of its averages of CPU and memory; nodes that are suspect have none."""
-    found = {}
-    for name, node in snapshot.data.items():
-        use = averages(node)
-        if use and not node.metadata.get("suspect"):
-            found[name] = max(use.values())
-    return found

@@ -11,6 +11,7 @@ from scoring.arrays import Int64s, Texts
 from scoring.fallback import Judgment
 from scoring.objects import Pod
 from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanation
+from watcher.model import notebook_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,6 +111,9 @@ class Scores:
         pod = f"{self.pod.namespace}/{self.pod.name}"
         return f"Scores({pod} by {', '.join(self.plugins)}: {best}, {feasible} of {len(self.names)} nodes feasible)"
 
+    def _repr_html_(self) -> str | None:
+        return notebook_table(self)
+
     def to_frame(self) -> "pd.DataFrame":
         """Return a data frame: a row for each node, best first.
 
@@ -187,4 +191,5 @@ class Scores:
             else:
                 part = explanation(plugin, scores.terms, self.pod, node_name, row)
             parts.append((part, scores.weighted.weight, int(scores.normalized[row])))
-        return ProfileExplanation(pod, node_name, int(self.total[row]), tuple(parts), str(self.grades[row]))
+        grade = "" if self.judgment is None else str(self.judgment.grades[judged_row])
+        return ProfileExplanation(pod, node_name, int(self.total[row]), tuple(parts), grade)

@@ -8,6 +8,7 @@ import numpy as np
 from scoring.arrays import Float64s, Int64s
 from scoring.node_table import NodeTable
 from scoring.objects import CPU, MEMORY, Container, Node, Owner, Pod, ResourceList
+from simulator.events import Amounts
 from simulator.ledger import UseLedger
 from simulator.trace import NO_LIMIT, Trace
 from simulator.watching import seconds
@@ -25,6 +26,15 @@ class Stay:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod that waits for a node: since when, and from when on it may have one."""
+
+    pod: Pod
+    since: int
+    ready: int
+
+
 class Cluster:
     """What a policy may look at; all but ``ledger``'s future is known in a real cluster.
 
@@ -40,6 +50,7 @@ class Cluster:
         running: the stays of the pods that run, by the pod's number.
         stays: all of them, in the order of their start.
         pods: the running ones as the scheduler sees them, by their numbers.
+        waiting: the pods that wait for a node, by their numbers.
         replicas: how many pods of an owner each node has, by owner and node name; zeros are left out.
     """
 
@@ -52,6 +63,7 @@ class Cluster:
         self.running: dict[int, Stay] = {}
         self.stays: list[Stay] = []
         self.pods: dict[int, Pod] = {}
+        self.waiting: dict[int, Waiting] = {}
         self.replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
         self._names = list(trace.nodes)
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
@@ -82,6 +94,22 @@ class Cluster:
     def now(self) -> float:
         """The time, in unix seconds."""
         return float(seconds(self.minute))
+
+    @property
+    def free(self) -> Float64s:
+        """What no pod requests of each row, millicores and bytes, shape (2, nodes)."""
+        requested = [self.nodes.in_tree_requests(CPU), self.nodes.in_tree_requests(MEMORY)]
+        free: Float64s = self.capacity - np.array(requested)
+        return free
+
+    def is_fragmented(self) -> bool:
+        """Say whether a pod waits that all nodes together have room for; no node alone has, or it would not wait."""
+        ready = [waiting.pod for waiting in self.waiting.values() if waiting.ready <= self.minute]
+        if not ready:
+            return False
+        free = self.free.sum(axis=1)
+        asked = [[pod.containers[0].requests.amount(name) for name in (CPU, MEMORY)] for pod in ready]
+        return bool((np.array(asked) <= free).all(axis=1).any())
 
     def is_job(self, number: int) -> bool:
         """Say whether a pod runs to its end, however late it begins; services end by the clock."""
@@ -166,6 +194,30 @@ class Cluster:
             self.ledger.add(stay.node, self.minute, -rest)
             stay.end = self.minute
 
+    def join(self, name: str, amounts: Amounts | None = None) -> None:
+        """Let a node join now.
+
+        Args:
+            name: one that is not there.
+            amounts: millicores and bytes; None is what the node of this name had before.
+        """
+        if amounts is None:
+            cpu, memory = self.ledger.capacity[:, self._numbers[name]].astype(np.int64).tolist()
+            amounts = (cpu, memory)
+        self._numbers[name] = self.ledger.join(self.minute, *amounts)
+        self._names.append(name)
+        self.nodes.add_nodes([node(name, *amounts, created_at=self.now)])
+
+    def leave(self, name: str) -> list[int]:
+        """Let a node leave now, and return the pods that ran on it, in the order of their start."""
+        number = self._numbers[name]
+        pods = [stay.pod for stay in self.running.values() if stay.node == number]
+        for pod in pods:
+            self.end(pod)
+        self.nodes.remove_nodes([name])
+        self.ledger.leave(number, self.minute)
+        return pods
+
     def _follow_nodes(self) -> None:
         names = self.nodes.names
         if names is not self._known:
@@ -174,7 +226,7 @@ class Cluster:
             self._capacity = self.ledger.capacity[:, self._rows_numbers]
 
 
-def node(name: str, cpu_milli: int, memory_bytes: int) -> Node:
-    """Return a node whose allocatable is its capacity."""
+def node(name: str, cpu_milli: int, memory_bytes: int, created_at: float | None = None) -> Node:
+    """Return a node whose allocatable is its capacity; without a time it has long been there."""
     amounts = ResourceList({CPU: cpu_milli, MEMORY: memory_bytes})
-    return Node(name, amounts, amounts)
+    return Node(name, amounts, amounts, created_at=created_at)

@@ -14,7 +14,10 @@ from typing import Any, TypeVar
 import click
 
 from simulator.comparison import Kept, SchedulerError, Task, make_all, world_names
+from simulator.events import check_events, read_events
+from simulator.faults import read_faults
 from simulator.loaders.commands import import_
+from simulator.moving import Trigger
 from simulator.policies.catalogue import policy_names
 from simulator.replay import Options
 from simulator.report.compared import Compared
@@ -75,6 +78,7 @@ class Work:
         names, own, hours = world_names(self.folders), {}, []
         for folder in self.folders:
             trace = read_trace(folder)  # what is wrong is told before hours of work
+            check_events(self.options.events or (), trace.amounts())
             own[folder] = trace.overcommit
             hours.append((trace.minutes - trace.warm_up_minutes) / 60)
         kept = Kept(self.keep, version("trimaran"))
@@ -125,6 +129,18 @@ def shared_options(command: Command) -> Command:
             click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]..."),
             click.option("--policy", "chosen", multiple=True, help="Replay this one; several times. [default: all]"),
             click.option("--seed", default=0, show_default=True, help="Draws among equals."),
+            click.option(
+                "--faults", type=click.Path(path_type=Path, dir_okay=False),
+                help="A list of what goes wrong with metrics, start_minute,end_minute,node,fault,value.",
+            ),
+            click.option(
+                "--events", type=click.Path(path_type=Path, dir_okay=False),
+                help="Nodes that fail and join, in place of the traces' own events.csv.",
+            ),
+            click.option(
+                "--moves-at", multiple=True, type=click.Choice([each.value for each in Trigger]),
+                help="What policies that move pods look for moves at; several times. [default: time]",
+            ),
             click.option("--jobs", default=1, show_default=True, help="Processes; -1 is one for each processor."),
             click.option("--scheduler", default="", help="A Dask scheduler to replay on: tcp://10.0.0.1:8786."),
             click.option(
@@ -218,11 +234,17 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
     html: Path | None = shared["html"]
     if html is not None and html.suffix == ".json":
         raise click.UsageError(f"--html {html}: the JSON beside it would have this name; call it {html.stem}.html")
-    work = Work(
-        folders, shared["chosen"] or tuple(known), Options(seed=shared["seed"]), shared["jobs"], shared["scheduler"],
-        shared["keep"], html=html,
-    )  # fmt: skip
     try:
+        options = Options(
+            seed=shared["seed"],
+            events=read_events(shared["events"]) if shared["events"] else None,
+            move_triggers=tuple(map(Trigger, shared["moves_at"])),
+            faults=read_faults(shared["faults"]) if shared["faults"] else (),
+        )
+        work = Work(
+            folders, shared["chosen"] or tuple(known), options, shared["jobs"], shared["scheduler"], shared["keep"],
+            html=html,
+        )  # fmt: skip
         if html is not None:
             import_module("matplotlib")  # told before hours of work
         with TemporaryDirectory() as directory:

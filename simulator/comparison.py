@@ -9,6 +9,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from simulator.events import EVENTS
 from simulator.heat import Heat, heat
 from simulator.measures import measures
 from simulator.policies.catalogue import DEFAULT, policies
@@ -171,8 +172,9 @@ class Kept:
         folder = task.folder
         if folder not in self._digests:
             digest = sha256()
-            for name in (WORLD, NODES, PODS, USAGE):
-                digest.update((folder / name).read_bytes())
+            for name in (WORLD, NODES, PODS, USAGE, EVENTS):
+                if (folder / name).exists():
+                    digest.update((folder / name).read_bytes())
             self._digests[folder] = digest.hexdigest()
         said = json.dumps(
             [self._version, self._digests[folder], task.policy, asdict(task.options), task.nodes_saved], sort_keys=True

@@ -10,7 +10,9 @@ unplaced_pods                 pods that waited and got no node before their end 
 waited_pod_minutes            how long pods waited for a node
 moves                         pods moved (from the start on)
 moves_percent_per_hour        the same an hour, in percent of the pods that ran, on average
+displaced_pods                pods that lost their node (from the start on)
 nodes                         nodes there were at the end
+node_minutes                  how long nodes were there, added up
 
 And of services and of jobs apart, ``service_`` or ``job_`` before the name:
 
@@ -41,6 +43,7 @@ def measures(outcome: Outcome) -> dict[str, float]:
     cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
     cpu = cluster.ledger.cpu_milli[:, warm_up:] / cluster.ledger.capacity[0][:, None]
     memory = cluster.ledger.memory_bytes[:, warm_up:] / cluster.ledger.capacity[1][:, None]
+    there = cluster.ledger.there()[:, warm_up:]
     hot = {percent: np.count_nonzero(cpu >= percent / 100) for percent in HOT_PERCENTS}
     throttled = np.maximum(cpu - 1, 0).sum(axis=1) @ cluster.ledger.capacity[0] / 1000 * 60
     waited = [
@@ -51,7 +54,7 @@ def measures(outcome: Outcome) -> dict[str, float]:
     return {
         **{f"hot_minutes_{percent}": float(count) for percent, count in hot.items()},
         "throttled_core_seconds": round(float(throttled), 3),
-        "p99_node_cpu_percent": round(100 * float(np.percentile(cpu, 99)), 3) if cpu.size else 0.0,
+        "p99_node_cpu_percent": round(100 * float(np.percentile(cpu[there], 99)), 3) if there.any() else 0.0,
         "memory_overrun_minutes": float(np.count_nonzero(memory > 1)),
         "fragmentation_percent": round(fragmentation_percent(outcome), 3),
         "stranded_core_hours": round(_stranded_core_hours(outcome, waited), 3),
@@ -60,7 +63,9 @@ def measures(outcome: Outcome) -> dict[str, float]:
         **_by_kind(outcome, cpu, memory > 1, waited),
         "moves": float(outcome.moves),
         "moves_percent_per_hour": round(moves_percent_per_hour(outcome), 4),
+        "displaced_pods": float(outcome.displaced),
         "nodes": float(len(cluster.nodes)),
+        "node_minutes": float(np.count_nonzero(there)),
     }
 
 
@@ -71,9 +76,9 @@ def fragmentation_percent(outcome: Outcome) -> float:
         return 0.0
     every = max(len(trace.pods) // _SAMPLED_PODS, 1)
     asked = np.array([cluster.requests(number) for number in range(0, len(trace.pods), every)], np.float64)
-    free, lost = 0.0, 0.0
+    free, lost, there = 0.0, 0.0, cluster.ledger.there()
     for minute in range(trace.warm_up_minutes, trace.minutes, _SAMPLED_EVERY):
-        left = cluster.ledger.capacity - requested_at(outcome, minute)
+        left = (cluster.ledger.capacity - requested_at(outcome, minute))[:, there[:, minute]]
         fits = (left[0] >= asked[:, :1]) & (left[1] >= asked[:, 1:])
         cpu = np.maximum(left[0], 0)
         free += float(cpu.sum())

@@ -9,62 +9,62 @@ would have been least, had every pod that runs now been where it is now all day.
 began is taken to be its mean; a job used nothing then, for it will soon be gone. A pod fits its new node by its
 requests. Jobs are never moved: they would begin anew.
 
-The budget grows with time, so many percent of the pods that run an hour, and what is left is kept.
+They are made when :mod:`simulator.moving` says so, and as many as its budget has.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from scoring.arrays import Float64s, Int64s
+from scoring.arrays import Bools, Float64s, Int64s
 from simulator.cluster import Cluster
+from simulator.moving import Moving, Occasion
+from simulator.watcher import Watcher
 
 _TRIED_PODS = 40
 
 
 @dataclass(frozen=True)
-class Moves:
-    """When pods are moved, and by what.
+class Moves(Moving):
+    """By what pods are moved, and when.
 
     Attributes:
-        percent_per_hour: how many of the pods that run may be moved in an hour, on average since the start.
-        every_minutes: how often moves are looked for.
-        after_minutes: when the first may be made.
         history_minutes: of how long a past congestion is looked at.
         step_minutes: into what steps it is averaged.
         targets: of CPU and memory, in parts of capacity.
         powers: of the same.
     """
 
-    percent_per_hour: float = 0.1
-    every_minutes: int = 30
-    after_minutes: int = 360
     history_minutes: int = 1440
     step_minutes: int = 15
     targets: tuple[float, float] = (0.8, 0.95)
     powers: tuple[int, int] = (12, 16)
 
+    def begin(self, cluster: Cluster, watcher: Watcher) -> "BestMoves":
+        """Begin a replay."""
+        return BestMoves(self, cluster, watcher)
 
-class Mover:
+
+class BestMoves:
     """Moves at work in one replay.
 
     Args:
         moves: what is asked for.
         cluster: what is replayed.
+        watcher: what is known of the nodes' use.
     """
 
-    def __init__(self, moves: Moves, cluster: Cluster) -> None:
+    def __init__(self, moves: Moves, cluster: Cluster, watcher: Watcher) -> None:
         self._moves, self._cluster = moves, cluster
-        self._budget = 0.0
+        self._occasion = Occasion(moves, cluster, watcher)
 
-    def due(self) -> list[tuple[int, int]]:
+    def due(self) -> list[tuple[int, int | None]]:
         """Return the moves to make now, in order: the pod's number and the row that it goes to; usually none."""
-        moves, cluster = self._moves, self._cluster
-        self._budget += moves.percent_per_hour / 100 * len(cluster.running) / 60
-        if self._budget < 1 or cluster.minute % moves.every_minutes or cluster.minute < moves.after_minutes:
+        budget = self._occasion.budget()
+        if not budget:
             return []
-        found = _Plan(moves, cluster).best(int(self._budget))
-        self._budget -= len(found)
+        found = _Plan(self._moves, self._cluster).best(budget)
+        self._occasion.spend(len(found))
         return found
 
 
@@ -87,17 +87,15 @@ class _Plan:
         rows = np.array([row[cluster.running[number].node] for number in others], np.int64)
         self._pile(rows, self._parts(others, steps))
         self._requests = np.array([cluster.requests(number) for number in self._numbers], np.float64)
-        self._free = cluster.capacity - np.array(
-            [cluster.nodes.in_tree_requests("cpu"), cluster.nodes.in_tree_requests("memory")]
-        )
+        self._free = cluster.free
 
     def _pile(self, rows: Int64s, parts: Float64s) -> None:
         for resource in (0, 1):
             np.add.at(self._use[resource], rows, parts[resource])
 
-    def best(self, count: int) -> list[tuple[int, int]]:
+    def best(self, count: int) -> list[tuple[int, int | None]]:
         """Return up to so many moves, each the best after those before it."""
-        found: list[tuple[int, int]] = []
+        found: list[tuple[int, int | None]] = []
         while len(found) < count and len(self._numbers):
             pod, target = self._best()
             if target < 0:
@@ -118,7 +116,7 @@ class _Plan:
         tried = np.argsort(-relief, kind="stable")[:_TRIED_PODS]
         after = self._use[:, None] + self._pods[:, tried][:, :, None]
         rise = self._cost(after, self._scale[:, None]) - cost
-        fits = (self._free[:, None] >= self._requests[tried].T[:, :, None]).all(axis=0)
+        fits: Bools = np.all(self._free[:, None] >= self._requests[tried].T[:, :, None], axis=0)
         fits[np.arange(len(tried)), self._row[tried]] = False
         gain = np.where(fits, relief[tried][:, None] - rise, -np.inf)
         pod, target = np.unravel_index(int(gain.argmax()), gain.shape)

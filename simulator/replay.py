@@ -1,24 +1,27 @@
 """A replay: minute by minute pods end, arrive, and are placed by a policy; what they really use is known and measured.
 
-In each minute, in this order: pods whose time is over end; pods that arrive enter the queue; if anything was freed, the
-pods that did not fit are tried again, the oldest first; then the new ones, in the order of their arrival. A pod is
-filtered by the library's own filter, node sampling included, and the policy chooses among what is left.
+In each minute, in this order: pods whose time is over end; nodes fail and join; if anything was freed, the pods that
+wait are tried again, the oldest first; then those that arrive, in the order of their arrival; last, pods are moved. A
+pod is filtered by the library's own filter, node sampling included, and the policy chooses among what is left.
 
 A replay is deterministic. The seed draws where kube-scheduler draws: among nodes of equal score (and all of a random
 policy's choices); it varies neither the pods nor what they use.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from scoring.arrays import Bools, Int64s
 from scoring.objects import Pod
-from simulator.cluster import Cluster, Stay
-from simulator.moves import Mover
+from simulator.cluster import Cluster, Stay, Waiting
+from simulator.events import EventKind, NodeEvent, check_events
+from simulator.faults import Fault
+from simulator.moving import Mover, Trigger
 from simulator.policies.base import Chooser, Policy
 from simulator.trace import Trace
+from simulator.watcher import Watcher
 from simulator.watching import Watching
 
 _LEAST_TO_FIND = 100
@@ -33,14 +36,23 @@ class Options:
         seed: draws among equals.
         overcommit: what requests are divided by, of CPU and of memory; None takes the trace's own.
         watching: what metrics are like.
+        faults: what goes wrong with them.
+        events: nodes that fail and join; None takes the trace's own.
+        evicted_after_minutes: how long after a node failed its pods are placed again: by default pods tolerate for
+            five minutes that their node does not answer.
         percent_of_nodes: how many of the nodes to look for that fit; 0 is kube-scheduler's rule: 50 less one for each
             125 nodes, at least 5 percent, at least 100 nodes.
+        move_triggers: what policies that move pods look for moves at; empty is what each of them says.
     """
 
     seed: int = 0
     overcommit: tuple[float, float] | None = None
     watching: Watching = field(default_factory=Watching)
+    faults: tuple[Fault, ...] = ()
+    events: tuple[NodeEvent, ...] | None = None
+    evicted_after_minutes: int = 5
     percent_of_nodes: int = 0
+    move_triggers: tuple[Trigger, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +66,7 @@ class Outcome:
         never_placed: pods that did not fit before the end, or before their own.
         waited_minutes: how long pods waited, added up.
         moves: how many pods were moved.
+        displaced: how many pods lost their node.
     """
 
     cluster: Cluster
@@ -62,6 +75,7 @@ class Outcome:
     never_placed: tuple[int, ...]
     waited_minutes: int
     moves: int = 0
+    displaced: int = 0
 
 
 class Replay:
@@ -71,6 +85,9 @@ class Replay:
         trace: what is replayed.
         policy: who chooses.
         options: the rest.
+
+    Raises:
+        TraceError: an event cannot happen to the trace's nodes.
     """
 
     def __init__(self, trace: Trace, policy: Policy, options: Options | None = None) -> None:
@@ -79,19 +96,26 @@ class Replay:
         self.cluster = Cluster(trace, overcommit)
         self._policy = policy
         rng = np.random.default_rng(self.options.seed)
-        self._chooser: Chooser = policy.begin(self.cluster, self.options.watching, rng)
+        self._watcher = Watcher(self.options.watching, self.cluster, self.options.faults)
+        self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
         self._ends: dict[int, list[Stay]] = defaultdict(list)
-        self._queue: dict[int, Pod] = {}
+        self._queue = self.cluster.waiting
+        events = trace.events if self.options.events is None else self.options.events
+        check_events(events, trace.amounts())
+        self._events: dict[int, list[NodeEvent]] = defaultdict(list)
+        for event in events:
+            self._events[event.minute].append(event)
         self._decisions = 0
         self._waited = 0
         self._moved = 0
+        self._displaced = 0
         self._never: list[int] = []
 
     def run(self) -> Outcome:
         """Replay it all."""
         trace, cluster = self.cluster.trace, self.cluster
-        mover = None if self._policy.moves is None else Mover(self._policy.moves, cluster)
+        mover = self._mover()
         arrivals: dict[int, list[int]] = defaultdict(list)
         for number in np.argsort(trace.arrival_minute, kind="stable").tolist():
             if trace.end_minute[number] > trace.arrival_minute[number]:
@@ -99,17 +123,18 @@ class Replay:
         for minute in range(trace.minutes):
             cluster.minute = minute
             freed = self._end_pods()
+            freed |= self._change_nodes()
+            freed |= any(waiting.ready == minute for waiting in self._queue.values())
             if self._queue and freed:
                 self._try(list(self._queue))
             for number in arrivals.pop(minute, ()):
-                self._queue[number] = self._chooser.admit(number)
+                self._queue[number] = Waiting(self._chooser.admit(number), minute, minute)
                 self._try([number])
             if mover is not None:
                 self._move(mover)
         self._never += self._queue
-        return Outcome(
-            cluster, self._policy.name, self._decisions, tuple(sorted(self._never)), self._waited, self._moved
-        )
+        never = tuple(sorted(self._never))
+        return Outcome(cluster, self._policy.name, self._decisions, never, self._waited, self._moved, self._displaced)
 
     def _end_pods(self) -> bool:
         """End the pods whose time is over; say whether there were any."""
@@ -119,10 +144,27 @@ class Replay:
                 cluster.end(stay.pod)
                 ended = True
         for number in [n for n in self._queue if self._too_late(n)]:
-            del self._queue[number]
-            self._waited += cluster.minute - int(cluster.trace.arrival_minute[number])
+            self._waited += cluster.minute - self._queue.pop(number).since
             self._never.append(number)
         return ended
+
+    def _change_nodes(self) -> bool:
+        """Let nodes fail and join; say whether any joined."""
+        cluster, joined = self.cluster, False
+        for event in self._events.pop(cluster.minute, ()):
+            if event.kind is EventKind.JOIN:
+                cluster.join(event.node, event.capacity)
+                joined = True
+            else:
+                self._displace(cluster.leave(event.node), self.options.evicted_after_minutes)
+        return joined
+
+    def _displace(self, numbers: list[int], minutes: int) -> None:
+        """Have pods that lost their node wait for another one, which they may have in so many minutes."""
+        now = self.cluster.minute
+        for number in numbers:
+            self._queue[number] = Waiting(self._chooser.admit(number), now, now + minutes)
+        self._displaced += len(numbers)
 
     def _too_late(self, number: int) -> bool:
         cluster = self.cluster
@@ -131,22 +173,36 @@ class Replay:
     def _try(self, numbers: list[int]) -> None:
         cluster = self.cluster
         for number in numbers:
-            pod = self._queue[number]
+            waiting = self._queue[number]
+            if waiting.ready > cluster.minute:
+                continue
+            pod = waiting.pod
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
                 continue
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
             self._decisions += 1
-            self._waited += cluster.minute - int(cluster.trace.arrival_minute[number])
+            self._waited += cluster.minute - waiting.since
+
+    def _mover(self) -> Mover | None:
+        moving, triggers = self._policy.moves, self.options.move_triggers
+        if moving is None:
+            return None
+        return replace(moving, triggers=triggers or moving.triggers).begin(self.cluster, self._watcher)
 
     def _move(self, mover: Mover) -> None:
         """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute."""
+        cluster = self.cluster
         for number, row in mover.due():
-            pod = self.cluster.pods[number]
-            self.cluster.end(number)
-            self._place(number, pod, row)
+            pod = cluster.pods[number]
+            cluster.end(number)
             self._moved += 1
+            if row is not None:
+                self._place(number, pod, row)
+                continue
+            self._queue[number] = Waiting(self._chooser.admit(number), cluster.minute, cluster.minute)
+            self._try([number])
 
     def _place(self, number: int, pod: Pod, row: int) -> None:
         stay = self.cluster.place(number, pod, row)

@@ -24,6 +24,7 @@ def fewer_nodes(trace: Trace, removed: int) -> Trace:
     order = np.lexsort((trace.memory_capacity_bytes, trace.cpu_capacity_milli))
     gone = order[((np.arange(removed) + 0.5) * len(order) / max(removed, 1)).astype(np.int64)]
     kept = np.setdiff1d(np.arange(len(order)), gone)
+    names = {trace.nodes[place] for place in gone.tolist()}
     amounts = (trace.cpu_capacity_milli, trace.memory_capacity_bytes)
     cpu, memory = (
         factor * float(amount.sum() / amount[kept].sum())
@@ -35,6 +36,7 @@ def fewer_nodes(trace: Trace, removed: int) -> Trace:
         cpu_capacity_milli=trace.cpu_capacity_milli[kept],
         memory_capacity_bytes=trace.memory_capacity_bytes[kept],
         overcommit=(cpu, memory),
+        events=tuple(event for event in trace.events if event.node not in names),
     )
 
 

@@ -6,18 +6,17 @@ On disk it is a folder:
     nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable is capacity
     pods.csv     pod, owner_kind, owner, arrival_minute, end_minute (it ends before that minute), cpu_request_milli,
                  memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty: none)
+    events.csv   nodes that fail and join, see :mod:`simulator.events`; may be absent
     usage.npz    offsets (pods + 1); cpu and memory: use in parts of the request, minute by minute from the arrival on,
                  pod i's at offsets[i] to offsets[i + 1]
 
 This is a boundary: what is wrong is refused with the file, and the row where there is one.
 """
 
-import csv
 import json
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.arrays import Float64s, Int64s
-from scoring.objects import MOST
+from simulator.events import EVENTS, Amounts, NodeEvent, check_events, read_events, write_events
+from simulator.tables import TraceError, read_table, whole_numbers, write_table
+
+__all__ = ["PodUse", "Trace", "TraceError", "read_trace", "write_trace"]
 
 WORLD, NODES, PODS, USAGE = "world.json", "nodes.csv", "pods.csv", "usage.npz"
 NODE_COLUMNS = ("node", "cpu_capacity_milli", "memory_capacity_bytes")
@@ -37,10 +39,6 @@ RESOURCES = ("cpu", "memory")
 NO_LIMIT = -1
 _MOST_MINUTES = 10_000_000
 MOST_LEVEL = 10_000.0
-
-
-class TraceError(Exception):
-    """A trace cannot be read; the message names the file, what is wrong and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +78,7 @@ class Trace:
         overcommit: what an admission webhook divides requests by: of CPU and of memory.
         warm_up_minutes: what is not measured.
         minutes: how long it is.
+        events: nodes that fail and join, in the order of their minutes.
     """
 
     name: str
@@ -99,6 +98,12 @@ class Trace:
     overcommit: tuple[float, float]
     warm_up_minutes: int
     minutes: int
+    events: tuple[NodeEvent, ...] = ()
+
+    def amounts(self) -> dict[str, Amounts]:
+        """Return the millicores and bytes of each node that is there at first."""
+        both = zip(self.cpu_capacity_milli.tolist(), self.memory_capacity_bytes.tolist(), strict=True)
+        return dict(zip(self.nodes, both, strict=True))
 
     def cpu_use_milli(self, pod: int) -> Float64s:
         """Return what a pod uses in each minute from its arrival on, millicores, shape (its minutes,)."""
@@ -122,8 +127,8 @@ def read_trace(folder: Path) -> Trace:
         raise TraceError(f"{folder}: is no folder; a trace is a folder with {WORLD}, {NODES}, {PODS} and {USAGE}")
     world = _world(folder / WORLD)
     minutes = _whole(folder / WORLD, world, "minutes", 1, _MOST_MINUTES)
-    nodes = _table(folder / NODES, NODE_COLUMNS)
-    pods = _table(folder / PODS, POD_COLUMNS)
+    nodes = read_table(folder / NODES, NODE_COLUMNS)
+    pods = read_table(folder / PODS, POD_COLUMNS)
     if not nodes["node"]:
         raise TraceError(f"{folder / NODES}: has no nodes")
     for path, names in ((folder / NODES, nodes["node"]), (folder / PODS, pods["pod"])):
@@ -133,23 +138,25 @@ def read_trace(folder: Path) -> Trace:
     trace = Trace(
         name=folder.resolve().name,
         nodes=tuple(nodes["node"]),
-        cpu_capacity_milli=_numbers(folder / NODES, nodes, "cpu_capacity_milli", least=1),
-        memory_capacity_bytes=_numbers(folder / NODES, nodes, "memory_capacity_bytes", least=1),
+        cpu_capacity_milli=whole_numbers(folder / NODES, nodes, "cpu_capacity_milli", least=1),
+        memory_capacity_bytes=whole_numbers(folder / NODES, nodes, "memory_capacity_bytes", least=1),
         pods=tuple(pods["pod"]),
         owner_kinds=tuple(pods["owner_kind"]),
         owners=tuple(pods["owner"]),
-        arrival_minute=_numbers(folder / PODS, pods, "arrival_minute", most=minutes),
-        end_minute=_numbers(folder / PODS, pods, "end_minute", most=minutes),
-        cpu_request_milli=_numbers(folder / PODS, pods, "cpu_request_milli"),
-        memory_request_bytes=_numbers(folder / PODS, pods, "memory_request_bytes"),
-        cpu_limit_milli=_numbers(folder / PODS, pods, "cpu_limit_milli", empty=NO_LIMIT),
-        memory_limit_bytes=_numbers(folder / PODS, pods, "memory_limit_bytes", empty=NO_LIMIT),
+        arrival_minute=whole_numbers(folder / PODS, pods, "arrival_minute", most=minutes),
+        end_minute=whole_numbers(folder / PODS, pods, "end_minute", most=minutes),
+        cpu_request_milli=whole_numbers(folder / PODS, pods, "cpu_request_milli"),
+        memory_request_bytes=whole_numbers(folder / PODS, pods, "memory_request_bytes"),
+        cpu_limit_milli=whole_numbers(folder / PODS, pods, "cpu_limit_milli", empty=NO_LIMIT),
+        memory_limit_bytes=whole_numbers(folder / PODS, pods, "memory_limit_bytes", empty=NO_LIMIT),
         use=_use(folder / USAGE, len(pods["pod"])),
         overcommit=_overcommit(folder / WORLD, world),
         warm_up_minutes=_whole(folder / WORLD, world, "warm_up_minutes", 0, minutes),
         minutes=minutes,
+        events=read_events(folder / EVENTS) if (folder / EVENTS).exists() else (),
     )
     _check_lives(folder, trace)
+    check_events(trace.events, trace.amounts())
     return trace
 
 
@@ -163,7 +170,7 @@ def write_trace(trace: Trace, folder: Path) -> None:
     }
     (folder / WORLD).write_text(json.dumps(world) + "\n")
     columns = (trace.nodes, trace.cpu_capacity_milli, trace.memory_capacity_bytes)
-    _write(folder / NODES, NODE_COLUMNS, columns)
+    write_table(folder / NODES, NODE_COLUMNS, columns)
     limits = [
         ["" if limit == NO_LIMIT else limit for limit in amounts.tolist()]
         for amounts in (trace.cpu_limit_milli, trace.memory_limit_bytes)
@@ -172,18 +179,13 @@ def write_trace(trace: Trace, folder: Path) -> None:
         trace.pods, trace.owner_kinds, trace.owners, trace.arrival_minute, trace.end_minute, trace.cpu_request_milli,
         trace.memory_request_bytes, *limits,
     )  # fmt: skip
-    _write(folder / PODS, POD_COLUMNS, pods)
+    write_table(folder / PODS, POD_COLUMNS, pods)
+    if trace.events:
+        write_events(trace.events, folder / EVENTS)
     use = trace.use
     np.savez_compressed(
         folder / USAGE, offsets=use.offsets, cpu=use.cpu.astype(np.float16), memory=use.memory.astype(np.float16)
     )
-
-
-def _write(path: Path, header: Sequence[str], columns: Iterable[Iterable[Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(zip(*columns, strict=True))
 
 
 def _world(path: Path) -> Mapping[str, Any]:
@@ -216,50 +218,6 @@ def _overcommit(path: Path, world: Mapping[str, Any]) -> tuple[float, float]:
             raise TraceError(f"{path}: overcommit.{resource} must be a number above 0, got {value!r}")
         factors.append(float(value))
     return factors[0], factors[1]
-
-
-def _table(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.reader(file)
-            header = next(reader, [])
-            missing = [name for name in columns if name not in header]
-            if missing:
-                raise TraceError(f"{path}: has no column {missing[0]}; its columns are {', '.join(columns)}")
-            rows = [row for row in reader if row]
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: is no table of comma-separated values: {error}") from None
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise TraceError(f"{path}: row {number} has {len(row)} values, the header has {len(header)}")
-    places = [header.index(name) for name in columns]
-    return {name: [row[place] for row in rows] for name, place in zip(columns, places, strict=True)}
-
-
-def _numbers(
-    path: Path,
-    table: Mapping[str, list[str]],
-    column: str,
-    *,
-    least: int = 0,
-    most: int = MOST,
-    empty: int | None = None,
-) -> Int64s:
-    numbers = []
-    for row, text in enumerate(table[column], 2):
-        if not text and empty is not None:
-            numbers.append(empty)
-            continue
-        try:
-            number = float(text)
-        except ValueError:
-            number = float("nan")
-        if not isfinite(number) or number != int(number) or not least <= number <= most:
-            raise TraceError(f"{path}: row {row}: {column} must be a whole number from {least} to {most}, got {text!r}")
-        numbers.append(int(number))
-    return np.array(numbers, np.int64)
 
 
 def _use(path: Path, pods: int) -> PodUse:

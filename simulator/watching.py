@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
-from simulator.ledger import UseLedger
+from simulator.ledger import CPU_ROW, UseLedger
 from watcher.model import MetricType, NodeColumns, Operator, WatcherMetrics, Window
 
 #: The unix time at which replays begin. Any will do; this one is a full hour.
@@ -52,46 +53,71 @@ class Watching:
         """Return up to which minute the newest snapshot reaches that is served in a minute; not below 0."""
         return max((minute - self.delay_minutes) // self.interval_minutes * self.interval_minutes, 0)
 
-    def snapshot(
-        self, names: Sequence[str], ledger: UseLedger, numbers: Int64s, capacity: Float64s, end: int
-    ) -> WatcherMetrics:
-        """Return what is served of a window.
+    @property
+    def window(self) -> str:
+        """The window, as a duration."""
+        return f"{self.window_minutes}m"
+
+    def snapshot(self, names: Sequence[str], ledger: UseLedger, numbers: Int64s, end: int) -> WatcherMetrics:
+        """Return what is measured over a window.
 
         Args:
             names: the nodes' names.
             ledger: what they use.
             numbers: their numbers in it, shape (nodes,).
-            capacity: millicores and bytes, shape (2, nodes).
-            end: the window's end, as :meth:`window_end` returned it; the window is shorter at the start of a replay.
+            end: the window's end, as :meth:`window_end` returned it; the window is shorter at the start of a replay. Of
+                nodes that joined within it what was since then is measured, and its coverage told.
         """
         start = max(end - self.window_minutes, 0)
+        since = ledger.since[numbers]
+        late = np.flatnonzero(since > start).tolist()
         series, columns = [], []
-        for row, metric_type in enumerate((MetricType.CPU, MetricType.MEMORY)):
-            smoothing = self.smoothing_minutes if metric_type is MetricType.CPU else 1
-            percent = self._samples(ledger.use[row], numbers, capacity[row], start, end, smoothing)
+        for resource, metric_type in enumerate((MetricType.CPU, MetricType.MEMORY)):
             name = "instance:node_cpu:ratio" if metric_type is MetricType.CPU else "instance:node_memory:ratio"
-            values = {Operator.AVG: percent.mean(axis=1), Operator.STD: percent.std(axis=1)}
-            for operator in self.percentiles:
-                values[Operator(operator)] = np.percentile(percent, _PERCENTILES[Operator(operator)], axis=1)
+            values = self._values(ledger, resource, numbers, _Span(0, start, end))
+            for row in late:
+                joined = int(since[row])
+                own = self._values(ledger, resource, numbers[row : row + 1], _Span(joined, joined, end))
+                for operator, value in own.items():
+                    values[operator][row] = value[0]
             for each, column in values.items():
-                series.append((name, metric_type.value, each.value, f"{self.window_minutes}m"))
+                series.append((name, metric_type.value, each.value, self.window))
                 columns.append(column.tolist())
-        window = Window(f"{self.window_minutes}m", seconds(start), seconds(end))
-        return WatcherMetrics(window.end, window, "replay", NodeColumns([(names, series, columns)], {}, {}))
+        window = Window(self.window, seconds(start), seconds(end))
+        metadata = {names[row]: {"coverage": float(end - since[row]) / (end - start)} for row in late}
+        return WatcherMetrics(window.end, window, "replay", NodeColumns([(names, series, columns)], {}, metadata))
 
-    @staticmethod
-    def _samples(use: Float64s, numbers: Int64s, capacity: Float64s, start: int, end: int, smoothing: int) -> Float64s:
-        """Return samples in percent of capacity, one a minute, each the mean of so many minutes, shape (nodes, k)."""
-        if end <= start:
-            return np.zeros((len(numbers), 1))
-        first = max(start - smoothing + 1, 0)
-        part = use[numbers, first:end] / capacity[:, None]
-        percent: Float64s = 100 * np.minimum(part, 1.0)
-        if smoothing == 1:
-            return percent
-        total = np.cumsum(percent, axis=1)
-        total = np.concatenate([np.zeros((len(numbers), 1)), total], axis=1)
-        at = np.arange(start - first, end - first) + 1
-        before = np.maximum(at - smoothing, 0)
-        rates: Float64s = (total[:, at] - total[:, before]) / (at - before)
-        return rates
+    def _values(self, ledger: UseLedger, resource: int, numbers: Int64s, span: "_Span") -> dict[Operator, Float64s]:
+        """Return what is told of a resource by operator, percent of capacity, shape (nodes,)."""
+        smoothing = self.smoothing_minutes if resource == CPU_ROW else 1
+        percent = _samples(ledger.use[resource], numbers, ledger.capacity[resource, numbers], span, smoothing)
+        values = {Operator.AVG: percent.mean(axis=1), Operator.STD: percent.std(axis=1)}
+        for operator in self.percentiles:
+            values[Operator(operator)] = np.percentile(percent, _PERCENTILES[Operator(operator)], axis=1)
+        return values
+
+
+class _Span(NamedTuple):
+    """A window in minutes; of the minutes before ``joined`` nothing is known."""
+
+    joined: int
+    start: int
+    end: int
+
+
+def _samples(use: Float64s, numbers: Int64s, capacity: Float64s, span: _Span, smoothing: int) -> Float64s:
+    """Return samples in percent of capacity, one a minute, each the mean of so many minutes, shape (nodes, k)."""
+    start, end = span.start, span.end
+    if end <= start:
+        return np.zeros((len(numbers), 1))
+    first = max(start - smoothing + 1, span.joined)
+    part = use[numbers, first:end] / capacity[:, None]
+    percent: Float64s = 100 * np.minimum(part, 1.0)
+    if smoothing == 1:
+        return percent
+    total = np.cumsum(percent, axis=1)
+    total = np.concatenate([np.zeros((len(numbers), 1)), total], axis=1)
+    at = np.arange(start - first, end - first) + 1
+    before = np.maximum(at - smoothing, 0)
+    rates: Float64s = (total[:, at] - total[:, before]) / (at - before)
+    return rates

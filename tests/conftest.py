@@ -1,9 +1,7 @@
 """Fixtures: a clean environment, Prometheus with history, the watcher in its own process."""
 
-import contextlib
 import logging
 import os
-import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -13,11 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from support.bench import Api
-from support.servers import Fake, Service, free_port, run_prometheus, serving, two_nodes
+from support.servers import IN_CI, Fake, Service, free_port, run_prometheus, serving, two_nodes
 
 from watcher import masking
-
-IN_CI = os.environ.get("CI") == "true"
 
 settings.register_profile(
     "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if IN_CI else 30
@@ -180,11 +176,7 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
 
     yield start
     for service in started:
-        if service.process.poll() is None and IN_CI:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                service.terminate()  # a process that is killed cannot tell what it ran through
-        if service.process.poll() is None:
-            service.kill()
+        service.close()
 
 
 @pytest.fixture

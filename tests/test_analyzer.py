@@ -115,13 +115,25 @@ def test_another_unit_is_dropped(value: float) -> None:
     assert "scale" in findings[0].message
 
 
-@pytest.mark.parametrize("others", [(), (metric(math.nan),), (metric(2050),)])
-def test_a_deviation_without_its_average_is_dropped(others: tuple[Metric, ...]) -> None:
-    """A lone STD would read as an idle node (average 0) to the plugins: it goes, with a finding."""
+@pytest.mark.parametrize(
+    ("others", "kind"), [((), "no_average"), ((metric(math.nan),), "not_finite"), ((metric(2050),), "out_of_range")]
+)
+def test_a_deviation_without_its_average_is_dropped(others: tuple[Metric, ...], kind: str) -> None:
+    """A lone STD would read as an idle node (average 0) to the plugins: it goes, and one finding says why."""
     memory = metric(5, name="memory", type_="Memory")
     left, findings = clean(*others, metric(3, "STD"), memory)
     assert left == (memory,)
-    assert (Kind.NO_AVERAGE, "cpu", "dropped") in [(f.kind, f.metric, f.action) for f in findings]
+    assert [(f.kind, f.metric, f.action) for f in findings] == [(kind, "cpu", "dropped")]
+
+
+def test_nodes_of_many_kinds_are_looked_at_alike() -> None:
+    """That neighbours have other metrics, or values that cannot be, changes nothing about a node."""
+    kinds = [(metric(5, name=f"cpu{number}"), metric(3, "STD", name=f"cpu{number}")) for number in range(12)]
+    nodes = {f"node-{number}": NodeMetrics(kinds[number % 12]) for number in range(48)}
+    nodes["node-40"] = NodeMetrics((metric(500, name="cpu4"), metric(3, "STD", name="cpu4")))
+    kept, findings = analyzer.clean(nodes, "5m")
+    assert kept == {name: node for name, node in nodes.items() if name != "node-40"}
+    assert [(f.kind, f.node) for f in findings] == [("out_of_range", "node-40")]
 
 
 @pytest.mark.parametrize("operator", ["AVG", "Latest"])

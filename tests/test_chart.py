@@ -9,11 +9,15 @@ import pytest
 import yaml
 
 import trimaran
+from extender.profiles import OURS
+from extender.settings import ExtenderSettings
+from nodes.settings import NodesSettings
 from watcher.settings.loading import every_setting
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "deploy/helm/trimaran"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+OWN = ("mode", "canary", "filter")  # values of the chart, which it writes into the file that is read anew
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
@@ -29,6 +33,9 @@ def test_the_usual_values_are_those_of_the_schema():
     [
         {"replica": 2}, {"replicas": -1}, {"replicas": "2"}, {"size": "huge"}, {"settings": {"windows": "5m"}},
         {"provider": {"name": "", "address": ""}}, {"provider": {"name": "Prometheus", "address": "prometheus:9090"}},
+        {"nodes": {"enabled": "yes"}}, {"nodes": {"taints": False, "windows": []}}, {"platform": "aws"},
+        {"scheduler": {"plugins": []}}, {"scheduler": {"plugins": [{"name": "Peeks", "weight": 1}]}},
+        {"extender": {"mode": "on"}}, {"extender": {"canary": 101}}, {"extender": {"settings": {"extender.canary": 5}}},
         {"readersSecret": {"name": "x"}}, {"store": {"sizeLimit": "much"}}, {"serviceMonitor": {"interval": "often"}},
     ],
 )  # fmt: skip
@@ -39,9 +46,25 @@ def test_wrong_values_are_refused(wrong):
 
 
 def test_any_setting_may_be_given():
-    """Every setting's name is one that the values take."""
-    settings = dict.fromkeys(every_setting(), "x")
-    jsonschema.Draft7Validator(SCHEMA).validate({**VALUES, "settings": settings})
+    """Every setting's name is one that the values take; those that are read anew are values of their own."""
+    parts = {"scheduler": ExtenderSettings, "extender": ExtenderSettings, "nodes": NodesSettings}
+    values = {**VALUES, "settings": dict.fromkeys(every_setting(), "x")}
+    for part, settings in parts.items():
+        given = dict.fromkeys(set(every_setting(settings)) - {f"extender.{key}" for key in OWN}, "x")
+        values[part] = {**VALUES[part], "settings": given}
+    jsonschema.Draft7Validator(SCHEMA).validate(values)
+
+
+def test_the_plugins_are_ours():
+    """The schema takes each plugin that the extender scores by, and no other."""
+    named = SCHEMA["definitions"]["plugins"]["items"]["properties"]["name"]["enum"]
+    assert named == sorted(OURS)
+
+
+def test_the_usual_values_act_on_nothing():
+    """Every part but the watcher is off, and would begin in shadow."""
+    assert [VALUES[part]["enabled"] for part in ("scheduler", "extender", "nodes")] == [False] * 3
+    assert {VALUES[part]["mode"] for part in ("scheduler", "extender")} == {"shadow"}
 
 
 def test_the_chart_has_our_version():
@@ -54,3 +77,9 @@ def test_alerts_and_dashboard_are_the_ones_that_there_are():
     """Helm packs what is in the chart's folder alone: its copies are equal to what lies beside it."""
     for name, home in (("alerts.yml", "prometheus/alerts.yml"), ("grafana.json", "grafana/trimaran.json")):
         assert (CHART / "files" / name).read_bytes() == (ROOT / "deploy" / home).read_bytes()
+
+
+def test_the_operators_rules_are_the_alerts():
+    """Kustomize has no way to make a PrometheusRule of the file: its copy is equal."""
+    rule = yaml.safe_load((ROOT / "deploy/prometheus/prometheus-rule.yaml").read_text())
+    assert rule["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())

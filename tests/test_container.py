@@ -135,6 +135,17 @@ def test_podman_is_asked_for_the_format_that_has_a_health_check(builder, asked):
     assert ("build --format docker" in done.stdout) is asked
 
 
+@pytest.mark.parametrize(
+    ("builder", "options"),
+    [("docker", ("--sbom=true", "--push", "--tag r.io/t:")), ("podman", ("--manifest r.io/t:",))],
+)
+def test_an_image_may_be_for_several_platforms(builder, options):
+    """With docker, buildx pushes it with a list of what is in it; podman makes a manifest."""
+    done = _run("make", "--dry-run", "image", f"DOCKER={builder}", "PLATFORMS=A,B", "IMAGE=r.io/t", cwd=ROOT)
+    assert done.stdout.startswith(f"{builder} {'buildx ' if builder == 'docker' else ''}build ")
+    assert [option for option in ("--platform A,B", *options) if option not in done.stdout] == []
+
+
 def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):
     """The user is a number, which Kubernetes can check; the settings in the image are settings that exist."""
     stage = dict(_final_stage())
@@ -333,11 +344,11 @@ def test_the_pod_meets_the_restricted_pod_security_standard():
 def test_the_account_may_read_nodes_and_their_metrics_and_no_more():
     """No verb that changes, no wildcard, no secret."""
     rules = MANIFEST["ClusterRole", "trimaran-watcher"]["rules"]
-    assert {(group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]} == {
-        ("", "nodes"),
-        ("metrics.k8s.io", "nodes"),
-    }
-    assert all(set(rule["verbs"]) == {"get", "list"} for rule in rules)
+    rights = {
+        (group, resource): set(rule["verbs"])
+        for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]
+    }  # fmt: skip
+    assert rights == {("", "nodes"): {"get", "list"}, ("metrics.k8s.io", "nodes"): {"list"}}
     binding = MANIFEST["ClusterRoleBinding", "trimaran-watcher"]
     assert binding["roleRef"]["name"] == "trimaran-watcher"
     (subject,) = binding["subjects"]

@@ -19,7 +19,10 @@ pytest.importorskip("dash")
 from client.service import ServiceClient
 from dashboard import nodes, plane, pod, trust
 from dashboard.app import create_app
-from dashboard.data import Data, Readers
+from dashboard.data import Data
+from dashboard.loads import loads_of
+from dashboard.outside import OutsideReaders
+from dashboard.parts import matching
 from dashboard.sessions import Sessions
 from trimaran.cli import main
 from watcher.findings import Kind
@@ -39,21 +42,29 @@ def watched(tmp_path_factory):
 @pytest.fixture
 def data(watched):
     """What a reader sees."""
-    data = Data(ServiceClient(watched[0].url))
-    yield data
-    data.close()
+    with ServiceClient(watched[0].url) as client:
+        yield Data(client)
+
+
+def chosen(data, labels=None, search="", pool="", label=""):
+    return matching(data.snapshot(), labels or {}, search, pool, label)
 
 
 def test_the_plane_shows_the_present(watched, data):
     """Mean and deviation of each node are those that the watcher serves; a search leaves others out."""
     served = requests.get(f"{watched[0].url}/watcher", timeout=10).json()["data"]
-    names, mean, deviation, _ = plane.points(data, "CPU", "", "", None)
+    loads = loads_of(data, "CPU")
+    names = chosen(data)
+    mean, deviation, _ = plane.points(loads, names, None)
     assert set(names) == set(served)
     for name, x, y in zip(names, mean.tolist(), deviation.tolist(), strict=True):
         values = {m["operator"]: m["value"] for m in served[name]["metrics"] if m["type"] == "CPU"}
         assert (x, y) == pytest.approx((values["AVG"], values["STD"]))
-    assert plane.points(data, "CPU", "", "node-1", None)[0] == tuple(name for name in names if "node-1" in name)
-    assert plane.points(data, "CPU", "no such pool", "", None)[0] == ()
+    some = chosen(data, search="node-1")
+    assert some == tuple(name for name in names if "node-1" in name)
+    rows = [names.index(name) for name in some]
+    assert plane.points(loads, some, None)[0].tolist() == mean[rows].tolist()
+    assert chosen(data, pool="no such pool") == ()
 
 
 @pytest.mark.parametrize("type_", ["CPU", "Memory"])
@@ -65,7 +76,8 @@ def test_the_plane_shows_the_past(watched, data, type_):
         for operator in ("AVG", "STD")
     ]
     for step in (said[0]["steps"] - 20, said[0]["steps"] - 3):
-        names, mean, deviation, when = plane.points(data, type_, "", "", step)
+        names = chosen(data)
+        mean, deviation, when = plane.points(loads_of(data, type_), names, step)
         assert when == said[0]["start"] + 300 * step
         for document, shown in zip(said, (mean, deviation), strict=True):
             rows = dict(zip(document["nodes"], document["series"][0]["values"], strict=True))
@@ -98,12 +110,13 @@ def test_what_the_plane_shows_is_said_in_words():
 
 def test_nodes_are_sorted(data):
     """By name, or the highest load first; a search and a page limit what is shown."""
-    names = nodes.chosen(data, "", "", "CPU")
+    names = nodes.in_order(data, chosen(data), "CPU")
     averages = [data.snapshot()[name].cpu.avg for name in names]
     assert averages == sorted(averages, reverse=True)
-    assert nodes.chosen(data, "node-3", "", "name") == sorted(name for name in names if "node-3" in name)
+    some = chosen(data, search="node-3")
+    assert nodes.in_order(data, some, "name") == sorted(name for name in names if "node-3" in name)
     for sort in ("age", "coverage", "grade", "findings"):
-        assert set(nodes.chosen(data, "", "", sort)) == set(names)
+        assert set(nodes.in_order(data, names, sort)) == set(names)
 
 
 def test_trust_counts_every_node(data):
@@ -155,7 +168,7 @@ def test_pasted_text_cannot_grow(data):
 
 def test_browsers_are_told_what_to_load(watched):
     """Scripts are ours alone, none is made of text, and nobody frames the page."""
-    client = create_app(Readers(watched[0].url, None, None, None)).test_client()
+    client = create_app(OutsideReaders(watched[0].url)).test_client()
     answer = client.get("/")
     assert answer.status_code == 200
     policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
@@ -169,7 +182,7 @@ def test_browsers_are_told_what_to_load(watched):
 def test_a_token_is_asked_for_once_and_kept_here(tmp_path):
     """Without it there is nothing but the form; with it a cookie that no script and no other site can use."""
     with watched_day(tmp_path, 3, minutes=3, *("--set", f"server.token={TOKEN}")) as (service, _):  # noqa: B026
-        client = create_app(Readers(service.url, None, None, None), secure=True).test_client()
+        client = create_app(OutsideReaders(service.url), secure=True).test_client()
         assert client.get("/livez").status_code == 200
         for path in ("/", "/nodes", "/loginx", "/_dash-layout", "/_dash-dependencies"):
             answer = client.get(path)
@@ -224,7 +237,7 @@ def test_what_is_missing_is_said():
 
 def test_a_watcher_that_is_down_is_said(tmp_path: Path):
     """The screens say why there is nothing to see."""
-    data = Data(ServiceClient("http://127.0.0.1:1", retries=0))
-    app = create_app(Readers("http://127.0.0.1:1", None, None, None))
+    with ServiceClient("http://127.0.0.1:1", retries=0) as client:
+        assert Data(client).health() != ()
+    app = create_app(OutsideReaders("http://127.0.0.1:1"))
     assert app.test_client().get("/").status_code == 200
-    assert data.health() != ()

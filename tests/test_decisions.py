@@ -22,7 +22,7 @@ from extender.decisions.decision import BEST
 from extender.decisions.readers import Everybody, Readers, Reading, Reviewed
 from extender.decisions.record import MEGABYTE, Bounds, Record
 from extender.decisions.regret import RESOURCES, Worth, load, table
-from extender.decisions.routes import decision_routes
+from extender.decisions.routes import OF_PODS, decision_routes
 from extender.prioritizer import Options, Prioritizer
 from extender.telemetry import Telemetry
 from extender.wire import ExtenderArgs
@@ -51,7 +51,7 @@ class Bench:
             acts_for=lambda _: acts, record=self.record.note,
         )  # fmt: skip
         more = [decision_routes(self.record, self.view, readers or Everybody())]
-        access = Access(token="of-the-scheduler-", open_routes=["/explain"]) if readers else None
+        access = Access(token="of-the-scheduler-", open_routes=OF_PODS) if readers else None
         self.client = Client(create_app(self.prioritizer, self.telemetry, lambda: True, access, more))
 
     def ask(self, pod: str = "pod-1", names: list[str] = NAMES, **options: Any) -> dict[str, int]:
@@ -320,7 +320,7 @@ def test_metrics_tell_rank_margin_age_stages_and_the_herd(bench: Bench) -> None:
 
 
 class ApiServer:
-    """Knows two tokens: one may read the namespace default, the other nothing."""
+    """Knows three tokens: one may read the namespace default, one all namespaces, the other nothing."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
@@ -331,10 +331,12 @@ class ApiServer:
             raise requests.ConnectionError("no route")
         self.asked.append((path, body))
         if path.endswith("tokenreviews"):
-            user = {"reader-token": "reader", "other-token": "other"}.get(body["spec"]["token"])
+            users = {"reader-token": "reader", "admin-token": "admin", "other-token": "other"}
+            user = users.get(body["spec"]["token"])
             return {"status": {"authenticated": bool(user), "user": {"username": user, "groups": ["g"]}}}
         spec = body["spec"]
-        allowed = spec["user"] == "reader" and spec["resourceAttributes"]["namespace"] == "default"
+        rights = {"reader": {"default"}, "admin": {"default", "kube-system", ""}}
+        allowed = spec["resourceAttributes"]["namespace"] in rights.get(spec["user"], ())
         return {"status": {"allowed": allowed}}
 
 
@@ -361,6 +363,48 @@ def test_only_namespaces_that_the_caller_may_read_are_explained() -> None:
     assert len(api.asked) == asked_before  # believed for ten seconds
     api.down = True
     assert status("fresh-token") == 503
+    bench.prioritizer.close()
+
+
+def test_the_last_decisions_are_listed(bench: Bench) -> None:
+    """The newest first, those whose pods are on their way before the others; each as it is explained, but its nodes."""
+    for number in range(4):
+        bench.ask(f"pod-{number}")
+        bench.record.turn()
+    bench.bind("pod-2", "node-20")
+    bench.bind("pod-1", "node-0")
+    bench.record.turn()
+
+    def listed(**query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = bench.client.get("/decisions", query_string=query).json["decisions"]
+        return found
+
+    assert [each["pod"] for each in listed()][:2] == ["default/pod-3", "default/pod-0"]
+    assert {each["pod"] for each in listed()[2:]} == {"default/pod-1", "default/pod-2"}
+    explained = {f"default/pod-{number}": bench.explained(f"default/pod-{number}") for number in range(4)}
+    assert [{**each, "nodes": explained[each["pod"]]["nodes"]} for each in listed()] == [
+        explained[each["pod"]] for each in listed()
+    ]
+    assert listed(limit="1") == listed()[:1]
+    for bad in ("0", "-1", "1001", "x", "²"):
+        assert bench.client.get("/decisions", query_string={"limit": bad}).status_code == 400
+
+
+def test_a_list_is_for_those_who_may_read_all_namespaces() -> None:
+    """The right to get one namespace's pods is not enough; what is missing is said."""
+    api = ApiServer()
+    bench = Bench(readers=Reviewed(api))
+    bench.ask()
+    bench.record.turn()
+
+    def listed(token: str) -> tuple[int, bool]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        response = bench.client.get("/decisions", headers=headers)
+        return response.status_code, "pod-1" in response.text
+
+    assert listed("") == listed("unknown") == (401, False)
+    assert listed("reader-token") == (403, False)
+    assert listed("admin-token") == (200, True)
     bench.prioritizer.close()
 
 

@@ -261,6 +261,13 @@ def test_packets_that_are_dropped(tmp_path: Path) -> None:
         assert made.place(10) < BUSY
         network.heal()
         made.mends()
+        network.drop(100, made.watcher.url)
+        time.sleep(3)  # some reads are under way, and hear nothing
+        before = made.extender.outcome("scored")
+        assert made.place(10) < BUSY
+        assert made.extender.outcome("scored") == before + 10  # by the last metrics
+        network.heal()
+        made.mends()
 
 
 def test_clocks_that_jump(tmp_path: Path) -> None:

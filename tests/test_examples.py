@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from support.page import watched_day
+
 from client import connect
 from scoring import NodeTable, Pod
 from watcher.settings import FakeSettings, ProviderSettings, Settings
@@ -76,3 +79,41 @@ def test_the_readme_s_python_runs(watch, tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("LoadVariationRiskBalancing: default/web")
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(monkeypatch, tmp_path):
+    """Over a watcher that has seen a day each cell runs, and shows what the watcher says."""
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+    with watched_day(tmp_path, 3) as (service, _):
+        monkeypatch.setenv("TRIMARAN_WATCHER_ADDRESS", service.url)
+        monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+        resources = {"metadata": {"path": str(EXAMPLES)}}
+        nbclient.NotebookClient(notebook, timeout=60, resources=resources).execute()
+    shown = [
+        output["data"] if "data" in output else {"text/plain": output["text"]}
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ]
+    text = "\n".join(data["text/plain"] for data in shown)
+    assert "WatcherMetrics(15m of 3 nodes from Fake" in text
+    assert "(3, 145)" in text  # a day, ten minutes a step
+    assert "History(CPU AVG, CPU STD, Memory AVG, Memory STD of 1 node, 73 x 300 s from" in text
+    assert "1 x " in text  # the explanation
+    tables = [data["text/html"] for data in shown if "text/html" in data]
+    assert len(tables) == 6
+    assert all("<table" in table for table in tables)
+    placed = next(data["text/plain"] for data in reversed(shown))
+    assert sorted(int(number) for number in re.findall(r"web-(\d)", placed)) == list(range(6))
+
+
+def test_notebooks_are_kept_without_what_they_showed():
+    """No output is committed, which would tell of another machine and time."""
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)

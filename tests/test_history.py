@@ -32,8 +32,8 @@ def test_the_recent_values_come_oldest_first(history: History) -> None:
     """Before the last fetch come the ones before it, with their times, as many as there is room for."""
     for number in range(6):
         history.append(60.0 * number, nodes(a=float(number)))
-    values, times = history.before(np.array([0]))
-    assert values[0, 0].tolist() == [2, 3, 4]
+    values, times = history.before(0)
+    assert values[0].tolist() == [2, 3, 4]
     assert times.tolist() == [120, 180, 240]
     assert of(history, "a", "value") == 5
 
@@ -42,8 +42,8 @@ def test_a_fetch_too_soon_takes_the_place_of_the_last(history: History) -> None:
     """Fetches that are repeated after a failure do not push the past out."""
     for now, value in ((0.0, 1.0), (60.0, 2.0), (62.0, 3.0), (66.0, 4.0), (120.0, 5.0)):
         history.append(now, nodes(a=value))
-    values, times = history.before(np.array([0]))
-    assert values[0, 0].tolist() == [1, 4]
+    values, times = history.before(0)
+    assert values[0].tolist() == [1, 4]
     assert times.tolist() == [0, 66]
 
 
@@ -110,7 +110,7 @@ def test_a_clock_set_back_begins_a_new_past(history: History) -> None:
     history.append(1000.0, nodes(a=1.0))
     history.append(500.0, nodes(a=1.0))
     assert of(history, "a", "since") == 500
-    assert history.before(np.array([0]))[1].size == 0
+    assert history.before(0)[1].size == 0
 
 
 def test_5000_nodes_take_little_memory() -> None:

@@ -1,6 +1,7 @@
 """History over REST and in the client."""
 
 import gzip
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,6 +185,8 @@ def test_frames_and_what_a_notebook_prints() -> None:
     assert frame.loc["a", "CPU AVG"].tolist() == [1, 2]
     assert str(frame.index[0][1]) == "2023-11-14 22:14:00+00:00"
     assert repr(history) == "History(CPU AVG of 2 nodes, 2 x 60 s from 2023-11-14 22:14Z)"
+    assert "<p>History(CPU AVG of 2 nodes" in history._repr_html_()
+    assert "<td>3.00</td>" in history._repr_html_()
     window = Window("15m", 0, 900)
     nodes = loads(window).nodes
     metrics = WatcherMetrics(900, window, "Test", {**nodes, "c": NodeMetrics((), {}, {"grade": "last_good"})})
@@ -191,6 +194,20 @@ def test_frames_and_what_a_notebook_prints() -> None:
     assert frame.loc["b", ["CPU AVG", "CPU STD", "Memory AVG"]].tolist() == [15.25, 1.5, 33.333]
     assert frame.loc["c", "grade"] == "last_good"
     assert repr(metrics) == "WatcherMetrics(15m of 3 nodes from Test, 1970-01-01 00:15:00Z)"
+    assert "<td>last_good</td>" in metrics._repr_html_()
+
+
+def test_a_notebook_shows_ten_rows_and_a_line_at_least(monkeypatch) -> None:
+    """A large cluster is ten rows, a name cannot break out of the page, and without pandas there is the line alone."""
+    pytest.importorskip("pandas")
+    window = Window("15m", 0, 900)
+    node = NodeMetrics((Metric("cpu", "CPU", "AVG", "15m", 20.5),))
+    metrics = WatcherMetrics(900, window, "<b>", {f"node-{number}": node for number in range(5000)})
+    shown = metrics._repr_html_()
+    assert shown.count("<td>20.50</td>") == 10
+    assert "from &lt;b&gt;" in shown
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert metrics._repr_html_() is None
 
 
 def test_a_nodes_values_have_names() -> None:

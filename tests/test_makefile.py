@@ -23,17 +23,6 @@ def test_help_lists_every_command() -> None:
     assert sorted(listed) == sorted(set(phony.split()) - {"osv"})
 
 
-def test_the_readme_and_the_manual_name_commands_that_exist() -> None:
-    """No ``make`` command in the documentation is one that make does not know."""
-    targets = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.MULTILINE))
-    folders = ("docs/**/*.md", "benchmarks/*.md", "tests/**/*.md")
-    pages = [*ROOT.glob("*.md"), *(page for pattern in folders for page in ROOT.glob(pattern))]
-    command = re.compile(r"(?:`|\$ |^    )make ([a-z0-9-]+)", re.MULTILINE)
-    named = {name for page in pages for name in command.findall(page.read_text())}
-    assert named
-    assert named <= targets
-
-
 def test_an_audit_without_a_network_is_one_line() -> None:
     """Before anything else it says which service could not be asked, without a traceback, and fails."""
     plan = run("make", "--dry-run", "--always-make", "audit").stdout

@@ -5,45 +5,24 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.extending import metrics
+from support.worlds import GIB, small_world
 
+from scoring import MetricsTable, Node, NodeTable, Pod, Profile, ResourceList
+from simulator.cluster import Cluster, Waiting
+from simulator.events import EventKind, NodeEvent
+from simulator.low_node_utilization import LowNodeUtilization, quality_of_service
 from simulator.measures import measures
 from simulator.moves import Moves, whole_power
+from simulator.moving import Occasion, Trigger
 from simulator.policies.catalogue import policies
+from simulator.policies.soft_taints import TaintToleration
 from simulator.replay import Options, Replay
 from simulator.saving import fewer_nodes, nodes_saved
 from simulator.synthetic import Synthetic
-from simulator.trace import PodUse, Trace
-
-GIB = 2**30
-
-
-def small_world(nodes: int, pods: list[tuple[str, float]], minutes: int = 240) -> Trace:
-    """Return nodes of 10 cores, and pods that ask for 2 and use so many parts of them, from the first minute on."""
-    count = len(pods)
-    whole = np.full(count, minutes, np.int64)
-    return Trace(
-        name="small",
-        nodes=tuple(f"n{i}" for i in range(nodes)),
-        cpu_capacity_milli=np.full(nodes, 10_000),
-        memory_capacity_bytes=np.full(nodes, 64 * GIB),
-        pods=tuple(f"p{i}" for i in range(count)),
-        owner_kinds=tuple(kind for kind, _ in pods),
-        owners=tuple(f"owner-{i}" for i in range(count)),
-        arrival_minute=np.zeros(count, np.int64),
-        end_minute=whole,
-        cpu_request_milli=np.full(count, 2000),
-        memory_request_bytes=np.full(count, GIB),
-        cpu_limit_milli=np.full(count, -1),
-        memory_limit_bytes=np.full(count, -1),
-        use=PodUse(
-            np.arange(count + 1) * minutes,
-            np.repeat([level for _, level in pods], minutes).astype(np.float16),
-            np.full(count * minutes, 0.5, np.float16),
-        ),
-        overcommit=(1.0, 1.0),
-        warm_up_minutes=60,
-        minutes=minutes,
-    )
+from simulator.trace import Trace
+from simulator.watcher import Watcher
+from simulator.watching import Watching
 
 
 @pytest.fixture
@@ -140,3 +119,135 @@ def test_saved_nodes_are_those_without_which_it_is_as_good() -> None:
     worse = measures(Replay(fewer_nodes(trace, saved + 1), made["clairvoyant"]).run())
     assert good["hot_minutes_80"] <= default["hot_minutes_80"]
     assert any(worse[name] > default[name] for name in ("hot_minutes_80", "memory_overrun_minutes"))
+
+
+def first_move(trace: Trace, trigger: Trigger, **settings) -> int:
+    """Return the minute of the first move, 0 without any."""
+    outcome = moved(trace, percent_per_hour=1000, every_minutes=10, after_minutes=30, triggers=(trigger,), **settings)
+    return min((stay.start for stay in outcome.cluster.stays if stay.start > 0), default=0)
+
+
+def test_load_is_a_trigger(crowded: Trace) -> None:
+    """Moves are made once a node is measured as hot, and none where none is."""
+    assert first_move(crowded, Trigger.LOAD) == 30
+    assert first_move(small_world(3, [("Deployment", 1.0)] * 4), Trigger.LOAD, hot_percent=90.0) == 0
+
+
+def test_a_node_that_joins_is_a_trigger(crowded: Trace) -> None:
+    """Without a change of the nodes nothing is moved; with one, at once."""
+    assert first_move(crowded, Trigger.NODES) == 0
+    joined = replace(crowded, events=(NodeEvent(77, EventKind.JOIN, "new", (10_000, 64 * GIB)),))
+    assert first_move(joined, Trigger.NODES) == 77
+
+
+def test_a_change_of_the_pods_is_a_trigger(crowded: Trace) -> None:
+    """Pods that end or come make moves due, and the same pods none again."""
+    fewer = replace(crowded, end_minute=np.array([240, 240, 240, 240, 99]))
+    occasion = Occasion(
+        Moves(percent_per_hour=1000, every_minutes=10, triggers=(Trigger.PODS,), after_minutes=0),
+        cluster := Cluster(fewer, (1.0, 1.0)),
+        Watcher(Watching(), cluster),
+    )
+    for number in range(5):
+        cluster.place(number, cluster.pod(number), 0)
+    due = []
+    for cluster.minute in range(200):
+        if cluster.minute == 99:
+            cluster.end(4)
+        if occasion.budget():
+            due.append(cluster.minute)
+    assert due == [1, 99]  # the budget has a whole pod after a minute
+
+
+def test_fragmentation_is_a_trigger() -> None:
+    """It is there while a pod waits that all nodes together have room for, and not while they have none."""
+    cluster = Cluster(small_world(2, [("Deployment", 0.5)] * 5), (0.25, 0.25))  # 8 of 10 cores each
+    for number in range(2):
+        cluster.place(number, cluster.pod(number), number)
+    assert not cluster.is_fragmented()
+    cluster.waiting[2] = Waiting(cluster.pod(2, (4000, GIB)), 0, 0)
+    assert cluster.is_fragmented()
+    cluster.waiting[2] = Waiting(cluster.pod(2, (5000, GIB)), 0, 0)
+    assert not cluster.is_fragmented()
+
+
+def test_low_node_utilization_evicts_from_hot_nodes() -> None:
+    """Two pods of the node above the target go in a run, and the scheduler places them elsewhere."""
+    trace = small_world(2, [("Deployment", 1.8)] * 5)
+    policy = replace(policies(trace)["most-allocated"], spread=0, moves=LowNodeUtilization(1000.0, after_minutes=30))
+    outcome = Replay(trace, policy).run()
+    evicted = [stay for stay in outcome.cluster.stays if stay.start > 0]
+    assert [stay.start for stay in evicted[:2]] == [30, 30]
+    assert [stay.start for stay in evicted[2:4]] == [35, 35]  # it packs, so they are back
+    assert outcome.moves == len(evicted)
+
+
+def test_low_node_utilization_goes_by_the_default_scheduler() -> None:
+    """With the default scheduler the evicted pods go to nodes with less, and once none is hot nothing is evicted."""
+    outcome = Replay(
+        trace := small_world(3, [("Deployment", 1.8)] * 5 + [("Deployment", 0.0)] * 10),
+        replace(policies(trace)["default"], moves=LowNodeUtilization(1000.0, after_minutes=30)),
+    ).run()
+    still = Replay(trace, policies(trace)["default"]).run()
+    hot = [measures(each)["hot_minutes_80"] for each in (outcome, still)]
+    assert hot[0] <= hot[1]
+
+
+@pytest.mark.parametrize(
+    ("levels", "evicted"),
+    [
+        ([90.0, 20.0, 60.0], True),
+        ([79.9, 20.0, 60.0], False),  # whole percents, rounded down: at the target, not above
+        ([90.0, 51.0, 60.0], False),  # none is low
+        ([90.0, 50.9, 60.0], True),
+        ([90.0, 20.0, None], False),  # one has no value
+    ],
+)
+def test_low_node_utilization_runs_as_upstreams(levels: list[float | None], evicted: bool) -> None:
+    """Some nodes are low, some are above the target, and all of them are measured."""
+    cluster = Cluster(small_world(3, [("Job", 1.0), ("Deployment", 1.0)]), (1.0, 1.0))
+    for number in range(2):
+        cluster.place(number, cluster.pod(number), 0)
+    loads = {f"n{row}": level for row, level in enumerate(levels) if level is not None}
+
+    class Said(Watcher):
+        def snapshot(self):
+            return metrics(loads, cluster.now)
+
+    descheduler = LowNodeUtilization(100_000.0, after_minutes=0).begin(cluster, Said(Watching(), cluster))
+    assert descheduler.due() == ([(1, None)] if evicted else [])
+
+
+def test_pods_are_evicted_by_their_class() -> None:
+    """Best effort before burstable before guaranteed."""
+    trace = small_world(1, [("Deployment", 1.0)] * 2)
+    trace = replace(trace, cpu_limit_milli=np.array([2000, -1]), memory_limit_bytes=np.array([GIB, -1]))
+    cluster = Cluster(trace, (1.0, 1.0))
+    pods = [cluster.pod(0), cluster.pod(1), cluster.pod(1, (0, 0))]
+    assert [quality_of_service(pod) for pod in pods] == [2, 1, 0]
+
+
+def test_soft_taints_score_hot_nodes_lower() -> None:
+    """100 without a taint and 0 with one; all alike where none has any, or all have one."""
+    plugin = TaintToleration({"b", "gone"})
+    amounts = ResourceList({"cpu": 1000, "memory": GIB})
+    table = NodeTable([Node(name, amounts, amounts) for name in "abc"])
+    prepared = Profile.of(plugin).prepare(table, MetricsTable.empty(table))
+    assert prepared.score(Pod()).total.tolist() == [100, 0, 100]
+    assert prepared.score(Pod(), among=["a", "c"]).total.tolist() == [100, 100]
+    assert prepared.score(Pod(), among=["b"]).total.tolist() == [0]
+
+
+def test_soft_taints_keep_pods_off_hot_nodes() -> None:
+    """A pod that comes while a node is hot goes elsewhere, where the default scheduler alone takes the hot one."""
+    trace = small_world(4, [("Deployment", 9.0)] + [("Deployment", 0.0)] * 4)
+    trace = replace(
+        trace,
+        cpu_request_milli=np.array([1000, 2000, 2000, 2000, 2000]),
+        arrival_minute=np.array([0, 1, 2, 3, 60]),
+    )
+    last = {}
+    for name in ("default", "default+soft-taints"):
+        stays = Replay(trace, replace(policies(trace)[name], spread=0)).run().cluster.stays
+        last[name] = stays[-1].node == stays[0].node
+    assert last == {"default": True, "default+soft-taints": False}

@@ -15,11 +15,11 @@ from support.nodes_api import NodesApi
 
 from client import NoMetrics
 from nodes import annotations
-from nodes.heat import HeatRule
+from nodes.heat import HeatRule, loads_of
 from nodes.lease import Lease
 from nodes.marks import MarkMirror, Marks
 from nodes.settings import NodesSettings
-from nodes.writer import Plan, Writer, loads_of
+from nodes.writer import Plan, Writer
 from trimaran.cli import main
 from watcher.model import NodeMetrics, WatcherMetrics
 from watcher.settings.loading import load_as

@@ -35,7 +35,14 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service,
                 "job_name": "trimaran",
                 "authorization": {"credentials_file": str(folder / "token")},
                 "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
-            }
+            },
+            {
+                "job_name": "trimaran-nodes",
+                "metrics_path": "/metrics/nodes",
+                "honor_labels": True,
+                "authorization": {"credentials_file": str(folder / "token")},
+                "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+            },
         ],
     }
     service = Service(
@@ -51,7 +58,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service,
             wait_until(lambda: query(url, 'increase(trimaran_http_requests_total{route="/metrics"}[5s]) > 0'), "twice")
             yield service, url
     finally:
-        service.kill()
+        service.close()
 
 
 def query(url: str, expression: str) -> list[dict[str, Any]]:
@@ -191,8 +198,10 @@ def test_the_dashboard_works_with_any_data_source() -> None:
         assert panel["datasource"] == chosen
         for target in panel["targets"]:
             assert target["datasource"] == chosen
-            selectors = re.findall(r"\b(?:trimaran|process)_[a-z_]+(\{[^}]*\})?", target["expr"])
-            assert set(selectors) == {'{job=~"$job", instance=~"$instance"}'}
+            selectors = dict(re.findall(r"\b((?:trimaran|process)_[a-z_]+)(\{[^}]*\})?", target["expr"]))
+            for name, selector in selectors.items():  # of a node the label instance is the node's name
+                of_node = name.startswith("trimaran_node_")
+                assert selector.startswith('{instance=~"$node"' if of_node else '{job=~"$job", instance=~"$instance"}')
             used = set(re.findall(r"\$(\w+)", target["expr"]))
             assert used <= {*variables, "__rate_interval"}
 
@@ -201,14 +210,14 @@ def test_the_dashboard_works_with_any_data_source() -> None:
 def test_every_panel_has_data(scraped: tuple[Service, str], target: dict[str, str]) -> None:
     """Each query returns numbers from a Prometheus that scrapes a running watcher, and the labels of its legend."""
     expression = target["expr"]
-    for name, value in {"$job": ".+", "$instance": ".+", "$__rate_interval": "5s"}.items():
+    for name, value in {"$job": ".+", "$instance": ".+", "$node": "node-.+", "$__rate_interval": "5s"}.items():
         expression = expression.replace(name, value)
     result = wait_until(lambda: query(scraped[1], expression), expression)
     assert any(each["value"][1] != "NaN" for each in result), expression
     assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= result[0]["metric"].keys()
 
 
-@pytest.mark.parametrize("name", ["job", "instance"])
+@pytest.mark.parametrize("name", ["job", "instance", "node"])
 def test_every_variable_has_values(scraped: tuple[Service, str], name: str) -> None:
     """The choices of a variable come from a metric that the watcher has."""
     (variable,) = [each for each in DASHBOARD["templating"]["list"] if each["name"] == name]

@@ -1,14 +1,10 @@
 """Replays: what pods really used, placed again by any policy, through the library's own scores."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 
-from scoring import NodeTable, Profile
 from simulator.measures import measures
 from simulator.policies.catalogue import policies
-from simulator.policies.profiles import ByProfile, ProfileChooser
 from simulator.replay import NodeSampling, Options, Outcome, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace
@@ -44,51 +40,6 @@ def test_a_seed_draws_among_equals(trace: Trace) -> None:
         assert (first.cluster.series(pod, 500) == second.cluster.series(pod, 500)).all()
 
 
-@dataclass(frozen=True)
-class Checked(ByProfile):
-    """Chooses, and scores each pod again with a table and a profile made anew."""
-
-    def begin(self, cluster, watching, rng):
-        policy = self
-
-        class Chooser(ProfileChooser):
-            def choose(self, number, pod, candidates):
-                row = super().choose(number, pod, candidates)
-                table = NodeTable(cluster.nodes.nodes)
-                for name in cluster.nodes.names:
-                    for placed in cluster.nodes.placed_on(cluster.nodes.row(name)):
-                        table.add(placed.pod, name, placed.placed_at)
-                for where, departed in cluster.nodes.left_since(np.full(len(table), -np.inf)):
-                    table.add(departed.pod, cluster.nodes.names[where], departed.placed_at)
-                    table.remove(departed.pod, left_at=departed.left_at)
-                end = watching.window_end(cluster.minute)
-                snapshot = watching.snapshot(table.names, cluster.ledger, cluster.numbers, cluster.capacity, end)
-                profile: Profile = self._profile
-                judgment = policy.fallback.judge(table, snapshot, cluster.now)
-                among = np.flatnonzero(table.feasible(pod))
-                total = profile.prepare(table, judgment).score(pod, among=among).total
-                assert row in among[total == total.max()], (number, row)
-                return row
-
-        return Chooser(self, cluster, watching, rng)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        "default",
-        "target-load-packing+load-variation-risk-balancing",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("peaks", "low-risk-over-commitment", "tail-risk")),
-    ],
-)
-def test_choices_are_the_librarys(trace: Trace, policy: str) -> None:
-    """Every pod goes to a node that a table and a profile made for it alone score highest."""
-    short = replace(trace, minutes=150, warm_up_minutes=30, end_minute=np.minimum(trace.end_minute, 150))
-    made = policies(trace)[policy]
-    outcome = Replay(short, Checked(made.name, made.profile, made.spread)).run()
-    assert outcome.decisions > 50
-
-
 def test_what_is_used_is_what_pods_used(trace: Trace) -> None:
     """The nodes' use adds up to that of the pods that were placed, each minute on one node."""
     outcome = replayed(trace, "default")
@@ -119,7 +70,7 @@ def test_a_snapshot_is_of_the_past(trace: Trace) -> None:
     watching = Watching(window_minutes=10, interval_minutes=5, delay_minutes=2, smoothing_minutes=1)
     end = watching.window_end(303)
     assert end == 300
-    snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, cluster.capacity, end)
+    snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, end)
     assert (snapshot.window.start, snapshot.window.end) == (seconds(290), seconds(300))
     name = cluster.nodes.names[4]
     percent = np.minimum(cluster.ledger.cpu_milli[4, 290:300] / cluster.capacity[0, 4], 1) * 100
@@ -133,7 +84,7 @@ def test_cpu_samples_are_rates_over_minutes(trace: Trace) -> None:
     values = {}
     for smoothing in (1, 5):
         watching = Watching(smoothing_minutes=smoothing)
-        snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, cluster.capacity, 300)
+        snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, 300)
         values[smoothing] = [m.value for m in snapshot.data[cluster.nodes.names[0]].metrics if m.type == "CPU"]
     use = np.minimum(cluster.ledger.cpu_milli[0, 281:300] / cluster.capacity[0, 0], 1) * 100
     rates = np.convolve(use, np.full(5, 0.2), "valid")

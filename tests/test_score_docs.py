@@ -10,7 +10,8 @@ from scoring import PLUGINS
 from scoring.configuration.plugins import RENAMED
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES = [DOCS / "scores.md", *sorted((DOCS / "scores").glob("*.md"))]
+PLUGIN_PAGES = sorted((DOCS / "scores").glob("*.md"))
+PAGES = [DOCS / "scores.md", DOCS / "four-ways.md", *PLUGIN_PAGES]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
@@ -30,6 +31,22 @@ def test_every_plugin_is_documented():
 def test_pictures_are_current():
     """The pictures in the repository are what the script draws from the scores today."""
     script = runpy.run_path(str(DOCS / "scores" / "draw.py"))
-    assert len(script["PICTURES"]) == len(PAGES) - 1
+    assert len(script["PICTURES"]) == len(PLUGIN_PAGES)
     for name, draw in script["PICTURES"].items():
         assert (DOCS / "scores" / f"{name}.svg").read_text() == draw(), f"run docs/scores/draw.py: {name} has changed"
+
+
+def test_the_picture_of_the_four_ways_is_drawn_from_the_scores():
+    """It is what the script draws today, its figures are those of the page's example, and each way has its favorite."""
+    script = runpy.run_path(str(DOCS / "draw_four_ways.py"))
+    picture = (DOCS / "images" / "four-ways.svg").read_text()
+    assert picture == script["draw"](), "run docs/draw_four_ways.py: the scores have changed"
+    page = (DOCS / "four-ways.md").read_text()
+    names = [spot.name for spot in script["NODES"]]
+    favorites = set()
+    for way in script["WAYS"]:
+        values = script["scores"](way.plugin, script["NODES"]).tolist()
+        favorites.add(names[values.index(max(values))])
+        assert all(f">{name} {value}</text>" in picture for name, value in zip(names, values, strict=True))
+        assert " ".join(map(str, values)) in " ".join(page.replace(",", "").split())
+    assert favorites == set(names)

@@ -24,6 +24,9 @@ DEFAULTS = {
     "server.token": None, "server.tokens_file": None, "server.certificate": None, "server.key": None,
     "server.client_ca_file": None, "server.metrics_open": False, "server.compat_open": False,
     "server.compat_host": "127.0.0.1", "server.compat_port": None,
+    "dashboard.enabled": True, "dashboard.cluster": False, "dashboard.extender": None,
+    "dashboard.extender_token_file": None, "dashboard.extender_ca_file": None,
+    "dashboard.extender_client_certificate": None,
     "store.keep_hours": 24, "store.max_megabytes": 256, "store.history_megabytes": 128,
     "log.level": "info", "log.format": "text",
     "host.node_name": socket.gethostname(), "prometheus.node_label": "",
@@ -224,6 +227,7 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
         "quality.anomaly_action": "mark", "quality.disagreement_action": "report",
         "signalfx.cluster_dimension": "kube", "datadog.node_tag": "node", "datadog.cluster_tag": "kube",
         "server.token": "0123456789abcdef", "server.metrics_open": "true", "server.compat_open": "true",
+        "dashboard.enabled": "false", "dashboard.cluster": "true", "dashboard.extender": "http://e",
     }  # fmt: skip
     if name in {"server.key", "server.client_ca_file"}:  # of no use alone
         monkeypatch.setenv("TRIMARAN_SERVER__CERTIFICATE", "certificate.pem")

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from extender.settings import ExtenderSection
+from nodes.settings import NodesSection
 from watcher.settings.loading import FILE_VARIABLE, UPSTREAM_VARIABLES, display, every_setting, load, variable
 
-TEXT = (Path(__file__).parent.parent / "docs" / "settings.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parent.parent / "docs"
+TEXT = (DOCS / "settings.md").read_text(encoding="utf-8")
 ROWS = {
     row[0].strip("`"): row[1:]
     for line in TEXT.splitlines()
@@ -37,3 +40,22 @@ def test_no_row_is_left_over() -> None:
 def test_the_files_variable_is_documented() -> None:
     """The variable that names the settings file is in the text."""
     assert FILE_VARIABLE in TEXT
+
+
+def test_every_page_names_settings_that_exist() -> None:
+    """What looks like a setting of one of the sections is one, so that nobody is sent to what is not there."""
+    known = {
+        *every_setting(),
+        *(f"extender.{key}" for key in ExtenderSection.model_fields),
+        *(f"nodes.{key}" for key in NodesSection.model_fields),
+    }
+    sections = {name.partition(".")[0] for name in known}
+    pages = [page for page in DOCS.rglob("*.md") if page.name != "scores.md"]  # where nodes is a variable
+    named = {
+        (page.name, name)
+        for page in pages
+        for name in re.findall(r"`([a-z_]+\.[a-z_]+)(?: = [^`]*)?`", page.read_text(encoding="utf-8"))
+        if name.partition(".")[0] in sections and not name.endswith((".md", ".csv"))
+    }
+    assert ("troubleshooting.md", "nodes.hot_percent") in named
+    assert {(page, name) for page, name in named if name not in known} == set()

@@ -189,3 +189,27 @@ def test_a_generated_world_can_be_compared(tmp_path: Path) -> None:
     """``generate`` writes what ``compare`` reads."""
     assert run("generate", tmp_path / "w", "--nodes", 3, "--hours", 2, "--warm-up-hours", 1).exit_code == 0
     assert list(json.loads(run("compare", "--trace", tmp_path / "w", "--policy", "random", "--json").stdout)) == ["w"]
+
+
+def test_faults_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
+    """--faults changes what load-aware policies do; what is wrong in the list is one line and status 2."""
+    faults = tmp_path / "faults.csv"
+    faults.write_text("start_minute,end_minute,node,fault,value\n0,180,*,outage,\n")
+    asked = ("compare", "--trace", worlds[0], "--policy", "load-variation-risk-balancing", "--json")
+    assert run(*asked, "--faults", faults).stdout != run(*asked).stdout
+    faults.write_text("start_minute,end_minute,node,fault,value\n0,180,*,lost,\n")
+    refused = run(*asked, "--faults", faults)
+    assert refused.exit_code == 2
+    assert "faults.csv: row 2: 'lost' is not a valid FaultKind" in refused.stderr
+
+
+def test_events_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
+    """--events takes the place of the traces' own; one that cannot be is refused before anything is replayed."""
+    events = tmp_path / "events.csv"
+    header = "minute,event,node,cpu_capacity_milli,memory_capacity_bytes\n"
+    events.write_text(f"{header}100,fail,node-001,,\n")
+    asked = ("compare", "--trace", worlds[0], "--policy", "random", "--json", "--events", events)
+    assert json.loads(run(*asked).stdout)["one"]["random"]["displaced_pods"] > 0
+    events.write_text(f"{header}100,fail,node-777,,\n")
+    refused = run(*asked)
+    assert (refused.exit_code, "node 'node-777' fails and is not there" in refused.stderr) == (2, True)

@@ -27,12 +27,16 @@ THREADS = 2
 FEW = ("--provider", "Fake", "--set", f"server.threads={THREADS}")
 
 
-@pytest.fixture
-def service(watch: Start) -> Service:
-    """A service with few threads."""
-    service = watch(*FEW)
-    service.wait_for("/watcher")
-    return service
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with few threads, which outlives whatever a test sends it."""
+    folder = tmp_path_factory.mktemp("worker")
+    service = Service(folder / "watcher.sqlite", folder / "watch.log", free_port(), *FEW)
+    try:
+        service.wait_for("/watcher")
+        yield service
+    finally:
+        service.close()
 
 
 def connect(service: Service) -> socket.socket:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from watcher import duration
+from watcher.model import notebook_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,3 +169,6 @@ class History:
         series = ", ".join(f"{each.type} {each.operator}" for each in self.series) or "nothing"
         count = "1 node" if len(self.nodes) == 1 else f"{len(self.nodes)} nodes"
         return f"History({series} of {count}, {self.steps.count} x {self.steps.seconds} s from {start:%Y-%m-%d %H:%M}Z)"
+
+    def _repr_html_(self) -> str | None:
+        return notebook_table(self)

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from html import escape
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,6 +162,26 @@ def averages(node: NodeMetrics) -> dict[str, float]:
     }
 
 
+class Framed(Protocol):
+    """What can become a data frame."""
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return it."""
+        ...
+
+
+def notebook_table(shown: Framed) -> str | None:
+    """Return what a notebook shows of something: its line, and its data frame, of which ten rows at most.
+
+    None without pandas: then notebooks show the line alone.
+    """
+    try:
+        frame = shown.to_frame()
+    except ImportError:
+        return None
+    return f"<p>{escape(repr(shown))}</p>{frame.to_html(max_rows=10, float_format='%.2f', na_rep='')}"
+
+
 @dataclass(frozen=True, slots=True)
 class WatcherMetrics:
     """A snapshot: every node's metrics over one window.
@@ -207,6 +228,9 @@ class WatcherMetrics:
         return (
             f"{type(self).__name__}({self.window.duration} of {count} from {self.source}, {taken:%Y-%m-%d %H:%M:%S}Z)"
         )
+
+    def _repr_html_(self) -> str | None:
+        return notebook_table(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,21 @@
 """``trimaran explain``: why a pod went where it went; ``trimaran extender regret``: what placements were worth."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from watcher.terminal import echo_document, echo_table, output_option
+
 Command = TypeVar("Command", bound=Callable[..., Any])
-_TIMEOUT_SECONDS = 15.0
 
 
 def extender_options(command: Command) -> Command:
     """Give a command what it asks an extender with."""
     for option in (
-        click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        output_option("text", "json", "yaml"),
         click.option(
             "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with certificate and key."
         ),
@@ -47,8 +48,11 @@ def explain(
     \b
     Example: trimaran explain default/web-7d4b9 --token-file token
     """
-    body, found = _ask(address, "/explain", {"pod": pod}, token_file, ca_file, client_certificate)
-    click.echo(body.decode() if output == "json" else "\n".join(_told(found)))
+    found = _ask(address, "/explain", {"pod": pod}, token_file, ca_file, client_certificate)
+    if output == "text":
+        _tell(found)
+    else:
+        echo_document(found, output)
 
 
 @click.command()
@@ -57,8 +61,11 @@ def regret(
     address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
 ) -> None:
     """Show what the nodes that pods went to used afterwards, and what ours would have used."""
-    body, found = _ask(address, "/regret", {}, token_file, ca_file, client_certificate)
-    click.echo(body.decode() if output == "json" else "\n".join(_table_of(found)))
+    found = _ask(address, "/regret", {}, token_file, ca_file, client_certificate)
+    if output == "text":
+        _tell_regret(found)
+    else:
+        echo_document(found, output)
 
 
 def _ask(
@@ -68,37 +75,14 @@ def _ask(
     token_file: Path | None,
     ca_file: Path | None,
     client_certificate: Path | None,
-) -> tuple[bytes, dict[str, Any]]:
-    """Return an answer's body, and what it holds; end with status 1 and the reason where there is none."""
-    import orjson  # noqa: PLC0415  so that --help is quick
-    import requests  # noqa: PLC0415
+) -> dict[str, Any]:
+    """Return what an answer holds; end with status 1 and the reason where there is none."""
+    from extender.decisions.asking import Extender, NoAnswer  # noqa: PLC0415  so that --help is quick
 
-    from watcher.transport.credentials import UnusableToken, read_token  # noqa: PLC0415
-    from watcher.transport.failures import describe  # noqa: PLC0415
-    from watcher.transport.session import BoundedSession  # noqa: PLC0415
-
-    def authenticate(request: requests.PreparedRequest) -> None:
-        if token_file is not None:
-            request.headers["Authorization"] = f"Bearer {read_token(token_file)}"
-
-    session = BoundedSession(
-        authenticate,
-        verify=str(ca_file) if ca_file else True,
-        certificate=str(client_certificate) if client_certificate else None,
-        follow_redirects=False,
-    )
     try:
-        answer = session.get(address.rstrip("/") + path, params=dict(query), timeout=_TIMEOUT_SECONDS)
-        found = orjson.loads(answer.content)
-        if answer.status_code != 200:
-            raise SystemExit(_failed(str(found["error"]["message"])))
-    except (requests.RequestException, UnusableToken) as error:
-        raise SystemExit(_failed(f"the extender at {address}: {describe(error).reason}")) from None
-    except (ValueError, KeyError, TypeError):
-        raise SystemExit(
-            _failed(f"{address} is no extender: it answers {answer.status_code} with something else")
-        ) from None
-    return answer.content, found
+        return Extender(address, token_file, ca_file, client_certificate).ask(path, **query)[1]
+    except NoAnswer as error:
+        raise SystemExit(_failed(str(error))) from None
 
 
 def _failed(message: str) -> int:
@@ -106,7 +90,21 @@ def _failed(message: str) -> int:
     return 1
 
 
-def _told(found: Mapping[str, Any]) -> Iterator[str]:
+def _tell(found: Mapping[str, Any]) -> None:
+    click.echo("\n".join(_summary(found)))
+    if found["outcome"] == "not_asked":
+        return
+    rows = []
+    for node in found["nodes"]:
+        cells = ["*" if node["chosen"] else "", node["name"], str(node["answered"]), node["grade"]]
+        for plugin in node["plugins"]:
+            rows.append([*cells, f"{plugin['name']} {plugin['score']}: {plugin['why']}"])
+            cells = [""] * len(cells)
+    click.echo()
+    echo_table(["", "NODE", "SCORE", "GRADE", "WHY"], rows)
+
+
+def _summary(found: Mapping[str, Any]) -> Iterator[str]:
     chosen = found.get("chosen") or {}
     if found["outcome"] == "not_asked":
         yield f"{found['pod']} runs on {chosen['node']}, and the extender was not asked about it. Either:"
@@ -133,19 +131,10 @@ def _told(found: Mapping[str, Any]) -> Iterator[str]:
             for which, key in (("chosen", "chosen_percent"), ("best with the pod", "best_percent"))
         )
         yield f"  afterwards  {'; '.join(uses)}: regret {after['regret']:+.1f} points"
-    yield ""
-    rows = [["", "NODE", "SCORE", "GRADE", "WHY"]]
-    for node in found["nodes"]:
-        cells = ["*" if node["chosen"] else "", node["name"], str(node["answered"]), node["grade"]]
-        for plugin in node["plugins"]:
-            rows.append([*cells, f"{plugin['name']} {plugin['score']}: {plugin['why']}"])
-            cells = [""] * len(cells)
-    yield from _aligned(rows)
 
 
-def _table_of(found: Mapping[str, Any]) -> Iterator[str]:
-    rows = [["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "OURS", "REGRET", "P95", "CHOSEN HOT", "OURS HOT"]]
-    rows += [
+def _tell_regret(found: Mapping[str, Any]) -> None:
+    rows = [
         [
             row["scheduler"], row["mode"], str(row["pods"]), str(row["same_node"]), f"{row['chosen_percent']:.1f}%",
             f"{row['best_percent']:.1f}%", f"{row['regret']:+.2f}", f"{row['regret_p95']:+.2f}",
@@ -153,15 +142,9 @@ def _table_of(found: Mapping[str, Any]) -> Iterator[str]:
         ]
         for row in found["schedulers"]
     ]  # fmt: skip
-    yield from _aligned(rows)
-    yield ""
-    yield f"{found['waiting']} pods wait for their first whole window; hot: {found['hot_percent']:g} % or more"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    header = ["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "OURS", "REGRET", "P95", "CHOSEN HOT", "OURS HOT"]
+    echo_table(header, rows)
+    click.echo(f"\n{found['waiting']} pods wait for their first whole window; hot: {found['hot_percent']:g} % or more")
 
 
 def _time(at: float) -> str:

@@ -94,6 +94,10 @@ class Decision:
 
     def as_document(self) -> dict[str, Any]:
         """Return the same as what JSON has."""
+        return {**self.summary(), "nodes": orjson.loads(zlib.decompress(self.nodes)) if self.nodes else []}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the same without the explained nodes."""
         chosen, worth = self.chosen, self.worth
         return {
             "pod": self.pod,
@@ -111,7 +115,6 @@ class Decision:
                 "rank": chosen.rank, "margin": chosen.margin,
             },
             "after": worth and worth.as_document(),
-            "nodes": orjson.loads(zlib.decompress(self.nodes)) if self.nodes else [],
         }  # fmt: skip
 
 

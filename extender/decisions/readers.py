@@ -38,7 +38,7 @@ class Readers(Protocol):
     """Says who may know of pods."""
 
     def judge(self, authorization: str, namespace: str) -> Reading:
-        """Return whether whoever sends this header may know of a namespace's pods."""
+        """Return whether whoever sends this header may know of a namespace's pods; "" is all namespaces."""
         ...
 
 

@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from client import ClientError
@@ -106,7 +107,7 @@ class Record:
         self._unmeasured: deque[Decision] = deque(maxlen=self._bounds.decisions)
         self._worths: deque[Worth] = deque(maxlen=self._bounds.decisions)
         self._last_nodes: deque[str] = deque(maxlen=_HERD)
-        self._lock = threading.Lock()  # for what is read by :meth:`explain` and :meth:`regrets`
+        self._lock = threading.Lock()  # for what is read by :meth:`explain`, :meth:`recent` and :meth:`regrets`
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -139,6 +140,12 @@ class Record:
                 return self._open[uid].decision.as_document()
             decision = self._kept.get(uid)
             return None if decision is None else decision.as_document()
+
+    def recent(self, most: int) -> list[dict[str, Any]]:
+        """Return the last decisions without their nodes, the newest first: those that are open, then those settled."""
+        with self._lock:
+            opened = [each.decision for each in reversed(self._open.values())]
+            return [each.summary() for each in islice(chain(opened, reversed(self._kept.values())), most)]
 
     def regrets(self) -> dict[str, Any]:
         """Return the table of regrets, and of how many pods it is not known yet."""

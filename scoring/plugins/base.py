@@ -261,5 +261,4 @@ def _own(terms: Terms) -> Terms:
 
 
 def _at(term: NDArray[Any], row: int) -> Any:
-    column = row if term.shape and term.shape[-1] > 1 else 0
-    return np.atleast_2d(term)[0, column].item()
+    return term.item(row if term.shape and term.shape[-1] > 1 else 0)

@@ -7,8 +7,8 @@ import numpy as np
 from scoring.arrays import Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
-from simulator.moves import Moves
-from simulator.watching import Watching
+from simulator.moving import Moving
+from simulator.watcher import Watcher
 
 
 class Chooser(Protocol):
@@ -40,14 +40,14 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...  # noqa: D102  said above
     @property
-    def moves(self) -> Moves | None: ...  # noqa: D102  said above
+    def moves(self) -> Moving | None: ...  # noqa: D102  said above
 
-    def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> Chooser:
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> Chooser:
         """Begin a replay.
 
         Args:
             cluster: what is replayed; the chooser looks at it, and changes nothing in it.
-            watching: what metrics are like.
+            watcher: what is known of the nodes' use.
             rng: draws among equals.
         """
         ...

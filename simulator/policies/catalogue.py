@@ -10,11 +10,13 @@ from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profile import Profile
 from scoring.scores import WeightedPlugin
+from simulator.low_node_utilization import LowNodeUtilization
 from simulator.moves import Moves
 from simulator.policies.base import Policy
 from simulator.policies.clairvoyant import Clairvoyant, Random
 from simulator.policies.koordinator import KoordinatorLoadAware
 from simulator.policies.profiles import ByProfile
+from simulator.policies.soft_taints import SoftTaints
 from simulator.policies.volcano import VolcanoUsage
 from simulator.trace import Trace
 
@@ -53,6 +55,8 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         ByProfile(CONGESTION, congestion, spread=0, learns=True),
         ByProfile(CONGESTION_MOVES, congestion, spread=0, learns=True, moves=Moves()),
         ByProfile("default+moves", profiles[DEFAULT], moves=Moves()),
+        ByProfile("default+low-node-utilization", profiles[DEFAULT], moves=LowNodeUtilization()),
+        SoftTaints("default+soft-taints", profiles[DEFAULT]),
         Random(),
         Clairvoyant(CLAIRVOYANT),
     ]

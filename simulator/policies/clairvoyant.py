@@ -15,8 +15,9 @@ import numpy as np
 from scoring.arrays import Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
-from simulator.moves import Moves, whole_power
-from simulator.watching import Watching
+from simulator.moves import whole_power
+from simulator.moving import Moving
+from simulator.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Random:
     """Any node that passes the filters, each as likely."""
 
     name: str = "random"
-    moves: Moves | None = None
+    moves: Moving | None = None
 
-    def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "RandomChooser":  # noqa: ARG002
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "RandomChooser":  # noqa: ARG002
         """Begin a replay."""
         return RandomChooser(cluster, rng)
 
@@ -58,9 +59,9 @@ class Clairvoyant:
     name: str = "clairvoyant"
     targets: tuple[float, float] = (0.8, 0.95)
     powers: tuple[int, int] = (8, 16)
-    moves: Moves | None = None
+    moves: Moving | None = None
 
-    def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "ClairvoyantChooser":  # noqa: ARG002
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "ClairvoyantChooser":  # noqa: ARG002
         """Begin a replay."""
         return ClairvoyantChooser(self, cluster)
 

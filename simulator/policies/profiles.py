@@ -11,10 +11,10 @@ from scoring.profile import PreparedProfile, Profile
 from scoring.scores import WeightedPlugin
 from simulator.cluster import Cluster
 from simulator.learning import UseHistory
-from simulator.moves import Moves
+from simulator.moving import Moving
 from simulator.policies.base import drawn
 from simulator.policies.topology_spread import PodTopologySpread
-from simulator.watching import Watching
+from simulator.watcher import Watcher
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class ByProfile:
     spread: int = 2
     right_sized: bool = False
     learns: bool = False
-    moves: Moves | None = None
+    moves: Moving | None = None
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
 
-    def begin(self, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> "ProfileChooser":
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "ProfileChooser":
         """Begin a replay."""
-        return ProfileChooser(self, cluster, watching, rng)
+        return ProfileChooser(self, cluster, watcher, rng)
 
 
 class ProfileChooser:
     """A profile at work. It prepares anew whenever the watcher has a new snapshot."""
 
-    def __init__(self, policy: ByProfile, cluster: Cluster, watching: Watching, rng: np.random.Generator) -> None:
-        self._policy, self._cluster, self._watching, self._rng = policy, cluster, watching, rng
+    def __init__(self, policy: ByProfile, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> None:
+        self._policy, self._cluster, self._watcher, self._rng = policy, cluster, watcher, rng
         self._history = UseHistory(cluster) if policy.right_sized or policy.learns else None
         self._profile = policy.profile
         if policy.spread:
@@ -56,7 +56,7 @@ class ProfileChooser:
             self._profile = Profile((*policy.profile.plugins, spread), policy.profile.scheduler_name)
         self._reads_metrics = any(each.plugin.reads_metrics for each in self._profile.plugins)
         self._prepared: PreparedProfile | None = None
-        self._end = -1
+        self._snapshot: object = None  # which one it is prepared with
 
     def admit(self, number: int) -> Pod:
         """Return the pod, with requests of its owner's use if that is the policy."""
@@ -73,15 +73,13 @@ class ProfileChooser:
 
     def prepared(self) -> PreparedProfile:
         """Return the profile, prepared with the newest snapshot."""
-        cluster = self._cluster
-        end = self._watching.window_end(cluster.minute) if self._reads_metrics else 0
-        if self._prepared is None or end != self._end:
-            self._end = end
-            snapshot = self._watching.snapshot(
-                cluster.nodes.names, cluster.ledger, cluster.numbers, cluster.capacity, end
-            )
-            judgment = self._policy.fallback.judge(cluster.nodes, snapshot, cluster.now)
+        if self._prepared is not None and not self._reads_metrics:
+            return self._prepared
+        snapshot = self._watcher.snapshot()
+        if self._prepared is None or snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            judgment = self._policy.fallback.judge(self._cluster.nodes, snapshot, self._cluster.now)
             levels = self._history.levels() if self._history is not None and self._policy.learns else None
             known = judgment if self._reads_metrics else judgment.metrics
-            self._prepared = self._profile.prepare(cluster.nodes, known, levels)
+            self._prepared = self._profile.prepare(self._cluster.nodes, known, levels)
         return self._prepared

@@ -96,6 +96,7 @@ PROGRAMS: Mapping[str, Program] = {
     "load-watcher": Program(MODULES / "load-watcher", "github.com/paypal/load-watcher"),
     "descheduler": Program(MODULES / "descheduler", "sigs.k8s.io/descheduler", "/cmd/descheduler", 120),
     "helm": Program(MODULES / "helm", "helm.sh/helm/v3", "/cmd/helm", 100),
+    "kustomize": Program(MODULES / "kustomize", "sigs.k8s.io/kustomize/kustomize/v5"),
 }
 
 

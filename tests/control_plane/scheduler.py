@@ -52,6 +52,7 @@ class Scheduler:
     Attributes:
         process: the process.
         log: the file with its output.
+        url: where it tells its health and metrics.
     """
 
     process: Process
@@ -68,6 +69,7 @@ class Scheduler:
         self._program = program
         self._verbosity = verbosity
         self._port = free_port()
+        self.url = f"https://127.0.0.1:{self._port}"
         name = f"{program}-{self._port}"
         self.log = cluster.folder / f"{name}.log"
         self._config = cluster.folder / f"{name}.yaml"
@@ -102,7 +104,7 @@ class Scheduler:
 
     def _is_ready(self) -> bool:
         authority = str(self._cluster.certificates.certificate)
-        return requests.get(f"https://127.0.0.1:{self._port}/readyz", verify=authority, timeout=5).ok
+        return requests.get(f"{self.url}/readyz", verify=authority, timeout=5).ok
 
 
 def read_attempts(log: Path) -> Iterator[Attempt]:

@@ -80,6 +80,11 @@ class HeldMetrics:
 
 def metrics(loads: Mapping[str, float], now: float | None = None) -> WatcherMetrics:
     """Return a fresh snapshot in which each node uses so many percent of CPU and memory, steadily."""
+    return wire.decode(orjson.dumps(snapshot_of(loads, now)), Dialect.DOCUMENTED)
+
+
+def snapshot_of(loads: Mapping[str, float], now: float | None = None) -> dict[str, Any]:
+    """Return what ``GET /watcher`` answers where each node uses so many percent of CPU and memory, steadily."""
     end = int(time.time() if now is None else now)
 
     def series(value: float) -> list[dict[str, Any]]:
@@ -89,13 +94,12 @@ def metrics(loads: Mapping[str, float], now: float | None = None) -> WatcherMetr
             for operator, amount in (("AVG", value), ("STD", 0.0))
         ]
 
-    document = {
+    return {
         "timestamp": end,
         "window": {"duration": "5m", "start": end - 300, "end": end},
         "source": "Fake",
         "data": {name: {"metrics": series(value), "tags": {}, "metadata": {}} for name, value in loads.items()},
     }
-    return wire.decode(orjson.dumps(document), Dialect.DOCUMENTED)
 
 
 def asked(*names: str, pod: str = "pod-1", scheduler: str = "load-aware", cpu: str = "100m") -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The names of the cluster's nodes, to hold those with metrics against."""
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def nodes_of_cluster(settings: Settings) -> frozenset[str]:
     Raises:
         UnknownNodes: there is no way to it, or it does not answer.
     """
-    file = settings.provider.kube_config or _kubectl_s()
+    file = settings.provider.kube_config or kubernetes.kubectl_config()
     try:
         api = open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
         try:
@@ -52,14 +51,6 @@ def nodes_of_cluster(settings: Settings) -> frozenset[str]:
         raise UnknownNodes("; ".join(error.problems)) from None
     except (requests.RequestException, UnusableAccess, UnusableToken, OSError) as error:
         raise UnknownNodes(f"the API server does not list the nodes: {describe(error).reason}") from None
-
-
-def _kubectl_s() -> Path | None:
-    """Return the kubeconfig that kubectl would use; none in a pod."""
-    if kubernetes.SERVICE_ACCOUNT.exists():
-        return None
-    file = Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "~/.kube/config").expanduser()
-    return file if file.exists() else None
 
 
 def _names(nodes: Iterable[Mapping[str, Any]]) -> frozenset[str]:

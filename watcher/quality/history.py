@@ -3,7 +3,8 @@
 Arrays throughout, nodes by series; one :meth:`History.append` a fetch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ Flags = npt.NDArray[np.bool_]
 
 _HABIT = 1 / 20  # what one fetch counts for in how often a value moves
 _MIN_FETCHES = 10  # without which nothing is known of how often values move
+_SERIES, _VALUE = attrgetter("name", "operator", "type"), attrgetter("value")
 _SAME = 1e-9  # values this close are the same: snapshots are kept with 10 decimals
 
 
@@ -42,17 +44,6 @@ class History:
         """
         self._spacing = spacing_seconds
         self._forget = forget_seconds
-        self._dtype = np.dtype(
-            [
-                ("value", "f8"),  # in the last fetch
-                ("since", "f8"),  # when it became what it is
-                ("longest", "f8"),  # seconds that any earlier value stayed the same
-                ("moving", "f8"),  # the share of fetches that changed it, recent ones counting most; 0 at first
-                ("moved", "f8"),  # that share when it became what it is
-                ("seen", "f8"),  # when there was a value last
-                ("recent", "f4", (depth,)),
-            ]
-        )
         self._depth = depth
         self.clear()
 
@@ -64,7 +55,7 @@ class History:
         self.times = np.full(self._depth, np.nan)
         self.now = -np.inf
         self._slot = self._fetches = 0
-        self._state = self._blank(0, 0)
+        self._state, self._recent = self._blank(0, 0)
 
     def append(self, now: float, nodes: Mapping[str, NodeMetrics]) -> None:
         """Add a fetch. Time runs forward: one before the last begins a new past, as the clock was set back."""
@@ -74,12 +65,13 @@ class History:
         self._fetches += 1
         state = self._state
         present = ~np.isnan(values)
-        same = np.abs(values - state["value"]) <= _SAME
+        with np.errstate(invalid="ignore"):
+            same = np.abs(values - state["value"]) <= _SAME
         ended = present & ~same
         state["longest"][ended] = np.fmax(state["longest"], self.now - state["since"])[ended]
         follows = present & ~np.isnan(state["value"])
         habit = max(_HABIT, 1 / max(1, self._fetches - 1))
-        state["moving"][follows] += habit * (ended - state["moving"])[follows]
+        state["moving"][follows] += habit * (ended[follows] - state["moving"][follows])
         state["moved"][ended] = state["moving"][ended]
         state["since"] = np.where(same, state["since"], np.where(present, now, np.nan))
         state["seen"][present] = now
@@ -87,28 +79,29 @@ class History:
         if now - self.times[self._slot] >= self._spacing:
             self._slot = (self._slot + 1) % self._depth
         self.times[self._slot] = now
-        state["recent"][:, :, self._slot] = values
+        self._recent[:, self._slot] = values.T
         self.now = now
 
     @property
     def size_bytes(self) -> int:
         """The memory that the past takes."""
-        return self._state.nbytes
+        return self._recent.nbytes + sum(each.nbytes for each in self._state.values())
 
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+    def __getitem__(self, name: str) -> Floats:
         """Return what is known of every node and series, shape (nodes, series).
 
         ``value``, NaN where the last fetch had none; ``since``, when the value became what it is; ``longest``, for
-        how many seconds any value before it stayed the same; ``seen``, when there was a value last, NaN for never.
+        how many seconds any value before it stayed the same; ``moving``, the share of fetches that changed it, recent
+        ones counting most, 0 at first; ``moved``, that share when it became what it is; ``seen``, when there was a
+        value last, NaN for never.
         """
-        found: npt.NDArray[Any] = self._state[name]
-        return found
+        return self._state[name]
 
-    def before(self, columns: npt.NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """Return the recent values before the last fetch's, oldest first: shape (nodes, columns, times), and times."""
+    def before(self, column: int) -> tuple[Floats, Floats]:
+        """Return a series' recent values before the last fetch's, oldest first: shape (nodes, times), and times."""
         order = np.argsort(self.times)  # NaN come last
         order = order[: int((~np.isnan(self.times)).sum()) - 1]
-        return self._state["recent"][:, columns[:, None], order], self.times[order]
+        return self._recent[column, order].T, self.times[order]
 
     def moving(self) -> Floats:
         """Return the share of fetches that changed each node's values before they came to what they are.
@@ -121,36 +114,58 @@ class History:
 
     def _read(self, nodes: Mapping[str, NodeMetrics], now: float) -> Floats:
         """Return the values, after giving new nodes and series a place and taking it from those unseen for long."""
-        metrics = [metric for node in nodes.values() for metric in node.metrics]
-        keys = [(metric.name, metric.operator) for metric in metrics]
-        found = dict(zip(keys, metrics, strict=True))
+        groups = _alike(nodes)
+        self._place(nodes, {(name, operator): type_ for series in groups for name, operator, type_ in series}, now)
+        values = np.full((len(self.nodes), len(self.series)), np.nan)
+        for series, (names, numbers) in groups.items():
+            rows = [self.nodes[name] for name in names]
+            columns = [self.series[name, operator] for name, operator, _ in series]
+            values[np.ix_(rows, columns)] = np.array(numbers, float).reshape(len(rows), len(columns))
+        return values
+
+    def _place(self, nodes: Collection[str], found: Mapping[tuple[str, str], str], now: float) -> None:
+        """Give new nodes and series a place, and take it from those unseen for long.
+
+        Args:
+            nodes: that there are.
+            found: series to resource, of those that there are.
+            now: unix seconds.
+        """
         kept = self._state["seen"] >= now - self._forget
         lasting_rows: Flags = np.logical_or.reduce(kept, axis=1)
         lasting_columns: Flags = np.logical_or.reduce(kept, axis=0)
-        rows = [name for name, row in self.nodes.items() if name in nodes or lasting_rows[row]]
-        columns = [key for key, column in self.series.items() if key in found or lasting_columns[column]]
+        rows = [name for name, row in self.nodes.items() if lasting_rows[row] or name in nodes]
+        columns = [key for key, column in self.series.items() if lasting_columns[column] or key in found]
         new_rows = [name for name in nodes if name not in self.nodes]
         new_columns = [key for key in found if key not in self.series]
-        if new_rows or new_columns or len(rows) < len(self.nodes) or len(columns) < len(self.series):
-            old_rows = [self.nodes[name] for name in rows]
-            old_columns = [self.series[key] for key in columns]
-            state = self._blank(len(rows) + len(new_rows), len(columns) + len(new_columns))
-            state[: len(rows), : len(columns)] = self._state[np.ix_(old_rows, old_columns)]
-            self._state = state
-            self.types = [*(self.types[old] for old in old_columns), *(found[key].type for key in new_columns)]
-            self.nodes = {name: row for row, name in enumerate([*rows, *new_rows])}
-            self.series = {key: column for column, key in enumerate([*columns, *new_columns])}
-        values = np.full(self._state.shape, np.nan)
-        if not metrics:
-            return values
-        repeated = [len(node.metrics) for node in nodes.values()]
-        at_rows = np.repeat([self.nodes[name] for name in nodes], repeated)
-        at_columns = [self.series[key] for key in keys]
-        values[at_rows, at_columns] = [metric.value for metric in metrics]
-        return values
+        if not (new_rows or new_columns or len(rows) < len(self.nodes) or len(columns) < len(self.series)):
+            return
+        old_rows = [self.nodes[name] for name in rows]
+        old_columns = [self.series[key] for key in columns]
+        state, recent = self._blank(len(rows) + len(new_rows), len(columns) + len(new_columns))
+        for name, values in state.items():
+            values[: len(rows), : len(columns)] = self._state[name][np.ix_(old_rows, old_columns)]
+        recent[: len(columns), :, : len(rows)] = self._recent[np.ix_(old_columns, range(self._depth), old_rows)]
+        self._state, self._recent = state, recent
+        self.types = [*(self.types[old] for old in old_columns), *(found[key] for key in new_columns)]
+        self.nodes = {name: row for row, name in enumerate([*rows, *new_rows])}
+        self.series = {key: column for column, key in enumerate([*columns, *new_columns])}
 
-    def _blank(self, rows: int, columns: int) -> npt.NDArray[Any]:
-        state = np.zeros((rows, columns), self._dtype)
-        for name in ("value", "since", "seen", "recent"):
-            state[name] = np.nan
-        return state
+    def _blank(self, rows: int, columns: int) -> tuple[dict[str, Floats], Floats]:
+        """Return what is known of so many nodes and series, and their recent values: (series, times, nodes)."""
+        state = {name: np.zeros((rows, columns)) for name in ("longest", "moving", "moved")}
+        state |= {name: np.full((rows, columns), np.nan) for name in ("value", "since", "seen")}
+        return state, np.full((columns, self._depth, rows), np.nan, np.float32)
+
+
+def _alike(nodes: Mapping[str, NodeMetrics]) -> dict[tuple[tuple[str, str, str], ...], tuple[list[str], list[float]]]:
+    """Return nodes that have the same series together: the series' name, operator and resource to names and values."""
+    groups: dict[tuple[tuple[str, str, str], ...], tuple[list[str], list[float]]] = {}
+    last: tuple[tuple[str, str, str], ...] | None = None
+    for name, node in nodes.items():
+        series = tuple(map(_SERIES, node.metrics))
+        if series != last:  # to compare is faster than to hash, and neighbours are mostly alike
+            last, (names, numbers) = series, groups.setdefault(series, ([], []))
+        names.append(name)
+        numbers += map(_VALUE, node.metrics)
+    return groups

@@ -95,8 +95,8 @@ class Past:
                 continue
             columns = [other for (name, _), other in history.series.items() if name == metric]
             type_ = history.types[column]
-            past, times = history.before(np.array([column]))
-            recent, ages = past[:, 0], history.now - times
+            recent, times = history.before(column)
+            ages = history.now - times
             frozen = yield from self._frozen(metric, type_, values, columns, step)
             fallen = yield from self._wrong_scale(metric, type_, values, recent, ages, step)
             yield from self._spikes(metric, operator, values, recent, ages, step=step, but=fallen)
@@ -107,7 +107,7 @@ class Past:
                 yield from self._lifeless(metric, values, recent, columns, but=frozen)
                 yield from self._twins(metric, column)
                 if not smoothing_told:
-                    yield from self._smoothed(metric, column, step)
+                    yield from self._smoothed(metric, recent, times, step)
 
     def _step_seconds(self) -> float:
         """Return how far the source's samples are apart where that is longer than an interval, else 0."""
@@ -229,17 +229,14 @@ class Past:
                 message = f"it has the very values of {names[twin]}: does one report the other's?"
                 yield Finding(Kind.DUPLICATE_NODE, message, self._window, names[node], metric, action, int(since))
 
-    def _smoothed(self, metric: str, column: int, step: float) -> Iterator[Finding]:
+    def _smoothed(self, metric: str, recent: Floats, times: Floats, step: float) -> Iterator[Finding]:
         """Yield when a metric that does not say so is made of averages."""
         history = self.history
         deviation = history.series.get((metric, Operator.STD))
-        if deviation is None:
-            return
-        past, times = history.before(np.array([column, deviation]))
-        if len(times) < 2:
+        if deviation is None or len(times) < 2:
             return
         lag = round(self._span / float(np.median(np.diff(times))))
-        ratio = detectors.smoothing_ratio(past[:, 0], past[:, 1], lag)
+        ratio = detectors.smoothing_ratio(recent, history.before(deviation)[0], lag)
         if not math.isnan(ratio):  # of this hour; the mean of the last ones tells more
             self._ratios[metric] += (ratio - self._ratios[metric]) / history.times.size
         ratio = self._ratios[metric]

@@ -72,7 +72,9 @@ def create_routes(
     @app.get("/")
     def index() -> Response:
         routes = sorted({rule.rule for rule in app.url_map.iter_rules()})
-        return _json({"service": "trimaran watcher", "documentation": "/openapi.json", "routes": routes})
+        answer = _json({"service": "trimaran watcher", "documentation": "/openapi.json", "routes": routes})
+        answer.headers["Vary"] = "Accept"  # browsers may be sent to a page instead
+        return answer
 
     @app.get("/openapi.json")
     def document() -> Response:

@@ -11,6 +11,7 @@ from watcher.pipeline.factory import open_watcher
 from watcher.server import serving
 from watcher.server.access import Access
 from watcher.server.front import Front, Later
+from watcher.server.page import WithPage, installed
 from watcher.server.reading import Reading
 from watcher.server.serving import Listener
 from watcher.server.tls import TlsContext
@@ -141,4 +142,7 @@ class Service:
         self._doctor = Doctor(self._settings)
         self._doctor.start()
         dialect = self._settings.server.dialect
-        return create_routes(self._watcher, self._telemetry, self._access, dialect, self._reading, self._doctor)
+        routes = create_routes(self._watcher, self._telemetry, self._access, dialect, self._reading, self._doctor)
+        if not self._settings.dashboard.enabled:
+            return routes
+        return WithPage(routes, self._access, lambda: installed(self._watcher, self._access, self._settings))

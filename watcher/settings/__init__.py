@@ -18,6 +18,7 @@ from watcher.settings.providers import (
 )
 from watcher.settings.sections import (
     MIN_TOKEN_LENGTH,
+    DashboardSettings,
     FallbackSettings,
     LogLevel,
     LogSettings,
@@ -33,6 +34,7 @@ from watcher.settings.sections import (
 
 __all__ = [
     "MIN_TOKEN_LENGTH",
+    "DashboardSettings",
     "DatadogSettings",
     "FakeSettings",
     "FallbackSettings",

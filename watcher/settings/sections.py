@@ -235,6 +235,19 @@ class ServerSettings(Section):
         return self
 
 
+class DashboardSettings(Section):
+    """The page that browsers get, where the extra ``dashboard`` is installed."""
+
+    enabled: bool = Field(True, description="send browsers that ask for / to the page; it is loaded at the first look")
+    cluster: bool = Field(False, description="filter by the labels that the Kubernetes API has; else by metadata alone")
+    extender: Annotated[str, AfterValidator(http_address)] | None = Field(
+        None, description="the address of an extender, whose decisions are shown"
+    )
+    extender_token_file: Path | None = Field(None, description="a file with the token that it asks for")
+    extender_ca_file: Path | None = Field(None, description="certificate authorities to trust for it")
+    extender_client_certificate: Path | None = Field(None, description="a PEM file with certificate and key for it")
+
+
 class StoreSettings(Section):
     """The file that survives a crash."""
 
@@ -266,6 +279,7 @@ class Settings(Section):
     watch: WatchSettings = Field(default_factory=WatchSettings)
     quality: QualitySettings = Field(default_factory=QualitySettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     host: HostSettings = Field(default_factory=HostSettings)

@@ -314,6 +314,14 @@ class KubernetesApi:
             request.headers["Authorization"] = header
 
 
+def kubectl_config() -> Path | None:
+    """Return the kubeconfig that kubectl would use; none in a pod."""
+    if SERVICE_ACCOUNT.exists():
+        return None
+    file = Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or "~/.kube/config").expanduser()
+    return file if file.exists() else None
+
+
 def _of_this_pod(access: Access) -> Access:
     """Return the way in that a pod has, with its service account's token and CA where there are no others."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT") or "443"

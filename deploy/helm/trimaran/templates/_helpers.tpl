@@ -1,32 +1,44 @@
+{{/* Every template here takes a list: the root, and the part it is for (watcher, scheduler, extender, nodes). */}}
+
 {{- define "trimaran.name" -}}
-{{- printf "%s-watcher" .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- printf "%s-%s" (index . 0).Release.Name (index . 1) -}}
 {{- end -}}
 
 {{- define "trimaran.selector" -}}
 app.kubernetes.io/name: trimaran
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: watcher
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{- define "trimaran.labels" -}}
+{{- $ := index . 0 -}}
 {{ include "trimaran.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
+app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version | quote }}
 {{- end -}}
 
-{{/* The cluster-wide objects' name: two releases of one name in two namespaces do not share them. */}}
-{{- define "trimaran.clusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "trimaran.name" .) -}}
+{{- define "trimaran.metadata" -}}
+name: {{ include "trimaran.name" . }}
+namespace: {{ (index . 0).Release.Namespace }}
+labels:
+  {{- include "trimaran.labels" . | nindent 2 }}
 {{- end -}}
 
+{{- define "trimaran.watcherUrl" -}}
+http://{{ (index . 0).Release.Name }}.{{ (index . 0).Release.Namespace }}:2020
+{{- end -}}
+
+{{/* What a part's container asks for, by how many nodes the cluster has: docs/deploy.md says what was measured. */}}
 {{- define "trimaran.resources" -}}
-{{- if .Values.resources -}}
-{{- toYaml .Values.resources -}}
+{{- $ := index . 0 -}}
+{{- $part := index . 1 -}}
+{{- $own := $.Values.resources -}}
+{{- if ne $part "watcher" }}{{ $own = (index $.Values $part).resources }}{{ end -}}
+{{- if $own -}}
+{{- toYaml $own -}}
 {{- else -}}
-{{- $memory := get (dict "small" (list "128Mi" "512Mi") "medium" (list "192Mi" "768Mi") "large" (list "384Mi" "1536Mi")) .Values.size -}}
-{{- $cpu := get (dict "small" "100m" "medium" "200m" "large" "500m") .Values.size -}}
-requests: {cpu: {{ $cpu }}, memory: {{ first $memory }}, ephemeral-storage: 512Mi}
-limits: {memory: {{ last $memory }}, ephemeral-storage: 1Gi}
+{{- $preset := index ($.Files.Get "files/sizes.yaml" | fromYaml) $part $.Values.size -}}
+{{- toYaml $preset -}}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,141 @@
+{{/* What the pods of all parts have in common. Every template takes the root and the part. */}}
+
+{{- define "trimaran.deployment" -}}
+{{- $ := index . 0 -}}
+{{- $part := index . 1 -}}
+{{- $own := eq $part "watcher" | ternary $.Values (index $.Values $part) -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  {{- include "trimaran.metadata" . | nindent 2 }}
+spec:
+  replicas: {{ $own.replicas }}
+  revisionHistoryLimit: 3
+  selector:
+    matchLabels:
+      {{- include "trimaran.selector" . | nindent 6 }}
+{{- end -}}
+
+{{/* Takes annotations of the part, too, or none. */}}
+{{- define "trimaran.podMetadata" -}}
+{{- $ := index . 0 -}}
+{{- $own := "" -}}
+{{- if gt (len .) 2 }}{{ $own = index . 2 }}{{ end -}}
+labels:
+  {{- include "trimaran.labels" . | nindent 2 }}
+  {{- with $.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- if or $own $.Values.podAnnotations }}
+annotations:
+  {{- with $own }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- with $.Values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "trimaran.podSpec" -}}
+{{- $ := index . 0 -}}
+{{- $part := index . 1 -}}
+serviceAccountName: {{ include "trimaran.name" . }}
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with $.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" }}
+{{- with get $.Values $field }}
+{{ $field }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- if $.Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml $.Values.topologySpreadConstraints | nindent 2 }}
+{{- else if ne $part "watcher" }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "trimaran.selector" . | nindent 8 }}
+{{- end }}
+{{- with $.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  {{- if ne $.Values.platform "openshift" }}
+  runAsUser: 65532
+  runAsGroup: 65532
+  {{- if has $part (list "watcher" "extender") }}
+  fsGroup: 65532
+  {{- end }}
+  {{- end }}
+  seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "trimaran.image" -}}
+{{- $ := index . 0 -}}
+image: "{{ $.Values.image.repository }}:{{ $.Values.image.tag | default $.Chart.AppVersion }}"
+imagePullPolicy: {{ $.Values.image.pullPolicy }}
+{{- end -}}
+
+{{- define "trimaran.closed" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* Takes the scheme too. */}}
+{{- define "trimaran.probes" -}}
+{{- $port := index . 1 -}}
+{{- $scheme := index . 2 -}}
+# Only /livez: a provider that is down makes the others fail, and a restart would not mend it.
+livenessProbe:
+  httpGet: {path: /livez, port: {{ $port }}{{ with $scheme }}, scheme: {{ . }}{{ end }}}
+  initialDelaySeconds: 10
+  periodSeconds: 20
+  timeoutSeconds: 5
+  failureThreshold: 3
+# Out of the Service while there is nothing fresh to serve.
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ $port }}{{ with $scheme }}, scheme: {{ . }}{{ end }}}
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 2
+{{- end -}}
+
+{{/* Settings as variables; takes the map. */}}
+{{- define "trimaran.settings" -}}
+{{- range $name, $value := index . 1 }}
+- {name: TRIMARAN_{{ $name | upper | replace "." "__" }}, value: {{ toString $value | quote }}}
+{{- end }}
+{{- end -}}
+
+{{/* The token that a part sends to the watcher, where that asks for one; takes the part's section of the settings. */}}
+{{- define "trimaran.clientToken" -}}
+{{- $section := index . 1 -}}
+{{- with (index . 0).Values.clientSecret.key }}
+- {name: TRIMARAN_{{ $section | upper }}__WATCHER_TOKEN_FILE, value: {{ printf "/run/watcher/%s" . | quote }}}
+{{- end }}
+{{- end -}}
+
+{{- define "trimaran.clientMount" -}}
+{{- if (index . 0).Values.clientSecret.name }}
+- {name: watcher-token, mountPath: /run/watcher, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "trimaran.clientVolume" -}}
+{{- with (index . 0).Values.clientSecret.name }}
+- name: watcher-token
+  secret: {secretName: {{ . }}, defaultMode: 0444}
+{{- end }}
+{{- end -}}

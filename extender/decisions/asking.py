@@ -1,0 +1,68 @@
+"""A running extender, asked what it decided: for the commands and the page."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import requests
+
+from watcher.transport.credentials import UnusableToken, read_token
+from watcher.transport.failures import describe
+from watcher.transport.session import BoundedSession
+
+_TIMEOUT_SECONDS = 15.0
+
+
+class NoAnswer(Exception):
+    """The extender refuses, or cannot be asked; the message says why."""
+
+
+class Extender:
+    """Reads an extender's decisions. Safe to use from several threads.
+
+    Args:
+        address: its address.
+        token_file: a file with a token, read anew for every request.
+        ca_file: certificate authorities to trust instead of the system's.
+        client_certificate: a PEM file with a certificate and its key.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        client_certificate: Path | None = None,
+    ) -> None:
+        """Prepare; nothing is sent yet."""
+
+        def authenticate(request: requests.PreparedRequest) -> None:
+            if token_file is not None:
+                request.headers["Authorization"] = f"Bearer {read_token(token_file)}"
+
+        self.address = address
+        self._session = BoundedSession(
+            authenticate,
+            verify=str(ca_file) if ca_file else True,
+            certificate=str(client_certificate) if client_certificate else None,
+            follow_redirects=False,
+        )
+
+    def ask(self, path: str, **query: str) -> tuple[bytes, dict[str, Any]]:
+        """Return an answer's body, and what it holds.
+
+        Raises:
+            NoAnswer: there is none.
+        """
+        try:
+            answer = self._session.get(self.address.rstrip("/") + path, params=query, timeout=_TIMEOUT_SECONDS)
+            found: dict[str, Any] = orjson.loads(answer.content)
+            if answer.status_code != 200:
+                raise NoAnswer(str(found["error"]["message"]))
+        except (requests.RequestException, UnusableToken) as error:
+            raise NoAnswer(f"the extender at {self.address}: {describe(error).reason}") from None
+        except (ValueError, KeyError, TypeError):
+            raise NoAnswer(
+                f"{self.address} is no extender: it answers {answer.status_code} with something else"
+            ) from None
+        return answer.content, found

@@ -1,0 +1,109 @@
+"""kube-scheduler as it comes, beside ``trimaran nodes --taints``: hot nodes have a soft taint (docs/nodes.md).
+
+Which nodes are hot is said by the very rule that runs live, once in each minute in which pods are placed. The
+scheduler's TaintToleration, weight 3 by default, counts the soft taints t that a pod does not tolerate, as no pod does:
+
+    score = 100 - 100 * t / highest t of the nodes that passed the filters     truncated; 100 where none has any
+
+Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/tainttoleration.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from nodes.heat import HeatRule, loads_of
+from scoring.arrays import Int64s
+from scoring.metrics_table import MetricsTable
+from scoring.node_table import NodeTable
+from scoring.normalization import MAX_NODE_SCORE
+from scoring.objects import Pod
+from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.profile import Profile
+from scoring.scores import WeightedPlugin
+from simulator.cluster import Cluster
+from simulator.policies.profiles import ByProfile, ProfileChooser
+from simulator.watcher import Watcher
+
+TAINT_TOLERATION_WEIGHT = 3
+
+
+@dataclass(frozen=True)
+class TaintToleration(ScorePlugin):
+    """Score nodes with a soft taint lower.
+
+    Attributes:
+        tainted: the names of the nodes that have one; followed as it changes.
+    """
+
+    tainted: Collection[str] = field(hash=False)
+
+    name: ClassVar[str] = "TaintToleration"
+    normalizes: ClassVar[bool] = True
+
+    @property
+    def reads_pods(self) -> bool:
+        """Say that pods do not matter."""
+        return False
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return nothing: taints change while a profile is prepared."""
+        return {}
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
+        """Return how many taints each node has."""
+        taints = np.zeros((1, len(nodes)), np.int64)
+        taints[0, nodes.rows_of(name for name in self.tainted if name in nodes)] = 1
+        return {"score": taints[:, rows].repeat(len(pods), axis=0)}
+
+    def normalize(self, scores: Int64s) -> Int64s:
+        """Return 100 where there are no taints."""
+        highest = scores.max(initial=0)
+        if not highest:
+            return np.full_like(scores, MAX_NODE_SCORE)
+        result: Int64s = MAX_NODE_SCORE - MAX_NODE_SCORE * scores // highest
+        return result
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say whether it is tainted."""
+        return f"{terms['score']} soft taints that the pod does not tolerate"
+
+
+@dataclass(frozen=True)
+class SoftTaints(ByProfile):
+    """A profile beside soft taints.
+
+    Attributes:
+        rule: when a node is hot.
+    """
+
+    rule: HeatRule = field(default_factory=HeatRule)
+
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "SoftTaintsChooser":
+        """Begin a replay."""
+        return SoftTaintsChooser(self, cluster, watcher, rng)
+
+
+class SoftTaintsChooser(ProfileChooser):
+    """The profile at work, with taints that are written anew in each minute."""
+
+    def __init__(self, policy: SoftTaints, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> None:
+        self._rule = policy.rule
+        self._hot: dict[str, float] = {}
+        self._turn = -1
+        taints = WeightedPlugin(TaintToleration(self._hot), TAINT_TOLERATION_WEIGHT)
+        profile = Profile((*policy.profile.plugins, taints), policy.profile.scheduler_name)
+        super().__init__(replace(policy, profile=profile), cluster, watcher, rng)
+
+    def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
+        """Return the row with the highest score."""
+        if self._turn != self._cluster.minute:
+            self._turn = self._cluster.minute
+            snapshot = self._watcher.snapshot()
+            loads = {} if snapshot is None else loads_of(snapshot)
+            hot = self._rule.hot(self._cluster.nodes.names, loads, self._hot, self._cluster.now)
+            self._hot.clear()
+            self._hot.update(hot)
+        return super().choose(number, pod, candidates)
