@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import click
 
-from simulator.comparison import Kept, Task, make_all, world_names
+from simulator.comparison import Kept, SchedulerError, Task, make_all, world_names
 from simulator.events import check_events, read_events
 from simulator.faults import read_faults
+from simulator.loaders.commands import import_
 from simulator.moving import Trigger
 from simulator.policies.catalogue import policy_names
 from simulator.replay import Options
@@ -166,6 +167,9 @@ def simulate() -> None:
     """
 
 
+simulate.add_command(import_)
+
+
 @simulate.command()
 @shared_options
 @click.option("--overcommit", type=Overcommit(), help="What requests are divided by. [default: the trace's own]")
@@ -249,7 +253,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
                 write_trace(Synthetic().trace(), folder)
                 work = replace(work, folders=(folder,))
             made = make(work)
-    except TraceError as error:
+    except (TraceError, SchedulerError) as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
     except ModuleNotFoundError as error:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,12 @@ from simulator.trace import NODES, PODS, USAGE, WORLD, read_trace
 Comparison = dict[str, dict[str, dict[str, float]]]
 """World to policy to measure to number."""
 
+_CONNECT_SECONDS = 10
 _KEPT = ("measures", "decisions", "processor_seconds", "heat")  # of what is done
+
+
+class SchedulerError(Exception):
+    """Replays cannot be made on a Dask cluster; the message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +96,38 @@ def make_all(tasks: Sequence[Task], jobs: int = 1, scheduler: str = "") -> Itera
 
     Raises:
         ModuleNotFoundError: joblib, or Dask, is not installed.
+        SchedulerError: the Dask scheduler cannot be reached, or its workers cannot make them.
     """
     if scheduler:
-        distributed = import_module("distributed")
-        with distributed.Client(scheduler) as client:
-            for future in distributed.as_completed(client.map(make, tasks, pure=False)):
-                yield future.result()
+        yield from _on_dask(tasks, scheduler)
     elif jobs == 1:
         yield from map(make, tasks)
     else:
         joblib = import_module("joblib")
         made = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(joblib.delayed(make)(t) for t in tasks)
         yield from made
+
+
+def _on_dask(tasks: Sequence[Task], scheduler: str) -> Iterator[Done]:
+    distributed = import_module("distributed")
+    try:
+        client = distributed.Client(scheduler, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise SchedulerError(
+            f"the Dask scheduler {scheduler} cannot be used: {error}; is --scheduler right?"
+        ) from error
+    with client:
+        asked = [replace(task, folder=task.folder.absolute()) for task in tasks]  # workers run in folders of their own
+        futures = client.map(make, asked, pure=False)
+        by_key = {future.key: task for future, task in zip(futures, tasks, strict=True)}
+        for future in distributed.as_completed(futures):
+            try:
+                done = future.result()
+            except (distributed.KilledWorker, ModuleNotFoundError) as error:
+                raise SchedulerError(
+                    f"a worker of {scheduler} failed: {error}; is trimaran installed there?"
+                ) from error
+            yield replace(done, task=by_key[future.key])
 
 
 class Kept:

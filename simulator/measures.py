@@ -109,7 +109,7 @@ def _stranded_core_hours(outcome: Outcome, waited: Iterable[Wait]) -> float:
     requested = _running_total(
         minutes, ((stay.start, stay.end, float(cluster.requests(stay.pod)[0])) for stay in cluster.stays)
     )
-    free = cluster.ledger.capacity[0].sum() - requested
+    free = cluster.ledger.capacity[0] @ cluster.ledger.there() - requested
     return float(free[waiting > 0].sum()) / 1000 / 60
 
 

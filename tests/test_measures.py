@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from simulator.events import EventKind, NodeEvent
 from simulator.heat import heat
 from simulator.measures import measures
 from simulator.policies.catalogue import policies
-from simulator.replay import Outcome, Replay
+from simulator.replay import Options, Outcome, Replay
 from simulator.trace import NO_LIMIT, PodUse, Trace
 from simulator.waiting import Wait, waits
 
@@ -65,6 +66,16 @@ def test_waits_are_counted_after_the_warm_up() -> None:
     assert made["unplaced_pods"] == 2
     # Minutes 5 to 8 have 300m free, 12 has 500m, and from 13 on it is all.
     assert made["stranded_core_hours"] == pytest.approx((4 * 0.3 + 0.5 + 7 * 1.0) / 60, abs=0.001)
+
+
+def test_a_node_that_is_gone_has_nothing_that_is_free() -> None:
+    """A pod that lost its node waits until another joins, and nothing is stranded while there is none."""
+    events = (NodeEvent(10, EventKind.FAIL, "node"), NodeEvent(16, EventKind.JOIN, "node", (400, 1000)))
+    trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
+    outcome = Replay(trace, policies(trace)["default"], Options(events=events)).run()
+    made = measures(outcome)
+    assert made["service_waited_pod_minutes"] == 10
+    assert made["stranded_core_hours"] == pytest.approx(4 * 0.4 / 60, abs=0.001)
 
 
 def test_a_heat_map_is_small_and_begins_after_the_warm_up() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from support.page import browser
 
 from simulator.report import statistics
 from simulator.report.compared import Compared
@@ -113,6 +114,25 @@ def test_the_page_asks_nobody_and_has_all_pictures() -> None:
     assert not [tag for tag, attributes in elements if tag in {"script", "link", "iframe", "b"} or "href" in attributes]
     assert "cooler: in 1 of 3 worlds" in text
     assert f"{HOT} 210 (200)" in text
+
+
+@pytest.mark.slow
+def test_a_browser_finds_the_page_accessible_and_asks_nobody(tmp_path: Path) -> None:
+    """Axe finds nothing serious, every image is drawn, and nothing but the file is asked for."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    compared = Compared("", dict.fromkeys(COMPARISON, 1.5), COMPARISON, {"default": [[10, 90]]}, "calm", 2.0)
+    file = tmp_path / "report.html"
+    file.write_text(page([compared], "trimaran"))
+    with browser() as chromium:
+        shown = chromium.new_page()
+        asked: list[str] = []
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto(file.as_uri())
+        assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+        assert shown.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 0)")
+        found = axe.Axe().run(shown).response["violations"]
+        shown.close()
+    assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from simulator import commands
+from simulator import commands, comparison
 from simulator.comparison import Kept, Task, make
 from simulator.measures import measures
 from simulator.policies.catalogue import policies, policy_names
@@ -111,17 +111,37 @@ def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp
 def test_side_by_side_is_the_same(worlds: list[Path]) -> None:
     """Several processes give what one gives."""
     pytest.importorskip("joblib", reason="pip install joblib")
-    asked = ("compare", "--trace", *worlds, "--policy", "random", "--json")
-    assert run(*asked, "--jobs", 2).stdout == run(*asked).stdout
+    compared = ("compare", "--trace", *worlds, "--policy", "random", "--json")
+    swept = ("sweep", "--trace", *worlds, "--policy", "random", "--overcommit", "1,1.5", "--json")
+    for asked in (compared, swept):
+        assert run(*asked, "--jobs", 2).stdout == run(*asked).stdout
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_gives_the_same(worlds: list[Path]) -> None:
-    """Workers of a Dask scheduler give what one process gives."""
+def test_a_dask_cluster_gives_the_same(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of a Dask scheduler give what one process gives, of folders whose paths begin here, and of a sweep."""
     distributed = pytest.importorskip("distributed", reason="pip install distributed")
-    asked = ("compare", "--trace", *worlds, "--policy", "random", "--json")
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
-        assert run(*asked, "--scheduler", cluster.scheduler_address).stdout == run(*asked).stdout
+    compared = ("compare", "--trace", worlds[0].name, worlds[1], "--policy", "random", "--json")
+    swept = ("sweep", "--trace", worlds[0], "--policy", "default", "--policy", "random", "--overcommit", "1,1.5")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        monkeypatch.chdir(worlds[0].parent)
+        for asked in (compared, swept):
+            there = run(*asked, "--scheduler", cluster.scheduler_address)
+            assert there.exit_code == 0, there.output
+            assert there.stdout == run(*asked).stdout
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1"])
+def test_a_dask_scheduler_that_is_not_there_is_one_line(
+    worlds: list[Path], monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """It is said which, and no traceback."""
+    pytest.importorskip("distributed", reason="pip install distributed")
+    monkeypatch.setattr(comparison, "_CONNECT_SECONDS", 0.2)
+    answered = run("compare", "--trace", worlds[0], "--policy", "random", "--scheduler", address)
+    assert answered.exit_code == 2
+    assert f"trimaran: the Dask scheduler {address} cannot be used" in answered.stderr
+    assert "Traceback" not in answered.output
 
 
 def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:

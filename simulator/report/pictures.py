@@ -6,12 +6,14 @@ matplotlib draws them; it is imported when a report is made.
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from simulator.heat import Heat
 from simulator.report.statistics import Interval, pareto
@@ -59,7 +61,7 @@ def curves(lines: Mapping[str, Mapping[float, Interval]], labels: tuple[str, str
         panel.fill_between(x, lows, highs, color=_BLUE, alpha=0.2, linewidth=0)
         panel.plot(x, means, "o-", color=_BLUE, markersize=3)
         panel.axhline(0, color="black", linewidth=0.8)
-        panel.set_title(name)
+        panel.set_title(fill(name, 26))
     _label(figure, labels)
     return _svg(figure)
 
@@ -72,24 +74,31 @@ def dots(clouds: Mapping[str, Sequence[tuple[float, float]]], labels: tuple[str,
         for x, y in points:
             panel.plot(x, y, "o", color=_RED if y < 0 else _BLUE, markersize=4)
         panel.axhline(0, color="black", linewidth=0.8)
-        panel.set_title(name)
+        panel.set_title(fill(name, 26))
     _label(figure, labels)
     return _svg(figure)
 
 
 @_styled
 def trade_off(groups: Mapping[str, Mapping[str, tuple[float, float]]], label: str) -> str:
-    """Draw points by name, a panel a group, and join those that none is better than: left and up is better."""
-    figure = _figure(3.6 * len(groups), 3.6)
+    """Draw points, a panel a group, and join those that none is better than: left and up is better.
+
+    Points are numbered, as their names would cover each other.
+    """
+    names = list(dict.fromkeys(name for points in groups.values() for name in points))
+    figure = _figure(3.0 * len(groups) + 2.5, max(3.6, 0.22 * len(names)))
     panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
     for panel, (title, points) in zip(panels, groups.items(), strict=True):
         front = pareto(points)
         panel.step(*zip(*(points[name] for name in front), strict=True), color=_BLUE, alpha=0.5, where="post")
         for name, (x, y) in points.items():
+            number = f"{names.index(name) + 1}"
             panel.plot(x, y, "o", color=_BLUE if name in front else _GREY, markersize=5)
-            panel.annotate(name, (x, y), xytext=(3, 3), textcoords="offset points", fontsize=7)
+            panel.annotate(number, (x, y), xytext=(3, 3), textcoords="offset points", fontsize=8, in_layout=False)
         panel.set(xlabel=title)
     panels[0].set_ylabel(label)
+    numbered = [Line2D([], [], linestyle="none", label=f"{place} {name}") for place, name in enumerate(names, 1)]
+    figure.legend(handles=numbered, loc="outside right upper", frameon=False, handlelength=0, fontsize=8)
     return _svg(figure)
 
 
@@ -103,8 +112,8 @@ def heat_maps(maps: Mapping[str, Heat], hours: float) -> str:
             extent=(0, hours, len(rows), 0),
         )  # fmt: skip
         panel.grid(visible=False)
-        panel.set_title(name)
-    figure.colorbar(image, ax=panels, label="CPU use, % of capacity", extend="max")
+        panel.set_title(fill(name, 26))
+    figure.colorbar(image, ax=panels, label="CPU use, % of capacity", extend="max", aspect=40)
     _label(figure, ("hours after the warm-up", "nodes"))
     return _png(figure)
 

@@ -1,0 +1,55 @@
+"""PlanetLab's CPU use (CoMon), as CloudSim has it: a file a virtual machine, a day of percents, one in five minutes.
+
+The source is the folder of one day, such as 20110303, whose files have 288 lines each. Nothing else is told: each
+virtual machine is taken to request one core and no memory, and to be there all day.
+Source: github.com/beloglazov/planetlab-workload-traces, github.com/cloudsimplus/planetlab-workload-traces.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from simulator.loaders.dataset import SERVICE, Format, Machine, Task, Use
+from simulator.loaders.rows import Source
+
+_STEP_SECONDS = 300
+
+
+class PlanetLab(Format):
+    """The format."""
+
+    title = "PlanetLab (CoMon)"
+    has_machines, names_machines = False, False
+    cpu_level, memory_level = None, 0.0
+
+    def machines(self, source: Source) -> Iterator[Machine]:
+        """Yield nothing."""
+        del source
+        return iter(())
+
+    def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
+        """Yield a virtual machine for each file; those of one site, a host name less its first part, are one owner."""
+        del machines
+        for path in _files(source):
+            yield Task(path.name, SERVICE, path.name.partition(".")[2] or path.name, 1000.0, 0.0, None)
+
+    def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
+        """Yield the percents, file by file."""
+        for path in _files(source):
+            if path.name in requests:
+                cpu = requests[path.name][0]
+                for place, part in enumerate(source.rows(path, _part)):
+                    start = place * _STEP_SECONDS
+                    yield Use(path.name, start, start + _STEP_SECONDS, part * cpu, float("nan"))
+
+
+def _files(source: Source) -> list[Path]:
+    return source.files("")
+
+
+def _part(row: list[str]) -> float | None:
+    if row and row[0].startswith("#"):
+        return None  # CloudSim Plus writes the number of lines there
+    percent = float(row[0])
+    if not 0 <= percent <= 100:
+        raise ValueError(f"{percent} is no percentage")
+    return percent / 100
