@@ -1,5 +1,6 @@
 """A browser that looks at the page, over a real watcher with a day of history."""
 
+import os
 import subprocess
 import sys
 import time
@@ -35,12 +36,12 @@ def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) 
 
 
 @contextmanager
-def dashboard(folder: Path, watcher: str, *arguments: str) -> Iterator[str]:
+def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -> Iterator[str]:
     """Run ``trimaran dashboard``; yields its address."""
     port = free_port()
     command = [sys.executable, "-m", "trimaran", "dashboard", "--watcher", watcher, "--port", str(port), *arguments]
     with (folder / "dashboard.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
         try:
             url = f"http://127.0.0.1:{port}"
             wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers", 60)
