@@ -6,7 +6,7 @@ import pytest
 import requests
 from support.deciding import cluster, decide, extender
 from support.fake_kubernetes import run_fake_kubernetes
-from support.page import dashboard, watched_day
+from support.page import SCREEN, callback, callback_request, dashboard, watched_day
 from support.servers import free_port, wait_until
 
 pytest.importorskip("dash")
@@ -129,37 +129,14 @@ def test_the_command_names_the_extender(running, tmp_path):
     """``--extender`` adds the screen, which is not there without; ``--cluster`` reads labels as kubectl would."""
     config = str(running[2].kube_config())
     with dashboard(tmp_path, running[0], "--extender", running[1], "--cluster", KUBECONFIG=config) as url:
-        ways = called(url, "..screen.children...ways.children..", place={"pathname": "/decisions", "search": ""})
+        ways = callback(url, SCREEN, place={"pathname": "/decisions", "search": ""}).text
         assert "Regret by scheduler" in ways
         assert '"children":"Decisions","href"' in ways
-        assert '"pool=spot"' in called(
-            url, "..screen.children...ways.children..", place={"pathname": "/", "search": ""}
-        )
+        assert '"pool=spot"' in callback(url, SCREEN, place={"pathname": "/", "search": ""}).text
     without = create_app(OutsideReaders(running[0])).test_client()
-    asked = request("..screen.children...ways.children..", place={"pathname": "/decisions", "search": ""})
+    asked = callback_request(SCREEN, place={"pathname": "/decisions", "search": ""})
     shown = without.post("/_dash-update-component", json=asked)
     assert (shown.status_code, "Decisions" in shown.text, "Cluster" in shown.text) == (200, False, True)
-
-
-def request(output, **inputs):
-    """Return a callback's request as the page sends it."""
-    ids = [part.split(".") for part in output.strip(".").split("...")]
-    return {
-        "output": output,
-        "outputs": [{"id": id_, "property": property_} for id_, property_ in ids],
-        "inputs": [
-            {"id": id_, "property": name, "value": v} for id_, given in inputs.items() for name, v in given.items()
-        ],
-        "changedPropIds": [],
-        "state": [],
-    }
-
-
-def called(url, output, **inputs):
-    """Return what a callback answers, as text."""
-    answer = requests.post(f"{url}/_dash-update-component", json=request(output, **inputs), timeout=60)
-    assert answer.status_code == 200, answer.text
-    return answer.text
 
 
 def test_nodes_are_chosen_by_labels_of_the_cluster(running):

@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 from support.days import fill, made_up_day
 from support.servers import Service, free_port, need_server, wait_until
 
+SCREEN = "..screen.children...ways.children.."  # what a place's screen is drawn into
 LAUNCH = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
@@ -49,6 +51,29 @@ def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -
         finally:
             process.terminate()
             process.wait(15)
+
+
+def callback_request(output: str, **inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return a callback's request as the page sends it: properties with values, by the id of what has them."""
+    return {
+        "output": output,
+        "outputs": [dict(zip(("id", "property"), each.split("."), strict=True)) for each in output[2:-2].split("...")],
+        "inputs": [
+            {"id": id_, "property": name, "value": value}
+            for id_, given in inputs.items()
+            for name, value in given.items()
+        ],
+        "changedPropIds": [],
+        "state": [],
+    }
+
+
+def callback(url: str, output: str, **inputs: dict[str, Any]) -> requests.Response:
+    """Return what a callback of the page answers."""
+    answer = requests.post(f"{url}/_dash-update-component", json=callback_request(output, **inputs), timeout=60)
+    answer.raise_for_status()
+    answer.encoding = "utf-8"
+    return answer
 
 
 @contextmanager
