@@ -168,9 +168,9 @@ def _empty() -> go.Figure:
         hovertemplate="%{text}<br>mean %{x}%, deviation %{y}%<extra></extra>", showlegend=False,
     )  # fmt: skip
     lines = go.Scatter(  # one trace, as each takes time whenever the nodes are drawn
-        x=[x for risk in _RISKS for x in (200 * risk - 100, 200 * risk, None)],
-        y=[100, 0, None] * len(_RISKS),
-        text=[text for risk in _RISKS for text in ("", f"risk {risk}", "")],
+        x=[x for risk in _RISKS for x in (200 * risk, 200 * risk - 100, None)],
+        y=[0, 100, None] * len(_RISKS),
+        text=[text for risk in _RISKS for text in (f"risk {risk}", "", "")],
         mode="lines+text", textposition="top left", hoverinfo="skip", showlegend=False,
         line={"color": "#8a8f98", "width": 1, "dash": "dot"},
     )  # fmt: skip

@@ -84,7 +84,7 @@ def test_places_are_counted(running):
     asked = requests.get(f"{running[1]}/decisions", timeout=5).json()["decisions"]
     ranks = [each["chosen"]["rank"] for each in asked]
     counts = decisions.places(asked)["active"]
-    assert counts["ours"] == ranks.count(1) > 0
+    assert counts["best"] == ranks.count(1) > 0
     assert counts["below 10"] == sum(rank > 10 for rank in ranks)
     assert sum(counts.values()) == PODS
     shadow = decisions.places([{**asked[0], "mode": "shadow"}, {**asked[1], "chosen": None}])
