@@ -167,14 +167,17 @@ def _empty() -> go.Figure:
         x=[], y=[], text=[], mode="markers", marker=_marker([]),
         hovertemplate="%{text}<br>mean %{x}%, deviation %{y}%<extra></extra>", showlegend=False,
     )  # fmt: skip
-    lines = go.Scatter(  # one trace, as each takes time whenever the nodes are drawn
-        x=[x for risk in _RISKS for x in (200 * risk, 200 * risk - 100, None)],
-        y=[0, 100, None] * len(_RISKS),
-        text=[text for risk in _RISKS for text in (f"risk {risk}", "", "")],
-        mode="lines+text", textposition="top left", hoverinfo="skip", showlegend=False,
-        line={"color": "#8a8f98", "width": 1, "dash": "dot"},
+    # One trace for all lines, as each takes time whenever the nodes are drawn. Their names are another, as plotly mixes
+    # names up where some points of a trace have none.
+    lines = go.Scatter(
+        x=[x for risk in _RISKS for x in (200 * risk - 100, 200 * risk, None)], y=[100, 0, None] * len(_RISKS),
+        mode="lines", hoverinfo="skip", showlegend=False, line={"color": "#8a8f98", "width": 1, "dash": "dot"},
     )  # fmt: skip
-    figure = go.Figure([nodes, lines])
+    risks = go.Scatter(
+        x=[200 * risk for risk in _RISKS], y=[0] * len(_RISKS), text=[f"risk {risk}" for risk in _RISKS],
+        mode="text", textposition="top left", hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
+    figure = go.Figure([nodes, lines, risks])
     figure.update_layout(
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
