@@ -5,7 +5,7 @@
 A real ``trimaran watch`` is started in turn where the extra ``dashboard`` is installed, and where it is not: packages
 in its place say that they are missing, as Python does. Measured are the time from the start to the first answer, from
 the end of a killed worker to the next one's first answer, and the memory of master and worker together (PSS: what they
-share is counted once) after five seconds. Then a browser's first request is sent, and the memory is measured again.
+share is counted once) after five seconds. Then a browser's first look is sent, and the memory is measured again.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.page import SCREEN, callback
 from support.servers import Service, free_port, wait_until
 
 _BROWSER = {"Accept": "text/html"}
@@ -51,6 +52,7 @@ def measured(folder: Path, nodes: int, environment: dict[str, str]) -> dict[str,
         if not environment:
             began = time.perf_counter()
             service.get("/dashboard/", headers=_BROWSER).raise_for_status()
+            callback(f"{service.url}/dashboard", SCREEN, place={"pathname": "/dashboard/", "search": ""})
             found["first look, s"] = time.perf_counter() - began
             time.sleep(5)
             found["memory after it, MiB"] = memory(service)

@@ -10,6 +10,14 @@ from watcher import logs
 from watcher.commands import stopped_early
 from watcher.errors import WatcherError
 from watcher.settings import LogSettings
+from watcher.settings.fields import http_address
+
+
+def _http_address(_context: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    try:
+        return given and http_address(given)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -23,7 +31,13 @@ from watcher.settings import LogSettings
 )
 @click.option("--pods", "pods_file", type=click.Path(path_type=Path), help="kubectl get pods -A -o yaml, for one pod.")
 @click.option("--cluster", is_flag=True, help="Filter by the labels that the API server has, reached as by kubectl.")
-@click.option("--extender", envvar="TRIMARAN_EXTENDER_ADDRESS", show_envvar=True, help="Show what it decided.")
+@click.option(
+    "--extender",
+    envvar="TRIMARAN_EXTENDER_ADDRESS",
+    show_envvar=True,
+    callback=_http_address,
+    help="The address of an extender, whose decisions are shown.",
+)
 @click.option("--extender-token-file", type=click.Path(path_type=Path), help="A file with a token for it.")
 @click.option("--extender-ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust for it.")
 @click.option(

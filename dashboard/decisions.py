@@ -18,7 +18,7 @@ from extender.decisions.asking import NoAnswer
 PATH, TITLE = "/decisions", "Decisions"
 ROWS = 100
 _MODES = ("all", "active", "shadow")
-_PLACES = ((1, "ours"), (3, "2 to 3"), (10, "4 to 10"), (float("inf"), "below 10"))
+_PLACES = ((1, "best"), (3, "2 to 3"), (10, "4 to 10"), (float("inf"), "below 10"))
 _COLORS = {"active": "#2f6fde", "shadow": "#c77700"}
 _NONE = "-"
 
@@ -29,9 +29,9 @@ def layout(_data: Data, query: Query, beside: Beside) -> list[Any]:
     explained = _explained(decisions, query["pod"]) if query.get("pod") else []
     return [
         html.P(
-            "What the extender would have chosen, and where pods went. In shadow it answered all nodes alike, so that "
-            "kube-scheduler chose without it. Regret is the load of the chosen node a window later, less what the "
-            "extender's node would have had: above 0 the extender's was better."
+            "The best node by the extender's scores, and the one that kube-scheduler chose. In shadow the extender "
+            "answers all nodes alike, so that the choice is without it. Regret is the load of the chosen node a window "
+            "later, less what the best would have had with the pod: above 0 the best was better."
         ),
         *explained,
         html.H2("Regret"),
@@ -97,10 +97,9 @@ def _said(make: Any) -> Any:
 
 
 def _regrets(found: Mapping[str, Any]) -> list[Any]:
-    hot = f"{found['hot_percent']:g}%"
     header = [
-        "Scheduler", "Mode", "Pods", "On our node", "Load of chosen", "Of ours", "Regret", "p95",
-        f"Chosen at {hot} or more", "Ours so",
+        "Scheduler", "Mode", "Pods", "On the best", "Load of chosen", "Load of best", "Regret", "Regret, p95",
+        "Chosen hot", "Best hot",
     ]  # fmt: skip
     rows = [
         [
@@ -110,8 +109,8 @@ def _regrets(found: Mapping[str, Any]) -> list[Any]:
         ]
         for row in found["schedulers"]
     ]  # fmt: skip
-    waits = html.P(f"{found['waiting']} pods wait for their first whole window.", className="hint")
-    return [table("Regret by scheduler", header, rows), waits]
+    hot = f"Hot is {found['hot_percent']:g}% or more. {found['waiting']} pods wait for their first whole window."
+    return [table("Regret by scheduler", header, rows), html.P(hot, className="hint")]
 
 
 def _places(found: Sequence[Mapping[str, Any]]) -> Any:

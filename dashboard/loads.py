@@ -59,19 +59,14 @@ def _loads(snapshot: WatcherMetrics, means: History, deviations: History, type_:
     loads = [snapshot.data[name].load(type_) for name in names]
     mean = np.array([np.nan if load.avg is None else load.avg for load in loads], np.float32)
     deviation = np.array([np.nan if load.std is None else load.std for load in loads], np.float32)
-    highest = max(
-        (float(np.nanmax(each)) for each in (deviation, *_of(deviations)) if np.isfinite(each).any()), default=0
-    )
+    known = [deviation, *(each.values for each in deviations.series)]
+    highest = max((float(np.nanmax(each)) for each in known if np.isfinite(each).any()), default=None)
     steps = means.steps if means.nodes else Steps(means.steps.start, means.steps.seconds, 0)
     return Loads(
         names, snapshot.timestamp, mean, np.where(np.isnan(deviation) & ~np.isnan(mean), 0, deviation), steps,
         aligned(names, means, type_, "AVG"), _at_the_same(steps, deviations, aligned(names, deviations, type_, "STD")),
-        max(5.0, 1.1 * highest) if highest else 50.0,
+        50.0 if highest is None else max(5.0, 1.1 * highest),
     )  # fmt: skip
-
-
-def _of(history: History) -> list[Values]:
-    return [each.values for each in history.series]
 
 
 def _at_the_same(steps: Steps, other: History, values: Values) -> Values:

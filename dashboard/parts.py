@@ -39,7 +39,7 @@ def chosen_of(query: Query, key: str, options: Sequence[str], usual: str) -> str
 
 def search_box(id_: str, text: str = "Name has") -> html.Div:
     """Return where to write a part of a name."""
-    return labelled(id_, text, dcc.Input(id=id_, type="text", debounce=0.15, value=""))
+    return labelled(id_, text, dcc.Input(id=id_, type="text", debounce=0.1, value=""))
 
 
 def pool_choice(id_: str, snapshot: WatcherMetrics) -> html.Div:
@@ -54,7 +54,7 @@ def label_choice(id_: str, labels: LabelsOfNodes) -> html.Div:
 
 def _offering(id_: str, text: str, there: Sequence[str]) -> html.Div:
     options = html.Datalist([html.Option(value=each) for each in there], id=f"{id_}-there")
-    control = dcc.Input(id=id_, type="text", value="", debounce=0.15, list=f"{id_}-there")
+    control = dcc.Input(id=id_, type="text", value="", debounce=0.1, list=f"{id_}-there")
     return labelled(id_, text, html.Div([control, options]))
 
 

@@ -29,7 +29,7 @@ _RISKS = (0.1, 0.2, 0.3, 0.4, 0.5)
 _HOT = 0.4  # such as 70 % on average with a deviation of 10
 _NODES = 0  # the trace of the nodes
 _SINGLE = 1000  # no more nodes than these are drawn each by itself
-_COLUMNS, _ROWS = 100, 50
+_COLUMNS, _ROWS = 80, 40
 # The fill is translucent, not the dot: that would be drawn by itself first, which takes ten times as long.
 _DOTS = "rgba(47,111,222,.6)"
 _SIZE = {"height": "62vh", "minHeight": "20rem"}
@@ -154,7 +154,7 @@ def said(mean: Values, deviation: Values, when: float) -> str:
 
 
 def _marker(sizes: list[float]) -> dict[str, Any]:
-    return {"size": sizes, "color": _DOTS, "line": {"width": 0}}
+    return {"size": sizes, "color": _DOTS, "opacity": 1, "line": {"width": 0}}
 
 
 def _types(snapshot: WatcherMetrics) -> list[str]:
@@ -167,15 +167,17 @@ def _empty() -> go.Figure:
         x=[], y=[], text=[], mode="markers", marker=_marker([]),
         hovertemplate="%{text}<br>mean %{x}%, deviation %{y}%<extra></extra>", showlegend=False,
     )  # fmt: skip
-    lines = [
-        go.Scatter(
-            x=[200 * risk - 100, 200 * risk], y=[100, 0], text=["", f"risk {risk}"], mode="lines+text",
-            textposition="top left", hoverinfo="skip", showlegend=False,
-            line={"color": "#8a8f98", "width": 1, "dash": "dot"},
-        )
-        for risk in _RISKS
-    ]  # fmt: skip
-    figure = go.Figure([nodes, *lines])
+    # One trace for all lines, as each takes time whenever the nodes are drawn. Their names are another, as plotly mixes
+    # names up where some points of a trace have none.
+    lines = go.Scatter(
+        x=[x for risk in _RISKS for x in (200 * risk - 100, 200 * risk, None)], y=[100, 0, None] * len(_RISKS),
+        mode="lines", hoverinfo="skip", showlegend=False, line={"color": "#8a8f98", "width": 1, "dash": "dot"},
+    )  # fmt: skip
+    risks = go.Scatter(
+        x=[200 * risk for risk in _RISKS], y=[0] * len(_RISKS), text=[f"risk {risk}" for risk in _RISKS],
+        mode="text", textposition="top left", hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
+    figure = go.Figure([nodes, lines, risks])
     figure.update_layout(
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",

@@ -6,17 +6,28 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
+from support.deciding import cluster, decide, extender  # noqa: E402
 from support.page import browser, dashboard, watched_day  # noqa: E402
 
-SCREENS = {"cluster": "", "nodes": "nodes", "trust": "trust", "pod": "pod"}
+SCREENS = {"cluster": "", "nodes": "nodes", "trust": "trust", "pod": "pod", "decisions": "decisions"}
 _NODES = 1500
+_DECIDED = [f"node-{number}" for number in range(1, 201)]
 
 
 def main() -> None:
-    """Draw every screen, over a watcher that has seen a day."""
+    """Draw every screen, over a watcher that has seen a day, and an extender that acts for half of the pods."""
     folder = Path(tempfile.mkdtemp())
     (HERE / "images").mkdir(exist_ok=True)
-    with watched_day(folder, _NODES) as (service, _), dashboard(folder, service.url) as url, browser() as chromium:
+    with (
+        watched_day(folder, _NODES) as (service, _),
+        cluster(folder, _DECIDED) as kubernetes,
+        extender(folder, kubernetes, service.url, "extender.canary=50") as decided,
+        dashboard(
+            folder, service.url, "--extender", decided, "--cluster", KUBECONFIG=str(kubernetes.kube_config())
+        ) as url,
+        browser() as chromium,
+    ):
+        decide(decided, kubernetes, _DECIDED, 200)
         page = chromium.new_page(viewport={"width": 1100, "height": 900})
         for name, path in SCREENS.items():
             page.goto(f"{url}/{path}")

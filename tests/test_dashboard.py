@@ -229,6 +229,13 @@ def test_what_is_missing_is_said():
     """Without the extra, and with an address that is none: one line and status 2."""
     result = CliRunner().invoke(main, ["dashboard", "--watcher", "nowhere"])
     assert (result.exit_code, "a watcher's address looks like" in result.output) == (2, True)
+    command = ["dashboard", "--watcher", "http://127.0.0.1:1", "--extender", "nowhere"]
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, "--extender" in result.output, "must start with http://" in result.output) == (
+        2,
+        True,
+        True,
+    )
     program = "import sys; sys.modules['dash'] = None; from trimaran.cli import main; main()"
     command = [sys.executable, "-c", program, "dashboard", "--watcher", "http://127.0.0.1:1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -1,23 +1,34 @@
 """The page in a real browser, over a real watcher with 5,000 nodes and a day of history."""
 
-import time
+from datetime import UTC, datetime
 
 import pytest
 import requests
+from support.deciding import cluster, decide, extender
 from support.page import browser, dashboard, watched_day
 
 pytest.importorskip("dash")
 NODES = 5000
-SCREENS = {"": "Cluster", "nodes": "Nodes", "trust": "Trust", "pod": "Pod"}
+LABELLED = [f"node-{number}" for number in range(1, 151)]
+SCREENS = {"": "Cluster", "nodes": "Nodes", "trust": "Trust", "pod": "Pod", "decisions": "Decisions"}
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A watcher and its page; yields both addresses and a browser."""
+    """A watcher and its page, over a cluster of some of the nodes and its extender; yields addresses and a browser."""
     folder = tmp_path_factory.mktemp("page")
-    with watched_day(folder, NODES) as (service, _), dashboard(folder, service.url) as url, browser() as chromium:
-        yield service.url, url, chromium
+    with (
+        watched_day(folder, NODES) as (service, _),
+        cluster(folder, LABELLED) as kubernetes,
+        extender(folder, kubernetes, service.url) as decided,
+        dashboard(
+            folder, service.url, "--extender", decided, "--cluster", KUBECONFIG=str(kubernetes.kube_config())
+        ) as url,
+        browser() as chromium,
+    ):
+        decide(decided, kubernetes, LABELLED, 30)
+        yield service.url, url, chromium, decided
 
 
 @pytest.fixture
@@ -41,7 +52,7 @@ def test_every_screen_is_drawn_and_accessible(served, page, path):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page.goto(f"{served[1]}/{path}")
     page.wait_for_selector(f"h2:has-text('{SCREENS[path]}')")
-    page.wait_for_timeout(3000)
+    page.wait_for_load_state("networkidle")
     found = axe.Axe().run(page).response["violations"]
     assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
 
@@ -59,11 +70,50 @@ def test_the_plane_shows_all_nodes_at_any_time(served, page):
     page.wait_for_timeout(2000)
     said = page.inner_text("#plane-said")
     history = requests.get(f"{served[0]}/history", timeout=60).json()
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(history["start"] + 300 * (history["steps"] - 3)))
-    column = [row[-3] for row in history["series"][0]["values"]]
-    assert said.startswith(f"{NODES} of {NODES} nodes at {moment} UTC, {sum(column) / NODES:.1f}% on average")
+    moment = datetime.strptime(said.split(" at ")[1][:19], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    step = int(moment.timestamp() - history["start"]) // 300
+    assert history["steps"] - step in {3, 4}  # one more where five minutes are over since the page was loaded
+    column = [row[step] for row in history["series"][0]["values"]]
+    assert f"{moment:%H:%M:%S} UTC, {sum(column) / NODES:.1f}% on average" in said
+    assert said.startswith(f"{NODES} of {NODES} nodes")
+    risks = [f"risk 0.{number}" for number in range(1, 6)]
+    assert page.locator(".plane .scatterlayer .textpoint").all_text_contents() == risks
     page.fill("#plane-search", "node-4999")
     page.wait_for_function("() => document.querySelector('#plane-said').innerText.startsWith('1 of 1')")
+
+
+def test_the_plane_is_filtered_by_labels(served, page):
+    """A selector leaves the nodes that the cluster labels so; one that is none is said, and the plane stays."""
+    page.goto(served[1])
+    page.wait_for_selector(".plane .scatterlayer .point")
+    page.fill("#plane-label", "pool=batch")
+    count = len(LABELLED) // 3
+    page.wait_for_function(
+        "said => document.querySelector('#plane-said').innerText.startsWith(said)", arg=f"{count} of {count} nodes at "
+    )
+    assert page.locator("#plane-label-there option[value='pool=batch']").count() == 1
+    page.fill("#plane-label", "pool in (batch)")
+    page.wait_for_function("() => document.querySelector('#plane-said').innerText.includes('write key=value')")
+    assert page.locator(".plane .scatterlayer .trace").first.locator(".point").count() == count
+
+
+def test_decisions_are_those_of_the_extender(served, page):
+    """The table's rows are the API's decisions; a pod's name leads to the terms of its candidates."""
+    page.goto(f"{served[1]}/decisions")
+    page.fill("#decisions-search", "web-1")
+    decided = requests.get(f"{served[3]}/decisions", timeout=10).json()["decisions"]
+    wanted = {each["pod"]: each for each in decided if "web-1" in each["pod"]}
+    page.wait_for_function(
+        "said => document.querySelector('#decisions-said').innerText.startsWith(said)", arg=f"{len(wanted)} of the last"
+    )
+    rows = page.locator("#decisions-shown div[aria-label='The last decisions'] tbody tr")
+    shown = [row.locator("th, td").all_inner_texts() for row in rows.all()]
+    assert {cells[0]: cells[6] for cells in shown} == {pod: str(each["chosen"]["rank"]) for pod, each in wanted.items()}
+    page.click("a:text-is('default/web-17')")
+    page.wait_for_selector("h2:has-text('Why default/web-17')")
+    explained = requests.get(f"{served[3]}/explain?pod=default/web-17", timeout=10).json()
+    names = page.locator("div[aria-label^='The best candidates'] tbody th").all_inner_texts()
+    assert names == [node["name"] for node in explained["nodes"]]
 
 
 def test_the_table_shows_what_the_watcher_says(served, page):

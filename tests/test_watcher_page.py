@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 import requests
 from support.certificates import Authority
-from support.page import browser
+from support.page import SCREEN, browser, callback
 from support.servers import Service, check_error, free_port
 
 pytest.importorskip("dash")
@@ -64,19 +64,11 @@ def test_browsers_are_sent_to_the_page(open_watcher, path):
 
 def test_the_page_shows_what_is_served(open_watcher):
     """The table's first row has the loads of the API."""
-    asked = {
-        "output": "..nodes-table.children...nodes-said.children..",
-        "outputs": [{"id": "nodes-table", "property": "children"}, {"id": "nodes-said", "property": "children"}],
-        "inputs": [
-            {"id": "nodes-search", "property": "value", "value": ""},
-            {"id": "nodes-pool", "property": "value", "value": ""},
-            {"id": "nodes-sort", "property": "data", "value": "name"},
-            {"id": "nodes-page", "property": "value", "value": 1},
-        ],
-        "changedPropIds": [],
-        "state": [],
-    }
-    shown = requests.post(f"{open_watcher.url}/dashboard/_dash-update-component", json=asked, timeout=60)
+    shown = callback(
+        f"{open_watcher.url}/dashboard", "..nodes-table.children...nodes-said.children..",
+        **{"nodes-search": {"value": ""}, "nodes-pool": {"value": ""}, "nodes-label": {"value": ""},
+           "nodes-sort": {"data": "name"}, "nodes-page": {"value": 1}},
+    )  # fmt: skip
     load = {
         (each["type"], each["operator"]): each["value"]
         for each in open_watcher.get("/watcher/node-1").json()["data"]["node-1"]["metrics"]
@@ -84,6 +76,19 @@ def test_the_page_shows_what_is_served(open_watcher):
     text = shown.content.decode()
     assert f"{load['CPU', 'AVG']:.1f}% ±{load['CPU', 'STD']:.1f}" in text
     assert "12 nodes, page 1 of 1" in text
+
+
+def test_what_is_beside_the_watcher_is_told_by_settings(tmp_path, monkeypatch):
+    """An extender that is named has its screen, also when it is down; no way to the cluster costs the labels alone."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    extender = f"http://127.0.0.1:{free_port()}"
+    with watching(tmp_path, f"dashboard.extender={extender}", "dashboard.cluster=true") as service:
+        service.wait_for("/readyz")
+        place = {"pathname": "/dashboard/decisions", "search": ""}
+        shown = callback(f"{service.url}/dashboard", SCREEN, place=place).text
+        assert f"the extender at {extender}".replace("/", "\\u002f") in shown
+        assert '"children":"Decisions","href"' in shown
+    assert "dashboard.cluster" in (tmp_path / "log").read_text()
 
 
 def test_without_it_browsers_get_json(tmp_path):

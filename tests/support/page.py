@@ -1,17 +1,20 @@
 """A browser that looks at the page, over a real watcher with a day of history."""
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 from support.days import fill, made_up_day
 from support.servers import Service, free_port, need_server, wait_until
 
+SCREEN = "..screen.children...ways.children.."  # what a place's screen is drawn into
 LAUNCH = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
@@ -35,12 +38,12 @@ def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) 
 
 
 @contextmanager
-def dashboard(folder: Path, watcher: str, *arguments: str) -> Iterator[str]:
+def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -> Iterator[str]:
     """Run ``trimaran dashboard``; yields its address."""
     port = free_port()
     command = [sys.executable, "-m", "trimaran", "dashboard", "--watcher", watcher, "--port", str(port), *arguments]
     with (folder / "dashboard.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
         try:
             url = f"http://127.0.0.1:{port}"
             wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers", 60)
@@ -48,6 +51,29 @@ def dashboard(folder: Path, watcher: str, *arguments: str) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(15)
+
+
+def callback_request(output: str, **inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return a callback's request as the page sends it: properties with values, by the id of what has them."""
+    return {
+        "output": output,
+        "outputs": [dict(zip(("id", "property"), each.split("."), strict=True)) for each in output[2:-2].split("...")],
+        "inputs": [
+            {"id": id_, "property": name, "value": value}
+            for id_, given in inputs.items()
+            for name, value in given.items()
+        ],
+        "changedPropIds": [],
+        "state": [],
+    }
+
+
+def callback(url: str, output: str, **inputs: dict[str, Any]) -> requests.Response:
+    """Return what a callback of the page answers."""
+    answer = requests.post(f"{url}/_dash-update-component", json=callback_request(output, **inputs), timeout=60)
+    answer.raise_for_status()
+    answer.encoding = "utf-8"
+    return answer
 
 
 @contextmanager

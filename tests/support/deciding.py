@@ -1,0 +1,65 @@
+"""An extender that has decided: the real process, over a made-up cluster and a real watcher, asked for some pods."""
+
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import requests
+import yaml
+from control_plane.processes import Process
+from support.extending import CONFIGURATION, asked
+from support.fake_kubernetes import FakeKubernetes, node, pod, rfc3339, run_fake_kubernetes
+from support.servers import free_port
+
+POOLS = ("general", "batch", "spot")
+
+
+@contextmanager
+def cluster(folder: Path, names: Sequence[str]) -> Iterator[FakeKubernetes]:
+    """Run a made-up API server with these nodes, each labelled with a pool and a zone."""
+    with run_fake_kubernetes(folder) as kubernetes:
+        for number, name in enumerate(names):
+            made = node(name)
+            labels = {"pool": POOLS[number % len(POOLS)], "topology.kubernetes.io/zone": f"zone-{number % 2}"}
+            made["metadata"]["labels"] = {**labels, "kubernetes.io/hostname": name}
+            kubernetes.put("nodes", made)
+        yield kubernetes
+
+
+@contextmanager
+def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str) -> Iterator[str]:
+    """Run ``trimaran extender``, which lets everybody read its decisions; yields its address."""
+    scheduler, port = folder / "scheduler.yaml", free_port()
+    scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
+    options = ["extender.explain=open", "extender.deadline_seconds=5", *settings]
+    command = [
+        sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubernetes.kube_config(),
+        "--watcher", watcher, "--port", str(port), *(each for option in options for each in ("--set", option)),
+    ]  # fmt: skip
+    process = Process(command, folder / "extender.log")
+    url = f"http://127.0.0.1:{port}"
+    try:
+        process.wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "the extender is ready", 60)
+        yield url
+    finally:
+        process.terminate()
+
+
+def decide(url: str, kubernetes: FakeKubernetes, names: Sequence[str], pods: int, seed: int = 5) -> None:
+    """Have an extender asked for some pods, of which each then runs on one of the candidates since an hour."""
+    dice = random.Random(seed)
+    for number in range(pods):
+        name = f"web-{number}"
+        candidates = dice.sample(list(names), min(20, len(names)))
+        answer = requests.post(f"{url}/prioritize", orjson.dumps(asked(*candidates, pod=name)), timeout=10).json()
+        best = max(answer, key=lambda each: each["Score"])["Host"]
+        made = pod(name, best if dice.random() < 0.5 else dice.choice(candidates))
+        made["metadata"]["uid"] = f"uid-of-{name}"
+        made["spec"]["schedulerName"] = "load-aware"
+        since = rfc3339(time.time() - 3600)
+        made["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]
+        kubernetes.put("pods", made)
