@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from simulator.autoscaling import Autoscaling
 from simulator.comparison import Comparison, Kept, Task, make_all, world_names
 from simulator.events import check_events, read_events
 from simulator.faults import read_faults
@@ -106,6 +107,9 @@ def shared_options(command: Command) -> Command:
                 "--events", type=click.Path(path_type=Path, dir_okay=False),
                 help="Nodes that fail and join, in place of the traces' own events.csv.",
             ),
+            click.option("--autoscale", is_flag=True, help="Add nodes when pods do not fit, and take them away again."),
+            click.option("--lead-minutes", default=3, show_default=True, type=click.IntRange(0), help="Of nodes."),
+            click.option("--spare-nodes", default=0, show_default=True, type=click.IntRange(0), help="Kept empty."),
             click.option(
                 "--moves-at", multiple=True, type=click.Choice([each.value for each in Trigger]),
                 help="What policies that move pods look for moves at; several times. [default: time]",
@@ -208,6 +212,7 @@ def _with_work(
             seed=shared["seed"],
             overcommit=overcommit,
             events=read_events(shared["events"]) if shared["events"] else None,
+            autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
             move_triggers=tuple(map(Trigger, shared["moves_at"])),
             faults=read_faults(shared["faults"]) if shared["faults"] else (),
         )

@@ -1,5 +1,7 @@
 """The policies that are compared, by name. Arguments are upstream's defaults where nothing else is said."""
 
+from collections.abc import Iterator, Mapping
+
 from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
@@ -26,6 +28,22 @@ CONGESTION = "congestion-cost"
 CONGESTION_MOVES = "congestion-cost+moves"
 
 
+class OnEveryNode(Mapping[str, PowerModel]):
+    """One power model for every node, also for those that join."""
+
+    def __init__(self, model: PowerModel, names: tuple[str, ...]) -> None:
+        self._model, self._names = model, names
+
+    def __getitem__(self, name: str) -> PowerModel:
+        return self._model
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def policies(trace: Trace | None) -> dict[str, Policy]:
     """Return every policy by its name, for a trace: Peaks needs a power model for each of its nodes.
 
@@ -41,7 +59,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         "target-load-packing": Profile.of(packing),
         "load-variation-risk-balancing": Profile.of(variation),
         "target-load-packing+load-variation-risk-balancing": Profile.of(packing, variation),
-        "peaks": Profile.of(Peaks(dict.fromkeys(trace.nodes if trace else (), power))),
+        "peaks": Profile.of(Peaks(OnEveryNode(power, trace.nodes if trace else ()))),
         "low-risk-over-commitment": Profile.of(LowRiskOverCommitment()),
         "tail-risk": Profile.of(TailRisk()),
         "koordinator": Profile.of(KoordinatorLoadAware()),
