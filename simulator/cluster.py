@@ -1,7 +1,9 @@
 """The cluster of a replay: nodes and pods as a scheduler sees them, beside what they really use."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -101,6 +103,10 @@ class Cluster:
         requested = [self.nodes.in_tree_requests(CPU), self.nodes.in_tree_requests(MEMORY)]
         free: Float64s = self.capacity - np.array(requested)
         return free
+
+    def stays_since(self, minute: int) -> Iterator[Stay]:
+        """Yield the stays that began in a minute or later, the last one first."""
+        return takewhile(lambda stay: stay.start >= minute, reversed(self.stays))
 
     def is_fragmented(self) -> bool:
         """Say whether a pod waits that all nodes together have room for; no node alone has, or it would not wait."""

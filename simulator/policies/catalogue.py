@@ -16,6 +16,7 @@ from simulator.low_node_utilization import LowNodeUtilization
 from simulator.moves import Moves
 from simulator.policies.base import Policy
 from simulator.policies.clairvoyant import Clairvoyant, Random
+from simulator.policies.crane import Crane
 from simulator.policies.koordinator import KoordinatorLoadAware
 from simulator.policies.profiles import ByProfile
 from simulator.policies.soft_taints import SoftTaints
@@ -75,6 +76,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         ByProfile("default+moves", profiles[DEFAULT], moves=Moves()),
         ByProfile("default+low-node-utilization", profiles[DEFAULT], moves=LowNodeUtilization()),
         SoftTaints("default+soft-taints", profiles[DEFAULT]),
+        Crane("crane", profiles[DEFAULT]),
         Random(),
         Clairvoyant(CLAIRVOYANT),
     ]
