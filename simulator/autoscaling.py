@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scoring.objects import CPU, MEMORY, Pod
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, requested
 from simulator.events import Amounts
 
 
@@ -118,7 +117,7 @@ class Autoscaler:
         """Pack the pods that wait on nodes that are on their way or ordered now; return how many it takes."""
         pods = [waiting.pod for waiting in self._cluster.waiting.values() if waiting.ready <= self._cluster.minute]
         free: list[list[int]] = []
-        for cpu, memory in sorted(map(_asked, pods), reverse=True):
+        for cpu, memory in sorted(map(requested, pods), reverse=True):
             left = next((left for left in free if left[0] >= cpu and left[1] >= memory), None)
             if left is None:
                 if len(free) == len(self._ordered) and not self._order_for(cpu, memory):
@@ -167,8 +166,3 @@ class Autoscaler:
                 return False
             others.add(pod, others.names[int(fits[0])])
         return True
-
-
-def _asked(pod: Pod) -> Amounts:
-    requests = pod.containers[0].requests
-    return requests.amount(CPU), requests.amount(MEMORY)

@@ -114,8 +114,7 @@ class Cluster:
         if not ready:
             return False
         free = self.free.sum(axis=1)
-        asked = [[pod.containers[0].requests.amount(name) for name in (CPU, MEMORY)] for pod in ready]
-        return bool((np.array(asked) <= free).all(axis=1).any())
+        return bool((np.array([requested(pod) for pod in ready]) <= free).all(axis=1).any())
 
     def is_job(self, number: int) -> bool:
         """Say whether a pod runs to its end, however late it begins; services end by the clock."""
@@ -230,6 +229,12 @@ class Cluster:
             self._known = names
             self._rows_numbers = np.array([self._numbers[name] for name in names], np.int64)
             self._capacity = self.ledger.capacity[:, self._rows_numbers]
+
+
+def requested(pod: Pod) -> Amounts:
+    """Return the millicores and bytes that a pod requests; pods here have one container."""
+    requests = pod.containers[0].requests
+    return requests.amount(CPU), requests.amount(MEMORY)
 
 
 def node(name: str, cpu_milli: int, memory_bytes: int, created_at: float | None = None) -> Node:

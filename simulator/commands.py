@@ -63,11 +63,14 @@ class Work:
     keep: Path | None
     nodes_saved: bool = False
 
-    def make(self) -> Comparison:
-        """Make every replay that is not kept; Ctrl-C ends it with what is done."""
+    def make(self) -> tuple[Comparison, bool]:
+        """Make every replay that is not kept, and return what is done; and whether it is all, or Ctrl-C ended it."""
         for folder in self.folders:
             check_events(self.options.events or (), read_trace(folder).amounts())  # told before hours of work
-        kept = Kept(self.keep, version("trimaran"))
+        try:
+            kept = Kept(self.keep, version("trimaran"))
+        except OSError as error:
+            raise click.UsageError(f"--keep {self.keep}: cannot be read and written: {error.strerror}") from None
         tasks = [
             Task(folder, policy, self.options, self.nodes_saved) for folder in self.folders for policy in self.policies
         ]
@@ -85,7 +88,7 @@ class Work:
         for task in tasks:
             if task in done:
                 result.setdefault(names[task.folder], {})[task.policy] = dict(done[task])
-        return result
+        return result, len(done) == len(tasks)
 
 
 def shared_options(command: Command) -> Command:
@@ -152,7 +155,7 @@ def compare(
     if listing:
         click.echo("\n".join(policy_names()))
         return
-    result = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make(), overcommit)
+    result, _ = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make(), overcommit)
     click.echo(json.dumps(result, indent=1) if as_json else _table(result))
 
 
@@ -167,10 +170,13 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
     """
 
     def make(work: Work) -> dict[str, Comparison]:
-        return {
-            f"{factor:g}": replace(work, options=replace(work.options, overcommit=(factor, factor))).make()
-            for factor in factors
-        }
+        made = {}
+        for factor in factors:
+            result, is_all = replace(work, options=replace(work.options, overcommit=(factor, factor))).make()
+            made[f"{factor:g}"] = result
+            if not is_all:
+                break
+        return made
 
     result = _with_work(shared, make)
     if as_json:

@@ -103,21 +103,30 @@ class Kept:
     A replay is known by its trace's bytes, its policy and its options; of another trace or version it is made again.
 
     Args:
-        path: the file, made when the first replay is kept; None keeps nothing.
+        path: the file, made where there is none; None keeps nothing.
         version: of this program.
+
+    Raises:
+        OSError: the file cannot be read and written.
     """
 
     def __init__(self, path: Path | None, version: str) -> None:
         self._path, self._version = path, version
         self._digests: dict[Path, str] = {}
         self._known: dict[str, Mapping[str, float]] = {}
-        if path is not None and path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                    self._known[entry["key"]] = entry["measures"]
-                except (ValueError, KeyError, TypeError):
-                    continue  # a line that was being written when the program was killed
+        if path is None:
+            return
+        with path.open("a+b") as file:
+            file.seek(0)
+            content = file.read()
+            if content and not content.endswith(b"\n"):
+                file.write(b"\n")  # after a line that was being written when the program was killed
+        for line in content.splitlines():
+            try:
+                entry = json.loads(line)
+                self._known[entry["key"]] = entry["measures"]
+            except (ValueError, KeyError, TypeError):
+                continue
 
     def find(self, task: Task) -> Mapping[str, float] | None:
         """Return the measures of a replay that was made before."""

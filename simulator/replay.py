@@ -17,7 +17,7 @@ import numpy as np
 from scoring.arrays import Bools, Int64s
 from scoring.objects import Pod
 from simulator.autoscaling import Autoscaler, Autoscaling
-from simulator.cluster import Cluster, Stay, Waiting
+from simulator.cluster import Cluster, Stay, Waiting, requested
 from simulator.events import EventKind, NodeEvent, check_events
 from simulator.faults import Fault
 from simulator.moving import Mover, Trigger
@@ -191,13 +191,18 @@ class Replay:
 
     def _try(self, numbers: list[int]) -> None:
         cluster = self.cluster
+        too_large: list[tuple[int, int]] = []  # as nodes only fill up meanwhile, no pod fits that asks for as much
         for number in numbers:
             waiting = self._queue[number]
             if waiting.ready > cluster.minute:
                 continue
             pod = waiting.pod
+            cpu, memory = requested(pod)
+            if any(cpu >= most[0] and memory >= most[1] for most in too_large):
+                continue
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
+                too_large.append((cpu, memory))
                 continue
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
