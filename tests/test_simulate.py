@@ -212,3 +212,15 @@ def test_events_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     events.write_text(f"{header}100,fail,node-777,,\n")
     refused = run(*asked)
     assert (refused.exit_code, "node 'node-777' fails and is not there" in refused.stderr) == (2, True)
+
+
+def test_nodes_may_be_scaled(worlds: list[Path]) -> None:
+    """--autoscale changes how long nodes are there, and so do spare ones; an unknown trigger of moves is refused."""
+    asked = ("compare", "--trace", worlds[0], "--policy", "random", "--json")
+    minutes = [
+        json.loads(run(*asked, *more).stdout)["one"]["random"]["node_minutes"]
+        for more in ((), ("--autoscale",), ("--autoscale", "--spare-nodes", 3, "--lead-minutes", 2))
+    ]
+    assert len(set(minutes)) == 3
+    assert minutes[1] < minutes[2]
+    assert run(*asked, "--moves-at", "full-moon").exit_code == 2
