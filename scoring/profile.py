@@ -21,7 +21,7 @@ from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugins.base import PreparedPlugin, ScorePlugin, aligned
+from scoring.plugins.base import PreparedPlugin, ScorePlugin, Taken, aligned
 from scoring.scores import INFEASIBLE, PluginScores, Scores, WeightedPlugin
 from scoring.use_levels import UseLevels
 from watcher.model import WatcherMetrics
@@ -132,6 +132,7 @@ class PreparedProfile:
         self.metrics = aligned(metrics.metrics if isinstance(metrics, Judgment) else metrics, nodes)
         self._rows = nodes.rows
         self._stand_ins = None if self.judgment is None else self.judgment.prepare(nodes)
+        self._taken = Taken()
         self._prepared = [(w, PreparedPlugin(w.plugin, nodes, self.metrics)) for w in profile.plugins]
 
     def score(
@@ -166,6 +167,7 @@ class PreparedProfile:
             if plugin.skips(pod):
                 plugins[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
                 continue
+            prepared.follow(taken=self._taken)
             terms = prepared.terms(pod, rows)
             raw = terms["score"]
             raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]

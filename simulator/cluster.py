@@ -1,7 +1,9 @@
 """The cluster of a replay: nodes and pods as a scheduler sees them, beside what they really use."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -102,14 +104,17 @@ class Cluster:
         free: Float64s = self.capacity - np.array(requested)
         return free
 
+    def stays_since(self, minute: int) -> Iterator[Stay]:
+        """Yield the stays that began in a minute or later, the last one first."""
+        return takewhile(lambda stay: stay.start >= minute, reversed(self.stays))
+
     def is_fragmented(self) -> bool:
         """Say whether a pod waits that all nodes together have room for; no node alone has, or it would not wait."""
         ready = [waiting.pod for waiting in self.waiting.values() if waiting.ready <= self.minute]
         if not ready:
             return False
         free = self.free.sum(axis=1)
-        asked = [[pod.containers[0].requests.amount(name) for name in (CPU, MEMORY)] for pod in ready]
-        return bool((np.array(asked) <= free).all(axis=1).any())
+        return bool((np.array([requested(pod) for pod in ready]) <= free).all(axis=1).any())
 
     def is_job(self, number: int) -> bool:
         """Say whether a pod runs to its end, however late it begins; services end by the clock."""
@@ -224,6 +229,12 @@ class Cluster:
             self._known = names
             self._rows_numbers = np.array([self._numbers[name] for name in names], np.int64)
             self._capacity = self.ledger.capacity[:, self._rows_numbers]
+
+
+def requested(pod: Pod) -> Amounts:
+    """Return the millicores and bytes that a pod requests; pods here have one container."""
+    requests = pod.containers[0].requests
+    return requests.amount(CPU), requests.amount(MEMORY)
 
 
 def node(name: str, cpu_milli: int, memory_bytes: int, created_at: float | None = None) -> Node:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from simulator.autoscaling import Autoscaling
 from simulator.comparison import Kept, SchedulerError, Task, make_all, world_names
 from simulator.events import check_events, read_events
 from simulator.faults import read_faults
@@ -81,7 +82,10 @@ class Work:
             check_events(self.options.events or (), trace.amounts())
             own[folder] = trace.overcommit
             hours.append((trace.minutes - trace.warm_up_minutes) / 60)
-        kept = Kept(self.keep, version("trimaran"))
+        try:
+            kept = Kept(self.keep, version("trimaran"))
+        except OSError as error:
+            raise click.UsageError(f"--keep {self.keep}: cannot be read and written: {error.strerror}") from None
         tasks = {
             factor: [
                 Task(folder, policy, replace(self.options, overcommit=factor), self.nodes_saved, self._heats(folder))
@@ -137,6 +141,9 @@ def shared_options(command: Command) -> Command:
                 "--events", type=click.Path(path_type=Path, dir_okay=False),
                 help="Nodes that fail and join, in place of the traces' own events.csv.",
             ),
+            click.option("--autoscale", is_flag=True, help="Add nodes when pods do not fit, and take them away again."),
+            click.option("--lead-minutes", default=3, show_default=True, type=click.IntRange(0), help="Of nodes."),
+            click.option("--spare-nodes", default=0, show_default=True, type=click.IntRange(0), help="Kept empty."),
             click.option(
                 "--moves-at", multiple=True, type=click.Choice([each.value for each in Trigger]),
                 help="What policies that move pods look for moves at; several times. [default: time]",
@@ -238,6 +245,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
         options = Options(
             seed=shared["seed"],
             events=read_events(shared["events"]) if shared["events"] else None,
+            autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
             move_triggers=tuple(map(Trigger, shared["moves_at"])),
             faults=read_faults(shared["faults"]) if shared["faults"] else (),
         )

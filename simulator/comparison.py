@@ -136,21 +136,30 @@ class Kept:
     A replay is known by its trace's bytes, its policy and its options; of another trace or version it is made again.
 
     Args:
-        path: the file, made when the first replay is kept; None keeps nothing.
+        path: the file, made where there is none; None keeps nothing.
         version: of this program.
+
+    Raises:
+        OSError: the file cannot be read and written.
     """
 
     def __init__(self, path: Path | None, version: str) -> None:
         self._path, self._version = path, version
         self._digests: dict[Path, str] = {}
         self._known: dict[str, dict[str, Any]] = {}
-        if path is not None and path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                    self._known[entry["key"]] = {name: entry[name] for name in _KEPT}
-                except (ValueError, KeyError, TypeError):
-                    continue  # a line that was being written when the program was killed
+        if path is None:
+            return
+        with path.open("a+b") as file:
+            file.seek(0)
+            content = file.read()
+            if content and not content.endswith(b"\n"):
+                file.write(b"\n")  # after a line that was being written when the program was killed
+        for line in content.splitlines():
+            try:
+                entry = json.loads(line)
+                self._known[entry["key"]] = {name: entry[name] for name in _KEPT}
+            except (ValueError, KeyError, TypeError):
+                continue
 
     def find(self, task: Task) -> Done | None:
         """Return a replay that was made before, with all that is asked for."""

@@ -1,8 +1,9 @@
 """A replay: minute by minute pods end, arrive, and are placed by a policy; what they really use is known and measured.
 
 In each minute, in this order: pods whose time is over end; nodes fail and join; if anything was freed, the pods that
-wait are tried again, the oldest first; then those that arrive, in the order of their arrival; last, pods are moved. A
-pod is filtered by the library's own filter, node sampling included, and the policy chooses among what is left.
+wait are tried again, the oldest first; then those that arrive, in the order of their arrival; then pods are moved, and
+last, nodes are ordered and taken away. A pod is filtered by the library's own filter, node sampling included, and the
+policy chooses among what is left.
 
 A replay is deterministic. The seed draws where kube-scheduler draws: among nodes of equal score (and all of a random
 policy's choices); it varies neither the pods nor what they use.
@@ -15,7 +16,8 @@ import numpy as np
 
 from scoring.arrays import Bools, Int64s
 from scoring.objects import Pod
-from simulator.cluster import Cluster, Stay, Waiting
+from simulator.autoscaling import Autoscaler, Autoscaling
+from simulator.cluster import Cluster, Stay, Waiting, requested
 from simulator.events import EventKind, NodeEvent, check_events
 from simulator.faults import Fault
 from simulator.moving import Mover, Trigger
@@ -40,6 +42,7 @@ class Options:
         events: nodes that fail and join; None takes the trace's own.
         evicted_after_minutes: how long after a node failed its pods are placed again: by default pods tolerate for
             five minutes that their node does not answer.
+        autoscaling: when nodes are added and taken away; None is without.
         percent_of_nodes: how many of the nodes to look for that fit; 0 is kube-scheduler's rule: 50 less one for each
             125 nodes, at least 5 percent, at least 100 nodes.
         move_triggers: what policies that move pods look for moves at; empty is what each of them says.
@@ -51,6 +54,7 @@ class Options:
     faults: tuple[Fault, ...] = ()
     events: tuple[NodeEvent, ...] | None = None
     evicted_after_minutes: int = 5
+    autoscaling: Autoscaling | None = None
     percent_of_nodes: int = 0
     move_triggers: tuple[Trigger, ...] = ()
 
@@ -106,6 +110,8 @@ class Replay:
         self._events: dict[int, list[NodeEvent]] = defaultdict(list)
         for event in events:
             self._events[event.minute].append(event)
+        scaling = self.options.autoscaling
+        self._autoscaler = None if scaling is None else Autoscaler(scaling, self.cluster)
         self._decisions = 0
         self._waited = 0
         self._moved = 0
@@ -132,6 +138,8 @@ class Replay:
                 self._try([number])
             if mover is not None:
                 self._move(mover)
+            if self._autoscaler is not None:
+                self._scale(self._autoscaler)
         self._never += self._queue
         never = tuple(sorted(self._never))
         return Outcome(cluster, self._policy.name, self._decisions, never, self._waited, self._moved, self._displaced)
@@ -151,6 +159,9 @@ class Replay:
     def _change_nodes(self) -> bool:
         """Let nodes fail and join; say whether any joined."""
         cluster, joined = self.cluster, False
+        for ordered in [] if self._autoscaler is None else self._autoscaler.arrived():
+            cluster.join(ordered.name, ordered.amounts)
+            joined = True
         for event in self._events.pop(cluster.minute, ()):
             if event.kind is EventKind.JOIN:
                 cluster.join(event.node, event.capacity)
@@ -158,6 +169,14 @@ class Replay:
             else:
                 self._displace(cluster.leave(event.node), self.options.evicted_after_minutes)
         return joined
+
+    def _scale(self, autoscaler: Autoscaler) -> None:
+        """Order nodes, and take away those that are not needed, whose pods are placed at once."""
+        autoscaler.order()
+        for name in autoscaler.leaving():
+            pods = self.cluster.leave(name)
+            self._displace(pods, 0)
+            self._try(pods)
 
     def _displace(self, numbers: list[int], minutes: int) -> None:
         """Have pods that lost their node wait for another one, which they may have in so many minutes."""
@@ -172,13 +191,18 @@ class Replay:
 
     def _try(self, numbers: list[int]) -> None:
         cluster = self.cluster
+        too_large: list[tuple[int, int]] = []  # as nodes only fill up meanwhile, no pod fits that asks for as much
         for number in numbers:
             waiting = self._queue[number]
             if waiting.ready > cluster.minute:
                 continue
             pod = waiting.pod
+            cpu, memory = requested(pod)
+            if any(cpu >= most[0] and memory >= most[1] for most in too_large):
+                continue
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
+                too_large.append((cpu, memory))
                 continue
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]

@@ -251,3 +251,10 @@ def test_soft_taints_keep_pods_off_hot_nodes() -> None:
         stays = Replay(trace, replace(policies(trace)[name], spread=0)).run().cluster.stays
         last[name] = stays[-1].node == stays[0].node
     assert last == {"default": True, "default+soft-taints": False}
+
+
+def test_triggers_may_be_replaced(crowded: Trace) -> None:
+    """A replay's option takes the place of what each policy says."""
+    policy = replace(policies(crowded)["most-allocated"], spread=0, moves=Moves(1000.0, 10, 30))
+    assert Replay(crowded, policy).run().moves > 0
+    assert Replay(crowded, policy, Options(move_triggers=(Trigger.NODES,))).run().moves == 0

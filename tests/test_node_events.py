@@ -100,7 +100,7 @@ def test_metrics_follow_the_nodes() -> None:
     assert told[130][2] == (pytest.approx(20, rel=1e-3), {})
 
 
-@pytest.mark.parametrize("policy", ["congestion-cost+moves", "clairvoyant", "peaks", "right-sized"])
+@pytest.mark.parametrize("policy", ["congestion-cost+moves", "clairvoyant", "peaks", "crane", "default+soft-taints"])
 def test_every_minute_of_a_pod_is_on_one_node_that_is_there(policy: str) -> None:
     """Whatever chooses and moves, with nodes that come and go."""
     trace = Synthetic(seed=2, nodes=6, minutes=300, warm_up_minutes=60).trace()

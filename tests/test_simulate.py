@@ -93,6 +93,8 @@ def test_what_is_done_is_kept(worlds: list[Path], tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(commands, "make_all", counted)
     assert json.loads(run(*asked).stdout) == whole
     assert made == ["two"]
+    assert json.loads(run(*asked).stdout) == whole
+    assert made == ["two"]  # nothing twice, the half line notwithstanding
 
 
 def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp_path: Path) -> None:
@@ -106,6 +108,24 @@ def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp
     assert Kept(tmp_path / "kept", "1").find(Task(folder, "random", Options(seed=1))) is None
     write_trace(Synthetic(seed=2, nodes=4, minutes=60, warm_up_minutes=10).trace(), folder)
     assert Kept(tmp_path / "kept", "1").find(task) is None
+
+
+def test_a_sweep_stops_at_once(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends all factors, not the one at hand alone; what is done of it is printed."""
+
+    def interrupted(tasks, jobs, scheduler):
+        yield make(tasks[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "make_all", interrupted)
+    answered = run("sweep", "--trace", *worlds, "--policy", "random", "--overcommit", "1,1.5", "--json")
+    assert {factor: list(made) for factor, made in json.loads(answered.stdout).items()} == {"1": ["one"]}
+
+
+def test_a_file_that_cannot_be_kept_in_is_refused(worlds: list[Path], tmp_path: Path) -> None:
+    """Before anything is replayed."""
+    refused = run("compare", "--trace", worlds[0], "--policy", "random", "--keep", tmp_path / "nowhere" / "kept")
+    assert (refused.exit_code, "cannot be read and written: No such file" in refused.stderr) == (2, True)
 
 
 def test_side_by_side_is_the_same(worlds: list[Path]) -> None:
@@ -213,3 +233,15 @@ def test_events_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     events.write_text(f"{header}100,fail,node-777,,\n")
     refused = run(*asked)
     assert (refused.exit_code, "node 'node-777' fails and is not there" in refused.stderr) == (2, True)
+
+
+def test_nodes_may_be_scaled(worlds: list[Path]) -> None:
+    """--autoscale changes how long nodes are there, and so do spare ones; an unknown trigger of moves is refused."""
+    asked = ("compare", "--trace", worlds[0], "--policy", "random", "--json")
+    minutes = [
+        json.loads(run(*asked, *more).stdout)["one"]["random"]["node_minutes"]
+        for more in ((), ("--autoscale",), ("--autoscale", "--spare-nodes", 3, "--lead-minutes", 2))
+    ]
+    assert len(set(minutes)) == 3
+    assert minutes[1] < minutes[2]
+    assert run(*asked, "--moves-at", "full-moon").exit_code == 2

@@ -195,11 +195,12 @@ class PreparedPlugin:
         row = self.nodes.row(node_name)
         return next(explanations(self.plugin, self.terms(pod, np.array([row])), pod, [self.nodes.names[row]], [0]))
 
-    def follow(self, anew: Int64s | None = None) -> None:
+    def follow(self, anew: Int64s | None = None, taken: "Taken | None" = None) -> None:
         """Take in what changed in the table since the last answer; answers do so by themselves.
 
         Args:
             anew: more rows to compute anew, shape (k,): those whose metrics were replaced by others.
+            taken: keeps what is taken of the table, for plugins that follow it together.
         """
         nodes = self.nodes
         if nodes.version == self._version and anew is None:
@@ -217,7 +218,7 @@ class PreparedPlugin:
         if self._lent:  # whoever has the old terms keeps them as they were
             self._node, self._lent = _own(self._node), False
         if changed.size:
-            fresh = self.plugin.node_terms(nodes.take(changed), self.metrics.take(changed))
+            fresh = self.plugin.node_terms(*(taken or Taken()).take(nodes, self.metrics, changed))
             for name, term in fresh.items():
                 self._node[name][changed] = term
 
@@ -227,6 +228,28 @@ class PreparedPlugin:
         for name, term in self._node.items():
             self._node[name] = np.concatenate([term[kept], np.zeros(more, term.dtype)])
         self._lent = False
+
+
+class Taken:
+    """Some rows of a table with their metrics, taken once for several plugins that ask for the same."""
+
+    def __init__(self) -> None:
+        self._rows: Int64s | None = None
+        self._of: tuple[int, MetricsTable] | None = None
+
+    def take(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> tuple[NodeTable, MetricsTable]:
+        """Return the rows of one table and of its metrics.
+
+        Args:
+            nodes: always the same table.
+            metrics: aligned to it.
+            rows: row numbers, shape (k,).
+        """
+        same = self._of is not None and self._of[0] == nodes.version and self._of[1] is metrics
+        if not same or self._rows is None or not np.array_equal(rows, self._rows):
+            self._rows, self._of = rows, (nodes.version, metrics)
+            self._taken = nodes.take(rows), metrics.take(rows)
+        return self._taken
 
 
 def explanations(

@@ -1,5 +1,7 @@
 """The policies that are compared, by name. Arguments are upstream's defaults where nothing else is said."""
 
+from collections.abc import Iterator, Mapping
+
 from scoring.plugins.congestion_cost import CongestionCost
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
@@ -14,6 +16,7 @@ from simulator.low_node_utilization import LowNodeUtilization
 from simulator.moves import Moves
 from simulator.policies.base import Policy
 from simulator.policies.clairvoyant import Clairvoyant, Random
+from simulator.policies.crane import Crane
 from simulator.policies.koordinator import KoordinatorLoadAware
 from simulator.policies.profiles import ByProfile
 from simulator.policies.soft_taints import SoftTaints
@@ -24,6 +27,22 @@ DEFAULT = "default"
 CLAIRVOYANT = "clairvoyant"
 CONGESTION = "congestion-cost"
 CONGESTION_MOVES = "congestion-cost+moves"
+
+
+class OnEveryNode(Mapping[str, PowerModel]):
+    """One power model for every node, also for those that join."""
+
+    def __init__(self, model: PowerModel, names: tuple[str, ...]) -> None:
+        self._model, self._names = model, names
+
+    def __getitem__(self, name: str) -> PowerModel:
+        return self._model
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def policies(trace: Trace | None) -> dict[str, Policy]:
@@ -41,7 +60,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         "target-load-packing": Profile.of(packing),
         "load-variation-risk-balancing": Profile.of(variation),
         "target-load-packing+load-variation-risk-balancing": Profile.of(packing, variation),
-        "peaks": Profile.of(Peaks(dict.fromkeys(trace.nodes if trace else (), power))),
+        "peaks": Profile.of(Peaks(OnEveryNode(power, trace.nodes if trace else ()))),
         "low-risk-over-commitment": Profile.of(LowRiskOverCommitment()),
         "tail-risk": Profile.of(TailRisk()),
         "koordinator": Profile.of(KoordinatorLoadAware()),
@@ -57,6 +76,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         ByProfile("default+moves", profiles[DEFAULT], moves=Moves()),
         ByProfile("default+low-node-utilization", profiles[DEFAULT], moves=LowNodeUtilization()),
         SoftTaints("default+soft-taints", profiles[DEFAULT]),
+        Crane("crane", profiles[DEFAULT]),
         Random(),
         Clairvoyant(CLAIRVOYANT),
     ]

@@ -2,7 +2,8 @@
 
     score = (1 - CPU use) * 100 / 2 + (1 - memory use) * 100 / 2, times the plugin's weight 5
 
-of what a node reports alone; a node above 80 percent of either is left out: here it scores 0.
+of what a node reports alone; a node above 80 percent of either is left out: here it scores 0. Volcano adds fractions;
+here scores are whole numbers, truncated before the weight. Beside it least requested and balanced, with weight 1 each.
 Source: volcano-sh/volcano, pkg/scheduler/plugins/usage, with the defaults of its arguments.
 """
 
