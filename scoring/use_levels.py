@@ -1,9 +1,14 @@
 """What pods are known to use, learnt from others of their owner: a frozen value, given to what prepares scores.
 
-A level is use in parts of the request. Where it is learnt from is not scoring's matter: a metrics server's history of
-containers, VerticalPodAutoscaler's recommendations, a replay's past.
+A level is use in parts of the request, a deviation how far use strays from it, in the same unit. Where they are learnt
+from is not scoring's matter: a metrics server's history of containers, VerticalPodAutoscaler's recommendations, a
+replay's past.
+
+Pods of one owner are taken to rise and fall together, and pods of different owners to know nothing of each other: the
+deviations of an owner's pods on a node add up, and the squares of these sums are the variance of the node's use.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +20,21 @@ from scoring.occupancy import PlacedPod
 _MOST_SUMS = 1 << 16
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedUse:
+    """What the pods on a node should use, all in one unit: millicores for cpu, else bytes or pieces.
+
+    Attributes:
+        mean: of all of them.
+        variance: of their sum, in that unit squared.
+        together: owner to the deviation of its pods, added up; owners without any are left out.
+    """
+
+    mean: float
+    variance: float
+    together: Mapping[Owner, float]
+
+
 @dataclass(frozen=True, eq=False)
 class UseLevels:
     """Levels by owner.
@@ -22,35 +42,64 @@ class UseLevels:
     Attributes:
         by_owner: owner to resource to level, where it is known.
         default: resource to the level of everybody else; 1 where nothing is said: pods use what they request.
+        deviation_by_owner: owner to resource to deviation, where it is known.
+        default_deviation: resource to the deviation of everybody else; a resource that is not named has none at all.
     """
 
     by_owner: Mapping[Owner, Mapping[str, float]] = field(default_factory=dict)
     default: Mapping[str, float] = field(default_factory=dict)
-    _sums: dict[tuple[int, str], tuple[Mapping[str, PlacedPod], float]] = field(
+    deviation_by_owner: Mapping[Owner, Mapping[str, float]] = field(default_factory=dict)
+    default_deviation: Mapping[str, float] = field(default_factory=dict)
+    _sums: dict[tuple[int, str], tuple[Mapping[str, PlacedPod], ExpectedUse]] = field(
         default_factory=dict, init=False, repr=False
     )
 
+    def strays(self, resource: str) -> bool:
+        """Say whether deviations are told of a resource."""
+        return resource in self.default_deviation
+
     def level(self, pod: Pod, resource: str) -> float:
         """Return the level to expect of a pod."""
-        default = self.default.get(resource, 1.0)
-        known = None if pod.owner is None else self.by_owner.get(pod.owner)
-        return default if known is None else known.get(resource, default)
+        return _known(self.by_owner, pod, resource, self.default.get(resource, 1.0))
 
     def expected_use(self, pod: Pod, resource: str) -> float:
         """Return the use to expect of a pod: its request times its level; millicores for cpu, else bytes or pieces."""
         return pod_demand.requests(pod, resource) * self.level(pod, resource)
 
-    def expected_on(self, nodes: NodeTable, row: int, resource: str) -> float:
-        """Return the use to expect of the pods in a row, added up; in the units of :meth:`expected_use`."""
+    def deviation(self, pod: Pod, resource: str) -> float:
+        """Return how far a pod's use strays from what is expected, in the units of :meth:`expected_use`."""
+        known = _known(self.deviation_by_owner, pod, resource, self.default_deviation.get(resource, 0.0))
+        return pod_demand.requests(pod, resource) * known
+
+    def expected_on(self, nodes: NodeTable, row: int, resource: str) -> ExpectedUse:
+        """Return the use to expect of the pods in a row, added up."""
         pods = nodes.occupancy.pods[row]  # replaced with every change, so its sum is good for as long as it is there
         key = id(pods), resource
         known = self._sums.get(key)
         if known is None or known[0] is not pods:
             if len(self._sums) >= _MOST_SUMS:
                 self._sums.clear()
-            total = sum([self.expected_use(placed.pod, resource) for placed in pods.values()])
-            known = self._sums[key] = pods, total
+            known = self._sums[key] = pods, self._added_up([placed.pod for placed in pods.values()], resource)
         return known[1]
+
+    def _added_up(self, pods: list[Pod], resource: str) -> ExpectedUse:
+        mean = sum([self.expected_use(pod, resource) for pod in pods])
+        if not self.strays(resource):
+            return ExpectedUse(mean, 0.0, {})
+        together: dict[Owner, float] = defaultdict(float)
+        variance = 0.0
+        for pod in pods:
+            deviation = self.deviation(pod, resource)
+            if pod.owner is None:
+                variance += deviation**2
+            elif deviation:
+                together[pod.owner] += deviation
+        return ExpectedUse(mean, variance + sum([each**2 for each in together.values()]), together)
+
+
+def _known(by_owner: Mapping[Owner, Mapping[str, float]], pod: Pod, resource: str, default: float) -> float:
+    known = None if pod.owner is None else by_owner.get(pod.owner)
+    return default if known is None else known.get(resource, default)
 
 
 NOTHING_LEARNT = UseLevels()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from scoring import (
     CPU_LOAD,
@@ -126,11 +127,66 @@ def test_pods_of_one_owner_keep_apart():
     assert explained.line.endswith(", 1 of this owner are there")
 
 
-def test_it_follows_its_table():
+def certain(level=0.5, deviation=0.25):
+    """Return levels with deviations: everybody uses half of the request, give or take a quarter."""
+    return UseLevels({}, {"cpu": level}, {}, {"cpu": deviation})
+
+
+def test_deviations_of_one_owner_add_up():
+    """What the pods on a node use has the sum of their means, and the squares of each owner's summed deviations."""
+    levels = UseLevels({WEB: {"cpu": 0.2}}, {"cpu": 0.5}, {WEB: {"cpu": 0.1}}, {"cpu": 0.3})
+    nodes = table()
+    for name, owner in (("one", WEB), ("two", WEB), ("three", BATCH), ("four", None)):
+        nodes.add(pod(name, owner=owner), "a", START - 100)
+    use = levels.expected_on(nodes, 0, "cpu")
+    assert use.mean == pytest.approx(2 * 200 + 2 * 500)
+    assert use.variance == pytest.approx((100 + 100) ** 2 + 300**2 + 300**2)
+    assert use.together == {WEB: pytest.approx(200), BATCH: pytest.approx(300)}
+    assert levels.expected_on(nodes, 0, "memory").variance == 0
+
+
+def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
+    """It is the probability of being above the target, and what is above capacity, by the formula."""
+    nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(60.0, 50.0))
+    nodes.add(pod("there", owner=WEB), "b", START - 100)
+    plugin = CongestionCost(CPU_ONLY, learnt=0).informed(certain())
+    terms = plugin.prepare(nodes, metrics).terms(pod(owner=WEB))
+
+    def cost(mean, deviation):
+        use = norm(mean, deviation)
+        excess = use.expect(lambda x: x - 1, lb=1)
+        return use.sf(0.8) + 5 * excess + 1e-4 * (mean / 0.8) ** 8
+
+    own = 0.25 / 4
+    expected = [cost(0.5 + 0.125, own) - cost(0.5, 1e-9), cost(0.6 + 0.125, 2 * own) - cost(0.6, own)]
+    assert terms["cpu.rise"][0] == pytest.approx(expected, abs=1e-3)
+    assert terms["cpu.deviation"][0] == pytest.approx([1000 * 0.25, 1000 * 0.5])
+
+
+def test_pods_that_stray_together_keep_apart():
+    """With deviations an owner's pods are dearer together, and steady ones go where it is coolest."""
+    nodes, metrics = table(), snapshot(a=(40.0, 10.0), b=(45.0, 10.0))
+    nodes.add(pod("first", cpu=2000, owner=WEB), "a", START - 100)
+    profile = Profile.of(CongestionCost(learnt=0, crowding=1))
+    for deviation, best in ((0.4, "b"), (0.0, "a")):
+        prepared = profile.prepare(nodes, metrics, certain(deviation=deviation))
+        assert prepared.score(pod(owner=WEB)).best() == best
+
+
+def test_a_node_that_is_hot_anyway_takes_no_more():
+    """More on a node far above its target makes it throttle, so it is dearer than on one that may become hot."""
+    nodes, metrics = table(), snapshot(a=(100.0, 10.0), b=(60.0, 10.0))
+    nodes.add(pod("first", owner=BATCH), "a", END + 5)
+    prepared = Profile.of(CongestionCost(learnt=0)).prepare(nodes, metrics, certain())
+    assert prepared.score(pod(owner=WEB)).best() == "b"
+
+
+@pytest.mark.parametrize("deviations", [{}, {"cpu": 0.3}])
+def test_it_follows_its_table(deviations):
     """After pods come and go, and nodes join and leave, scores are those of a plugin prepared anew."""
     nodes, metrics = table("abc"), snapshot(a=(40.0, 10.0), b=(45.0, 10.0), c=(20.0, 60.0), d=(5.0, 5.0))
     profile = Profile.of(CongestionCost())
-    levels = UseLevels({WEB: {"cpu": 0.3, "memory": 0.7}}, {"cpu": 0.4})
+    levels = UseLevels({WEB: {"cpu": 0.3, "memory": 0.7}}, {"cpu": 0.4}, {}, deviations)
     prepared = profile.prepare(nodes, metrics, levels)
     prepared.score(pod())
     nodes.add(pod("one", owner=WEB), "c", END - 100)

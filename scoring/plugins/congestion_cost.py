@@ -14,8 +14,19 @@ t the target and p the power:
 slower than the last window, so it knows of hours that are not now. Without levels, u is what is measured and in
 flight. What a pod is expected to use is its request times its owner's level, and the request without levels.
 
-Pods of one owner rise and fall together, and are misjudged together: by ``crowding`` each of them that is on a node
-makes the next one there dearer.
+Pods of one owner rise and fall together, and are misjudged together. Where levels come with deviations, use is taken to
+be normally distributed, with the mean u and the variance v, and the cost is how likely it is above the target and how
+much of it is above the capacity; far below both the power still decides:
+
+    cost = P(use > t) + 5 * E(max(use - 1, 0)) + 0.0001 * (u / t) ^ p
+
+With s(o) the deviations of an owner's pods on the node, added up, and e that of the pending pod of the owner q, in
+parts of capacity:
+
+    v = sum over owners of s(o) ^ 2,    and with the pod    v + (s(q) + e) ^ 2 - s(q) ^ 2
+
+so a node that has much of q already is dearer, and one that holds much of what nobody knows yet. A burst of an owner
+is more than deviations tell: each pod of it that is there makes a node dearer by ``crowding`` with them and without.
 
 A resource without metrics is left out; a node without any scores 0 and has no part in the normalization.
 """
@@ -26,6 +37,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scoring import recent_pods
 from scoring.arrays import Float64s, Int64s
@@ -42,6 +54,11 @@ _STEPS = 2.0**20
 _SMALLEST = 2.0**-500
 _HIGHEST_USE = 1000.0
 _MOST_OF_AN_OWNER = 50
+# Beside the probability: so much of a node above its capacity is as bad as being hot; the power; the least deviation,
+# in parts of the target.
+_EXCESS_SHARE = 5.0
+_POWER_SHARE = 1e-4
+_LEAST_DEVIATION = 1e-3
 # Below what any rise gives; a marker that survives until normalization.
 _UNMEASURED = np.iinfo(np.int64).min
 
@@ -77,7 +94,7 @@ class CongestionCost(ScorePlugin):
 
     resources: tuple[CongestedResource, ...] = CONGESTED_CPU_AND_MEMORY
     learnt: float = 0.5
-    crowding: float = 4.0
+    crowding: float = 32.0
     levels: UseLevels = NOTHING_LEARNT
 
     name: ClassVar[str] = "CongestionCost"
@@ -91,32 +108,33 @@ class CongestionCost(ScorePlugin):
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return for each resource: valid, capacity, measured use, what is in flight, expected use, and use at last."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
-        learnt = 0.0 if self.levels is NOTHING_LEARNT else self.learnt
+        levels = self.levels
         for each in self.resources:
             name = each.resource.name
             measured = metrics.of(each.resource.metric_type)
             capacity = nodes.capacity(name).astype(np.float64)
             shown = np.clip(measured.average / 100, 0.0, _HIGHEST_USE) * capacity
-            expected_use = partial(self.levels.expected_use, resource=name)
+            expected_use = partial(levels.expected_use, resource=name)
             missing = recent_pods.at_most_shown(recent_pods.unreported(nodes, metrics, expected_use), shown)
             use = shown + missing
             counted = measured.valid & (capacity > 0)
             terms["measured"] = terms["measured"] | counted
             terms[f"{name}.valid"], terms[f"{name}.capacity"] = counted, capacity
             terms[f"{name}.measured_use"], terms[f"{name}.missing_use"] = shown, missing
-            if learnt:
-                sums = [self.levels.expected_on(nodes, row, name) for row in range(len(nodes))]
-                expected = np.array(sums, np.float64)
-                terms[f"{name}.expected_use"] = expected
-                use = (1 - learnt) * use + learnt * expected
+            if levels is not NOTHING_LEARNT:
+                on_rows = [levels.expected_on(nodes, row, name) for row in range(len(nodes))]
+                terms[f"{name}.expected_use"] = np.array([on.mean for on in on_rows], np.float64)
+                use = (1 - self.learnt) * use + self.learnt * terms[f"{name}.expected_use"]
+                if levels.strays(name):
+                    terms[f"{name}.variance"] = np.array([on.variance for on in on_rows], np.float64)
+                    terms[f"_{name}.together"] = _objects([on.together for on in on_rows])
             terms[f"{name}.use"] = use
             # A resource that does not count has room without end.
             terms[f"_{name}.divisor"] = np.where(counted, capacity * (each.target / 100), np.inf)
-            terms[f"{name}.cost"] = self._cost(each, use, terms[f"_{name}.divisor"])
+            variance = terms.get(f"{name}.variance")
+            terms[f"{name}.cost"] = _cost(each, use, variance, terms[f"_{name}.divisor"])
         if self.crowding != 1:
-            terms["_owners"] = np.empty(len(nodes), object)
-            for row in range(len(nodes)):
-                terms["_owners"][row] = nodes.owners_on(row)
+            terms["_owners"] = _objects([nodes.owners_on(row) for row in range(len(nodes))])
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
@@ -126,7 +144,17 @@ class CongestionCost(ScorePlugin):
         for each in self.resources:
             name = each.resource.name
             expected = np.array([[self.levels.expected_use(pod, name)] for pod in pods])
-            cost = self._cost(each, node[f"{name}.use"] + expected, node[f"_{name}.divisor"])
+            use, divisor, variance = (
+                node[f"{name}.use"] + expected,
+                node[f"_{name}.divisor"],
+                node.get(f"{name}.variance"),
+            )
+            cost = _cost(each, use, variance, divisor)
+            if variance is not None:
+                variance = variance + self._more_variance(pods, name, node)
+                terms[f"{name}.deviation"] = np.sqrt(variance)
+                # Above the target more deviation makes it likelier to be below: no reason to go there.
+                cost = np.maximum(cost, _cost(each, use, variance, divisor))
             terms[f"{name}.pod_use"], terms[f"{name}.rise"] = expected, cost - node[f"{name}.cost"]
             rise = rise + terms[f"{name}.rise"]
         if self.crowding != 1:
@@ -138,6 +166,14 @@ class CongestionCost(ScorePlugin):
         terms["score"] = np.where(node["measured"], score, 0.0).astype(np.int64)
         terms["score"] = np.where(node["measured"], terms["score"], _UNMEASURED)
         return terms
+
+    def _more_variance(self, pods: Sequence[Pod], name: str, node: Terms) -> Float64s:
+        """Return by how much each pod raises the variance of each node's use, shape (pods, nodes)."""
+        own = np.array([[self.levels.deviation(pod, name)] for pod in pods])
+        rows = node[f"_{name}.together"].tolist()
+        there = [[0.0 if pod.owner is None else on.get(pod.owner, 0.0) for on in rows] for pod in pods]
+        more: Float64s = own * (own + 2 * np.array(there, np.float64).reshape(len(pods), len(rows)))
+        return more
 
     def normalize(self, scores: Int64s) -> Int64s:
         """Return 100 where the rise is the smallest, 0 where it is the largest; 100 for all when all are equal."""
@@ -167,7 +203,27 @@ class CongestionCost(ScorePlugin):
     def _after(terms: Mapping[str, Any], name: str) -> float:
         return float((terms[f"{name}.use"] + terms[f"{name}.pod_use"]) / terms[f"{name}.capacity"])
 
-    @staticmethod
-    def _cost(each: CongestedResource, use: Float64s, divisor: Float64s) -> Float64s:
-        cost: Float64s = np.power(np.clip(use / divisor, 0.0, _HIGHEST_USE), each.power)
+
+def _cost(each: CongestedResource, use: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
+    """Return the cost of a use; with a variance, that of a use which is normally distributed."""
+    level = np.clip(use / divisor, 0.0, _HIGHEST_USE)
+    cost: Float64s = np.power(level, each.power)
+    if variance is None:
         return cost
+    from scipy.special import ndtr  # noqa: PLC0415  a tenth of a second that most importers never need
+
+    deviation = np.hypot(np.sqrt(variance) / divisor, _LEAST_DEVIATION)
+    above_target = ndtr((level - 1) / deviation)
+    target = each.target / 100
+    beyond = (level - 1 / target) / deviation
+    density = np.exp(-(beyond**2) / 2) / np.sqrt(2 * np.pi)
+    excess = target * deviation * (beyond * ndtr(beyond) + density)
+    total: Float64s = above_target + _EXCESS_SHARE * excess + _POWER_SHARE * cost
+    return total
+
+
+def _objects(values: Sequence[object]) -> NDArray[Any]:
+    """Return values as an array of one axis, whatever they are."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
