@@ -121,7 +121,8 @@ def smooth_and_late(true: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return what a second source says that averages over five fetches and is a fetch late; (nodes, times)."""
     padded = np.concatenate([true[:, :1].repeat(5, axis=1), true], axis=1)
     means = np.lib.stride_tricks.sliding_window_view(padded[:, :-1], 5, axis=1).mean(axis=2)
-    return means * 0.97 + rng.normal(0, 1, true.shape)
+    noisy: np.ndarray = means * 0.97 + rng.normal(0, 1, true.shape)
+    return noisy
 
 
 def test_what_a_second_source_makes_of_jumps_is_learned() -> None:
