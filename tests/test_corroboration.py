@@ -161,3 +161,16 @@ def test_a_scale_that_is_a_little_wrong_shows_in_all_nodes_together(factor: floa
     for _ in range(80):
         seen = sources.fetch()
     assert not seen.any()
+
+
+def test_what_was_missing_is_not_guessed() -> None:
+    """A node that falls while ours are missing, which a second source that averages shows late, is not contradicted."""
+    rng = np.random.default_rng(12)
+    true = rng.uniform(5, 95, (NODES, 60)).repeat(20, axis=1)
+    true[2, 1000:1030], true[2, 1030:] = 95, 5
+    theirs = smooth_and_late(true, rng)
+    ours = true.copy()
+    ours[2, 1000:1030] = np.nan
+    against = Corroboration(10)
+    for at in range(1200):
+        assert not against.judge(1e9 + 60 * at, NAMES, ours[:, at], theirs[:, at]).found.any()

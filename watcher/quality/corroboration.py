@@ -34,6 +34,7 @@ _BLANK = blank(
         ("ours", "f8", (_LATE_FETCHES,)),  # the newest first
         ("usual", "f8", (_LATE_FETCHES,)),  # what the second source usually says where ours are like that
         ("theirs", "f8", (_LATE_FETCHES,)),
+        ("seen", "?"),  # at ours, ever
         ("streak", "i4"),
         ("calm", "i4"),
         ("since", "f8"),
@@ -92,9 +93,11 @@ class Corroboration:
         self._now = now
         _push(state["ours"], ours)
         _push(state["theirs"], theirs)
-        past = np.where(np.isnan(state["ours"]), ours[:, None], state["ours"])  # what is missing was as it is now
-        _push(state["usual"], self._filter(past))
-        known = ~np.isnan(ours) & ~np.isnan(theirs)
+        new = ~state["seen"] & ~np.isnan(ours)
+        state["ours"][new] = ours[new, None]  # nobody knows better; what was missing once is not guessed
+        state["seen"] |= new
+        _push(state["usual"], self._filter(state["ours"]))
+        known = ~np.isnan(state["usual"][:, 0]) & ~np.isnan(theirs)
         apart = np.where(known, self._apart(), 0.0)
         room, limit = self._room(), max(self._bound, _DEVIATIONS * self._spread)
         scale = self._scale(known) if self._seconds >= 2 * _PRIOR_SECONDS else 1.0
