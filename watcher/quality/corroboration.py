@@ -34,6 +34,7 @@ _BLANK = blank(
         ("ours", "f8", (_LATE_FETCHES,)),  # the newest first
         ("usual", "f8", (_LATE_FETCHES,)),  # what the second source usually says where ours are like that
         ("theirs", "f8", (_LATE_FETCHES,)),
+        ("at", "f8"),  # when it was among the nodes last
         ("seen", "?"),  # at ours, ever
         ("streak", "i4"),
         ("calm", "i4"),
@@ -90,7 +91,10 @@ class Corroboration:
         """
         state = self._nodes.align(now, names)
         elapsed = 0.0 if np.isnan(self._now) else max(0.0, now - self._now)
-        self._now = now
+        back = state["seen"] & (state["at"] < self._now)
+        for field in ("ours", "usual", "theirs"):  # what it did while it was gone is not known
+            state[field][back] = np.nan
+        state["at"] = self._now = now
         _push(state["ours"], ours)
         _push(state["theirs"], theirs)
         new = ~state["seen"] & ~np.isnan(ours)
