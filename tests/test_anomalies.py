@@ -375,6 +375,21 @@ def test_two_nodes_with_the_same_values_are_duplicates() -> None:
     assert 5 <= told <= 12
 
 
+def test_a_node_that_used_to_rest_may_rest_beside_a_deviation_that_is_always_0() -> None:
+    """Of windows with one sample every deviation is 0: how long the average used to rest is what counts."""
+    cluster = Cluster()
+    told = []
+    for fetch in range(150):
+        data = cluster.nodes()
+        level = 1.25 if 30 <= fetch < 60 or fetch >= 90 else 1.25 + 0.001 * (fetch + 1)
+        metrics = (Metric("cpu:percent", "CPU", "AVG", "5m", level), Metric("cpu:percent", "CPU", "STD", "5m", 0.0))
+        data["n2"] = NodeMetrics((*metrics, *data["n2"].metrics[2:]))
+        cluster.judge(data)
+        told += [fetch for each in cluster.findings if each.kind is Kind.FROZEN]
+    assert min(told) > 45, "it had never rested before"
+    assert [fetch for fetch in told if 60 <= fetch < 145] == []
+
+
 def test_a_frozen_node_shows_although_providers_take_turns() -> None:
     """Two sources that answer for 15 fetches each have a past of their own each, so a still value stays still."""
     cluster = Cluster()

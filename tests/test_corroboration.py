@@ -115,3 +115,65 @@ def test_what_one_of_them_does_not_have_is_neither_for_nor_against() -> None:
     assert np.flatnonzero(seen).tolist() == [1]
     theirs[1] = np.nan
     assert against.judge(2e9, NAMES, ours, theirs).found[1]
+
+
+def smooth_and_late(true: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return what a second source says that averages over five fetches and is a fetch late; (nodes, times)."""
+    padded = np.concatenate([true[:, :1].repeat(5, axis=1), true], axis=1)
+    means = np.lib.stride_tricks.sliding_window_view(padded[:, :-1], 5, axis=1).mean(axis=2)
+    noisy: np.ndarray = means * 0.97 + rng.normal(0, 1, true.shape)
+    return noisy
+
+
+def test_what_a_second_source_makes_of_jumps_is_learned() -> None:
+    """Where it averages over what the first shows at once, a jump is no contradiction; what is one shows soon."""
+    rng = np.random.default_rng(10)
+    true = rng.uniform(5, 95, (NODES, 240)).repeat(5, axis=1)
+    theirs = smooth_and_late(true, rng)
+    ours = true.copy()
+    ours[8, 1100:] = np.roll(true[8], 45)[1100:]  # another's values, as high on the whole
+    against = Corroboration(10)
+    seen = np.array([against.judge(1e9 + 60 * at, NAMES, ours[:, at], theirs[:, at]).found for at in range(1200)])
+    assert not seen[:1100].any()
+    assert not np.delete(seen, 8, axis=1).any()
+    assert seen[1112:, 8].all()
+
+
+def test_loads_that_never_moved_leave_all_the_room() -> None:
+    """The first jump after a quiet day, seen late, contradicts nothing: nobody knows how late that source is."""
+    rng = np.random.default_rng(11)
+    true = np.linspace(20, 40, NODES)[:, None].repeat(1500, axis=1)
+    true[3, 1440:] += 50
+    theirs = np.concatenate([true[:, :6], true[:, :-6]], axis=1) + rng.normal(0, 1, true.shape)
+    against = Corroboration(10)
+    for at in range(1500):
+        assert not against.judge(1e9 + 60 * at, NAMES, true[:, at], theirs[:, at]).found.any()
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.25])
+def test_a_scale_that_is_a_little_wrong_shows_in_all_nodes_together(factor: float) -> None:
+    """Where no node differs by enough for itself, a fifth less or more of all of them does."""
+    sources = Sources(bound=20)
+    sources.agree(120)
+    for _ in range(12):
+        seen = sources.fetch(factor)
+    assert seen.all()
+    for _ in range(80):
+        seen = sources.fetch()
+    assert not seen.any()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_was_missing_is_not_guessed(gone: bool) -> None:
+    """A node that falls while ours are missing, which a second source that averages shows late, is not contradicted."""
+    rng = np.random.default_rng(12)
+    true = rng.uniform(5, 95, (NODES, 60)).repeat(20, axis=1)
+    true[2, 1000:1030], true[2, 1030:] = 95, 5
+    theirs = smooth_and_late(true, rng)
+    ours = true.copy()
+    ours[2, 1000:1030] = np.nan
+    against = Corroboration(10)
+    for at in range(1200):
+        there = [node for node in range(NODES) if not (gone and np.isnan(ours[node, at]))]
+        names = [NAMES[node] for node in there]
+        assert not against.judge(1e9 + 60 * at, names, ours[there, at], theirs[there, at]).found.any()

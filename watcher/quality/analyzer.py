@@ -47,7 +47,7 @@ def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, Node
         metrics = _clean_metrics(name, node.metrics, window, findings, good)
         if metrics:
             tags, metadata = node.tags, node.metadata
-            if tags.__class__ is not dict or tags:  # most have none, and to look at none takes as long as to look at some
+            if tags.__class__ is not dict or tags:  # quicker than a look where there are none
                 tags = _clean_labels(name, tags, window, findings, may_be_numbers=False)
             if metadata.__class__ is not dict or metadata:
                 metadata = _clean_labels(name, metadata, window, findings, may_be_numbers=True)

@@ -14,6 +14,7 @@ from watcher import duration
 from watcher.findings import Finding, Kind
 from watcher.model import AVERAGES, REQUIRED, NodeMetrics, WatcherMetrics
 from watcher.quality.corroboration import Corroboration
+from watcher.quality.history import Floats, alike
 from watcher.quality.past import Past
 from watcher.quality.reactions import DONE, act, together
 from watcher.quality.staleness import Staleness
@@ -134,27 +135,30 @@ class AnomalyDetector:
             thin = [
                 Finding(Kind.LOW_COVERAGE, f"only {coverage:.0%} of the window has samples", window, node)
                 for node, found in metrics.data.items()
-                if isinstance(coverage := found.metadata.get("coverage", 1.0), int | float)
+                if found.metadata
+                and isinstance(coverage := found.metadata.get("coverage", 1.0), int | float)
                 and coverage < self._settings.min_coverage
             ]
             yield from together(thin, len(metrics.data))
-            tags = {tag for node in metrics.data.values() for tag in node.tags.items() if tag[0] in _AVERAGED}
+            tags = {
+                tag for node in metrics.data.values() if node.tags for tag in node.tags.items() if tag[0] in _AVERAGED
+            }
             for tag, span in sorted(tags):
                 if _seconds(span) > duration.seconds(window):
                     message = f"samples are averages over {span}: deviations within {window} say little (its {tag})"
                     yield Finding(Kind.DOUBLE_SMOOTHING, message, window)
 
 
-def _levels(data: Mapping[str, NodeMetrics], names: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+def _levels(data: Mapping[str, NodeMetrics], names: Sequence[str]) -> dict[str, dict[str, Floats]]:
     """Return the averages of each resource by the metric's name; NaN where a node has none."""
-    found: dict[str, dict[str, np.ndarray]] = {type_: {} for type_ in REQUIRED}
-    for row, name in enumerate(names):
-        for metric in data[name].metrics:
-            if metric.operator in AVERAGES and metric.type in found:
-                levels = found[metric.type]
-                if metric.name not in levels:
-                    levels[metric.name] = np.full(len(names), np.nan)
-                levels[metric.name][row] = metric.value
+    found: dict[str, dict[str, Floats]] = {type_: {} for type_ in REQUIRED}
+    places = {name: row for row, name in enumerate(names)}
+    for series, (alike_names, values) in alike({name: data[name] for name in names}).items():
+        rows = [places[name] for name in alike_names]
+        for column, (metric, operator, type_) in enumerate(series):
+            if operator in AVERAGES and type_ in found:
+                levels = found[type_].setdefault(metric, np.full(len(names), np.nan))
+                levels[rows] = values[column :: len(series)]
     return found
 
 

@@ -114,7 +114,7 @@ class History:
 
     def _read(self, nodes: Mapping[str, NodeMetrics], now: float) -> Floats:
         """Return the values, after giving new nodes and series a place and taking it from those unseen for long."""
-        groups = _alike(nodes)
+        groups = alike(nodes)
         self._place(nodes, {(name, operator): type_ for series in groups for name, operator, type_ in series}, now)
         values = np.full((len(self.nodes), len(self.series)), np.nan)
         for series, (names, numbers) in groups.items():
@@ -153,13 +153,16 @@ class History:
 
     def _blank(self, rows: int, columns: int) -> tuple[dict[str, Floats], Floats]:
         """Return what is known of so many nodes and series, and their recent values: (series, times, nodes)."""
-        state = {name: np.zeros((rows, columns)) for name in ("longest", "moving", "moved")}
+        state: dict[str, Floats] = {name: np.zeros((rows, columns)) for name in ("longest", "moving", "moved")}
         state |= {name: np.full((rows, columns), np.nan) for name in ("value", "since", "seen")}
         return state, np.full((columns, self._depth, rows), np.nan, np.float32)
 
 
-def _alike(nodes: Mapping[str, NodeMetrics]) -> dict[tuple[tuple[str, str, str], ...], tuple[list[str], list[float]]]:
-    """Return nodes that have the same series together: the series' name, operator and resource to names and values."""
+def alike(nodes: Mapping[str, NodeMetrics]) -> dict[tuple[tuple[str, str, str], ...], tuple[list[str], list[float]]]:
+    """Return the nodes by what they have: name, operator and resource of its series, to their names and values.
+
+    The values are those of the first node's series, then those of the second's, and so on.
+    """
     groups: dict[tuple[tuple[str, str, str], ...], tuple[list[str], list[float]]] = {}
     last: tuple[tuple[str, str, str], ...] | None = None
     for name, node in nodes.items():

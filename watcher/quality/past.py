@@ -22,6 +22,7 @@ _LONG = 3  # times the span that makes a suspicion makes it beyond doubt
 _MIN_PAST = 10  # fetches without which nothing is known of a source's step
 _MIN_SAMPLES = 3  # in a window, for what it shows to lie between two values that it goes between
 _IDLE_SECONDS = 24 * 3600.0  # a cluster that was above 1 percent so lately may idle below it
+_ENOUGH_NODES = 500  # tell what the median node is like
 _STEADY = 0.8  # share of fetches that bring new values, at the nodes that move most; fewer tell of a slow source
 
 
@@ -133,7 +134,10 @@ class Past:
         # At its limits it may stay, but for what is never at 0 while the node lives.
         alive = self._alive(columns) if type_ == MetricType.CPU else np.full(len(values), type_ in REQUIRED)
         able = (values < 100) & ((values > 0) | alive)
-        longest = history["longest"][:, columns].min(axis=1)
+        longest = history["longest"][:, columns]
+        # A deviation that is always 0, as of windows with one sample, says nothing about how long a node may rest.
+        longest = np.where(longest > 0, longest, np.inf).min(axis=1)
+        longest[np.isinf(longest)] = 0
         moved = history["moved"][:, columns].max(axis=1) * pace / self._interval
         allowed = detectors.may_rest(history["value"][:, columns], moved, longest, spans)
         found: Flags = able & (rest >= allowed)
@@ -236,7 +240,8 @@ class Past:
         if deviation is None or len(times) < 2:
             return
         lag = round(self._span / float(np.median(np.diff(times))))
-        ratio = detectors.smoothing_ratio(recent, history.before(deviation)[0], lag)
+        some = slice(None, None, 1 + len(recent) // _ENOUGH_NODES)
+        ratio = detectors.smoothing_ratio(recent[some], history.before(deviation)[0][some], lag)
         if not math.isnan(ratio):  # of this hour; the mean of the last ones tells more
             self._ratios[metric] += (ratio - self._ratios[metric]) / history.times.size
         ratio = self._ratios[metric]

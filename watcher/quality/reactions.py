@@ -24,15 +24,18 @@ def act(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Finding]) ->
     if not marked and not dropped:
         return dict(snapshots)
     judged = {}
+    named = marked.keys() | dropped.keys()
     for window, metrics in snapshots.items():
-        data = {}
-        for name, node in metrics.data.items():
-            left = _without(node, dropped[""] | dropped[name] if dropped else set())
+        data = dict(metrics.data)
+        for name in metrics.data if "" in named else named & data.keys():
+            left = _without(data[name], dropped[""] | dropped[name])
             kinds = marked[""] | marked[name]
-            if left.metrics:
-                data[name] = (
-                    replace(left, metadata={**left.metadata, "suspect": ",".join(sorted(kinds))}) if kinds else left
-                )
+            if not left.metrics:
+                del data[name]
+            elif kinds:
+                data[name] = replace(left, metadata={**left.metadata, "suspect": ",".join(sorted(kinds))})
+            else:
+                data[name] = left
         if data:
             judged[window] = replace(metrics, data=data)
     return judged
