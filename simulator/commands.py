@@ -207,6 +207,7 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
     Example: trimaran simulate sweep --trace worlds/a --policy default --policy congestion-cost --jobs -1
     """
     made = _with_work(shared, lambda work: work.make([(factor, factor) for factor in factors]))
+    made = [each for each in made if each.comparison]  # all, unless it was stopped
     if as_json:
         click.echo(json.dumps({each.label: each.comparison for each in made}, indent=1))
     else:

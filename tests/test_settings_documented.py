@@ -4,12 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from extender.settings import ExtenderSection
 from nodes.settings import NodesSection
 from watcher.settings.loading import FILE_VARIABLE, UPSTREAM_VARIABLES, display, every_setting, load, variable
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+CHART = yaml.safe_load((ROOT / "deploy/helm/trimaran/values.yaml").read_text(encoding="utf-8"))
 TEXT = (DOCS / "settings.md").read_text(encoding="utf-8")
 ROWS = {
     row[0].strip("`"): row[1:]
@@ -43,11 +46,12 @@ def test_the_files_variable_is_documented() -> None:
 
 
 def test_every_page_names_settings_that_exist() -> None:
-    """What looks like a setting of one of the sections is one, so that nobody is sent to what is not there."""
+    """What looks like a setting of one of the sections is one, or a value of the chart: nobody is sent astray."""
     known = {
         *every_setting(),
         *(f"extender.{key}" for key in ExtenderSection.model_fields),
         *(f"nodes.{key}" for key in NodesSection.model_fields),
+        *(f"{part}.{key}" for part, values in CHART.items() if isinstance(values, dict) for key in values),
     }
     sections = {name.partition(".")[0] for name in known}
     pages = [page for page in DOCS.rglob("*.md") if page.name != "scores.md"]  # where nodes is a variable
