@@ -31,15 +31,15 @@ class Decisions:
         """
 
         def read() -> Sequence[dict[str, Any]]:
-            found: Sequence[dict[str, Any]] = self._extender.ask(DECISIONS, limit=str(MOST))[1]["decisions"]
+            found: Sequence[dict[str, Any]] = self._extender.ask(DECISIONS, limit=str(MOST))["decisions"]
             return found
 
         return self._kept.read("recent", _SECONDS, read)
 
     def regret(self) -> dict[str, Any]:
         """Return the table of regrets; raises as :meth:`recent`."""
-        return self._kept.read("regret", _SECONDS, lambda: self._extender.ask(REGRET)[1])
+        return self._kept.read("regret", _SECONDS, lambda: self._extender.ask(REGRET))
 
     def explain(self, pod: str) -> dict[str, Any]:
         """Return the last decision for a pod, ``namespace/name``; raises as :meth:`recent`."""
-        return self._extender.ask(EXPLAIN, pod=pod)[1]
+        return self._extender.ask(EXPLAIN, pod=pod)

@@ -13,7 +13,7 @@ from scoring.objects import CPU, MEMORY, Container, Node, Owner, Pod, ResourceLi
 from simulator.events import Amounts
 from simulator.ledger import UseLedger
 from simulator.trace import NO_LIMIT, Trace
-from simulator.watching import seconds
+from simulator.windows import seconds
 
 JOB = "Job"
 
@@ -30,10 +30,9 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod that waits for a node: since when, and from when on it may have one."""
+    """A pod that waits for a node, and from which minute on it may have one."""
 
     pod: Pod
-    since: int
     ready: int
 
 

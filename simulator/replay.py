@@ -24,7 +24,7 @@ from simulator.moving import Mover, Trigger
 from simulator.policies.base import Chooser, Policy
 from simulator.trace import Trace
 from simulator.watcher import Watcher
-from simulator.watching import Watching
+from simulator.windows import Windows
 
 _LEAST_TO_FIND = 100
 _LEAST_PERCENT = 5
@@ -37,7 +37,7 @@ class Options:
     Attributes:
         seed: draws among equals.
         overcommit: what requests are divided by, of CPU and of memory; None takes the trace's own.
-        watching: what metrics are like.
+        windows: what metrics are like.
         faults: what goes wrong with them.
         events: nodes that fail and join; None takes the trace's own.
         evicted_after_minutes: how long after a node failed its pods are placed again: by default pods tolerate for
@@ -50,7 +50,7 @@ class Options:
 
     seed: int = 0
     overcommit: tuple[float, float] | None = None
-    watching: Watching = field(default_factory=Watching)
+    windows: Windows = field(default_factory=Windows)
     faults: tuple[Fault, ...] = ()
     events: tuple[NodeEvent, ...] | None = None
     evicted_after_minutes: int = 5
@@ -68,7 +68,6 @@ class Outcome:
         policy: the policy's name.
         decisions: how many pods were placed.
         never_placed: pods that did not fit before the end, or before their own.
-        waited_minutes: how long pods waited, added up.
         moves: how many pods were moved.
         displaced: how many pods lost their node.
     """
@@ -77,7 +76,6 @@ class Outcome:
     policy: str
     decisions: int
     never_placed: tuple[int, ...]
-    waited_minutes: int
     moves: int = 0
     displaced: int = 0
 
@@ -100,7 +98,7 @@ class Replay:
         self.cluster = Cluster(trace, overcommit)
         self._policy = policy
         rng = np.random.default_rng(self.options.seed)
-        self._watcher = Watcher(self.options.watching, self.cluster, self.options.faults)
+        self._watcher = Watcher(self.options.windows, self.cluster, self.options.faults)
         self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
         self._ends: dict[int, list[Stay]] = defaultdict(list)
@@ -113,7 +111,6 @@ class Replay:
         scaling = self.options.autoscaling
         self._autoscaler = None if scaling is None else Autoscaler(scaling, self.cluster)
         self._decisions = 0
-        self._waited = 0
         self._moved = 0
         self._displaced = 0
         self._never: list[int] = []
@@ -134,7 +131,7 @@ class Replay:
             if self._queue and freed:
                 self._try(list(self._queue))
             for number in arrivals.pop(minute, ()):
-                self._queue[number] = Waiting(self._chooser.admit(number), minute, minute)
+                self._queue[number] = Waiting(self._chooser.admit(number), minute)
                 self._try([number])
             if mover is not None:
                 self._move(mover)
@@ -142,7 +139,7 @@ class Replay:
                 self._scale(self._autoscaler)
         self._never += self._queue
         never = tuple(sorted(self._never))
-        return Outcome(cluster, self._policy.name, self._decisions, never, self._waited, self._moved, self._displaced)
+        return Outcome(cluster, self._policy.name, self._decisions, never, self._moved, self._displaced)
 
     def _end_pods(self) -> bool:
         """End the pods whose time is over; say whether there were any."""
@@ -152,7 +149,7 @@ class Replay:
                 cluster.end(stay.pod)
                 ended = True
         for number in [n for n in self._queue if self._too_late(n)]:
-            self._waited += cluster.minute - self._queue.pop(number).since
+            del self._queue[number]
             self._never.append(number)
         return ended
 
@@ -182,7 +179,7 @@ class Replay:
         """Have pods that lost their node wait for another one, which they may have in so many minutes."""
         now = self.cluster.minute
         for number in numbers:
-            self._queue[number] = Waiting(self._chooser.admit(number), now, now + minutes)
+            self._queue[number] = Waiting(self._chooser.admit(number), now + minutes)
         self._displaced += len(numbers)
 
     def _too_late(self, number: int) -> bool:
@@ -207,7 +204,6 @@ class Replay:
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
             self._decisions += 1
-            self._waited += cluster.minute - waiting.since
 
     def _mover(self) -> Mover | None:
         moving, triggers = self._policy.moves, self.options.move_triggers
@@ -225,7 +221,7 @@ class Replay:
             if row is not None:
                 self._place(number, pod, row)
                 continue
-            self._queue[number] = Waiting(self._chooser.admit(number), cluster.minute, cluster.minute)
+            self._queue[number] = Waiting(self._chooser.admit(number), cluster.minute)
             self._try([number])
 
     def _place(self, number: int, pod: Pod, row: int) -> None:

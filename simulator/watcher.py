@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.faults import Fault, FaultKind
-from simulator.watching import Watching, seconds
+from simulator.windows import Windows, seconds
 from watcher.freshness import Freshness
 from watcher.model import NodeMetrics, WatcherMetrics
 from watcher.publishing.substitution import of_window
@@ -25,22 +25,22 @@ class Watcher:
     """Watches a cluster.
 
     Args:
-        watching: how.
+        windows: how.
         cluster: what is replayed.
         faults: what goes wrong.
     """
 
-    def __init__(self, watching: Watching, cluster: Cluster, faults: tuple[Fault, ...] = ()) -> None:
-        self.watching = watching
+    def __init__(self, windows: Windows, cluster: Cluster, faults: tuple[Fault, ...] = ()) -> None:
+        self.windows = windows
         self._cluster, self._faults = cluster, faults
         self._served: WatcherMetrics | None = None
         self._end = -1
         self._expiry_seconds = WatchSettings().expiry_seconds
-        self._detector = AnomalyDetector(QualitySettings(), [watching.window], 60 * watching.interval_minutes)
+        self._detector = AnomalyDetector(QualitySettings(), [windows.window], 60 * windows.interval_minutes)
 
     def snapshot(self) -> WatcherMetrics | None:
         """Return what is served now: the same object until there is a newer one; None where nothing is fresh."""
-        end = self.watching.window_end(self._cluster.minute)
+        end = self.windows.window_end(self._cluster.minute)
         if not self._faults:
             if end != self._end:
                 self._served = self._measured(end)
@@ -55,12 +55,12 @@ class Watcher:
     def _fetches_until(self, end: int) -> Iterator[int]:
         """Yield the ends of the windows that were fetched since the last time, in turn."""
         while self._end < end:
-            self._end = 0 if self._end < 0 else self._end + self.watching.interval_minutes
+            self._end = 0 if self._end < 0 else self._end + self.windows.interval_minutes
             yield self._end
 
     def _publish(self, end: int) -> None:
         """Take the fetch that ends in a minute the way of a live one."""
-        window, moment = self.watching.window, end + self.watching.delay_minutes
+        window, moment = self.windows.window, end + self.windows.delay_minutes
         fetched = self._fetched(end)
         if fetched is not None and end < self._cluster.trace.warm_up_minutes:
             self._detector.remember(fetched)
@@ -93,7 +93,7 @@ class Watcher:
         ledger = cluster.ledger
         rows = np.flatnonzero(ledger.since[cluster.numbers] < max(end, 1))
         names = [cluster.nodes.names[row] for row in rows.tolist()]
-        return self.watching.snapshot(names, ledger, cluster.numbers[rows], end)
+        return self.windows.snapshot(names, ledger, cluster.numbers[rows], end)
 
     def _freshness(self, minute: int) -> Freshness:
         return Freshness(seconds(minute), self._expiry_seconds)

@@ -14,7 +14,7 @@ from simulator.synthetic import Synthetic
 from simulator.tables import TraceError
 from simulator.trace import Trace
 from simulator.watcher import Watcher
-from simulator.watching import Watching
+from simulator.windows import Windows
 
 FAR = 400
 
@@ -32,7 +32,7 @@ def replayed(trace: Trace) -> Cluster:
 
 def grades(cluster: Cluster, *faults: Fault) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield each minute, and each node's grade in it as the default policy gives it."""
-    watcher = Watcher(Watching(), cluster, faults)
+    watcher = Watcher(Windows(), cluster, faults)
     for minute in range(FAR):
         cluster.minute = minute
         judgment = FallbackPolicy().judge(cluster.nodes, watcher.snapshot(), cluster.now)
@@ -41,7 +41,7 @@ def grades(cluster: Cluster, *faults: Fault) -> Iterator[tuple[int, dict[str, st
 
 def cpu_averages(cluster: Cluster, minute: int, *faults: Fault) -> dict[str, float]:
     cluster.minute = minute
-    snapshot = Watcher(Watching(), cluster, faults).snapshot()
+    snapshot = Watcher(Windows(), cluster, faults).snapshot()
     assert snapshot is not None
     return {name: node.metrics[0].value for name, node in snapshot.data.items()}
 

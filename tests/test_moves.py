@@ -22,7 +22,7 @@ from simulator.saving import fewer_nodes, nodes_saved
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace
 from simulator.watcher import Watcher
-from simulator.watching import Watching
+from simulator.windows import Windows
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_change_of_the_pods_is_a_trigger(crowded: Trace) -> None:
     occasion = Occasion(
         Moves(percent_per_hour=1000, every_minutes=10, triggers=(Trigger.PODS,), after_minutes=0),
         cluster := Cluster(fewer, (1.0, 1.0)),
-        Watcher(Watching(), cluster),
+        Watcher(Windows(), cluster),
     )
     for number in range(5):
         cluster.place(number, cluster.pod(number), 0)
@@ -165,9 +165,9 @@ def test_fragmentation_is_a_trigger() -> None:
     for number in range(2):
         cluster.place(number, cluster.pod(number), number)
     assert not cluster.is_fragmented()
-    cluster.waiting[2] = Waiting(cluster.pod(2, (4000, GIB)), 0, 0)
+    cluster.waiting[2] = Waiting(cluster.pod(2, (4000, GIB)), 0)
     assert cluster.is_fragmented()
-    cluster.waiting[2] = Waiting(cluster.pod(2, (5000, GIB)), 0, 0)
+    cluster.waiting[2] = Waiting(cluster.pod(2, (5000, GIB)), 0)
     assert not cluster.is_fragmented()
 
 
@@ -214,7 +214,7 @@ def test_low_node_utilization_runs_as_upstreams(levels: list[float | None], evic
         def snapshot(self):
             return metrics(loads, cluster.now)
 
-    descheduler = LowNodeUtilization(100_000.0, after_minutes=0).begin(cluster, Said(Watching(), cluster))
+    descheduler = LowNodeUtilization(100_000.0, after_minutes=0).begin(cluster, Said(Windows(), cluster))
     assert descheduler.due() == ([(1, None)] if evicted else [])
 
 

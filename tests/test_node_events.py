@@ -17,7 +17,7 @@ from simulator.saving import fewer_nodes
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace, TraceError, read_trace, write_trace
 from simulator.watcher import Watcher
-from simulator.watching import Watching
+from simulator.windows import Windows
 
 FAILS = NodeEvent(100, EventKind.FAIL, "n0")
 COMES_BACK = NodeEvent(150, EventKind.JOIN, "n0")
@@ -78,7 +78,7 @@ def test_a_new_node_takes_pods() -> None:
 def test_metrics_follow_the_nodes() -> None:
     """A new node is expected to use what is requested, then measured since it joined; one that is gone is not told."""
     cluster = Cluster(small_world(2, [("Deployment", 1.0)] * 2), (1.0, 1.0))
-    watcher = Watcher(Watching(smoothing_minutes=1), cluster)
+    watcher = Watcher(Windows(smoothing_minutes=1), cluster)
     for number in range(2):
         cluster.place(number, cluster.pod(number), number)
     cluster.minute = 100

@@ -8,7 +8,7 @@ from simulator.policies.catalogue import policies
 from simulator.replay import NodeSampling, Options, Outcome, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace
-from simulator.watching import Watching, seconds
+from simulator.windows import Windows, seconds
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +67,10 @@ def test_without_overcommit_pods_wait(trace: Trace) -> None:
 def test_a_snapshot_is_of_the_past(trace: Trace) -> None:
     """A window ends before its delay, and holds mean and deviation of what was used in it, in percent."""
     cluster = replayed(trace, "default").cluster
-    watching = Watching(window_minutes=10, interval_minutes=5, delay_minutes=2, smoothing_minutes=1)
-    end = watching.window_end(303)
+    windows = Windows(window_minutes=10, interval_minutes=5, delay_minutes=2, smoothing_minutes=1)
+    end = windows.window_end(303)
     assert end == 300
-    snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, end)
+    snapshot = windows.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, end)
     assert (snapshot.window.start, snapshot.window.end) == (seconds(290), seconds(300))
     name = cluster.nodes.names[4]
     percent = np.minimum(cluster.ledger.cpu_milli[4, 290:300] / cluster.capacity[0, 4], 1) * 100
@@ -83,8 +83,8 @@ def test_cpu_samples_are_rates_over_minutes(trace: Trace) -> None:
     cluster = replayed(trace, "default").cluster
     values = {}
     for smoothing in (1, 5):
-        watching = Watching(smoothing_minutes=smoothing)
-        snapshot = watching.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, 300)
+        windows = Windows(smoothing_minutes=smoothing)
+        snapshot = windows.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, 300)
         values[smoothing] = [m.value for m in snapshot.data[cluster.nodes.names[0]].metrics if m.type == "CPU"]
     use = np.minimum(cluster.ledger.cpu_milli[0, 281:300] / cluster.capacity[0, 0], 1) * 100
     rates = np.convolve(use, np.full(5, 0.2), "valid")

@@ -25,7 +25,7 @@ from simulator.replay import Options, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace
 from simulator.watcher import Watcher
-from simulator.watching import seconds
+from simulator.windows import seconds
 
 Check = Callable[[ProfileChooser, int, Pod, np.ndarray, int], None]
 
@@ -62,7 +62,7 @@ def by_the_library(chooser: ProfileChooser, number: int, pod: Pod, candidates: n
     for where, departed in cluster.nodes.left_since(np.full(len(table), -np.inf)):
         table.add(departed.pod, cluster.nodes.names[where], departed.placed_at)
         table.remove(departed.pod, left_at=departed.left_at)
-    judgment = policy.fallback.judge(table, Watcher(chooser._watcher.watching, cluster).snapshot(), cluster.now)
+    judgment = policy.fallback.judge(table, Watcher(chooser._watcher.windows, cluster).snapshot(), cluster.now)
     levels = chooser._history.levels() if policy.learns else None
     among = np.flatnonzero(table.feasible(pod))
     assert (among == candidates).all()

@@ -48,8 +48,8 @@ class Extender:
             follow_redirects=False,
         )
 
-    def ask(self, path: str, **query: str) -> tuple[bytes, dict[str, Any]]:
-        """Return an answer's body, and what it holds.
+    def ask(self, path: str, **query: str) -> dict[str, Any]:
+        """Return what an answer holds.
 
         Raises:
             NoAnswer: there is none.
@@ -65,4 +65,4 @@ class Extender:
             raise NoAnswer(
                 f"{self.address} is no extender: it answers {answer.status_code} with something else"
             ) from None
-        return answer.content, found
+        return found

@@ -80,7 +80,7 @@ def _ask(
     from extender.decisions.asking import Extender, NoAnswer  # noqa: PLC0415  so that --help is quick
 
     try:
-        return Extender(address, token_file, ca_file, client_certificate).ask(path, **query)[1]
+        return Extender(address, token_file, ca_file, client_certificate).ask(path, **query)
     except NoAnswer as error:
         raise SystemExit(_failed(str(error))) from None
 

@@ -179,7 +179,7 @@ class CraneChooser(ProfileChooser):
     """Crane at work."""
 
     def __init__(self, policy: Crane, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> None:
-        self._annotations = Annotations(cluster, watcher.watching.delay_minutes)
+        self._annotations = Annotations(cluster, watcher.windows.delay_minutes)
         dynamic = WeightedPlugin(CraneDynamic(cluster, self._annotations), DYNAMIC_WEIGHT)
         profile = Profile((*policy.profile.plugins, dynamic), policy.profile.scheduler_name)
         super().__init__(replace(policy, profile=profile), cluster, watcher, rng)

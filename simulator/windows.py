@@ -22,7 +22,7 @@ def seconds(minute: float) -> int:
 
 
 @dataclass(frozen=True)
-class Watching:
+class Windows:
     """How nodes are watched.
 
     Attributes:
