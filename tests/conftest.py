@@ -16,7 +16,7 @@ from support.servers import IN_CI, Fake, Service, free_port, run_prometheus, ser
 from watcher import masking
 
 settings.register_profile(
-    "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if IN_CI else 30
+    "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if IN_CI else 20
 )
 settings.load_profile("trimaran")
 

@@ -274,4 +274,4 @@ def test_an_event_that_comes_too_late() -> None:
 
 
 TestConnections = Machine.TestCase
-TestConnections.settings = settings(max_examples=150, stateful_step_count=40)
+TestConnections.settings = settings(max_examples=2 * settings.default.max_examples, stateful_step_count=40)

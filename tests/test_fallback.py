@@ -307,7 +307,7 @@ def build(rows, age):
     return nodes, None if age is None else snapshot(NOW - age, **data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(CLUSTERS, st.sampled_from([None, 0, 300, 301]), st.sampled_from(["open", "closed"]))
 def test_the_rules_hold_over_any_cluster(rows, age, fail):
     """Grades never mix what must not be mixed, scores stay in range, and each grade has its score.

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.clusters import IMAGES, makers, plugins
 
@@ -20,7 +20,6 @@ from scoring import (
 )
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
-CHURN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = tuple(f"n{i}" for i in range(8))
 NOW = 950
 
@@ -100,7 +99,6 @@ def columns(table):
     return found, [array.tolist() for array in counts], images
 
 
-@CHURN
 @given(makers)
 def test_a_table_that_changed_equals_one_made_anew(maker):
     """After nodes and pods came, went and changed, every column, count, image and pod is that of a fresh table."""
@@ -120,7 +118,6 @@ def test_a_table_that_changed_equals_one_made_anew(maker):
             assert table.find(placed.pod) == (name, placed)
 
 
-@CHURN
 @given(plugins, makers)
 @pytest.mark.slow
 def test_what_was_prepared_follows_nodes(plugins, maker):
@@ -142,7 +139,6 @@ def test_what_was_prepared_follows_nodes(plugins, maker):
                     assert plugin.score(pod).tolist() == raw.raw.tolist(), profile
 
 
-@CHURN
 @given(plugins, makers, st.sampled_from(["open", "closed"]), st.sampled_from([0.3, 1.0]), st.booleans())
 def test_judgments_follow_nodes(plugins, maker, fail, bad_ratio, outage):
     """A prepared judgment is that of the changed table: grades, reasons and scores, predictions too."""
@@ -166,7 +162,6 @@ def test_judgments_follow_nodes(plugins, maker, fail, bad_ratio, outage):
         assert scores.total.tolist() == expected.total.tolist()
 
 
-@CHURN
 @given(plugins, makers)
 def test_scores_among_some_are_those_of_candidates(plugins, maker):
     """Asked for some nodes, by name or row, each gets what it gets when all others are infeasible; explained alike."""
@@ -191,7 +186,6 @@ def test_scores_among_some_are_those_of_candidates(plugins, maker):
                 assert str(scores.explain(name)) == str(expected.explain(name))
 
 
-@CHURN
 @given(makers, st.lists(st.sampled_from([-np.inf, 0.0, 600.0, 860.0, 1e9, np.inf]), min_size=8, max_size=8))
 def test_recent_pods_are_found_by_time(maker, times):
     """The pods placed at a row's time or later are all found, and no other."""

@@ -4,7 +4,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.clusters import ARGUMENTS, makers, plugins
 
@@ -26,16 +26,12 @@ from scoring import (
 from scoring.go_math import round_half_away
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
-EVERYWHERE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-ONE_SCORE = settings(max_examples=100, deadline=None)
-
 
 def test_every_plugin_is_here():
     """A plugin that is added must join the properties."""
     assert set(ARGUMENTS) == PLUGINS
 
 
-@EVERYWHERE
 @given(plugins, makers)
 def test_no_nodes_have_no_scores(plugins, maker):
     """A cluster without nodes is no error."""
@@ -45,7 +41,6 @@ def test_no_nodes_have_no_scores(plugins, maker):
         assert prepared.score_many([maker.pod("pending")]).shape == (1, 0)
 
 
-@EVERYWHERE
 @given(plugins, makers)
 def test_scores_are_within_bounds(plugins, maker):
     """Arguments, nodes and metrics that passed the boundaries give normalized scores of 0 to 100."""
@@ -56,7 +51,6 @@ def test_scores_are_within_bounds(plugins, maker):
         assert scores.max() <= 100, plugin
 
 
-@EVERYWHERE
 @given(plugins, makers)
 def test_one_by_one_is_the_same(plugins, maker):
     """A node's score does not depend on the array it is scored in, down to the last bit.
@@ -73,7 +67,6 @@ def test_one_by_one_is_the_same(plugins, maker):
         assert together.tolist() == alone, plugin
 
 
-@EVERYWHERE
 @given(plugins, makers)
 def test_order_does_not_matter(plugins, maker):
     """Nodes in another order have the same scores, normalized ones too."""
@@ -85,7 +78,6 @@ def test_order_does_not_matter(plugins, maker):
         assert profile.score(pod, table.take(order), snapshot).total.tolist() == scores[order].tolist(), plugin
 
 
-@EVERYWHERE
 @given(plugins, makers, st.integers(0, 5))
 def test_many_pods_are_the_same_as_one_by_one(plugins, maker, count):
     """Many pods in one call get what each gets alone."""
@@ -100,7 +92,6 @@ def test_many_pods_are_the_same_as_one_by_one(plugins, maker, count):
             assert together.tolist() == [prepared.score(pod, mask).total.tolist() for pod in pending], plugin
 
 
-@EVERYWHERE
 @given(plugins, makers)
 def test_explanations_are_the_scores(plugins, maker):
     """An explanation has the score of the array, and a sentence."""
@@ -114,7 +105,6 @@ def test_explanations_are_the_scores(plugins, maker):
             assert explanation.line
 
 
-@EVERYWHERE
 @given(plugins, makers)
 def test_following_a_table_is_the_same_as_preparing_anew(plugins, maker):
     """After pods came and went, prepared scores equal those of a fresh start."""
@@ -136,7 +126,6 @@ def state_of(table, metrics, pod):
     return repr((arrays, dict(metrics.use), pod))
 
 
-@EVERYWHERE
 @given(plugins, makers)
 def test_inputs_do_not_change(plugins, maker):
     """Scoring and explaining change neither table nor metrics nor pod, and scores that are kept stay as they were."""
@@ -156,7 +145,6 @@ def test_inputs_do_not_change(plugins, maker):
         assert str(scores.explain("n0")) == explained
 
 
-@EVERYWHERE
 @given(plugins, makers)
 def test_rolled_back_transactions_leave_scores_alone(plugins, maker):
     """A transaction that fails changes no score."""
@@ -201,7 +189,6 @@ def test_load_variation_falls(demands, averages, deviations, formula):
     assert score(plugin, max(demands), 1, max(averages), max(deviations)) <= low
 
 
-@ONE_SCORE
 @given(st.integers(1, 100), requests, requests, st.floats(0, 60))
 def test_target_load_packing_rises_to_its_target_and_falls_after_it(target, one, other, average):
     """TargetLoadPacking never falls with use below the target, and never rises above it."""
@@ -215,7 +202,6 @@ def test_target_load_packing_rises_to_its_target_and_falls_after_it(target, one,
         assert first >= second
 
 
-@ONE_SCORE
 @given(requests, requests)
 def test_requested_scores_follow_requests(one, other):
     """LeastAllocated never rises with the request, MostAllocated never falls."""
@@ -225,7 +211,6 @@ def test_requested_scores_follow_requests(one, other):
     assert score(most, small, 1, 0) <= score(most, large, 1, 0)
 
 
-@ONE_SCORE
 @given(requests, requests, loads, st.floats(0, 50))
 def test_low_risk_falls_with_the_limit(one, other, average, deviation):
     """LowRiskOverCommitment never rises with the pod's limit."""
@@ -234,7 +219,6 @@ def test_low_risk_falls_with_the_limit(one, other, average, deviation):
     assert score(plugin, 1, small, average, deviation) >= score(plugin, 1, large, average, deviation)
 
 
-@ONE_SCORE
 @given(requests, requests, loads, st.floats(0, 50))
 def test_tail_risk_falls_with_the_request(one, other, average, deviation):
     """TailRisk never rises with the pod's request."""
@@ -242,7 +226,6 @@ def test_tail_risk_falls_with_the_request(one, other, average, deviation):
     assert score(TailRisk(), small, 1, average, deviation) >= score(TailRisk(), large, 1, average, deviation)
 
 
-@ONE_SCORE
 @given(st.one_of(st.floats(-1e15, 1e15), st.integers(-(10**6), 10**6).map(lambda n: n / 2)))
 def test_rounding_is_exact(value):
     """Rounding equals exact decimal rounding half away from zero, for any number."""
