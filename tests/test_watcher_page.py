@@ -1,7 +1,9 @@
 """The page at ``/`` of a watcher: for browsers alone, loaded at the first look, behind the watcher's own access."""
 
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -89,6 +91,20 @@ def test_what_is_beside_the_watcher_is_told_by_settings(tmp_path, monkeypatch):
         assert f"the extender at {extender}".replace("/", "\\u002f") in shown
         assert '"children":"Decisions","href"' in shown
     assert "dashboard.cluster" in (tmp_path / "log").read_text()
+
+
+def test_what_the_page_waits_for_holds_up_nobody_else(tmp_path):
+    """With all of its threads at an extender that never answers, probes are answered all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        extender = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with watching(tmp_path, "server.threads=1", f"dashboard.extender={extender}") as service:
+            service.wait_for("/readyz")
+            place = {"pathname": "/dashboard/decisions", "search": ""}
+            looks = pool.submit(callback, f"{service.url}/dashboard", SCREEN, place=place)
+            with silent.accept()[0]:
+                alive = service.get("/livez")
+                assert (alive.json(), looks.done()) == ({"alive": True}, False)
+            assert f"the extender at {extender}".replace("/", "\\u002f") in looks.result().text
 
 
 def test_without_it_browsers_get_json(tmp_path):

@@ -43,6 +43,12 @@ def installed(watcher: Watcher, access: Access, settings: Settings) -> "WSGIAppl
     return None
 
 
+def is_of_page(environ: "WSGIEnvironment") -> bool:
+    """Return whether a request may be for the page, which is long in the making and may wait for others."""
+    path: str = environ["PATH_INFO"]
+    return path in {"/", PLACE} or path.startswith(f"{PLACE}/")
+
+
 class WithPage:
     """A WSGI application with a page below ``/dashboard/``, to which browsers that ask for ``/`` are sent.
 
