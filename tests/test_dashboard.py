@@ -6,13 +6,14 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import requests
 import yaml
 from click.testing import CliRunner
-from support.page import dashboard, watched_day
+from support.page import callback_request, dashboard, watched_day
 
 pytest.importorskip("dash")
 
@@ -65,6 +66,28 @@ def test_the_plane_shows_the_present(watched, data):
     rows = [names.index(name) for name in some]
     assert plane.points(loads, some, None)[0].tolist() == mean[rows].tolist()
     assert chosen(data, pool="no such pool") == ()
+
+
+@pytest.mark.parametrize("type_", ["no such", "x" * 60_000, {"a": 1}, None])
+def test_a_resource_that_there_is_not_is_not_kept(watched, type_):
+    """Whoever makes up resources is told so, and nothing is read or made for them, as it would never be forgotten."""
+    asked = []
+
+    class Client(ServiceClient):
+        def history(self, **of):
+            asked.append(of["type"])
+            return super().history(**of)
+
+    with Client(watched[0].url) as client:
+        data = Data(client)
+        readers = SimpleNamespace(admit=lambda _token: data)
+        texts = {f"plane-{name}": {"value": ""} for name in ("pool", "label", "search")}
+        inputs = {"plane-type": {"data": type_}, **texts, "plane-time": {"value": 0}}
+        body = callback_request("..plane.figure...plane-said.children..", **inputs)
+        body["state"] = [{"id": "plane-time", "property": "max", "value": 1}]
+        answer = create_app(readers).test_client().post("/_dash-update-component", json=body)
+    assert (answer.status_code, asked) == (200, [])
+    assert "There is no resource" in answer.json["response"]["plane-said"]["children"]
 
 
 @pytest.mark.parametrize("type_", ["CPU", "Memory"])
