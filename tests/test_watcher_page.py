@@ -119,6 +119,18 @@ def test_without_it_browsers_get_json(tmp_path):
     assert "trimaran[dashboard]" in (tmp_path / "log").read_text()
 
 
+def test_where_it_is_broken_browsers_get_json(tmp_path):
+    """What it needs may be there in a version that does not fit: the log says so once, and all else is answered."""
+    (tmp_path / "hidden" / "dash").mkdir(parents=True)
+    (tmp_path / "hidden" / "dash" / "__init__.py").write_text("raise AttributeError('dash is broken')")
+    with watching(tmp_path, PYTHONPATH=str(tmp_path / "hidden")) as service:
+        service.wait_for("/readyz")
+        for _ in range(2):
+            assert service.get("/", headers=BROWSER).json()["service"] == "trimaran watcher"
+            check_error(service.get("/dashboard/", headers=BROWSER), 404, "not_found")
+    assert (tmp_path / "log").read_text().count("AttributeError: dash is broken") == 1
+
+
 def test_it_costs_nothing_before_the_first_look():
     """A service that answers, also at ``/``, has imported nothing of it; with a browser's first look it is there."""
     program = f"""
