@@ -14,6 +14,7 @@ from dashboard.data import Data, Readers
 _COOKIE = "trimaran-session"
 _HOURS = 12
 _MOST_SESSIONS = 1000
+_LONGEST_TOKEN = 8000  # about what servers take in a header
 _OPEN = frozenset({"/livez", "/login"})
 _POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -79,6 +80,8 @@ def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data
     def login() -> Response:
         token = request.form.get("token", "").strip()
         try:
+            if len(token) > _LONGEST_TOKEN:  # a watcher that asks for none admits it, and it would be kept
+                raise ValueError("no token is as long")  # noqa: TRY301
             readers.admit(token or None)
         except (AccessDenied, ValueError):
             return _asking("The watcher does not know this token.")

@@ -225,6 +225,14 @@ def test_a_token_is_asked_for_once_and_kept_here(tmp_path):
         assert TOKEN.encode() not in answer.data
 
 
+def test_what_is_too_long_for_a_token_is_not_kept(watched):
+    """Also where the watcher asks for none, so that whoever reaches the page cannot fill its memory."""
+    client = create_app(OutsideReaders(watched[0].url)).test_client()
+    answer = client.post("/login", data={"token": "x" * 8001})
+    assert (answer.status_code, "Set-Cookie" in answer.headers) == (401, False)
+    assert client.post("/login", data={"token": "x" * 5000}).status_code == 303
+
+
 def test_sessions_end():
     """After twelve hours, and the oldest beyond a thousand."""
     now = [0.0]
