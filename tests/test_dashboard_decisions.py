@@ -216,3 +216,10 @@ def test_a_selector_is_no_longer_than_anybody_writes_it():
     assert selector(",".join(["!x"] * 600))({})
     with pytest.raises(ValueError, match="2000 characters"):
         selector(",".join(["!x"] * 20_000))
+
+
+def test_an_address_is_shown_without_its_password():
+    """Whoever looks at the page reads why the extender cannot be asked."""
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(NoAnswer, match=f"the extender at http://{address}: Connection refused"):
+        Extender(f"http://user:password@{address}").ask("/decisions")
