@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import requests
 import yaml
 from click.testing import CliRunner
 from support.page import callback_request, dashboard, watched_day
+from support.servers import wait_until
 
 pytest.importorskip("dash")
 
@@ -21,6 +23,7 @@ from client.service import ServiceClient
 from dashboard import nodes, plane, pod, trust
 from dashboard.app import create_app
 from dashboard.data import Data
+from dashboard.kept import Kept
 from dashboard.loads import loads_of
 from dashboard.outside import OutsideReaders
 from dashboard.parts import matching
@@ -223,6 +226,33 @@ def test_a_token_is_asked_for_once_and_kept_here(tmp_path):
         answer = client.get("/", base_url="https://localhost")
         assert answer.status_code == 200
         assert TOKEN.encode() not in answer.data
+
+
+def test_who_waited_for_what_fails_need_not_wait_again():
+    """They get the same failure, not one after the other an attempt of their own; who comes later gets a new one."""
+    kept, came, attempts = Kept(), [], []
+
+    class Lock:
+        def __init__(self, lock):
+            self.lock = lock
+
+        def __enter__(self):
+            came.append(self)
+            self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+    def fail():
+        attempts.append(1)
+        wait_until(lambda: len(came) == 3, "the others wait")
+        raise ValueError("down")
+
+    kept._lock = Lock(kept._lock)
+    with ThreadPoolExecutor(3) as pool:
+        looks = [pool.submit(kept.read, "key", 60, fail) for _ in range(3)]
+    assert ([str(each.exception()) for each in looks], len(attempts)) == (["down"] * 3, 1)
+    assert kept.read("key", 60, lambda: "up") == "up"
 
 
 def test_what_is_too_long_for_a_token_is_not_kept(watched):
