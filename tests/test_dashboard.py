@@ -15,10 +15,11 @@ import requests
 import yaml
 from click.testing import CliRunner
 from support.page import callback_request, dashboard, watched_day
-from support.servers import wait_until
+from support.servers import free_port, wait_until
 
 pytest.importorskip("dash")
 
+from client.errors import AccessDenied
 from client.service import ServiceClient
 from dashboard import nodes, plane, pod, trust
 from dashboard.app import create_app
@@ -255,12 +256,20 @@ def test_who_waited_for_what_fails_need_not_wait_again():
     assert kept.read("key", 60, lambda: "up") == "up"
 
 
-def test_what_is_too_long_for_a_token_is_not_kept(watched):
-    """Also where the watcher asks for none, so that whoever reaches the page cannot fill its memory."""
-    client = create_app(OutsideReaders(watched[0].url)).test_client()
-    answer = client.post("/login", data={"token": "x" * 8001})
-    assert (answer.status_code, "Set-Cookie" in answer.headers) == (401, False)
-    assert client.post("/login", data={"token": "x" * 5000}).status_code == 303
+def test_a_token_is_kept_only_where_it_is_asked_for(watched):
+    """Whoever reaches the page can fill its memory with what he makes up neither where none is asked for, nor else."""
+    for address in (watched[0].url, f"http://127.0.0.1:{free_port()}"):  # one that is open, and one that is down
+        answer = create_app(OutsideReaders(address)).test_client().post("/login", data={"token": "made up"})
+        assert (answer.status_code, "Set-Cookie" in answer.headers) == (303, False)
+    asked = []
+
+    def admit(token):
+        asked.append(token)
+        raise AccessDenied("a token is needed")
+
+    client = create_app(SimpleNamespace(admit=admit)).test_client()
+    assert client.post("/login", data={"token": "x" * 8001}).status_code == 401
+    assert asked == [None]
 
 
 def test_sessions_end():
