@@ -94,7 +94,7 @@ def test_what_is_beside_the_watcher_is_told_by_settings(tmp_path, monkeypatch):
 
 
 def test_what_the_page_waits_for_holds_up_nobody_else(tmp_path):
-    """With all of its threads at an extender that never answers, probes are answered all the same."""
+    """With all of its threads at an extender that never answers, probes and JSON are there all the same."""
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
         extender = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with watching(tmp_path, "server.threads=1", f"dashboard.extender={extender}") as service:
@@ -102,8 +102,9 @@ def test_what_the_page_waits_for_holds_up_nobody_else(tmp_path):
             place = {"pathname": "/dashboard/decisions", "search": ""}
             looks = pool.submit(callback, f"{service.url}/dashboard", SCREEN, place=place)
             with silent.accept()[0]:
-                alive = service.get("/livez")
-                assert (alive.json(), looks.done()) == ({"alive": True}, False)
+                assert service.get("/livez").json() == {"alive": True}
+                assert service.get("/").json()["service"] == "trimaran watcher"
+                assert not looks.done()
             assert f"the extender at {extender}".replace("/", "\\u002f") in looks.result().text
 
 

@@ -48,7 +48,9 @@ def installed(watcher: Watcher, access: Access, settings: Settings) -> "WSGIAppl
 def is_of_page(environ: "WSGIEnvironment") -> bool:
     """Return whether a request may be for the page, which is long in the making and may wait for others."""
     path: str = environ["PATH_INFO"]
-    return path in {"/", PLACE} or path.startswith(f"{PLACE}/")
+    if path == "/":
+        return "text/" in environ.get("HTTP_ACCEPT", "")  # others get JSON there, which waits for nothing
+    return path == PLACE or path.startswith(f"{PLACE}/")
 
 
 class WithPage:
