@@ -21,6 +21,7 @@ LabelsOfNodes = Mapping[str, Mapping[str, str]]
 _SECONDS = 60.0
 _TIMEOUT_SECONDS = 15.0
 _MOST_OFFERED = 200
+_LONGEST_SELECTOR = 2000
 _TERM = re.compile(r"(?P<not>!?)(?P<key>[\w./-]+)|(?P<name>[\w./-]+)\s*(?P<how>==|=|!=)\s*(?P<value>[\w.-]*)")
 _log = logging.getLogger(__name__)
 
@@ -80,8 +81,10 @@ def selector(text: str) -> Callable[[Mapping[str, str]], bool]:
     """Return whether labels are as ``key``, ``!key``, ``key=value`` and ``key!=value``, by commas, all say.
 
     Raises:
-        ValueError: the text says something else.
+        ValueError: the text says something else, or is too long to hold every node against it.
     """
+    if len(text) > _LONGEST_SELECTOR:
+        raise ValueError(f"a choice of labels has at most {_LONGEST_SELECTOR} characters, not {len(text)}")
     terms = []
     for part in filter(None, map(str.strip, text.split(","))):
         found = _TERM.fullmatch(part)

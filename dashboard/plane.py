@@ -84,7 +84,10 @@ def register(app: Dash, current: Current, beside: Beside) -> None:
         data = current()
         if time is None or time == "":
             return no_update, no_update
-        snapshot, loads = data.snapshot(), loads_of(data, type_)
+        snapshot = data.snapshot()
+        if type_ not in _types(snapshot):  # what is made of each is kept: only of those there are
+            return no_update, f"There is no resource {str(type_)[:60]!r}."
+        loads = loads_of(data, type_)
         try:
             names = matching(snapshot, beside.labels.of(snapshot), search or "", pool or "", label or "")
         except ValueError as error:

@@ -4,22 +4,27 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import requests
 import yaml
 from click.testing import CliRunner
-from support.page import dashboard, watched_day
+from support.page import callback_request, dashboard, watched_day
+from support.servers import free_port, wait_until
 
 pytest.importorskip("dash")
 
+from client.errors import AccessDenied
 from client.service import ServiceClient
 from dashboard import nodes, plane, pod, trust
 from dashboard.app import create_app
 from dashboard.data import Data
+from dashboard.kept import Kept
 from dashboard.loads import loads_of
 from dashboard.outside import OutsideReaders
 from dashboard.parts import matching
@@ -65,6 +70,28 @@ def test_the_plane_shows_the_present(watched, data):
     rows = [names.index(name) for name in some]
     assert plane.points(loads, some, None)[0].tolist() == mean[rows].tolist()
     assert chosen(data, pool="no such pool") == ()
+
+
+@pytest.mark.parametrize("type_", ["no such", "x" * 60_000, {"a": 1}, None])
+def test_a_resource_that_there_is_not_is_not_kept(watched, type_):
+    """Whoever makes up resources is told so, and nothing is read or made for them, as it would never be forgotten."""
+    asked = []
+
+    class Client(ServiceClient):
+        def history(self, **of):
+            asked.append(of["type"])
+            return super().history(**of)
+
+    with Client(watched[0].url) as client:
+        data = Data(client)
+        readers = SimpleNamespace(admit=lambda _token: data)
+        texts = {f"plane-{name}": {"value": ""} for name in ("pool", "label", "search")}
+        inputs = {"plane-type": {"data": type_}, **texts, "plane-time": {"value": 0}}
+        body = callback_request("..plane.figure...plane-said.children..", **inputs)
+        body["state"] = [{"id": "plane-time", "property": "max", "value": 1}]
+        answer = create_app(readers).test_client().post("/_dash-update-component", json=body)
+    assert (answer.status_code, asked) == (200, [])
+    assert "There is no resource" in answer.json["response"]["plane-said"]["children"]
 
 
 @pytest.mark.parametrize("type_", ["CPU", "Memory"])
@@ -200,6 +227,49 @@ def test_a_token_is_asked_for_once_and_kept_here(tmp_path):
         answer = client.get("/", base_url="https://localhost")
         assert answer.status_code == 200
         assert TOKEN.encode() not in answer.data
+
+
+def test_who_waited_for_what_fails_need_not_wait_again():
+    """They get the same failure, not one after the other an attempt of their own; who comes later gets a new one."""
+    kept, came, attempts = Kept(), [], []
+
+    class Lock:
+        def __init__(self, lock):
+            self.lock = lock
+
+        def __enter__(self):
+            came.append(self)
+            self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+    def fail():
+        attempts.append(1)
+        wait_until(lambda: len(came) == 3, "the others wait")
+        raise ValueError("down")
+
+    kept._lock = Lock(kept._lock)
+    with ThreadPoolExecutor(3) as pool:
+        looks = [pool.submit(kept.read, "key", 60, fail) for _ in range(3)]
+    assert ([str(each.exception()) for each in looks], len(attempts)) == (["down"] * 3, 1)
+    assert kept.read("key", 60, lambda: "up") == "up"
+
+
+def test_a_token_is_kept_only_where_it_is_asked_for(watched):
+    """Whoever reaches the page can fill its memory with what he makes up neither where none is asked for, nor else."""
+    for address in (watched[0].url, f"http://127.0.0.1:{free_port()}"):  # one that is open, and one that is down
+        answer = create_app(OutsideReaders(address)).test_client().post("/login", data={"token": "made up"})
+        assert (answer.status_code, "Set-Cookie" in answer.headers) == (303, False)
+    asked = []
+
+    def admit(token):
+        asked.append(token)
+        raise AccessDenied("a token is needed")
+
+    client = create_app(SimpleNamespace(admit=admit)).test_client()
+    assert client.post("/login", data={"token": "x" * 8001}).status_code == 401
+    assert asked == [None]
 
 
 def test_sessions_end():

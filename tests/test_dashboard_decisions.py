@@ -209,3 +209,17 @@ def test_what_is_no_selector_is_said(text):
     """With how to write one."""
     with pytest.raises(ValueError, match="write key=value"):
         selector(text)
+
+
+def test_a_selector_is_no_longer_than_anybody_writes_it():
+    """Each term is held against every node, so that one text could take the processor for minutes."""
+    assert selector(",".join(["!x"] * 600))({})
+    with pytest.raises(ValueError, match="2000 characters"):
+        selector(",".join(["!x"] * 20_000))
+
+
+def test_an_address_is_shown_without_its_password():
+    """Whoever looks at the page reads why the extender cannot be asked."""
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(NoAnswer, match=f"the extender at http://{address}: Connection refused"):
+        Extender(f"http://user:password@{address}").ask("/decisions")

@@ -1,7 +1,9 @@
 """The page at ``/`` of a watcher: for browsers alone, loaded at the first look, behind the watcher's own access."""
 
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -91,6 +93,21 @@ def test_what_is_beside_the_watcher_is_told_by_settings(tmp_path, monkeypatch):
     assert "dashboard.cluster" in (tmp_path / "log").read_text()
 
 
+def test_what_the_page_waits_for_holds_up_nobody_else(tmp_path):
+    """With all of its threads at an extender that never answers, probes and JSON are there all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        extender = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with watching(tmp_path, "server.threads=1", f"dashboard.extender={extender}") as service:
+            service.wait_for("/readyz")
+            place = {"pathname": "/dashboard/decisions", "search": ""}
+            looks = pool.submit(callback, f"{service.url}/dashboard", SCREEN, place=place)
+            with silent.accept()[0]:
+                assert service.get("/livez").json() == {"alive": True}
+                assert service.get("/").json()["service"] == "trimaran watcher"
+                assert not looks.done()
+            assert f"the extender at {extender}".replace("/", "\\u002f") in looks.result().text
+
+
 def test_without_it_browsers_get_json(tmp_path):
     """Where what the page needs is missing, or the setting says no, everything is as it was before there was one."""
     (tmp_path / "hidden" / "dash").mkdir(parents=True)
@@ -101,6 +118,18 @@ def test_without_it_browsers_get_json(tmp_path):
             assert service.get("/", headers=BROWSER).json()["service"] == "trimaran watcher"
             check_error(service.get("/dashboard/", headers=BROWSER), 404, "not_found")
     assert "trimaran[dashboard]" in (tmp_path / "log").read_text()
+
+
+def test_where_it_is_broken_browsers_get_json(tmp_path):
+    """What it needs may be there in a version that does not fit: the log says so once, and all else is answered."""
+    (tmp_path / "hidden" / "dash").mkdir(parents=True)
+    (tmp_path / "hidden" / "dash" / "__init__.py").write_text("raise AttributeError('dash is broken')")
+    with watching(tmp_path, PYTHONPATH=str(tmp_path / "hidden")) as service:
+        service.wait_for("/readyz")
+        for _ in range(2):
+            assert service.get("/", headers=BROWSER).json()["service"] == "trimaran watcher"
+            check_error(service.get("/dashboard/", headers=BROWSER), 404, "not_found")
+    assert (tmp_path / "log").read_text().count("AttributeError: dash is broken") == 1
 
 
 def test_it_costs_nothing_before_the_first_look():

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import requests
 
+from watcher import masking
 from watcher.transport.credentials import UnusableToken, read_token
 from watcher.transport.failures import describe
 from watcher.transport.session import BoundedSession
@@ -54,15 +55,14 @@ class Extender:
         Raises:
             NoAnswer: there is none.
         """
+        shown = masking.without_credentials(self.address)
         try:
             answer = self._session.get(self.address.rstrip("/") + path, params=query, timeout=_TIMEOUT_SECONDS)
             found: dict[str, Any] = orjson.loads(answer.content)
             if answer.status_code != 200:
                 raise NoAnswer(str(found["error"]["message"]))
         except (requests.RequestException, UnusableToken) as error:
-            raise NoAnswer(f"the extender at {self.address}: {describe(error).reason}") from None
+            raise NoAnswer(f"the extender at {shown}: {describe(error).reason}") from None
         except (ValueError, KeyError, TypeError):
-            raise NoAnswer(
-                f"{self.address} is no extender: it answers {answer.status_code} with something else"
-            ) from None
+            raise NoAnswer(f"{shown} is no extender: it answers {answer.status_code} with something else") from None
         return found

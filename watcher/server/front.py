@@ -30,6 +30,7 @@ class Front:
         known: Callable[["WSGIEnvironment"], tuple[str, Answer] | None] = knows_nothing,
         *,
         locked: bool = False,
+        is_apart: Callable[["WSGIEnvironment"], bool] = lambda _environ: False,
     ) -> None:
         """Put a front before an application.
 
@@ -39,7 +40,9 @@ class Front:
             known: returns route and answer of a request without waiting for anything, or None. It has judged whether
                 the request may be answered at all.
             locked: whether answers are for those alone who may read them.
+            is_apart: whether a request may take long, so that no other one waits for its thread.
         """
+        self.is_apart = is_apart
         self._application = application
         self._count = count
         self._known = known

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def installed(watcher: Watcher, access: Access, settings: Settings) -> "WSGIApplication | None":
-    """Return the page of the package that has one; None where that, or what it needs, is not installed.
+    """Return the page of the package that has one; None where that, or what it needs, is not installed or broken.
 
     Args:
         watcher: what it shows.
@@ -37,10 +37,20 @@ def installed(watcher: Watcher, access: Access, settings: Settings) -> "WSGIAppl
         try:
             made: WSGIApplication = entry.load()(watcher, access, settings)
         except ImportError as error:
-            _log.info("browsers get no page", extra={"missing": error.name, "install": "trimaran[dashboard]"})
+            _log.info("browsers get no page", extra={"reason": str(error), "install": "trimaran[dashboard]"})
+        except Exception:  # noqa: BLE001  versions that do not fit fail in any way; all else is answered
+            _log.exception("browsers get no page: what it needs is broken", extra={"install": "trimaran[dashboard]"})
         else:
             return made
     return None
+
+
+def is_of_page(environ: "WSGIEnvironment") -> bool:
+    """Return whether a request may be for the page, which is long in the making and may wait for others."""
+    path: str = environ["PATH_INFO"]
+    if path == "/":
+        return "text/" in environ.get("HTTP_ACCEPT", "")  # others get JSON there, which waits for nothing
+    return path == PLACE or path.startswith(f"{PLACE}/")
 
 
 class WithPage:

@@ -11,7 +11,7 @@ from watcher.pipeline.factory import open_watcher
 from watcher.server import serving
 from watcher.server.access import Access
 from watcher.server.front import Front, Later
-from watcher.server.page import WithPage, installed
+from watcher.server.page import WithPage, installed, is_of_page
 from watcher.server.reading import Reading
 from watcher.server.serving import Listener
 from watcher.server.tls import TlsContext
@@ -127,7 +127,13 @@ class Service:
         warm = threading.Timer(_WARM_SECONDS, routes.get)
         warm.daemon = True
         warm.start()
-        return Front(routes, self._telemetry.answered, self._reading.known, locked=self._access.is_locked)
+        return Front(
+            routes,
+            self._telemetry.answered,
+            self._reading.known,
+            locked=self._access.is_locked,
+            is_apart=is_of_page,
+        )
 
     def stop(self) -> None:
         """Stop watching."""

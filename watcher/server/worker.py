@@ -39,6 +39,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._answered: deque[tuple[Connection, Reply]] = deque()
         self._date = (0, "")
         self._pool = ThreadPoolExecutor(self.cfg.threads)  # which begins no thread before there is work
+        self._apart = ThreadPoolExecutor(self.cfg.threads)
         self.alive: bool = True
 
     def run(self) -> None:
@@ -64,13 +65,18 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             self.notify()
             self._turn()
         self._connections.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._dismiss()
         self._poller.close()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
         """Stop at once."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._dismiss()
         super().handle_quit(sig, frame)
+
+    def _dismiss(self) -> None:
+        """Have the threads begin nothing more."""
+        for pool in (self._pool, self._apart):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _turn(self) -> None:
         """Do what clients, threads and signals bring."""
@@ -102,7 +108,8 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         asked = environ(head, body, connection.client, connection.server, connection.sock)
         found = self.wsgi.known(asked)
         if found is None:
-            self._pool.submit(self._work, connection, head, asked, keep)
+            pool = self._apart if self.wsgi.is_apart(asked) else self._pool
+            pool.submit(self._work, connection, head, asked, keep)
             return None
         status, fields, body = found
         version = head.request.version
