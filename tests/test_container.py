@@ -130,7 +130,7 @@ def _copy(source: Path, to: Path) -> None:
 @pytest.mark.parametrize(("builder", "asked"), [("docker", False), ("podman", True), ("/usr/bin/buildah", True)])
 def test_podman_is_asked_for_the_format_that_has_a_health_check(builder, asked):
     """Its own, OCI, has none; docker does not know the option."""
-    done = _run("make", "--dry-run", "image", f"DOCKER={builder}", cwd=ROOT)
+    done = _run("make", "--no-print-directory", "--dry-run", "image", f"DOCKER={builder}", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert ("build --format docker" in done.stdout) is asked
 
@@ -141,7 +141,16 @@ def test_podman_is_asked_for_the_format_that_has_a_health_check(builder, asked):
 )
 def test_an_image_may_be_for_several_platforms(builder, options):
     """With docker, buildx pushes it with a list of what is in it; podman makes a manifest."""
-    done = _run("make", "--dry-run", "image", f"DOCKER={builder}", "PLATFORMS=A,B", "IMAGE=r.io/t", cwd=ROOT)
+    done = _run(
+        "make",
+        "--no-print-directory",
+        "--dry-run",
+        "image",
+        f"DOCKER={builder}",
+        "PLATFORMS=A,B",
+        "IMAGE=r.io/t",
+        cwd=ROOT,
+    )
     assert done.stdout.startswith(f"{builder} {'buildx ' if builder == 'docker' else ''}build ")
     assert [option for option in ("--platform A,B", *options) if option not in done.stdout] == []
 
