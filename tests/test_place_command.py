@@ -110,6 +110,16 @@ def test_the_bound_has_time_of_its_own(place) -> None:
     assert "--bound-seconds must be a number" in place(NODES, pods, "--bound-seconds", "nan").output
 
 
+def test_where_no_pod_fits_the_empty_plan_is_the_best(place) -> None:
+    """It is not time that ran out, and no greater --bound-seconds helps; what runs is as uneven as it was."""
+    result = place(NODES, [pod("old", "4", "2Gi", nodeName="node-3"), pod("huge", "1000")])
+    assert result.exit_code == 1
+    assert "unplaced: shop/huge" in result.output
+    assert "--bound-seconds" not in result.output
+    document = json.loads(place(NODES, [pod("huge", "1000")], "--output", "json").stdout)
+    assert (document["bound"], document["bound_exact"], document["gap"]) == (0, True, 0)
+
+
 def test_long_work_is_told_on_a_terminal_alone(place, monkeypatch) -> None:
     """Standard error says what is looked for, and for how long; in a pipe it says nothing."""
     pods = [pod(f"web-{number}") for number in range(8)]

@@ -72,7 +72,9 @@ def make_plan(
     tell(f"looking for a plan, for {search.seconds:g} s at most")
     plan = local_search(problem, rng, search)
     placed = np.flatnonzero(plan >= 0)
-    if len(placed) < problem.pods and len(placed):  # the bound is of the pods that were placed
+    if not len(placed):
+        bound = Bound(cost(problem, plan, search.spread_weight), exact=True)
+    elif len(placed) < problem.pods:  # the bound is of the pods that were placed
         bound = look_for_bound(problem.take(placed))
     if exactly:
         if (problem.gang >= 0).any():
