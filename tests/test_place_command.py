@@ -1,6 +1,7 @@
 """``trimaran place``, as a person calls it, on files and against a watcher over HTTP."""
 
 import json
+import sys
 import time
 from http.server import BaseHTTPRequestHandler
 
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 from support.servers import reply, serving
 
 from scoring import NodeTable
-from simulator.placement import commands
+from simulator.placement import commands, planning
 from simulator.placement.cluster import read_batch, read_waiting
 from trimaran.cli import main
 from watcher import wire
@@ -131,6 +132,22 @@ def test_long_work_is_told_on_a_terminal_alone(place, monkeypatch) -> None:
         "trimaran: looking for a plan, for 20 s at most",
     ]
     assert json.loads(result.stdout)["unplaced"] == {}
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([pod("a", gang="g"), pod("b", gang="g")], "CP-SAT knows no gangs; leave --exact out"),
+        ([pod(f"web-{number}") for number in range(1300)], "too many for CP-SAT"),
+        ([pod("a")], "CP-SAT is not installed"),
+    ],
+)
+def test_what_is_no_case_for_the_solver_is_refused_before_any_search(place, monkeypatch, pods, said) -> None:
+    """Not after the search that it would go on from."""
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    monkeypatch.setattr(planning, "local_search", lambda *_: pytest.fail("was searched"))
+    refused = place(NODES, pods, "--exact", "--bound-seconds", "0")
+    assert (refused.exit_code, said in refused.stderr) == (2, True)
 
 
 def test_the_plan_is_written_as_bindings(place, tmp_path) -> None:

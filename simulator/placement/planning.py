@@ -9,7 +9,7 @@ import numpy as np
 from scoring.arrays import Int64s
 from simulator.placement.bound import Bound, lower_bound
 from simulator.placement.cluster import Batch
-from simulator.placement.exact import solve_exactly
+from simulator.placement.exact import check_case, solve_exactly
 from simulator.placement.local_search import Search, local_search
 from simulator.placement.methods import RIVALS
 from simulator.placement.problem import Measures, Problem, cost, measure, why_unplaced
@@ -58,6 +58,10 @@ def make_plan(
         SolverMissing: CP-SAT is wanted and not installed.
         ValueError: CP-SAT is wanted and the case is none for it.
     """
+    if exactly:
+        if (problem.gang >= 0).any():
+            raise ValueError("CP-SAT knows no gangs; leave --exact out")
+        check_case(problem)
     rng = np.random.default_rng(seed)
 
     def look_for_bound(of: Problem) -> Bound:
@@ -77,8 +81,6 @@ def make_plan(
     elif len(placed) < problem.pods:  # the bound is of the pods that were placed
         bound = look_for_bound(problem.take(placed))
     if exactly:
-        if (problem.gang >= 0).any():
-            raise ValueError("CP-SAT knows no gangs; leave --exact out")
         tell(f"looking for the best plan, for {search.seconds:g} s at most")
         found = solve_exactly(problem, plan, spread_weight=search.spread_weight, seconds=search.seconds)
         plan, bound = found.plan, Bound(max(bound.cost, found.bound), exact=True)
