@@ -18,7 +18,7 @@ from simulator.autoscaling import Autoscaling
 from simulator.comparison import Kept, SchedulerError, Task, make_all, world_names
 from simulator.events import check_events, read_events
 from simulator.factors import Factors, Overcommit
-from simulator.faults import read_faults
+from simulator.faults import check_faults, read_faults
 from simulator.loaders.commands import import_
 from simulator.moving import Trigger
 from simulator.policies.catalogue import policy_names
@@ -55,7 +55,10 @@ class Work:
         names, own, hours = world_names(self.folders), {}, []
         for folder in self.folders:
             trace = read_trace(folder)  # what is wrong is told before hours of work
-            check_events(self.options.events or (), trace.amounts())
+            events = trace.events if self.options.events is None else self.options.events
+            check_events(events, trace.amounts())
+            if self.options.autoscaling is None:  # its nodes get their names later
+                check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
             own[folder] = trace.overcommit
             hours.append((trace.minutes - trace.warm_up_minutes) / 60)
         try:

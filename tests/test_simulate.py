@@ -264,6 +264,20 @@ def test_faults_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     assert "faults.csv: row 2: 'lost' is not a valid FaultKind" in refused.stderr
 
 
+def test_a_fault_of_no_node_is_refused(worlds: list[Path], tmp_path: Path) -> None:
+    """A name that is written wrong would measure a world without faults; nodes that join later are known."""
+    faults, events = tmp_path / "faults.csv", tmp_path / "events.csv"
+    faults.write_text("start_minute,end_minute,node,fault,value\n100,180,node-late,missing,\n")
+    events.write_text(
+        "minute,event,node,cpu_capacity_milli,memory_capacity_bytes\n90,join,node-late,32000,137438953472\n"
+    )
+    asked = ("compare", "--trace", worlds[0], "--policy", "random", "--json", "--faults", faults)
+    refused = run(*asked)
+    assert (refused.exit_code, f"{worlds[0]}: has no node 'node-late'" in refused.stderr) == (2, True)
+    assert run(*asked, "--events", events).exit_code == 0
+    assert run(*asked, "--autoscale").exit_code == 0
+
+
 def test_events_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     """--events takes the place of the traces' own; one that cannot be is refused before anything is replayed."""
     events = tmp_path / "events.csv"
