@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import click
 
+from client.options import fail
 from simulator.autoscaling import Autoscaling
 from simulator.comparison import Kept, SchedulerError, Task, make_all, world_names
 from simulator.events import check_events, read_events
-from simulator.faults import read_faults
+from simulator.factors import Factors, Overcommit
+from simulator.faults import check_faults, read_faults
 from simulator.loaders.commands import import_
 from simulator.moving import Trigger
 from simulator.policies.catalogue import policy_names
@@ -24,37 +26,11 @@ from simulator.replay import Options
 from simulator.report.compared import Compared
 from simulator.report.text import tables
 from simulator.synthetic import Synthetic
-from simulator.trace import TraceError, read_trace, write_trace
+from simulator.trace import WORLD, TraceError, read_trace, write_trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Factor = tuple[float, float] | None
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
-
-
-class Overcommit(click.ParamType[tuple[float, float]]):
-    """A factor for both resources, or one for CPU and one for memory."""
-
-    name = "factor[,factor]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
-        """Return the factors of CPU and of memory."""
-        factors = _numbers(str(value))
-        if not 1 <= len(factors) <= 2:
-            self.fail(f"{value!r}: one number above 0, or two: for CPU and for memory", param, ctx)
-        return factors[0], factors[-1]
-
-
-class Factors(click.ParamType[tuple[float, ...]]):
-    """Several factors."""
-
-    name = "factor,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        """Return the factors."""
-        factors = _numbers(str(value))
-        if not factors:
-            self.fail(f"{value!r}: numbers above 0, with commas between them", param, ctx)
-        return factors
 
 
 @dataclass(frozen=True)
@@ -79,7 +55,10 @@ class Work:
         names, own, hours = world_names(self.folders), {}, []
         for folder in self.folders:
             trace = read_trace(folder)  # what is wrong is told before hours of work
-            check_events(self.options.events or (), trace.amounts())
+            events = trace.events if self.options.events is None else self.options.events
+            check_events(events, trace.amounts())
+            if self.options.autoscaling is None:  # its nodes get their names later
+                check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
             own[folder] = trace.overcommit
             hours.append((trace.minutes - trace.warm_up_minutes) / 60)
         try:
@@ -109,6 +88,7 @@ class Work:
         for factor, at_factor in tasks.items():
             label, of_cpu = f"{factor[0]:g}" if factor else "", {names[each]: (factor or own[each])[0] for each in own}
             compared = Compared(label, of_cpu, heat_world=names[self.folders[0]], heat_hours=hours[0])
+            compared = replace(compared, whole=all(task in done for task in at_factor))
             for task in at_factor:
                 if task in done:
                     compared.comparison.setdefault(names[task.folder], {})[task.policy] = dict(done[task].measures)
@@ -122,6 +102,13 @@ class Work:
         return self.html is not None and folder == self.folders[0]
 
 
+def _jobs(context: click.Context, option: click.Parameter, value: int) -> int:
+    """Refuse 0, which has no meaning; below it counts from all processors, as joblib does."""
+    if value == 0:
+        raise click.BadParameter("0 processes replay nothing", context, option)
+    return value
+
+
 def shared_options(command: Command) -> Command:
     """Add the options that say what is replayed."""
     for decorate in reversed(
@@ -132,7 +119,7 @@ def shared_options(command: Command) -> Command:
             ),
             click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]..."),
             click.option("--policy", "chosen", multiple=True, help="Replay this one; several times. [default: all]"),
-            click.option("--seed", default=0, show_default=True, help="Draws among equals."),
+            click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Draws among equals."),
             click.option(
                 "--faults", type=click.Path(path_type=Path, dir_okay=False),
                 help="A list of what goes wrong with metrics, start_minute,end_minute,node,fault,value.",
@@ -148,7 +135,9 @@ def shared_options(command: Command) -> Command:
                 "--moves-at", multiple=True, type=click.Choice([each.value for each in Trigger]),
                 help="What policies that move pods look for moves at; several times. [default: time]",
             ),
-            click.option("--jobs", default=1, show_default=True, help="Processes; -1 is one for each processor."),
+            click.option(
+                "--jobs", default=1, show_default=True, callback=_jobs, help="Processes; -1 is one for each processor."
+            ),
             click.option("--scheduler", default="", help="A Dask scheduler to replay on: tcp://10.0.0.1:8786."),
             click.option(
                 "--keep", type=click.Path(path_type=Path, dir_okay=False),
@@ -189,12 +178,15 @@ def compare(
 
     \b
     Example: trimaran simulate compare --trace worlds/a worlds/b --policy default --policy congestion-cost --json
+
+    Ends with status 0 when every replay is done, 1 when it was stopped before, 2 when the input cannot be used.
     """
     if listing:
         click.echo("\n".join(policy_names()))
         return
     (made,) = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make([overcommit]))
     click.echo(json.dumps(made.comparison, indent=1) if as_json else tables(made.comparison))
+    raise SystemExit(0 if made.whole else 1)
 
 
 @simulate.command()
@@ -205,28 +197,41 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
 
     \b
     Example: trimaran simulate sweep --trace worlds/a --policy default --policy congestion-cost --jobs -1
+
+    Ends with status 0 when every replay is done, 1 when it was stopped before, 2 when the input cannot be used.
     """
     made = _with_work(shared, lambda work: work.make([(factor, factor) for factor in factors]))
+    whole = all(each.whole for each in made)
     made = [each for each in made if each.comparison]  # all, unless it was stopped
     if as_json:
         click.echo(json.dumps({each.label: each.comparison for each in made}, indent=1))
     else:
         click.echo("\n\n".join(f"overcommit {each.label}\n{tables(each.comparison)}" for each in made))
+    raise SystemExit(0 if whole else 1)
 
 
 @simulate.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--seed", default=0, show_default=True, help="Of everything that is drawn.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of everything that is drawn.")
 @click.option("--nodes", default=60, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--hours", default=60, show_default=True, type=click.IntRange(2, 10_000))
 @click.option("--warm-up-hours", default=12, show_default=True, type=click.IntRange(0))
 @click.option("--rollouts", default=0.0, show_default=True, type=click.FloatRange(0, 1), help="Owners rolled anew.")
 def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int, rollouts: float) -> None:
-    """Write a synthetic world with published statistics."""
+    """Write a synthetic world with published statistics.
+
+    \b
+    Example: trimaran simulate generate worlds/small --nodes 10 --hours 6 --warm-up-hours 1
+    """
+    if (folder / WORLD).exists():
+        raise click.UsageError(f"{folder} has a trace already: choose another folder")
     if warm_up_hours >= hours:
         raise click.UsageError(f"a warm-up of {warm_up_hours} hours leaves nothing of {hours}")
     drawn = Synthetic(seed, nodes, 60 * hours, 60 * warm_up_hours, rollouts=rollouts)
-    write_trace(drawn.trace(), folder)
+    try:
+        write_trace(drawn.trace(), folder)
+    except OSError as error:
+        fail(f"{folder} cannot be written: {error.strerror}", 2)
 
 
 def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]) -> list[Compared]:
@@ -234,7 +239,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
 
     A synthetic world is compared in where none is named.
     """
-    folders = (*shared["traces"], *shared["more"])
+    folders = tuple({folder.resolve(): folder for folder in (*shared["traces"], *shared["more"])}.values())
     known = policy_names()
     unknown = set(shared["chosen"]) - set(known)
     if unknown:
@@ -251,11 +256,12 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
             faults=read_faults(shared["faults"]) if shared["faults"] else (),
         )
         work = Work(
-            folders, shared["chosen"] or tuple(known), options, shared["jobs"], shared["scheduler"], shared["keep"],
-            html=html,
+            folders, tuple(dict.fromkeys(shared["chosen"] or known)), options, shared["jobs"], shared["scheduler"],
+            shared["keep"], html=html,
         )  # fmt: skip
         if html is not None:
-            import_module("matplotlib")  # told before hours of work
+            import_module("matplotlib")  # told before hours of work, as is where nothing can be written
+            _open_report(html)
         with TemporaryDirectory() as directory:
             if not folders:
                 folder = Path(directory) / "synthetic-0"
@@ -274,13 +280,14 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
     return made
 
 
-def _numbers(text: str) -> tuple[float, ...]:
-    """Return numbers above 0 with commas between them; none when any has no meaning."""
+def _open_report(path: Path) -> None:
+    """See that a page can be written."""
     try:
-        numbers = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        return ()
-    return numbers if all(0 < number < float("inf") for number in numbers) else ()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a"):
+            pass
+    except OSError as error:
+        fail(f"{path} cannot be written: {error.strerror}", 2)
 
 
 def _write_report(made: Sequence[Compared], path: Path) -> None:
@@ -290,9 +297,7 @@ def _write_report(made: Sequence[Compared], path: Path) -> None:
     if not any(each.comparison for each in made):
         return  # stopped before anything was done
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page(made, f"trimaran {version('trimaran')}: {shlex.join(sys.argv[1:])}"), encoding="utf-8")
         path.with_suffix(".json").write_text(json.dumps(document(made), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        click.echo(f"trimaran: {path} cannot be written: {error.strerror}", err=True)
-        raise SystemExit(2) from None
+        fail(f"{path} cannot be written: {error.strerror}", 2)

@@ -9,6 +9,7 @@ a name, or ``*``: every node.
     outage    nothing is fetched of any node (``*``): the source, or the watcher, does not answer
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
@@ -79,6 +80,24 @@ def read_faults(path: Path) -> tuple[Fault, ...]:
         except ValueError as error:
             raise TraceError(f"{path}: row {row}: {error}; faults are {', '.join(FaultKind)}") from None
     return tuple(faults)
+
+
+def check_faults(faults: Iterable[Fault], world: str, nodes: Collection[str]) -> None:
+    """See that each fault is of a node of a world.
+
+    Args:
+        faults: the list.
+        world: the trace's folder, for what is refused.
+        nodes: the names of those that are there at first or join.
+
+    Raises:
+        TraceError: a fault is of a node that is never there.
+    """
+    for fault in faults:
+        if fault.node not in (EVERY_NODE, *nodes):
+            raise TraceError(
+                f"{world}: has no node {fault.node!r}, of which a fault is listed; {EVERY_NODE} is every node"
+            )
 
 
 def _factor(kind: str, value: str) -> float:

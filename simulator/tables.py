@@ -23,7 +23,7 @@ def read_table(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
         TraceError: it cannot be read, lacks a column, or a row is not as long as the header.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             header = next(reader, [])
             missing = [name for name in columns if name not in header]

@@ -15,6 +15,7 @@ This is a boundary: what is wrong is refused with the file, and the row where th
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ RESOURCES = ("cpu", "memory")
 NO_LIMIT = -1
 _MOST_MINUTES = 10_000_000
 MOST_LEVEL = 10_000.0
+LEAST_OVERCOMMIT, MOST_OVERCOMMIT = 0.01, 1000.0
+_ARRAYS = ("offsets", "cpu", "memory")
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +193,7 @@ def write_trace(trace: Trace, folder: Path) -> None:
 
 def _world(path: Path) -> Mapping[str, Any]:
     try:
-        world = json.loads(path.read_text())
+        world = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -214,31 +217,50 @@ def _overcommit(path: Path, world: Mapping[str, Any]) -> tuple[float, float]:
     factors = []
     for resource in RESOURCES:
         value = written.get(resource, 1.0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise TraceError(f"{path}: overcommit.{resource} must be a number above 0, got {value!r}")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not LEAST_OVERCOMMIT <= value <= MOST_OVERCOMMIT
+        ):
+            raise TraceError(
+                f"{path}: overcommit.{resource} must be a number from {LEAST_OVERCOMMIT:g} to {MOST_OVERCOMMIT:g}, "
+                f"got {value!r}"
+            )
         factors.append(float(value))
     return factors[0], factors[1]
 
 
 def _use(path: Path, pods: int) -> PodUse:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            offsets, cpu, memory = (archive[name] for name in ("offsets", "cpu", "memory"))
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path}: must have the arrays offsets, cpu and memory: {error}") from None
+    offsets, cpu, memory = _arrays(path)
     if offsets.shape != (pods + 1,) or not np.issubdtype(offsets.dtype, np.integer):
         raise TraceError(f"{path}: offsets must be {pods + 1} whole numbers, one more than pods")
     offsets = offsets.astype(np.int64)
-    if (np.diff(offsets) < 0).any() or offsets[0] < 0 or offsets[-1] > min(len(cpu), len(memory)):
-        raise TraceError(f"{path}: offsets must ascend, within cpu and memory")
     for name, values in (("cpu", cpu), ("memory", memory)):
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.floating):
             raise TraceError(f"{path}: {name} must be a row of floating-point numbers")
         if not (np.isfinite(values).all() and (values >= 0).all() and (values <= MOST_LEVEL).all()):
             raise TraceError(f"{path}: {name} must be finite, from 0 to {MOST_LEVEL:g} times the request")
+    if (np.diff(offsets) < 0).any() or offsets[0] < 0 or offsets[-1] > min(cpu.size, memory.size):
+        raise TraceError(f"{path}: offsets must ascend, within cpu and memory")
     return PodUse(offsets, cpu, memory)
+
+
+def _arrays(path: Path) -> list[NDArray[Any]]:
+    wanted = f"{path}: must be an .npz archive as numpy.savez writes it, with the arrays {', '.join(_ARRAYS)}"
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):  # numpy would take it for a pickle
+                raise TraceError(wanted)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                missing = [name for name in _ARRAYS if name not in archive]
+                if missing:
+                    raise TraceError(f"{wanted}: has no array {missing[0]}")
+                return [archive[name] for name in _ARRAYS]
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise TraceError(f"{wanted}: {error}") from None
 
 
 def _check_lives(folder: Path, trace: Trace) -> None:

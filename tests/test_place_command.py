@@ -1,6 +1,7 @@
 """``trimaran place``, as a person calls it, on files and against a watcher over HTTP."""
 
 import json
+import sys
 import time
 from http.server import BaseHTTPRequestHandler
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 from support.servers import reply, serving
 
 from scoring import NodeTable
+from simulator.placement import commands, planning
 from simulator.placement.cluster import read_batch, read_waiting
 from trimaran.cli import main
 from watcher import wire
@@ -95,6 +97,57 @@ def test_json_says_everything(place) -> None:
     assert document["methods"].keys() >= {"local-search", "lra", "bra", "cwt", "bes", "tbesk", "tbesk-original"}
     assert document["methods"]["local-search"]["cost"] >= document["bound"]
     assert document["gap"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_bound_has_time_of_its_own(place) -> None:
+    """Where it ran out, the gap is too high, and it is said how to get a better one; however short the search is."""
+    pods = [pod(f"web-{number}") for number in range(8)]
+    early = place(NODES, pods, "--bound-seconds", "0")
+    assert "a greater --bound-seconds may find a higher one, and so a smaller gap" in early.output
+    assert json.loads(place(NODES, pods, "--bound-seconds", "0", "--output", "json").stdout)["bound_exact"] is False
+    for enough in (place(NODES, pods, "--seconds", "0.1"), place(NODES, pods)):
+        assert "--bound-seconds" not in enough.output
+    assert json.loads(place(NODES, pods, "--output", "json").stdout)["bound_exact"] is True
+    assert "--bound-seconds must be a number" in place(NODES, pods, "--bound-seconds", "nan").output
+
+
+def test_where_no_pod_fits_the_empty_plan_is_the_best(place) -> None:
+    """It is not time that ran out, and no greater --bound-seconds helps; what runs is as uneven as it was."""
+    result = place(NODES, [pod("old", "4", "2Gi", nodeName="node-3"), pod("huge", "1000")])
+    assert result.exit_code == 1
+    assert "unplaced: shop/huge" in result.output
+    assert "--bound-seconds" not in result.output
+    document = json.loads(place(NODES, [pod("huge", "1000")], "--output", "json").stdout)
+    assert (document["bound"], document["bound_exact"], document["gap"]) == (0, True, 0)
+
+
+def test_long_work_is_told_on_a_terminal_alone(place, monkeypatch) -> None:
+    """Standard error says what is looked for, and for how long; in a pipe it says nothing."""
+    pods = [pod(f"web-{number}") for number in range(8)]
+    assert place(NODES, pods).stderr == ""
+    monkeypatch.setattr(commands, "_on_terminal", lambda: True)
+    result = place(NODES, pods, "--output", "json")
+    assert result.stderr.splitlines() == [
+        "trimaran: looking for what no plan can beat, for 60 s at most",
+        "trimaran: looking for a plan, for 20 s at most",
+    ]
+    assert json.loads(result.stdout)["unplaced"] == {}
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([pod("a", gang="g"), pod("b", gang="g")], "CP-SAT knows no gangs; leave --exact out"),
+        ([pod(f"web-{number}") for number in range(1300)], "too many for CP-SAT"),
+        ([pod("a")], "CP-SAT is not installed"),
+    ],
+)
+def test_what_is_no_case_for_the_solver_is_refused_before_any_search(place, monkeypatch, pods, said) -> None:
+    """Not after the search that it would go on from."""
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    monkeypatch.setattr(planning, "local_search", lambda *_: pytest.fail("was searched"))
+    refused = place(NODES, pods, "--exact", "--bound-seconds", "0")
+    assert (refused.exit_code, said in refused.stderr) == (2, True)
 
 
 def test_the_plan_is_written_as_bindings(place, tmp_path) -> None:

@@ -87,6 +87,7 @@ def test_what_is_done_is_kept(worlds: list[Path], tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(commands, "make_all", interrupted)
     stopped = run(*asked)
     assert json.loads(stopped.stdout) == {"one": whole["one"]}
+    assert stopped.exit_code == 1  # or a script would take a part for the whole
     assert "stopped: 1 of 2 replays are done" in stopped.stderr
     with (tmp_path / "kept").open("a") as file:
         file.write('{"key": "half a li')
@@ -120,6 +121,7 @@ def test_a_sweep_stops_at_once(worlds: list[Path], monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(commands, "make_all", interrupted)
     answered = run("sweep", "--trace", *worlds, "--policy", "random", "--overcommit", "1,1.5", "--json")
     assert {factor: list(made) for factor, made in json.loads(answered.stdout).items()} == {"1": ["one"]}
+    assert answered.exit_code == 1
 
 
 def test_a_file_that_cannot_be_kept_in_is_refused(worlds: list[Path], tmp_path: Path) -> None:
@@ -177,9 +179,14 @@ def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
     [
         (["compare", "--trace", "/nowhere"], "trimaran: /nowhere: is no folder"),
         (["compare", "--policy", "magic"], "no policy is called magic; there are: default"),
-        (["compare", "--overcommit", "0"], "one number above 0, or two"),
-        (["compare", "--overcommit", "nan"], "one number above 0, or two"),
-        (["sweep", "--overcommit", "1,,2"], "numbers above 0, with commas between them"),
+        (["compare", "--overcommit", "0"], "one number from 0.01 to 1000, or two"),
+        (["compare", "--overcommit", "nan"], "one number from 0.01 to 1000, or two"),
+        (["compare", "--overcommit", "1e308"], "one number from 0.01 to 1000, or two"),
+        (["sweep", "--overcommit", "1,,2"], "numbers from 0.01 to 1000, with commas between them"),
+        (["compare", "--jobs", "0"], "'--jobs': 0"),
+        (["compare", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
+        (["generate", "/tmp/x", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
+        (["generate", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),
         (["generate", "/tmp/x", "--hours", "2", "--warm-up-hours", "2"], "a warm-up of 2 hours leaves nothing of 2"),
     ],
 )
@@ -211,6 +218,40 @@ def test_a_generated_world_can_be_compared(tmp_path: Path) -> None:
     assert list(json.loads(run("compare", "--trace", tmp_path / "w", "--policy", "random", "--json").stdout)) == ["w"]
 
 
+def test_a_world_is_never_written_over(tmp_path: Path) -> None:
+    """Files of another world would be left among those of the new one."""
+    asked = ("generate", tmp_path / "w", "--nodes", 3, "--hours", 2, "--warm-up-hours", 1)
+    assert run(*asked).exit_code == 0
+    refused = run(*asked)
+    assert (refused.exit_code, "has a trace already: choose another folder" in refused.stderr) == (2, True)
+
+
+def test_what_is_named_twice_is_replayed_once(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One folder is one world, and keeps its name, however its path is written."""
+    made = []
+
+    def counted(tasks, jobs, scheduler):
+        for task in tasks:
+            made.append(task.policy)
+            yield make(task)
+
+    monkeypatch.setattr(commands, "make_all", counted)
+    monkeypatch.chdir(worlds[0])
+    asked = ("--trace", worlds[0], f"{worlds[0]}/", "../one", "--policy", "random", "--policy", "random", "--json")
+    assert list(json.loads(run("compare", *asked).stdout)) == ["one"]
+    assert made == ["random"]
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_replayed(
+    worlds: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after hours of work, which would be lost."""
+    pytest.importorskip("matplotlib", reason="pip install matplotlib")
+    monkeypatch.setattr(commands, "make_all", lambda *_: pytest.fail("was replayed"))
+    refused = run("compare", "--trace", worlds[0], "--policy", "random", "--html", "/dev/null/x/report.html")
+    assert (refused.exit_code, "/dev/null/x/report.html cannot be written: Not a" in refused.stderr) == (2, True)
+
+
 def test_faults_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     """--faults changes what load-aware policies do; what is wrong in the list is one line and status 2."""
     faults = tmp_path / "faults.csv"
@@ -221,6 +262,20 @@ def test_faults_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     refused = run(*asked, "--faults", faults)
     assert refused.exit_code == 2
     assert "faults.csv: row 2: 'lost' is not a valid FaultKind" in refused.stderr
+
+
+def test_a_fault_of_no_node_is_refused(worlds: list[Path], tmp_path: Path) -> None:
+    """A name that is written wrong would measure a world without faults; nodes that join later are known."""
+    faults, events = tmp_path / "faults.csv", tmp_path / "events.csv"
+    faults.write_text("start_minute,end_minute,node,fault,value\n100,180,node-late,missing,\n")
+    events.write_text(
+        "minute,event,node,cpu_capacity_milli,memory_capacity_bytes\n90,join,node-late,32000,137438953472\n"
+    )
+    asked = ("compare", "--trace", worlds[0], "--policy", "random", "--json", "--faults", faults)
+    refused = run(*asked)
+    assert (refused.exit_code, f"{worlds[0]}: has no node 'node-late'" in refused.stderr) == (2, True)
+    assert run(*asked, "--events", events).exit_code == 0
+    assert run(*asked, "--autoscale").exit_code == 0
 
 
 def test_events_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:

@@ -43,6 +43,14 @@ def test_a_pod_may_have_no_limits(folder: Path) -> None:
     assert read_trace(folder).cpu_limit_milli[0] == -1
 
 
+def test_a_table_may_come_from_a_spreadsheet(trace: Trace, folder: Path) -> None:
+    """Line ends of Windows, and the byte order mark that spreadsheets write first, change nothing."""
+    for name in ("world.json", "nodes.csv", "pods.csv"):
+        path = folder / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_trace(folder).pods == trace.pods
+
+
 def broken_world(**changes):
     def change(folder: Path) -> None:
         world = json.loads((folder / "world.json").read_text())
@@ -60,10 +68,14 @@ def broken_text(name: str, before: str, after: str):
     return change
 
 
+def read_use(folder: Path) -> dict[str, np.ndarray]:
+    with np.load(folder / "usage.npz") as archive:
+        return dict(archive)
+
+
 def broken_use(**changes):
     def change(folder: Path) -> None:
-        with np.load(folder / "usage.npz") as archive:
-            arrays = dict(archive)
+        arrays = read_use(folder)
         for name, at in changes.items():
             place, value = at
             arrays[name][place] = value
@@ -72,13 +84,25 @@ def broken_use(**changes):
     return change
 
 
+def broken_archive(folder: Path) -> None:
+    written = bytearray((folder / "usage.npz").read_bytes())
+    middle = len(written) // 2
+    written[middle : middle + 100] = bytes(100)
+    (folder / "usage.npz").write_bytes(written)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda folder: (folder / "world.json").unlink(), r"world\.json: cannot be read"),
         (lambda folder: (folder / "world.json").write_text("{"), r"world\.json: is no JSON"),
         (broken_world(minutes=-1), r"world\.json: minutes must be a whole number from 1 .* got -1"),
-        (broken_world(overcommit={"cpu": 0}), r"overcommit\.cpu must be a number above 0, got 0"),
+        (broken_world(overcommit={"cpu": 0}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got 0"),
+        (
+            broken_world(overcommit={"memory": 1e-9}),
+            r"overcommit\.memory must be a number from 0\.01 to 1000, got 1e-09",
+        ),
+        (broken_world(overcommit={"cpu": 10**400}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got 1000"),
         (broken_world(warm_up_minutes=500), r"warm_up_minutes must be a whole number from 0 to 200, got 500"),
         (broken_text("nodes.csv", "cpu_capacity_milli", "cores"), r"nodes\.csv: has no column cpu_capacity_milli"),
         (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: the name 'node-000' is empty or there twice"),
@@ -90,7 +114,28 @@ def broken_use(**changes):
         (broken_use(cpu=(0, np.nan)), r"usage\.npz: cpu must be finite, from 0"),
         (broken_use(memory=(5, -1)), r"usage\.npz: memory must be finite, from 0"),
         (broken_use(offsets=(2, 10**6)), r"usage\.npz: offsets must ascend"),
-        (lambda folder: (folder / "usage.npz").write_bytes(b"PK"), r"usage\.npz: must have the arrays"),
+        (
+            lambda folder: (folder / "usage.npz").write_bytes(b"PK"),
+            r"usage\.npz: must be an \.npz archive .* the arrays offsets",
+        ),
+        (lambda folder: (folder / "usage.npz").write_bytes(b""), r"usage\.npz: must be an \.npz archive"),
+        (
+            lambda folder: (folder / "usage.npz").write_text("hello"),
+            r"must be an \.npz archive .* offsets, cpu, memory$",
+        ),
+        (broken_archive, r"usage\.npz: must be an \.npz archive"),
+        (
+            lambda folder: (np.save(folder / "a.npy", np.zeros(3)), (folder / "a.npy").rename(folder / "usage.npz")),
+            r"usage\.npz: must be an \.npz archive",
+        ),
+        (
+            lambda folder: np.savez(folder / "usage.npz", offsets=np.zeros(1, int), cpu=np.zeros(1)),
+            r"usage\.npz: must be an \.npz archive .*: has no array memory",
+        ),
+        (
+            lambda folder: np.savez(folder / "usage.npz", **{**read_use(folder), "cpu": np.float64(1)}),
+            r"usage\.npz: cpu must be a row",
+        ),
     ],
 )
 def test_a_broken_trace_is_refused_by_name(folder: Path, change, said: str) -> None:

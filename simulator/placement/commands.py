@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from simulator.placement.binding import BindingRefused, Bound, bind, bindings, f
 from simulator.placement.cluster import Batch, Waiting, read_batch, read_waiting
 from simulator.placement.exact import SolverMissing
 from simulator.placement.local_search import Search
-from simulator.placement.planning import Planned, as_document, compare_rivals, make_plan, measure_rows
+from simulator.placement.planning import BOUND_SECONDS, Planned, as_document, compare_rivals, make_plan, measure_rows
 from simulator.placement.problem import Measures, why_unplaced
 from watcher import masking
 from watcher.kubernetes_files import FileError, read_objects
@@ -69,6 +70,13 @@ _UNUSABLE = (requests.RequestException, UnusableToken, UnusableAnswer, TimeoutEr
     "--seconds", type=click.FloatRange(0.1, 3600), default=20.0, show_default=True, help="How long to search."
 )
 @click.option(
+    "--bound-seconds",
+    type=click.FloatRange(0, 3600),
+    default=BOUND_SECONDS,
+    show_default=True,
+    help="How long to look at most for what no plan can beat, which the gap is over.",
+)
+@click.option(
     "--rounds", type=click.IntRange(1), default=1_000_000, help="The same in rounds, for equal plans each time."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
@@ -89,6 +97,7 @@ def place(
     gangs_within: str,
     spread_weight: float,
     seconds: float,
+    bound_seconds: float,
     rounds: int,
     seed: int,
     plan_file: Path | None,
@@ -111,7 +120,10 @@ def place(
     """
     if live == bool(nodes_file or pods_file) or (not live and not (nodes_file and pods_file)):
         raise click.UsageError("give --nodes and --pods, or --live")
-    for option, value in (("--limit", limit), ("--spread-weight", spread_weight), ("--seconds", seconds)):
+    for option, value in (
+        ("--limit", limit), ("--spread-weight", spread_weight), ("--seconds", seconds),
+        ("--bound-seconds", bound_seconds),
+    ):  # fmt: skip
         if not math.isfinite(value):
             raise click.UsageError(f"{option} must be a number, not {value}")
     peaks = _peaks(address, window, access)
@@ -126,7 +138,7 @@ def place(
                 nodes, (waiting, left) = _from_files(nodes_file, pods_file, scheduler_name)
             batch = read_batch(nodes, waiting, left, peaks=peaks, limit=limit, gangs_within=gangs_within)
             search = Search(spread_weight, rounds, seconds)
-            planned = make_plan(batch.problem, search, seed, exactly=exact)
+            planned = make_plan(batch.problem, search, seed, exactly=exact, bound_seconds=bound_seconds, tell=_tell)
             rivals = compare_rivals(batch.problem, seed) if compare else {}
             wanted = bindings(batch, planned.plan)
             if plan_file is not None:
@@ -217,11 +229,22 @@ def _show(batch: Batch, planned: Planned, rivals: dict[str, Measures], spread_we
         click.echo(f"left to the scheduler: {name}: {reason}")
     header, *rows = measure_rows(planned, rivals, spread_weight)
     echo_table(header, rows)
-    closing = "" if planned.bound.exact else " (time ran out: the true one may be higher)"
+    more = " (time ran out: a greater --bound-seconds may find a higher one, and so a smaller gap)"
+    closing = "" if planned.bound.exact else more
     click.echo(f"\n{len(pods)} pods on {batch.problem.nodes} nodes, by {', '.join(batch.problem.resources)}")
     click.echo(f"no plan for these pods costs less than {planned.bound.cost:.4f}{closing}")
     for note in batch.notes:
         click.echo(f"trimaran: {note}", err=True)
+
+
+def _tell(said: str) -> None:
+    """Say what is done next, to people who wait for it."""
+    if _on_terminal():
+        click.echo(f"trimaran: {said}", err=True)
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty()
 
 
 def _show_bound(batch: Batch, wanted: Sequence[dict[str, Any]], bound: Sequence[Bound], *, carried_out: bool) -> None:

@@ -7,6 +7,7 @@ true cost is known; the turns end when the two meet.
 
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -63,14 +64,9 @@ def solve_exactly(
         SolverMissing: OR-tools is not installed.
         ValueError: the case is too large, its amounts are not whole, or ``start`` does not place all pods.
     """
-    if problem.pods * problem.nodes > _MOST_CELLS:
-        raise ValueError(
-            f"{problem.pods} pods on {problem.nodes} nodes are too many for CP-SAT: at most {_MOST_CELLS} pairs"
-        )
     if (start < 0).any():
         raise ValueError("CP-SAT needs a plan that places all pods to begin with")
-    if (problem.demand != np.floor(problem.demand)).any():
-        raise ValueError("CP-SAT needs whole amounts; give smaller units")
+    check_case(problem)
     until = time.monotonic() + seconds
     model = _Model(problem, spread_weight)
     best, bound = Exact(start, cost(problem, start, spread_weight), 0.0), 0.0
@@ -87,16 +83,33 @@ def solve_exactly(
     return Exact(best.plan, best.cost, min(bound, best.cost))
 
 
+def check_case(problem: Problem) -> None:
+    """See that a problem is a case for CP-SAT, before any time is spent on it.
+
+    Raises:
+        SolverMissing: OR-tools is not installed.
+        ValueError: the case is too large, or its amounts are not whole.
+    """
+    if problem.pods * problem.nodes > _MOST_CELLS:
+        raise ValueError(
+            f"{problem.pods} pods on {problem.nodes} nodes are too many for CP-SAT: at most {_MOST_CELLS} pairs"
+        )
+    if (problem.demand != np.floor(problem.demand)).any():
+        raise ValueError("CP-SAT needs whole amounts; give smaller units")
+    try:
+        import_module("ortools.sat.python.cp_model")
+    except ImportError as error:
+        raise SolverMissing(
+            "CP-SAT is not installed: pip install 'trimaran[placement]', or choose another method"
+        ) from error
+
+
 class _Model:
     """The pods' places, and the tangents so far."""
 
     def __init__(self, problem: Problem, spread_weight: float) -> None:
-        try:
-            from ortools.sat.python import cp_model  # noqa: PLC0415  an extra
-        except ImportError as error:
-            raise SolverMissing(
-                "CP-SAT is not installed: pip install 'trimaran[placement]', or choose another method"
-            ) from error
+        from ortools.sat.python import cp_model  # noqa: PLC0415  an extra
+
         self._problem, self._weight = problem, spread_weight
         self._model: CpModel = cp_model.CpModel()
         self._solver: CpSolver = cp_model.CpSolver()

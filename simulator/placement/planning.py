@@ -1,6 +1,6 @@
 """A plan made, held against what no plan can beat, and told."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,11 +9,12 @@ import numpy as np
 from scoring.arrays import Int64s
 from simulator.placement.bound import Bound, lower_bound
 from simulator.placement.cluster import Batch
-from simulator.placement.exact import solve_exactly
+from simulator.placement.exact import check_case, solve_exactly
 from simulator.placement.local_search import Search, local_search
 from simulator.placement.methods import RIVALS
 from simulator.placement.problem import Measures, Problem, cost, measure, why_unplaced
 
+BOUND_SECONDS = 60.0  # 2,000 nodes and 20,000 pods take about 20 s of a processor
 _GOOD_ENOUGH = 0.001  # of a gap: to look further would not pay
 
 
@@ -34,26 +35,53 @@ class Planned:
     gap: float
 
 
-def make_plan(problem: Problem, search: Search, seed: int, *, exactly: bool = False) -> Planned:
-    """Return a plan by local search; ``exactly``: then by CP-SAT as well.
+def make_plan(
+    problem: Problem,
+    search: Search,
+    seed: int,
+    *,
+    exactly: bool = False,
+    bound_seconds: float = BOUND_SECONDS,
+    tell: Callable[[str], None] = lambda _said: None,
+) -> Planned:
+    """Return a plan by local search, held against the bound.
+
+    Args:
+        problem: what is to be placed, and where.
+        search: how long to look for a plan.
+        seed: of what is drawn.
+        exactly: go on with CP-SAT, for as long again.
+        bound_seconds: how long to look for the bound, at most; of the pods that were placed again as long.
+        tell: told what is done next, before it is.
 
     Raises:
         SolverMissing: CP-SAT is wanted and not installed.
         ValueError: CP-SAT is wanted and the case is none for it.
     """
+    if exactly:
+        if (problem.gang >= 0).any():
+            raise ValueError("CP-SAT knows no gangs; leave --exact out")
+        check_case(problem)
     rng = np.random.default_rng(seed)
-    bound = lower_bound(problem, spread_weight=search.spread_weight, seconds=search.seconds)
+
+    def look_for_bound(of: Problem) -> Bound:
+        tell(f"looking for what no plan can beat, for {bound_seconds:g} s at most")
+        return lower_bound(of, spread_weight=search.spread_weight, seconds=bound_seconds)
+
+    bound = look_for_bound(problem)
     search = Search(
         search.spread_weight, search.rounds, search.seconds,
         lambda so_far: bound.cost > 0 and bound.gap(so_far) <= _GOOD_ENOUGH,
     )  # fmt: skip
+    tell(f"looking for a plan, for {search.seconds:g} s at most")
     plan = local_search(problem, rng, search)
     placed = np.flatnonzero(plan >= 0)
-    if len(placed) < problem.pods and len(placed):  # the bound is of the pods that were placed
-        bound = lower_bound(problem.take(placed), spread_weight=search.spread_weight, seconds=search.seconds)
+    if not len(placed):
+        bound = Bound(cost(problem, plan, search.spread_weight), exact=True)
+    elif len(placed) < problem.pods:  # the bound is of the pods that were placed
+        bound = look_for_bound(problem.take(placed))
     if exactly:
-        if (problem.gang >= 0).any():
-            raise ValueError("CP-SAT knows no gangs; leave --exact out")
+        tell(f"looking for the best plan, for {search.seconds:g} s at most")
         found = solve_exactly(problem, plan, spread_weight=search.spread_weight, seconds=search.seconds)
         plan, bound = found.plan, Bound(max(bound.cost, found.bound), exact=True)
     gap = bound.gap(cost(problem, plan, search.spread_weight))
@@ -75,6 +103,7 @@ def as_document(batch: Batch, planned: Planned, rivals: Mapping[str, Measures], 
         "unplaced": {each.name: why_unplaced(problem, pod) for pod, (each, row) in enumerate(pods) if row < 0},
         "left_to_the_scheduler": dict(batch.left),
         "bound": planned.bound.cost,
+        "bound_exact": planned.bound.exact,
         "gap": planned.gap if np.isfinite(planned.gap) else None,
         "methods": {
             name: {**asdict(each), "cost": each.imbalance + spread_weight * each.spread}

@@ -18,6 +18,7 @@ class Compared:
         heat: node-time heat maps of :attr:`heat_world`, by policy.
         heat_world: its name.
         heat_hours: how long it is after the warm-up.
+        whole: nothing is missing; else it was stopped.
     """
 
     label: str
@@ -26,3 +27,4 @@ class Compared:
     heat: dict[str, Heat] = field(default_factory=dict)
     heat_world: str = ""
     heat_hours: float = 0.0
+    whole: bool = True
