@@ -160,6 +160,13 @@ def test_the_plan_is_written_as_bindings(place, tmp_path) -> None:
     assert binding["target"]["name"] in {"node-2", "node-3"}
 
 
+def test_a_plan_that_cannot_be_written_is_refused_before_any_search(place, monkeypatch) -> None:
+    """Not after a search whose plan would be lost."""
+    monkeypatch.setattr(commands, "make_plan", lambda *_, **__: pytest.fail("was searched"))
+    refused = place(NODES, [pod("web")], "--write", "/dev/null/plan.yaml")
+    assert (refused.exit_code, "/dev/null/plan.yaml cannot be written" in refused.stderr) == (2, True)
+
+
 def test_peaks_of_the_watcher_count(place, watcher) -> None:
     """The node that was busy once in the day gets nothing, though its average is low and nothing is requested there."""
     pods = [pod(f"web-{number}", "1", "4Gi") for number in range(6)]

@@ -137,6 +137,7 @@ def place(
             else:
                 nodes, (waiting, left) = _from_files(nodes_file, pods_file, scheduler_name)
             batch = read_batch(nodes, waiting, left, peaks=peaks, limit=limit, gangs_within=gangs_within)
+            _check_writable(plan_file)
             search = Search(spread_weight, rounds, seconds)
             planned = make_plan(batch.problem, search, seed, exactly=exact, bound_seconds=bound_seconds, tell=_tell)
             rivals = compare_rivals(batch.problem, seed) if compare else {}
@@ -156,6 +157,12 @@ def place(
         _show(batch, planned, rivals, spread_weight, listed=plan_file is None)
         _show_bound(batch, wanted, bound, carried_out=carry_out)
     raise SystemExit(1 if planned.measures.unplaced or any(each.error for each in bound) else 0)
+
+
+def _check_writable(path: Path | None) -> None:
+    """See that a plan can be written, before it is looked for; raises OSError."""
+    if path is not None:
+        path.open("a").close()
 
 
 def _peaks(address: str | None, window: str, access: WatcherAccess) -> WatcherMetrics | None:
