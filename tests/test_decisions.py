@@ -78,6 +78,13 @@ def bench() -> Iterator[Bench]:
     made.prioritizer.close()
 
 
+def test_a_pod_is_explained_as_soon_as_it_is_answered(bench: Bench) -> None:
+    """Nobody who asks at once is told that the extender was not asked."""
+    bench.ask()
+    bench.bind("pod-1", "node-20")
+    assert bench.explained()["outcome"] == "scored"
+
+
 def test_a_decision_says_why_and_where(bench: Bench) -> None:
     """Kept are the best ten and the chosen node with every term, the age of the data, and how far the chosen is off."""
     scores = bench.ask()

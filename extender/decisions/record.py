@@ -109,6 +109,7 @@ class Record:
         self._worths: deque[Worth] = deque(maxlen=self._bounds.decisions)
         self._last_nodes: deque[str] = deque(maxlen=_HERD)
         self._lock = threading.Lock()  # for what is read by :meth:`explain`, :meth:`recent` and :meth:`regrets`
+        self._taking = threading.Lock()  # for what was answered and is not open yet
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -135,6 +136,7 @@ class Record:
 
     def explain(self, pod: str) -> dict[str, Any] | None:
         """Return the last decision for a pod, ``namespace/name``; None when there is none."""
+        self._take_in()  # it may be about what was answered just now
         with self._lock:
             uid = self._newest.get(pod, "")
             if uid in self._open:
@@ -171,38 +173,44 @@ class Record:
                 _log.exception("decisions could not be recorded")
 
     def _take_in(self) -> None:
-        in_flight = self._view.in_flight
-        while self._answered:
-            asked, answer, best, acted, at = self._answered.popleft()
-            snapshot = answer.basis.snapshot if answer.basis else None
-            self._telemetry.noted(answer, None if snapshot is None else max(0.0, at - snapshot.timestamp))
-            made = OpenDecision(asked, answer, best, acted, at, in_flight)
-            with self._lock:
-                before = self._open.pop(asked.pod.uid, None)  # it was asked about again: that decision came to nothing
-                self._open_size += made.size - (before.size if before else 0)
-                self._open[asked.pod.uid] = made
-                self._forget(asked.pod.uid)
-                self._newest[made.decision.pod] = asked.pod.uid
+        with self._taking:
+            in_flight = self._view.in_flight
+            while self._answered:
+                asked, answer, best, acted, at = self._answered.popleft()
+                snapshot = answer.basis.snapshot if answer.basis else None
+                self._telemetry.noted(answer, None if snapshot is None else max(0.0, at - snapshot.timestamp))
+                made = OpenDecision(asked, answer, best, acted, at, in_flight)
+                with self._lock:
+                    # Where it was asked about before, that decision came to nothing.
+                    before = self._open.pop(asked.pod.uid, None)
+                    self._open_size += made.size - (before.size if before else 0)
+                    self._open[asked.pod.uid] = made
+                    self._forget(asked.pod.uid)
+                    self._newest[made.decision.pod] = asked.pod.uid
 
     def _settle(self) -> None:
-        if not self._open:
+        with self._lock:
+            opened = dict(self._open)
+        if not opened:
             return
         with self._view.reading() as cluster:
-            found = {uid: cluster.find(each.pod) for uid, each in self._open.items()}
+            found = {uid: cluster.find(each.pod) for uid, each in opened.items()}
             nodes = cluster.rows
         now = self._clock()
         for uid, placed in found.items():
-            made = self._open[uid]
+            made = opened[uid]
             if placed is not None and placed[1].placed_at != float("inf"):
                 at = placed[1].placed_at
-                self._keep(uid, made.close(nodes, placed[0], at if at > 0 else now))
+                self._keep(uid, made, made.close(nodes, placed[0], at if at > 0 else now))
             elif now - made.decision.at > self._bounds.open_seconds or self._open_size * 4 > self._bounds.max_bytes:
-                self._keep(uid, made.close(nodes))
+                self._keep(uid, made, made.close(nodes))
 
-    def _keep(self, uid: str, decision: Decision) -> None:
+    def _keep(self, uid: str, made: OpenDecision, decision: Decision) -> None:
         if self._thread is not None:
             self._stop.wait(_BREATH_SECONDS)  # to explain many at once would hold up answers
         with self._lock:
+            if self._open.get(uid) is not made:  # it was asked about again meanwhile
+                return
             self._open_size -= self._open.pop(uid).size
             self._kept[uid] = decision
             self._size += decision.size
