@@ -13,7 +13,7 @@ from dashboard.beside import Beside
 from dashboard.data import Data
 from dashboard.extender import MOST, Decisions
 from dashboard.parts import Current, Query, choice, search_box, table
-from extender.decisions.asking import NoAnswer
+from extender.decisions.asking import NoAnswer, regret_rows
 
 PATH, TITLE = "/decisions", "Decisions"
 ROWS = 100
@@ -101,16 +101,8 @@ def _regrets(found: Mapping[str, Any]) -> list[Any]:
         "Scheduler", "Mode", "Pods", "On the best", "Load of chosen", "Load of best", "Regret", "Regret, p95",
         "Chosen hot", "Best hot",
     ]  # fmt: skip
-    rows = [
-        [
-            row["scheduler"], row["mode"], str(row["pods"]), str(row["same_node"]), f"{row['chosen_percent']:.1f}%",
-            f"{row['best_percent']:.1f}%", f"{row['regret']:+.2f}", f"{row['regret_p95']:+.2f}",
-            str(row["chosen_hot"]), str(row["best_hot"]),
-        ]
-        for row in found["schedulers"]
-    ]  # fmt: skip
     hot = f"Hot is {found['hot_percent']:g}% or more. {found['waiting']} pods wait for their first whole window."
-    return [table("Regret by scheduler", header, rows), html.P(hot, className="hint")]
+    return [table("Regret by scheduler", header, regret_rows(found)), html.P(hot, className="hint")]
 
 
 def _places(found: Sequence[Mapping[str, Any]]) -> Any:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.kept import Kept
+from extender.decisions import DECISIONS, EXPLAIN, REGRET
 from extender.decisions.asking import Extender
-from extender.decisions.routes import DECISIONS, EXPLAIN, REGRET
 
 MOST = 500
 _SECONDS = 5.0

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from extender.decisions import OF_PODS
 from extender.profiles import Profiles
 from watcher.errors import SettingsError
 from watcher.server import serving
@@ -42,8 +43,6 @@ def serve(loaded: "Loaded[ExtenderSettings]", profiles: Profiles) -> None:
         SettingsError: tokens, certificates or the way to the Kubernetes API cannot be used.
     """
     settings = loaded.settings
-    from extender.decisions.routes import OF_PODS  # noqa: PLC0415  Flask is behind it
-
     reviewed = OF_PODS if settings.extender.explain == "review" else ()
     service = Service(loaded, profiles, open_access(settings.server, open_routes=reviewed))
     tls = open_tls(settings.server)

@@ -18,11 +18,12 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.test import Client
 
 from extender.app import create_app
+from extender.decisions import OF_PODS
 from extender.decisions.decision import BEST
 from extender.decisions.readers import Everybody, Readers, Reading, Reviewed
 from extender.decisions.record import MEGABYTE, Bounds, Record
 from extender.decisions.regret import RESOURCES, Worth, load, table
-from extender.decisions.routes import OF_PODS, decision_routes
+from extender.decisions.routes import decision_routes
 from extender.prioritizer import Options, Prioritizer
 from extender.telemetry import Telemetry
 from extender.wire import ExtenderArgs

@@ -1,5 +1,6 @@
 """A running extender, asked what it decided: for the commands and the page."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,19 @@ class Extender:
         except (ValueError, KeyError, TypeError):
             raise NoAnswer(f"{shown} is no extender: it answers {answer.status_code} with something else") from None
         return found
+
+
+def regret_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """Return the table of regrets as texts.
+
+    Columns: scheduler, mode, pods, pods on the best node, load of the chosen nodes, of the best, regret, its 95th
+    percentile, chosen nodes that were hot, best ones that were.
+    """
+    return [
+        [
+            row["scheduler"], row["mode"], str(row["pods"]), str(row["same_node"]), f"{row['chosen_percent']:.1f}%",
+            f"{row['best_percent']:.1f}%", f"{row['regret']:+.2f}", f"{row['regret_p95']:+.2f}",
+            str(row["chosen_hot"]), str(row["best_hot"]),
+        ]
+        for row in found["schedulers"]
+    ]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from extender.decisions import EXPLAIN, REGRET
 from watcher.terminal import echo_document, echo_table, output_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -48,7 +49,7 @@ def explain(
     \b
     Example: trimaran explain default/web-7d4b9 --token-file token
     """
-    found = _ask(address, "/explain", {"pod": pod}, token_file, ca_file, client_certificate)
+    found = _ask(address, EXPLAIN, {"pod": pod}, token_file, ca_file, client_certificate)
     if output == "text":
         _tell(found)
     else:
@@ -61,7 +62,7 @@ def regret(
     address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
 ) -> None:
     """Show what the nodes that pods went to used afterwards, and what ours would have used."""
-    found = _ask(address, "/regret", {}, token_file, ca_file, client_certificate)
+    found = _ask(address, REGRET, {}, token_file, ca_file, client_certificate)
     if output == "text":
         _tell_regret(found)
     else:
@@ -134,16 +135,10 @@ def _summary(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tell_regret(found: Mapping[str, Any]) -> None:
-    rows = [
-        [
-            row["scheduler"], row["mode"], str(row["pods"]), str(row["same_node"]), f"{row['chosen_percent']:.1f}%",
-            f"{row['best_percent']:.1f}%", f"{row['regret']:+.2f}", f"{row['regret_p95']:+.2f}",
-            str(row["chosen_hot"]), str(row["best_hot"]),
-        ]
-        for row in found["schedulers"]
-    ]  # fmt: skip
+    from extender.decisions.asking import regret_rows  # noqa: PLC0415  so that --help is quick
+
     header = ["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "OURS", "REGRET", "P95", "CHOSEN HOT", "OURS HOT"]
-    echo_table(header, rows)
+    echo_table(header, regret_rows(found))
     click.echo(f"\n{found['waiting']} pods wait for their first whole window; hot: {found['hot_percent']:g} % or more")
 
 

@@ -4,6 +4,7 @@ import re
 
 from flask import Blueprint, Response, request
 
+from extender.decisions import DECISIONS, EXPLAIN, REGRET
 from extender.decisions.readers import Readers, Reading
 from extender.decisions.record import Record, View, not_asked
 from watcher.server import answers
@@ -11,9 +12,6 @@ from watcher.server.answers import Answer
 from watcher.server.flask_parts import response
 from watcher.wire import ErrorCode
 
-EXPLAIN, DECISIONS, REGRET = "/explain", "/decisions", "/regret"
-#: Tell of pods, to those that ``Readers`` let know of them.
-OF_PODS = (EXPLAIN, DECISIONS)
 MOST = 1000
 _ALL_NAMESPACES = ""
 _POD = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
