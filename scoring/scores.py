@@ -105,6 +105,10 @@ class Scores:
         names = self.table_names
         return names if self.rows is None else tuple([names[row] for row in self.rows.tolist()])
 
+    @cached_property
+    def _row_by_name(self) -> Mapping[str, int]:
+        return {name: row for row, name in enumerate(self.names)}
+
     def __repr__(self) -> str:
         feasible = int((self.total != INFEASIBLE).sum())
         best = f"best {self.best()} with {self.total.max()}" if feasible else "no node is feasible"
@@ -183,9 +187,7 @@ class Scores:
         Raises:
             KeyError: no such node.
         """
-        for unknown in (name for name in node_names if name not in self.names):
-            raise KeyError(unknown)
-        rows = [self.names.index(name) for name in node_names]
+        rows = [self._row_by_name[name] for name in node_names]
         pod = f"{self.pod.namespace}/{self.pod.name}"
         by_plugin = [
             (self._explained(scores, node_names, rows), scores.weighted.weight, scores.normalized[rows].tolist())

@@ -144,11 +144,8 @@ class CongestionCost(ScorePlugin):
         for each in self.resources:
             name = each.resource.name
             expected = np.array([[self.levels.expected_use(pod, name)] for pod in pods])
-            use, divisor, variance = (
-                node[f"{name}.use"] + expected,
-                node[f"_{name}.divisor"],
-                node.get(f"{name}.variance"),
-            )
+            use, divisor = node[f"{name}.use"] + expected, node[f"_{name}.divisor"]
+            variance = node.get(f"{name}.variance")
             cost = _cost(each, use, variance, divisor)
             if variance is not None:
                 variance = variance + self._more_variance(pods, name, node)

@@ -37,11 +37,8 @@ class Google2019(Format):
         seen: set[str] = set()
 
         def parse(row: Mapping[str, Any]) -> Machine | None:
-            name, cpu, memory = (
-                str(row["machine_id"]),
-                _nested(row, "capacity", "cpus"),
-                _nested(row, "capacity", "memory"),
-            )
+            name = str(row["machine_id"])
+            cpu, memory = _nested(row, "capacity", "cpus"), _nested(row, "capacity", "memory")
             if name in seen or int(row["type"]) == _REMOVE or not cpu > 0:
                 return None
             seen.add(name)
