@@ -86,6 +86,12 @@ def test_a_pod_is_explained_as_soon_as_it_is_answered(bench: Bench) -> None:
     assert bench.explained()["outcome"] == "scored"
 
 
+def test_a_decision_is_listed_as_soon_as_it_is_answered(bench: Bench) -> None:
+    """The list, too, has what was answered just now."""
+    bench.ask()
+    assert [each["pod"] for each in bench.client.get("/decisions").json["decisions"]] == ["default/pod-1"]
+
+
 def test_a_decision_says_why_and_where(bench: Bench) -> None:
     """Kept are the best ten and the chosen node with every term, the age of the data, and how far the chosen is off."""
     scores = bench.ask()

@@ -146,6 +146,7 @@ class Record:
 
     def recent(self, most: int) -> list[dict[str, Any]]:
         """Return the last decisions without their nodes, the newest first: those that are open, then those settled."""
+        self._take_in()
         with self._lock:
             opened = [each.decision for each in reversed(self._open.values())]
             return [each.summary() for each in islice(chain(opened, reversed(self._kept.values())), most)]
