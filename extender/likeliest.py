@@ -9,7 +9,7 @@ import numpy as np
 from extender.profiles import SCORE_FACTOR
 from scoring import MetricsTable, Node, NodeTable, Pod, PreparedProfile, Profile
 from scoring.arrays import Int64s
-from scoring.normalization import MAX_NODE_SCORE
+from scoring.normalization import inverted
 
 _SOFT = "PreferNoSchedule"
 
@@ -64,7 +64,7 @@ class Likeliest:
         in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
             sums += self._prepare(in_tree.profile, table).score(pod, among=rows).total
-            sums -= in_tree.taint_weight * self._soft_taints(pod, names, table)
+            sums += in_tree.taint_weight * self._soft_taints(pod, names, table)
         return names[self._dice.choice(np.flatnonzero(sums == sums.max()).tolist())]
 
     def _prepare(self, profile: Profile, table: NodeTable) -> PreparedProfile:
@@ -76,7 +76,7 @@ class Likeliest:
         return prepared
 
     def _soft_taints(self, pod: Pod, names: Sequence[str], table: NodeTable) -> Int64s:
-        """Return what TaintToleration takes off each node's score, 0 to 100, shape (nodes,).
+        """Return TaintToleration's score of each node, 0 to 100, shape (nodes,).
 
         Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/tainttoleration.
         """
@@ -93,6 +93,4 @@ class Likeliest:
                     taint.effect == _SOFT and not any(each.tolerates(taint) for each in pod.tolerations)
                     for taint in taints
                 )
-        # As kube-scheduler rounds: the score is 100 less by the truncated share.
-        shares: Int64s = MAX_NODE_SCORE * counts // max(1, counts.max())
-        return shares
+        return inverted(counts)

@@ -7,6 +7,18 @@ from scoring.arrays import Int64s
 MAX_NODE_SCORE = 100
 
 
+def inverted(counts: Int64s) -> Int64s:
+    """Map 0 to 100 and the highest to 0, truncated; 100 for all where there is nothing but 0.
+
+    Source: ``DefaultNormalizeScore`` with ``reverse``, k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper.
+
+    Args:
+        counts: of what speaks against a node, at least 0, shape (nodes,); not changed.
+    """
+    result: Int64s = MAX_NODE_SCORE - MAX_NODE_SCORE * counts // max(1, counts.max(initial=0))
+    return result
+
+
 def stretched(scores: Int64s) -> Int64s:
     """Map the lowest score to 0 and the highest to 100, truncated; all equal gives 0.
 

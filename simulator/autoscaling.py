@@ -153,8 +153,7 @@ class Autoscaler:
     def _can_go(self, name: str) -> bool:
         """Say whether no job runs on a node, and its pods fit on others that have pods: an empty one is no gain."""
         cluster = self._cluster
-        number = cluster.numbers[cluster.nodes.row(name)]
-        pods = [stay.pod for stay in cluster.running.values() if stay.node == number]
+        pods = cluster.pods_on(name)
         if any(map(cluster.is_job, pods)):
             return False
         others = cluster.nodes.copy()

@@ -212,14 +212,18 @@ class Cluster:
         self._names.append(name)
         self.nodes.add_nodes([node(name, *amounts, created_at=self.now)])
 
+    def pods_on(self, name: str) -> list[int]:
+        """Return the pods that run on a node, in the order of their start."""
+        number = self._numbers[name]
+        return [stay.pod for stay in self.running.values() if stay.node == number]
+
     def leave(self, name: str) -> list[int]:
         """Let a node leave now, and return the pods that ran on it, in the order of their start."""
-        number = self._numbers[name]
-        pods = [stay.pod for stay in self.running.values() if stay.node == number]
+        pods = self.pods_on(name)
         for pod in pods:
             self.end(pod)
         self.nodes.remove_nodes([name])
-        self.ledger.leave(number, self.minute)
+        self.ledger.leave(self._numbers[name], self.minute)
         return pods
 
     def _follow_nodes(self) -> None:

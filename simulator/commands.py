@@ -26,7 +26,8 @@ from simulator.replay import Options
 from simulator.report.compared import Compared
 from simulator.report.text import tables
 from simulator.synthetic import Synthetic
-from simulator.trace import WORLD, TraceError, read_trace, write_trace
+from simulator.trace import TraceError, read_trace, write_trace
+from simulator.writing import check_new, write_or_fail
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Factor = tuple[float, float] | None
@@ -87,8 +88,8 @@ class Work:
         result = []
         for factor, at_factor in tasks.items():
             label, of_cpu = f"{factor[0]:g}" if factor else "", {names[each]: (factor or own[each])[0] for each in own}
-            compared = Compared(label, of_cpu, heat_world=names[self.folders[0]], heat_hours=hours[0])
-            compared = replace(compared, whole=all(task in done for task in at_factor))
+            whole = all(task in done for task in at_factor)
+            compared = Compared(label, of_cpu, heat_world=names[self.folders[0]], heat_hours=hours[0], whole=whole)
             for task in at_factor:
                 if task in done:
                     compared.comparison.setdefault(names[task.folder], {})[task.policy] = dict(done[task].measures)
@@ -223,15 +224,11 @@ def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int
     \b
     Example: trimaran simulate generate worlds/small --nodes 10 --hours 6 --warm-up-hours 1
     """
-    if (folder / WORLD).exists():
-        raise click.UsageError(f"{folder} has a trace already: choose another folder")
+    check_new(folder)
     if warm_up_hours >= hours:
         raise click.UsageError(f"a warm-up of {warm_up_hours} hours leaves nothing of {hours}")
     drawn = Synthetic(seed, nodes, 60 * hours, 60 * warm_up_hours, rollouts=rollouts)
-    try:
-        write_trace(drawn.trace(), folder)
-    except OSError as error:
-        fail(f"{folder} cannot be written: {error.strerror}", 2)
+    write_or_fail(drawn.trace(), folder)
 
 
 def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]) -> list[Compared]:
@@ -269,12 +266,10 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
                 work = replace(work, folders=(folder,))
             made = make(work)
     except (TraceError, SchedulerError) as error:
-        click.echo(f"trimaran: {error}", err=True)
-        raise SystemExit(2) from None
+        fail(error, 2)
     except ModuleNotFoundError as error:
         extra = {"distributed": "distributed", "matplotlib": "report"}.get(error.name or "", "simulator")
-        click.echo(f"trimaran: {error.name} is not installed: pip install trimaran[{extra}]", err=True)
-        raise SystemExit(2) from None
+        fail(f"{error.name} is not installed: pip install trimaran[{extra}]", 2)
     if html is not None:
         _write_report(made, html)
     return made

@@ -15,7 +15,6 @@ where it does not know what a pod uses.
 
 from dataclasses import dataclass
 
-from nodes.heat import loads_of
 from scoring.objects import CPU, MEMORY, Pod
 from simulator.cluster import Cluster
 from simulator.moving import Moving, Occasion
@@ -63,8 +62,7 @@ class Descheduler:
     def _over(self) -> list[str]:
         """Return the nodes to evict from, the most loaded one first."""
         arguments, names = self._arguments, self._cluster.nodes.names
-        snapshot = self._watcher.snapshot()
-        measured = {} if snapshot is None else loads_of(snapshot)
+        measured = self._watcher.loads()
         if not all(name in measured for name in names):
             return []
         loads = {name: int(measured[name]) for name in names}
@@ -75,8 +73,7 @@ class Descheduler:
     def _of(self, name: str) -> list[int]:
         """Return the services' pods on a node, those that are evicted first before the others."""
         cluster = self._cluster
-        node = cluster.numbers[cluster.nodes.row(name)]
-        pods = [stay.pod for stay in cluster.running.values() if stay.node == node and not cluster.is_job(stay.pod)]
+        pods = [number for number in cluster.pods_on(name) if not cluster.is_job(number)]
         return sorted(pods, key=lambda number: quality_of_service(cluster.pods[number]))
 
 

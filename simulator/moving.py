@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from nodes.heat import loads_of
 from simulator.cluster import Cluster
 from simulator.watcher import Watcher
 
@@ -102,8 +101,7 @@ class Occasion:
             case Trigger.TIME:
                 return not cluster.minute % self._moving.every_minutes
             case Trigger.LOAD:
-                snapshot = self._watcher.snapshot()
-                loads = {} if snapshot is None else loads_of(snapshot)
+                loads = self._watcher.loads()
                 return any(loads.get(name, 0.0) >= self._moving.hot_percent for name in cluster.nodes.names)
             case Trigger.NODES:
                 return cluster.nodes.names != self._nodes

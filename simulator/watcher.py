@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nodes.heat import loads_of
 from simulator.cluster import Cluster
 from simulator.faults import Fault, FaultKind
 from simulator.windows import Windows, seconds
@@ -51,6 +52,11 @@ class Watcher:
         served = self._served
         fresh = served is not None and self._freshness(self._cluster.minute).holds(served.window.end)
         return served if fresh else None
+
+    def loads(self) -> dict[str, float]:
+        """Return each node's load as ``trimaran nodes`` goes by it; nothing where nothing is fresh."""
+        snapshot = self.snapshot()
+        return {} if snapshot is None else loads_of(snapshot)
 
     def _fetches_until(self, end: int) -> Iterator[int]:
         """Yield the ends of the windows that were fetched since the last time, in turn."""

@@ -129,6 +129,19 @@ class ScorePlugin(ABC):
         return self.prepare(nodes, metrics).explain(pod, node_name)
 
 
+class WithoutNodeTerms(ScorePlugin):
+    """Base of the plugins for which nothing can be prepared: what counts on a node depends on the pod or the moment."""
+
+    @property
+    def reads_pods(self) -> bool:
+        """Say no: there are no node terms."""
+        return False
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return nothing."""
+        return {}
+
+
 class PreparedPlugin:
     """A plugin with its node terms for one table and one snapshot.
 

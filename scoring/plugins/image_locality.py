@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scoring.go_math import truncating_divide
-from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 
 _MIB = 1024 * 1024
 _MIN_BYTES = 23 * _MIB
@@ -26,19 +25,10 @@ _MAX_BYTES_PER_CONTAINER = 1000 * _MIB
 
 
 @dataclass(frozen=True)
-class ImageLocality(ScorePlugin):
+class ImageLocality(WithoutNodeTerms):
     """ImageLocality has no arguments."""
 
     name: ClassVar[str] = "ImageLocality"
-
-    @property
-    def reads_pods(self) -> bool:
-        """Say no: what runs on a node does not matter."""
-        return False
-
-    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return nothing: which images count depends on the pod."""
-        return {}
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the scaled bytes that each node has, and the score."""

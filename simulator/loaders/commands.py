@@ -14,7 +14,7 @@ from simulator.loaders.google2019 import Google2019
 from simulator.loaders.openb import Openb
 from simulator.loaders.planetlab import PlanetLab
 from simulator.loaders.rows import LoadError, Source
-from simulator.trace import WORLD, write_trace
+from simulator.writing import check_new, write_or_fail
 
 FORMATS: dict[str, Format] = {
     "alibaba2018": Alibaba2018(),
@@ -49,19 +49,16 @@ def import_(
     Files are read in a stream, packed or not; rows that cannot be read are counted. Ends with status 0 when the trace
     is written, 2 when the data cannot be used.
     """
-    if (out / WORLD).exists():
-        raise click.UsageError(f"{out} has a trace already: choose another folder")
+    check_new(out)
     wanted = Wanted(nodes, round(60 * from_hour), round(60 * hours), round(60 * warm_up_hours), seed)
     if wanted.warm_up_minutes >= wanted.minutes:
         raise click.UsageError(f"--warm-up-hours {warm_up_hours:g} leaves nothing of --hours {hours:g}")
     try:
         source = Source(folder, FORMATS[form].title)
         trace, left = build(out.resolve().name, source, FORMATS[form], wanted)
-        write_trace(trace, out)
     except LoadError as error:
         fail(error, 2)
-    except OSError as error:
-        fail(f"{out} cannot be written: {error.strerror}", 2)
+    write_or_fail(trace, out)
     for name, count in source.bad.items():
         click.echo(f"trimaran: {name}: {count} rows cannot be read and are left out; {source.examples[name]}", err=True)
     if left.without_use:

@@ -22,11 +22,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scoring.arrays import Bools, Float64s, Int64s
-from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Pod
-from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.profile import Profile
 from scoring.scores import WeightedPlugin
 from simulator.cluster import Cluster
@@ -134,7 +133,7 @@ class Annotations:
 
 
 @dataclass(frozen=True)
-class CraneDynamic(ScorePlugin):
+class CraneDynamic(WithoutNodeTerms):
     """Score by what is written on the nodes.
 
     Attributes:
@@ -146,15 +145,6 @@ class CraneDynamic(ScorePlugin):
     annotations: Annotations = field(hash=False, compare=False)
 
     name: ClassVar[str] = "Dynamic"
-
-    @property
-    def reads_pods(self) -> bool:
-        """Say that pods do not matter but for what is written."""
-        return False
-
-    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return nothing: what is written changes while a profile is prepared."""
-        return {}
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the score, of which the pod knows nothing."""

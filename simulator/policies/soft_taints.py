@@ -14,13 +14,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nodes.heat import HeatRule, loads_of
+from nodes.heat import HeatRule
 from scoring.arrays import Int64s
-from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
+from scoring.normalization import inverted
 from scoring.objects import Pod
-from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.profile import Profile
 from scoring.scores import WeightedPlugin
 from simulator.cluster import Cluster
@@ -31,7 +30,7 @@ TAINT_TOLERATION_WEIGHT = 3
 
 
 @dataclass(frozen=True)
-class TaintToleration(ScorePlugin):
+class TaintToleration(WithoutNodeTerms):
     """Score nodes with a soft taint lower.
 
     Attributes:
@@ -43,15 +42,6 @@ class TaintToleration(ScorePlugin):
     name: ClassVar[str] = "TaintToleration"
     normalizes: ClassVar[bool] = True
 
-    @property
-    def reads_pods(self) -> bool:
-        """Say that pods do not matter."""
-        return False
-
-    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return nothing: taints change while a profile is prepared."""
-        return {}
-
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return how many taints each node has."""
         taints = np.zeros((1, len(nodes)), np.int64)
@@ -60,11 +50,7 @@ class TaintToleration(ScorePlugin):
 
     def normalize(self, scores: Int64s) -> Int64s:
         """Return 100 where there are no taints."""
-        highest = scores.max(initial=0)
-        if not highest:
-            return np.full_like(scores, MAX_NODE_SCORE)
-        result: Int64s = MAX_NODE_SCORE - MAX_NODE_SCORE * scores // highest
-        return result
+        return inverted(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say whether it is tainted."""
@@ -101,9 +87,7 @@ class SoftTaintsChooser(ProfileChooser):
         """Return the row with the highest score."""
         if self._turn != self._cluster.minute:
             self._turn = self._cluster.minute
-            snapshot = self._watcher.snapshot()
-            loads = {} if snapshot is None else loads_of(snapshot)
-            hot = self._rule.hot(self._cluster.nodes.names, loads, self._hot, self._cluster.now)
+            hot = self._rule.hot(self._cluster.nodes.names, self._watcher.loads(), self._hot, self._cluster.now)
             self._hot.clear()
             self._hot.update(hot)
         return super().choose(number, pod, candidates)

@@ -17,18 +17,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from scoring.arrays import Int64s
-from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import Owner, Pod
-from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from simulator.cluster import JOB
 
 _MAX_SKEW = 3
 
 
 @dataclass(frozen=True)
-class PodTopologySpread(ScorePlugin):
+class PodTopologySpread(WithoutNodeTerms):
     """Spread an owner's pods over nodes.
 
     Attributes:
@@ -39,15 +38,6 @@ class PodTopologySpread(ScorePlugin):
 
     name: ClassVar[str] = "PodTopologySpread"
     normalizes: ClassVar[bool] = True
-
-    @property
-    def reads_pods(self) -> bool:
-        """Say that node terms, of which there are none, do not depend on pods."""
-        return False
-
-    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return nothing: what counts depends on the pod's owner."""
-        return {}
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the owner's pods on each node, and the score before it is normalized."""

@@ -18,7 +18,8 @@ from simulator.recording.assembly import Counts, assemble
 from simulator.recording.history import STEP_SECONDS, History, HistoryError
 from simulator.recording.lives import Uses
 from simulator.recording.pods import Key, Known, from_api, from_kube_state_metrics
-from simulator.trace import WORLD, Trace, write_trace
+from simulator.trace import Trace
+from simulator.writing import check_new, write_or_fail
 from watcher import masking
 from watcher.terminal import duration_option
 from watcher.transport import credentials
@@ -81,8 +82,7 @@ def record(
         raise click.UsageError(f"--warm-up of {warm_up_minutes} minutes leaves nothing of --last, {minutes} minutes")
     if rate < STEP_SECONDS:
         raise click.UsageError(f"--rate must be at least {STEP_SECONDS} seconds, not {rate:g}")
-    if (folder / WORLD).exists():
-        raise click.UsageError(f"{folder} has a trace already: choose another folder")
+    check_new(folder)
     now = time.time()
     end = int(now if until is None else until.replace(tzinfo=UTC).timestamp()) // STEP_SECONDS * STEP_SECONDS
     if end > now:
@@ -179,10 +179,7 @@ def _tell(folder: Path, trace: Trace, counts: Counts) -> None:
         )
     if not counts.recorded:
         fail("no pod is left to record", 1)
-    try:
-        write_trace(trace, folder)
-    except OSError as error:
-        fail(f"{folder} cannot be written: {error.strerror}", 2)
+    write_or_fail(trace, folder)
     said: dict[str, Any] = {
         "nodes": len(trace.nodes),
         "runs of pods": counts.recorded,
