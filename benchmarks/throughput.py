@@ -32,8 +32,8 @@ from control_plane.scheduler import Scheduler
 from support.extending import snapshot_of
 from support.servers import wait_until
 
+from extender.answer import Outcome
 from extender.kube_scheduler import Way, written
-from extender.prioritizer import Outcome
 from watcher.testing.servers import reply, serving
 
 RUNS = ("no extender", "scoring off", "ours")

@@ -55,7 +55,7 @@ def create_app(
         except BadRequest as error:
             return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
         found = prioritizer.answer(asked)
-        encoded = encode(found.scores)
+        encoded = encode(found.names, found.points)
         telemetry.prioritized(found.outcome, time.perf_counter() - began)
         return Answer(encoded)
 

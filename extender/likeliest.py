@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.answer import Answer
 from extender.profiles import SCORE_FACTOR
 from scoring import MetricsTable, Node, NodeTable, Pod, PreparedProfile, Profile
 from scoring.arrays import Int64s
@@ -47,20 +48,19 @@ class Likeliest:
         self._nodes: Sequence[Node] = ()  # of which those with soft taints are
         self._tainted: Mapping[str, Node] = {}
 
-    def node(self, pod: Pod, scheduler_name: str, scores: Mapping[str, int], table: NodeTable) -> str:
+    def node(self, pod: Pod, scheduler_name: str, answer: Answer, table: NodeTable) -> str:
         """Return the name of the node; "" where all of them are gone meanwhile.
 
         Args:
             pod: the pending pod.
             scheduler_name: whose profile adds what.
-            scores: what was answered, by the candidates' names.
-            table: the cluster, as it was when that was answered.
+            answer: what was answered.
+            table: the cluster, as it was then or is now.
         """
-        names, rows = table.known(tuple(scores))
+        names, points, rows = _candidates(answer, table)
         if not names:
             return ""
-        found = scores.values() if len(names) == len(scores) else (scores[name] for name in names)
-        sums = np.fromiter(found, np.int64, len(names)) * self._factor
+        sums = np.array(points, np.int64) * self._factor
         in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
             sums += self._prepare(in_tree.profile, table).score(pod, among=rows).total
@@ -94,3 +94,14 @@ class Likeliest:
                     for taint in taints
                 )
         return inverted(counts)
+
+
+def _candidates(answer: Answer, table: NodeTable) -> tuple[Sequence[str], Sequence[int], Int64s]:
+    """Return the candidates that are still there, their scores and their rows."""
+    names, scores = answer.names, answer.basis.scores if answer.basis else None
+    if scores is not None and scores.table_names is table.names:  # nobody has joined or left since
+        rows = scores.rows
+        if rows is not None and len(rows) == len(names):
+            return names, answer.points, rows
+    known, rows = table.known(names)
+    return known, answer.points if len(known) == len(names) else [answer.scores[name] for name in known], rows

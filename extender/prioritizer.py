@@ -8,38 +8,24 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal, Protocol
 
 from client import ClientError
+from extender.answer import Answer, Basis, Outcome
 from extender.likeliest import InTree, Likeliest
 from extender.profiles import ExtenderProfile, Profiles
-from extender.wire import MAX_SCORE, ExtenderArgs
-from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile, Scores
+from extender.wire import ExtenderArgs
+from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
 from watcher.model import WatcherMetrics
 
-NEUTRAL = MAX_SCORE // 2
 _STUCK_SECONDS = 30.0
 _ANSWER_SECONDS = 0.0002
 _log = logging.getLogger(__name__)
-
-
-class Outcome(StrEnum):
-    """How an answer came to be; all but ``SCORED`` and ``ALLOCATION`` are the same score for all."""
-
-    SCORED = "scored"
-    ALLOCATION = "allocation"
-    SHADOW = "shadow"
-    OTHER_SCHEDULER = "other_scheduler"
-    NOT_SYNCED = "not_synced"
-    NO_METRICS = "no_metrics"
-    DEADLINE = "deadline"
-    FAILED = "failed"
 
 
 class View(Protocol):
@@ -89,32 +75,6 @@ class Options:
     outage: Literal["alike", "allocation"] = "alike"
     assume: bool = True
     seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """What an answer rests on, for those who explain it.
-
-    Attributes:
-        scores: of the candidates that are known; later changes do not reach into them.
-        snapshot: the metrics; None where there were none.
-        waited_seconds: until it was scored.
-        scored_seconds: how long that took.
-    """
-
-    scores: Scores
-    snapshot: WatcherMetrics | None
-    waited_seconds: float
-    scored_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Each candidate's score, 0 to 100, by its name, and how it came to be; the basis where it is by node."""
-
-    scores: Mapping[str, int]
-    outcome: Outcome
-    basis: Basis | None = None
 
 
 Record = Callable[[ExtenderArgs, Answer, str, bool], None]
@@ -171,9 +131,9 @@ class Prioritizer:
         """Return a score for every candidate; never fails, and takes no longer than the deadline."""
         profile = self._profiles.get(asked.scheduler_name)
         if profile is None:
-            return _alike(asked.node_names, Outcome.OTHER_SCHEDULER)
+            return Answer.alike(asked.node_names, Outcome.OTHER_SCHEDULER)
         if not asked.node_names:
-            return Answer({}, Outcome.SCORED)
+            return Answer((), (), Outcome.SCORED)
         acts = self._acts_for(asked.pod.uid)
         answer = self._in_time(asked, profile)
         if answer.basis is None:
@@ -181,7 +141,7 @@ class Prioritizer:
             return answer
         # Behind this answer and before the next one: nobody waits for it.
         self._thread.submit(self._after, asked, answer, acts)
-        return answer if acts else _alike(asked.node_names, Outcome.SHADOW)
+        return answer if acts else Answer.alike(asked.node_names, Outcome.SHADOW)
 
     def is_alive(self) -> bool:
         """Return whether the scoring thread gets on."""
@@ -199,7 +159,7 @@ class Prioritizer:
             return job.result(self._options.deadline_seconds)
         except NotInTime:
             job.cancel()
-            return _alike(asked.node_names, Outcome.DEADLINE)
+            return Answer.alike(asked.node_names, Outcome.DEADLINE)
 
     def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
         self._asked_again.clear()
@@ -208,24 +168,24 @@ class Prioritizer:
             return self._scored(asked, profile, asked_at)
         except Exception:  # noqa: BLE001  it costs one pod its scores
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
-            return _alike(asked.node_names, Outcome.FAILED)
+            return Answer.alike(asked.node_names, Outcome.FAILED)
         finally:
             self._began = 0.0
 
     def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
         if not self._view.is_synced:
-            return _alike(asked.node_names, Outcome.NOT_SYNCED)
+            return Answer.alike(asked.node_names, Outcome.NOT_SYNCED)
         try:
             snapshot = self._metrics.snapshot()
         except ClientError as error:
             snapshot = None
             self._note(str(error))
             if self._options.outage == "alike":
-                return _alike(asked.node_names, Outcome.NO_METRICS)
+                return Answer.alike(asked.node_names, Outcome.NO_METRICS)
         with self._view.reading(asked.pod) as table:
             known, rows = table.known(asked.node_names)
             if not known:
-                return _alike(asked.node_names, Outcome.NOT_SYNCED)
+                return Answer.alike(asked.node_names, Outcome.NOT_SYNCED)
             prepared = self._prepare(profile.profile, table, snapshot)
             scores = prepared.score(asked.pod, among=rows)
         judgment = scores.judgment
@@ -233,12 +193,13 @@ class Prioritizer:
         if snapshot is not None:
             self._note(_outage(judgment))
         if self._outage and not (judgment.evidence.outage and self._options.outage == "allocation"):
-            return _alike(asked.node_names, Outcome.NO_METRICS)
-        answered = dict(zip(known, profile.answered(scores.total).tolist(), strict=True))
+            return Answer.alike(asked.node_names, Outcome.NO_METRICS)
+        points = profile.answered(scores.total).tolist()
         if len(known) < len(asked.node_names):  # of a node that the view has not heard of nothing is known: the minimum
-            answered = dict.fromkeys(asked.node_names, 0) | answered
+            found = dict(zip(known, points, strict=True))
+            points = [found.get(name, 0) for name in asked.node_names]
         basis = Basis(scores, snapshot, self._began - asked_at, time.monotonic() - self._began)
-        return Answer(answered, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
+        return Answer(asked.node_names, points, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
 
     def _prepare(self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None) -> PreparedProfile:
         """Return the profile prepared for a snapshot: it follows the table, so it serves until there is a newer one."""
@@ -268,16 +229,12 @@ class Prioritizer:
         pod, name = asked.pod, asked.scheduler_name
         try:
             with self._view.reading() as table:
-                node_name = self._likeliest.node(pod, name, answer.scores, table)
+                node_name = self._likeliest.node(pod, name, answer, table)
             self._record(asked, answer, node_name, acts)
             if acts and self._options.assume and answer.outcome is Outcome.SCORED:
                 self._view.assume(pod, node_name)
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
             _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
-
-
-def _alike(names: Sequence[str], outcome: Outcome) -> Answer:
-    return Answer(dict.fromkeys(names, NEUTRAL), outcome)
 
 
 def _outage(judgment: Judgment) -> str:

@@ -7,11 +7,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from cluster.view import ClusterView
+from extender.answer import Answer, Outcome
 from extender.decisions.decision import Decision
 from extender.decisions.record import Record
 from extender.decisions.regret import Worth
 from extender.filtering import FILTER_OUTCOMES, NodeFilter
-from extender.prioritizer import Answer, Outcome
 from watcher.telemetry import RequestCounters
 
 _AGES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)

@@ -72,9 +72,9 @@ def fields_of(body: bytes) -> dict[str, Any]:
     return _any_case(document, "the body")
 
 
-def encode(scores: Mapping[str, int]) -> bytes:
-    """Return a HostPriorityList: one entry for every node, by its name."""
-    return orjson.dumps([{"Host": name, "Score": score} for name, score in scores.items()])
+def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
+    """Return a HostPriorityList: one entry for every node, with its score."""
+    return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, points, strict=True)])
 
 
 def _pod_of(fields: Mapping[str, Any]) -> tuple[Pod, str]:

@@ -69,4 +69,4 @@ def test_what_is_no_request_is_refused_by_name(body: bytes, why: str) -> None:
 
 def test_scores_are_written_as_go_reads_them() -> None:
     """A HostPriorityList has Host and Score."""
-    assert encode({"node-1": 7, "node-2": 100}) == b'[{"Host":"node-1","Score":7},{"Host":"node-2","Score":100}]'
+    assert encode(("node-1", "node-2"), (7, 100)) == b'[{"Host":"node-1","Score":7},{"Host":"node-2","Score":100}]'

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metrics, profiles
 
+from extender.answer import NEUTRAL, Answer, Outcome
 from extender.kube_scheduler import in_tree
 from extender.likeliest import InTree, Likeliest
-from extender.prioritizer import NEUTRAL, Options, Outcome, Prioritizer
+from extender.prioritizer import Options, Prioritizer
 from extender.wire import ExtenderArgs
 from scoring import Profile
 from scoring.constraints import Taint, Toleration
@@ -148,14 +149,14 @@ def test_soft_taints_count_as_kube_scheduler_counts_them() -> None:
     with view.lock:
         for place, each in enumerate(view.state.table.nodes):
             view.state.put_node(dataclasses.replace(each, taints=taints[:place]))
-    pod, scores = args(*LOADS).pod, {"node-1": 10, "node-2": 13, "node-3": 16}
+    pod, answer = args(*LOADS).pod, Answer(("node-1", "node-2", "node-3"), (10, 13, 16), Outcome.SCORED)
     likeliest = Likeliest(made.weight, {"load-aware": InTree(Profile(()), 2)}, random.Random(1))
     tolerant = dataclasses.replace(pod, tolerations=(Toleration("spot", "Exists"),))
     # 100 and 130 less 2 x 50, 160 less 2 x 100; who tolerates the one is kept off by the other alone.
-    assert likeliest.node(pod, "load-aware", scores, view.state.table) == "node-1"
-    assert likeliest.node(tolerant, "load-aware", scores, view.state.table) == "node-2"
-    assert likeliest.node(pod, "another", scores, view.state.table) == "node-3"
-    assert likeliest.node(pod, "load-aware", {"gone": 5}, view.state.table) == ""
+    assert likeliest.node(pod, "load-aware", answer, view.state.table) == "node-1"
+    assert likeliest.node(tolerant, "load-aware", answer, view.state.table) == "node-2"
+    assert likeliest.node(pod, "another", answer, view.state.table) == "node-3"
+    assert likeliest.node(pod, "load-aware", Answer(("gone",), (5,), Outcome.SCORED), view.state.table) == ""
 
 
 def test_a_window_of_metrics_says_how_long_departed_pods_are_remembered() -> None:

@@ -11,8 +11,9 @@ import orjson
 import pytest
 from support.extending import StillView
 
+from extender.answer import Outcome
 from extender.prioritizer import Options as Answering
-from extender.prioritizer import Outcome, Prioritizer
+from extender.prioritizer import Prioritizer
 from extender.profiles import Profiles
 from extender.wire import ExtenderArgs
 from scoring import Node, NodeTable, Pod

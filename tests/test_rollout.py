@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.extending import HeldMetrics, StillView, asked, profiles
 
-from extender.prioritizer import NEUTRAL, Answer, Options, Outcome, Prioritizer
+from extender.answer import NEUTRAL, Answer, Outcome
+from extender.prioritizer import Options, Prioritizer
 from extender.rollout import Rollout, following
 from extender.settings import ExtenderSettings
 from extender.wire import ExtenderArgs

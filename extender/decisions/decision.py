@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from extender.answer import Answer, Basis, Outcome
 from extender.decisions.regret import Use, Worth, requested, used
-from extender.prioritizer import Answer, Basis, Outcome
 from extender.wire import ExtenderArgs
 from scoring import Pod
 from scoring.node_rows import NodeRows
@@ -129,7 +129,7 @@ class OpenDecision:
     def __init__(self, asked: ExtenderArgs, answer: Answer, best: str, acted: bool, at: float, in_flight: int) -> None:
         pod, basis = asked.pod, answer.basis
         self._pod, self._basis = pod, basis
-        self._scores = answer.scores
+        self._answer = answer
         self.decision = Decision(
             f"{pod.namespace}/{pod.name}", pod.uid, asked.scheduler_name, at, answer.outcome, acted,
             len(asked.node_names), in_flight,
@@ -138,9 +138,9 @@ class OpenDecision:
         if basis is None:
             return
         self.decision.data = _data(basis, at)
-        self.decision.best, self.decision.best_score = best, answer.scores.get(best, 0)
+        self.decision.best, self.decision.best_score = best, self._score(best) or 0
         terms = [part.terms for part in basis.scores.plugins.values() if part.terms]
-        self.size += sum(array.nbytes for each in terms for array in each.values()) + 100 * len(answer.scores)
+        self.size += sum(array.nbytes for each in terms for array in each.values()) + 100 * len(answer.names)
 
     @property
     def pod(self) -> Pod:
@@ -167,12 +167,18 @@ class OpenDecision:
             )
         return decision
 
+    def _score(self, node_name: str) -> int | None:
+        """Return what was answered for a node; None where it was no candidate."""
+        names = self._answer.names
+        return self._answer.points[names.index(node_name)] if node_name in names else None
+
     def _chosen(self, node_name: str, bound_at: float) -> Chosen:
-        score = self._scores.get(node_name) if self._basis else None
+        score = self._score(node_name) if self._basis else None
         if score is None:
             return Chosen(node_name, bound_at)
-        higher = sum(other > score for other in self._scores.values())
-        return Chosen(node_name, bound_at, score, 1 + higher, max(self._scores.values()) - score)
+        points = self._answer.points
+        higher = sum(other > score for other in points)
+        return Chosen(node_name, bound_at, score, 1 + higher, max(points) - score)
 
     def _explained(self, basis: Basis, best: str, chosen: str) -> list[dict[str, Any]]:
         """Return the best candidates, ours first, and the chosen one."""
@@ -188,7 +194,7 @@ class OpenDecision:
             document = explanation.as_document()
             for plugin in document["plugins"]:
                 plugin["why"] = plugin["why"][:_LONGEST_WHY]
-            found.append({**document, "answered": self._scores[name], "chosen": name == chosen})
+            found.append({**document, "answered": self._answer.scores[name], "chosen": name == chosen})
         return found
 
 

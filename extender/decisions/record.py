@@ -16,9 +16,10 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from client import ClientError
+from extender.answer import Answer, Outcome
 from extender.decisions.decision import Decision, OpenDecision
 from extender.decisions.regret import Worth, table
-from extender.prioritizer import Answer, Metrics, Outcome
+from extender.prioritizer import Metrics
 from extender.wire import ExtenderArgs
 from scoring import NodeTable, Pod
 

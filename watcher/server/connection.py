@@ -23,6 +23,7 @@ IDLE_SECONDS = 30.0  # between two requests
 ANSWER_SECONDS = 60.0  # to take an answer
 LINGER_SECONDS = 2.0  # for a client to close, so that it gets the end of the answer
 _RECEIVED_BYTES = 16384  # at once: what a TLS record holds, so that nothing is left where no poller sees it
+_JOINED_BYTES = 65536  # of an answer, to copy which costs less than to send it in pieces
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _SECONDS = {Stage.NOTHING: IDLE_SECONDS, Stage.HEAD: HEAD_SECONDS, Stage.BODY: BODY_SECONDS}
@@ -194,7 +195,10 @@ class Connection:
                 self.sock.send(_CONTINUE)  # all else was taken, so there is room
 
     def _begin(self, reply: Reply, now: float) -> None:
-        self._unsent.extend(memoryview(piece) for piece in reply.pieces if piece)
+        pieces = reply.pieces
+        if sum(map(len, pieces)) <= _JOINED_BYTES:  # one packet, and one call in which other threads get ahead of us
+            pieces = (b"".join(pieces),)
+        self._unsent.extend(memoryview(piece) for piece in pieces if piece)
         self._keep = reply.keep
         self.state, self.since, self.until = State.SENDING, now, now + ANSWER_SECONDS
         self._try(self._send, now)
