@@ -187,35 +187,45 @@ class Scores:
         Raises:
             KeyError: no such node.
         """
-        rows = [self._row_by_name[name] for name in node_names]
+        return self.explain_at([self._row_by_name[name] for name in node_names])
+
+    def explain_at(self, places: Sequence[int]) -> list[ProfileExplanation]:
+        """Return the same for several nodes, told by their places among those that were asked for.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        rows = places if self.rows is None else self.rows[places].tolist()
+        node_names = [self.table_names[row] for row in rows]
         pod = f"{self.pod.namespace}/{self.pod.name}"
         by_plugin = [
-            (self._explained(scores, node_names, rows), scores.weighted.weight, scores.normalized[rows].tolist())
+            (self._explained(scores, node_names, places, rows), scores.weighted.weight, scores.normalized[places])
             for scores in self.plugins.values()
         ]
-        grades, totals = self.grades, self.total[rows].tolist()
+        grades = [""] * len(rows) if self.judgment is None else self.judgment.grades[rows]
         return [
             ProfileExplanation(
                 pod,
                 name,
-                totals[place],
-                tuple((parts[place], weight, normalized[place]) for parts, weight, normalized in by_plugin),
-                str(grades[row]),
+                int(self.total[of]),
+                tuple((parts[place], weight, int(normalized[place])) for parts, weight, normalized in by_plugin),
+                str(grades[place]),
             )
-            for place, (name, row) in enumerate(zip(node_names, rows, strict=True))
+            for place, (name, of) in enumerate(zip(node_names, places, strict=True))
         ]
 
-    def _explained(self, scores: PluginScores, node_names: Sequence[str], rows: list[int]) -> list[Explanation]:
-        """Return what a plugin has to say of some nodes, which are in these rows."""
+    def _explained(
+        self, scores: PluginScores, node_names: Sequence[str], places: Sequence[int], rows: Sequence[int]
+    ) -> list[Explanation]:
+        """Return what a plugin has to say of some nodes: their places here, and their rows in the judgment."""
         plugin, pod = scores.weighted.plugin, f"{self.pod.namespace}/{self.pod.name}"
         if scores.terms is None:
             return [Explanation(plugin.name, pod, name, 0, {}, "skipped for this pod") for name in node_names]
-        found = list(explanations(plugin, scores.terms, self.pod, node_names, rows))
+        found = list(explanations(plugin, scores.terms, self.pod, node_names, places))
         if self.judgment is None or not plugin.reads_metrics:
             return found
-        for place, (name, row) in enumerate(zip(node_names, rows, strict=True)):
-            judged_row = row if self.rows is None else int(self.rows[row])
-            if self.judgment.replaced[judged_row]:
-                line = self.judgment.line(judged_row)
-                found[place] = Explanation(plugin.name, pod, name, int(scores.normalized[row]), {}, line)
+        for number, (name, place, row) in enumerate(zip(node_names, places, rows, strict=True)):
+            if self.judgment.replaced[row]:
+                line = self.judgment.line(row)
+                found[number] = Explanation(plugin.name, pod, name, int(scores.normalized[place]), {}, line)
         return found

@@ -10,7 +10,7 @@ import orjson
 from extender.answer import Answer, Basis, Outcome
 from extender.decisions.regret import Use, Worth, requested, used
 from extender.wire import ExtenderArgs
-from scoring import Pod
+from scoring import Pod, Scores
 from scoring.node_rows import NodeRows
 from watcher.model import WatcherMetrics
 
@@ -138,7 +138,8 @@ class OpenDecision:
         if basis is None:
             return
         self.decision.data = _data(basis, at)
-        self.decision.best, self.decision.best_score = best, self._score(best) or 0
+        self.decision.best = best
+        self.decision.best_score = answer.points[answer.names.index(best)] if best else 0
         terms = [part.terms for part in basis.scores.plugins.values() if part.terms]
         self.size += sum(array.nbytes for each in terms for array in each.values()) + 100 * len(answer.names)
 
@@ -163,38 +164,35 @@ class OpenDecision:
             decision.chosen = self._chosen(node_name, bound_at)
         if self._basis is not None:
             decision.nodes = zlib.compress(
-                orjson.dumps(self._explained(self._basis, decision.best, node_name), default=str), 1
+                orjson.dumps(self._explained(self._basis.scores, decision.best, node_name), default=str), 1
             )
         return decision
 
-    def _score(self, node_name: str) -> int | None:
-        """Return what was answered for a node; None where it was no candidate."""
-        names = self._answer.names
-        return self._answer.points[names.index(node_name)] if node_name in names else None
-
     def _chosen(self, node_name: str, bound_at: float) -> Chosen:
-        score = self._score(node_name) if self._basis else None
-        if score is None:
+        names, points = self._answer.names, np.array(self._answer.points)
+        if self._basis is None or node_name not in names:
             return Chosen(node_name, bound_at)
-        points = self._answer.points
-        higher = sum(other > score for other in points)
-        return Chosen(node_name, bound_at, score, 1 + higher, max(points) - score)
+        score = points[names.index(node_name)]
+        return Chosen(node_name, bound_at, int(score), 1 + int((points > score).sum()), int(points.max() - score))
 
-    def _explained(self, basis: Basis, best: str, chosen: str) -> list[dict[str, Any]]:
+    def _explained(self, scores: Scores, best: str, chosen: str) -> list[dict[str, Any]]:
         """Return the best candidates, ours first, and the chosen one."""
-        scores = basis.scores
-        some = min(BEST, len(scores.names))
-        first = np.argpartition(-scores.total, some - 1)[:some]
-        names = [scores.names[row] for row in first[np.argsort(-scores.total[first], kind="stable")].tolist()]
-        known = set(scores.names)
-        names = [name for name in dict.fromkeys([best, *names]) if name in known][:some]
-        names += [name for name in (chosen,) if name in known and name not in names]
+        answer = self._answer
+        all_known = len(scores.total) == len(answer.names)
+        names = answer.names if all_known else scores.names
+        points = answer.points if all_known else [answer.scores[name] for name in names]
+        first = np.argpartition(-scores.total, min(BEST, len(names)) - 1)[:BEST]
+        first = first[np.argsort(-scores.total[first], kind="stable")].tolist()
+        ours = [names.index(best)] if best in names else []
+        places = list(dict.fromkeys([*ours, *first]))[:BEST]
+        if chosen in names and (place := names.index(chosen)) not in places:
+            places.append(place)
         found = []
-        for name, explanation in zip(names, scores.explain_some(names), strict=True):
+        for place, explanation in zip(places, scores.explain_at(places), strict=True):
             document = explanation.as_document()
             for plugin in document["plugins"]:
                 plugin["why"] = plugin["why"][:_LONGEST_WHY]
-            found.append({**document, "answered": self._answer.scores[name], "chosen": name == chosen})
+            found.append({**document, "answered": points[place], "chosen": names[place] == chosen})
         return found
 
 
