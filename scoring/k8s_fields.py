@@ -15,7 +15,10 @@ def get(owner: Any, camel_name: str) -> Any:
     if owner is None:
         return None
     if type(owner) is dict or isinstance(owner, Mapping):  # the first is what nearly all are, and quick to tell
-        return owner[camel_name] if camel_name in owner else owner.get(_snake(camel_name))
+        if camel_name in owner:
+            return owner[camel_name]
+        snake = _snake(camel_name)
+        return None if snake == camel_name else owner.get(snake)
     return getattr(owner, _snake(camel_name), None)
 
 
@@ -25,7 +28,9 @@ def get_list(owner: Any, camel_name: str, where: str) -> Sequence[Any]:
     Raises:
         ValueError: there is something else in the field.
     """
-    found = get(owner, camel_name) or ()
+    found = get(owner, camel_name)
+    if not found:
+        return ()
     if not isinstance(found, list | tuple):
         raise ValueError(f"{where}.{camel_name}: must be a list, got {str(found)[:80]!r}")  # noqa: TRY004  a user's mistake
     return found
@@ -37,7 +42,9 @@ def get_texts(owner: Any, camel_name: str, where: str) -> dict[str, str]:
     Raises:
         ValueError: there is something else in the field.
     """
-    found = get(owner, camel_name) or {}
+    found = get(owner, camel_name)
+    if not found:
+        return {}
     if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError(f"{where}.{camel_name}: must be a mapping of texts, got {str(found)[:80]!r}")
     return dict(found)

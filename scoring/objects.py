@@ -72,22 +72,24 @@ class ResourceList(Mapping[str, int]):
         if quantities is not None and not isinstance(quantities, Mapping):
             raise ValueError(f"{where}: must be a mapping, got {str(quantities)[:80]!r}")
         resources = cls()
+        if not quantities:
+            return resources
         amounts: dict[str, int] = {}
         nano: dict[str, int] = {}
-        for name, written in (quantities or {}).items():
+        for name, written in quantities.items():
             if written is None:
                 raise ValueError(f"{where}.{name}: is null; write a quantity, or leave the name out")
             try:
-                amount = quantity.milli_value(written) if name == CPU else quantity.value(written)
                 exact = quantity.nano_value(written)  # exact sums need it
             except ValueError as error:
                 raise ValueError(f"{where}.{name}: {error}") from None
-            if amount < 0:
+            if exact < 0:
                 raise ValueError(f"{where}.{name}: must not be negative, got {written!r}")
+            unit = _nano_per_unit(name)
+            amount = amounts[name] = -(-exact // unit)  # rounded up
             if amount > MOST:
                 raise ValueError(f"{where}.{name}: {written!r} is more than any node has")
-            amounts[name] = amount
-            if exact != amount * _nano_per_unit(name):
+            if exact != amount * unit:
                 nano[name] = exact
         resources._amounts, resources._nano = amounts, nano
         return resources
@@ -331,17 +333,20 @@ def _nano_per_unit(name: str) -> int:
 def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Container, ...]:
     containers = []
     initial = kind == "initContainers"
+    listed = get_list(spec, kind, where)
+    if not listed:
+        return ()
     statuses = {
         get(each, "name"): each
         for each in get(status, "initContainerStatuses" if initial else "containerStatuses") or ()
         if get(each, "resources") is not None
     }
-    for index, container in enumerate(get_list(spec, kind, where)):
+    for index, container in enumerate(listed):
         path = f"{where}.{kind}[{index}].resources"
         written, limits = _written(container, path)
         read_limits = ResourceList.from_k8s(limits, f"{path}.limits")
         # The API server sets a request where there is only a limit; a manifest has not been there yet.
-        requests = ResourceList.from_k8s({**limits, **written}, f"{path}.requests")
+        requests = ResourceList.from_k8s({**limits, **written} if limits else written, f"{path}.requests")
         restartable = get(container, "restartPolicy") == "Always"
         reported = statuses.get(get(container, "name")) if restartable or not initial else None
         containers.append(
@@ -408,7 +413,7 @@ def _check_sum(pod: Pod, title: str) -> None:
     lists = [pod.overhead, pod.requests]
     for container in pod.containers + pod.init_containers:
         lists += (container.requests, container.limits)
-    if sum([sum(each.values()) for each in lists]) > MOST:
+    if sum([sum(each._amounts.values()) for each in lists if each._amounts]) > MOST:  # noqa: SLF001  without a view's cost
         raise ValueError(f"{title}: spec: what its containers ask for adds up to more than any node has")
 
 
@@ -427,8 +432,8 @@ def _priority(spec: Any, where: str) -> int:
 
 
 def _annotated(metadata: Any, where: str) -> ResourceList:
-    annotations = get(metadata, "annotations") or {}
-    stated = {name: annotations[name] for name in _ANNOTATED if name in annotations}
+    annotations = get(metadata, "annotations")
+    stated = {name: annotations[name] for name in _ANNOTATED if name in annotations} if annotations else None
     return ResourceList.from_k8s(stated, f"{where}.annotations")
 
 

@@ -5,6 +5,7 @@ decimal already when the text is read (k8s.io/apimachinery, ``resource.Quantity`
 """
 
 import re
+from functools import lru_cache
 
 _QUANTITY = re.compile(
     r"""(?P<sign>[+-]?)
@@ -47,9 +48,16 @@ def nano_value(text: str | float) -> int:
         ValueError: the text is no quantity.
     """
     written = text if isinstance(text, str) else repr(text)
-    match = _QUANTITY.fullmatch(written) if len(written) <= _MAX_LENGTH else None
-    if match is None or not (match["whole"] or match["fraction"] is not None):  # Go reads "." as zero
+    if len(written) > _MAX_LENGTH:
         raise ValueError(f"not a quantity: {written[:_MAX_LENGTH]!r}")
+    return _nano_value(written)
+
+
+@lru_cache(maxsize=4096)  # a cluster's pods ask for the same few amounts
+def _nano_value(written: str) -> int:
+    match = _QUANTITY.fullmatch(written)
+    if match is None or not (match["whole"] or match["fraction"] is not None):  # Go reads "." as zero
+        raise ValueError(f"not a quantity: {written!r}")
     fraction = match["fraction"] or ""
     mantissa = int(match["whole"] + fraction or "0")
     # Beyond +-100 the result is at the 64-bit limit or one billionth whatever the exponent says.
