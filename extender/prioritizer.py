@@ -24,7 +24,7 @@ from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, Prepare
 from watcher.model import WatcherMetrics
 
 _STUCK_SECONDS = 30.0
-_ANSWER_SECONDS = 0.0002
+_ANSWER_SECONDS = 0.0005
 _log = logging.getLogger(__name__)
 
 
@@ -233,6 +233,8 @@ class Prioritizer:
             self._record(asked, answer, node_name, acts)
             if acts and self._options.assume and answer.outcome is Outcome.SCORED:
                 self._view.assume(pod, node_name)
+                with self._view.reading():
+                    self._prepared[name][0].follow()  # so that the next pod need not wait for it
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
             _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
 
