@@ -25,20 +25,21 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
         for uid, (name, other) in occupancy.nominated.items()
         if other.priority >= pod.priority and uid != pod.uid
     ]
-    fits = np.ones(len(rows), np.bool_)
-    for name in pod_demand.names(pod):
-        request = pod_demand.in_tree_requests(pod, name)
-        if not request:
-            continue
+    fits: Bools | None = None
+    requests = sums.in_tree_requests
+    for name, request in pod_demand.asked(pod):
         place = rows.column.get(name)
         if place is None:
             return np.zeros(len(rows), np.bool_)
-        requested: Int64s = sums.in_tree_requests[place]
+        requested: Int64s = requests[place]
         if ahead:
             requested = requested.copy()
             for row, other in ahead:
                 requested[row] += pod_demand.in_tree_requests(other, name)
-        fits &= requested + request <= rows.allocatable[place]
+        enough = requested + request <= rows.allocatable[place]
+        fits = enough if fits is None else np.logical_and(fits, enough, out=fits)
+    if fits is None:
+        fits = np.ones(len(rows), np.bool_)
     if "pods" in rows.column:
         count = sums.pods.copy()
         for row, _ in ahead:
@@ -49,4 +50,5 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
 
 def feasible(pod: Pod, occupancy: Occupancy) -> Bools:
     """Say where the pod fits and its constraints allow it, shape (nodes,)."""
-    return fitting(pod, occupancy) & occupancy.rows.constraints.allows(pod)
+    fits, constraints = fitting(pod, occupancy), occupancy.rows.constraints
+    return fits & constraints.allows(pod) if constraints.concern(pod) else fits

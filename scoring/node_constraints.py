@@ -37,6 +37,10 @@ class NodeConstraints:
                 rows_by_taints[(*taints, UNSCHEDULABLE) if node.unschedulable else taints].append(row)
         self._rows_by_taints = {taints: np.array(rows) for taints, rows in rows_by_taints.items() if taints}
 
+    def concern(self, pod: Pod) -> bool:
+        """Say whether there is anything that could keep the pod off a node."""
+        return bool(self._rows_by_taints or pod.node_selector) or pod.required_affinity is not None
+
     def allows(self, pod: Pod) -> Bools:
         """Say which nodes a pod may go to, if it fits, shape (nodes,), read-only."""
         asked = pod.tolerations, tuple(pod.node_selector.items()), pod.required_affinity

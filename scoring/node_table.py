@@ -220,17 +220,18 @@ class NodeTable:
         """Yield every pod with its row."""
         return self.occupancy.placed()
 
-    def placed_since(self, since: Float64s) -> Iterator[tuple[int, PlacedPod]]:
+    def placed_since(self, since: Float64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
         """Yield the pods that were placed at some time or later, with their rows, without a look at the others.
 
         Args:
             since: unix seconds by row, shape (nodes,).
+            rows: the only rows to look at; all by default.
         """
-        return self.occupancy.placed_since(since)
+        return self.occupancy.placed_since(since, rows)
 
     def changed_rows(self, since_version: int) -> Int64s:
         """Return the rows that changed after ``version`` was ``since_version``, ascending; rows that moved did not."""
-        return np.flatnonzero(self.occupancy.row_version > since_version)
+        return (self.occupancy.row_version > since_version).nonzero()[0]
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
         """Add nodes, each in a row at the end; one that is there already is renewed, and keeps row and pods.
@@ -282,13 +283,14 @@ class NodeTable:
         """
         self.add(pod, node_name, placed_at=float("inf"))
 
-    def left_since(self, since: Float64s) -> Iterator[tuple[int, DepartedPod]]:
+    def left_since(self, since: Float64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
         """Yield the pods that left after some time and are remembered, with their rows; see :meth:`remove`.
 
         Args:
             since: unix seconds by row, shape (nodes,).
+            rows: the only rows to look at; all by default.
         """
-        return self.occupancy.left_since(since)
+        return self.occupancy.left_since(since, rows)
 
     def remove(self, pod: Pod, *, left_at: float | None = None, keep_seconds: float = DEPARTED_SECONDS) -> None:
         """Stop counting a pod, told by its uid.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from uuid import uuid4
 
+from scoring.arrays import Int64s
 from scoring.constraints import (
     NodeSelectorTerm,
     Taint,
@@ -165,6 +166,24 @@ class Owner:
     name: str
     uid: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # tells nearly all apart, and owners are looked up for every pod of a score
+
+
+@dataclass(slots=True, eq=False)
+class KnownRequests:
+    """What was counted of pods that all ask for the same; each part is kept by who counts it, None until then.
+
+    Attributes:
+        amounts: by resource and way, see :mod:`scoring.pod_demand`.
+        asked: what kube-scheduler's filter asks for.
+        change: what such a pod changes in the sums of a node, beside the resources that these sums are of.
+    """
+
+    amounts: dict[tuple[str, str], int] = field(default_factory=dict)
+    asked: tuple[tuple[str, int], ...] | None = None
+    change: tuple[Mapping[str, int], Int64s] | None = None
+
 
 @dataclass(frozen=True)
 class Pod:
@@ -193,8 +212,8 @@ class Pod:
         node_selector: labels that its node must have.
         required_affinity: terms of which its node must match one; None when it requires none.
         scheduler_name: whose work it is to place the pod.
-        known_requests: where :mod:`scoring.pod_demand` keeps what it counted, by resource and way; pods that ask for
-            the same may share it. Most pods are asked about too seldom to be worth one.
+        known_requests: where what was counted of it is kept; pods that ask for the same may share it. Most pods are
+            asked about too seldom to be worth one.
     """
 
     name: str = ""
@@ -217,7 +236,7 @@ class Pod:
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     required_affinity: tuple[NodeSelectorTerm, ...] | None = None
     scheduler_name: str = "default-scheduler"
-    known_requests: dict[tuple[str, str], int] | None = field(default=None, compare=False, repr=False)
+    known_requests: KnownRequests | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.uid:

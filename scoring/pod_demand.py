@@ -23,9 +23,9 @@ def _kept(count: Callable[[Pod, str], int]) -> _Amount:
 
     @wraps(count)
     def counted(pod: Pod, resource: str) -> int:
-        known = pod.known_requests
-        if known is None:
+        if pod.known_requests is None:
             return count(pod, resource)
+        known = pod.known_requests.amounts
         amount = known.get((resource, way))
         if amount is None:
             amount = known[resource, way] = count(pod, resource)
@@ -108,6 +108,18 @@ def fit_score_requests(pod: Pod, resource: str) -> int:
     """
     total = _containers_nano(pod, resource, NON_ZERO_REQUESTS.get(resource, 0)) + pod.overhead.nano(resource)
     return _round_up(total, resource) or pod.annotated.amount(resource)
+
+
+def asked(pod: Pod) -> tuple[tuple[str, int], ...]:
+    """Return the resources that the pod requests any of, each with the amount as kube-scheduler counts it."""
+    known = pod.known_requests
+    if known is not None and known.asked is not None:
+        return known.asked
+    amounts = ((name, in_tree_requests(pod, name)) for name in names(pod))
+    found = tuple([each for each in amounts if each[1]])
+    if known is not None:
+        known.asked = found
+    return found
 
 
 def names(pod: Pod) -> set[str]:

@@ -80,23 +80,37 @@ class PodSums:
         Raises:
             ValueError: the sum would leave what scores can be computed from; nothing is added.
         """
+        known = pod.known_requests
+        if known is not None and known.change is not None and known.change[0] is self.column:
+            change = known.change[1]
+        else:
+            change = self._change(pod)
+            if known is not None:
+                known.change = self.column, change
+        before = self.amounts[:, node]
+        after = before + change if sign > 0 else before - change
+        if np.maximum.reduce(after) > _MOST_ON_A_NODE:
+            raise ValueError(f"pod {pod.namespace}/{pod.name}: with it, a node's pods ask for more than can be counted")
+        self.amounts[:, node] = after
+        if pod.terminating:
+            self.terminating[node] += sign
+
+    def _change(self, pod: Pod) -> Int64s:
+        """Return what a pod that is not terminating adds to a node's sums."""
         size = len(self.column)
         change = [0] * len(self.amounts)
         for name in pod_demand.names(pod):
             place = self.column.get(name)
             if place is not None:
-                change[place] = sign * pod_demand.requests(pod, name)
-                change[size + place] = sign * pod_demand.limits(pod, name)
-                change[2 * size + place] = sign * pod_demand.in_tree_requests(pod, name)
+                change[place] = pod_demand.requests(pod, name)
+                change[size + place] = pod_demand.limits(pod, name)
+                change[2 * size + place] = pod_demand.in_tree_requests(pod, name)
         for place, name in enumerate(_NON_ZERO, 3 * size):
-            change[place] = sign * pod_demand.in_tree_requests(pod, name, non_zero=True)
-        change[-3:] = sign, sign * pod.terminating, 0
+            change[place] = pod_demand.in_tree_requests(pod, name, non_zero=True)
+        change[-_COUNTS] = 1
         if max(change) > _MOST_ON_A_NODE:
             raise ValueError(f"pod {pod.namespace}/{pod.name} asks for more than any node has")
-        after = self.amounts[:, node] + change
-        if after.max() > _MOST_ON_A_NODE:
-            raise ValueError(f"pod {pod.namespace}/{pod.name}: with it, a node's pods ask for more than can be counted")
-        self.amounts[:, node] = after
+        return np.array(change, np.int64)
 
     def copy(self) -> "PodSums":
         """Return sums of their own that are equal now."""

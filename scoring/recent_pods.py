@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scoring.arrays import Float64s
+from scoring.arrays import Float64s, Int64s
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.objects import Pod
@@ -34,42 +34,52 @@ from scoring.objects import Pod
 REPORTING_INTERVAL_SECONDS = 60
 
 
-def unmeasured(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], float]) -> Float64s:
+def unmeasured(
+    nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], float], rows: Int64s | None = None
+) -> Float64s:
     """Return the expected use of pods that no measurement shows, by upstream's rule, shape (nodes,).
 
     Args:
         nodes: the nodes with their pods.
         metrics: aligned to them; each row has its own window.
         expected_use: of a pod, in the unit wanted.
+        rows: the only rows to look at, shape (k,), which the result then has; all by default.
     """
     # In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
     oldest = (metrics.window_end - REPORTING_INTERVAL_SECONDS + 1).astype(np.float64)
     use = [0.0] * len(nodes)
-    for row, placed in nodes.placed_since(oldest):
+    for row, placed in nodes.placed_since(oldest, rows):
         use[row] += expected_use(placed.pod)
-    return np.array(use, np.float64)
+    return _of(use, rows)
 
 
-def unreported(nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], float]) -> Float64s:
+def unreported(
+    nodes: NodeTable, metrics: MetricsTable, expected_use: Callable[[Pod], float], rows: Int64s | None = None
+) -> Float64s:
     """Return what to add to averages so that they are of the pods that are there now, shape (nodes,).
 
     Below 0 where they show pods that left. Arguments as for :func:`unmeasured`.
     """
-    start, end = metrics.window_start.tolist(), metrics.window_end.tolist()
+    start, end = metrics.window_start, metrics.window_end
     began = metrics.window_start.astype(np.float64)
     use = [0.0] * len(nodes)
-    for row, placed in nodes.placed_since(began):
-        reported = reported_share(placed.placed_at, start[row], end[row])
+    for row, placed in nodes.placed_since(began, rows):
+        reported = reported_share(placed.placed_at, start.item(row), end.item(row))
         use[row] += expected_use(placed.pod) * (1 - reported)
-    for row, departed in nodes.left_since(began):
-        came, left = (reported_share(at, start[row], end[row]) for at in (departed.placed_at, departed.left_at))
+    for row, departed in nodes.left_since(began, rows):
+        window = start.item(row), end.item(row)
+        came, left = (reported_share(at, *window) for at in (departed.placed_at, departed.left_at))
         use[row] -= expected_use(departed.pod) * (came - left)
-    return np.array(use, np.float64)
+    return _of(use, rows)
 
 
 def at_most_shown(missing: Float64s, shown: Float64s) -> Float64s:
     """Return what is missing in metrics, where no more is taken off than they show; all in one unit, shape (nodes,)."""
     return np.where(missing < 0, np.maximum(missing, -np.maximum(shown, 0.0)), missing)
+
+
+def _of(use: list[float], rows: Int64s | None) -> Float64s:
+    return np.array(use if rows is None else [use[row] for row in rows.tolist()], np.float64)
 
 
 def reported_share(placed_at: float, window_start: float, window_end: float) -> float:

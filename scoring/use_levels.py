@@ -53,6 +53,9 @@ class UseLevels:
     _sums: dict[tuple[int, str], tuple[Mapping[str, PlacedPod], ExpectedUse]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _known: dict[tuple[str, str], tuple[Mapping[Owner | None, float], float]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def strays(self, resource: str) -> bool:
         """Say whether deviations are told of a resource."""
@@ -60,7 +63,8 @@ class UseLevels:
 
     def level(self, pod: Pod, resource: str) -> float:
         """Return the level to expect of a pod."""
-        return _known(self.by_owner, pod, resource, self.default.get(resource, 1.0))
+        by_owner, default = self._levels(resource)
+        return by_owner.get(pod.owner, default)
 
     def expected_use(self, pod: Pod, resource: str) -> float:
         """Return the use to expect of a pod: its request times its level; millicores for cpu, else bytes or pieces."""
@@ -68,8 +72,8 @@ class UseLevels:
 
     def deviation(self, pod: Pod, resource: str) -> float:
         """Return how far a pod's use strays from what is expected, in the units of :meth:`expected_use`."""
-        known = _known(self.deviation_by_owner, pod, resource, self.default_deviation.get(resource, 0.0))
-        return pod_demand.requests(pod, resource) * known
+        by_owner, default = self._deviations(resource)
+        return pod_demand.requests(pod, resource) * by_owner.get(pod.owner, default)
 
     def expected_on(self, nodes: NodeTable, row: int, resource: str) -> ExpectedUse:
         """Return the use to expect of the pods in a row, added up."""
@@ -83,23 +87,40 @@ class UseLevels:
         return known[1]
 
     def _added_up(self, pods: list[Pod], resource: str) -> ExpectedUse:
-        mean = sum([self.expected_use(pod, resource) for pod in pods])
+        asked = [(pod.owner, pod_demand.requests(pod, resource)) for pod in pods]
+        by_owner, default = self._levels(resource)
+        mean = sum([request * by_owner.get(owner, default) for owner, request in asked])
         if not self.strays(resource):
             return ExpectedUse(mean, 0.0, {})
         together: dict[Owner, float] = defaultdict(float)
         variance = 0.0
-        for pod in pods:
-            deviation = self.deviation(pod, resource)
-            if pod.owner is None:
+        by_owner, default = self._deviations(resource)
+        for owner, request in asked:
+            deviation = request * by_owner.get(owner, default)
+            if owner is None:
                 variance += deviation**2
             elif deviation:
-                together[pod.owner] += deviation
+                together[owner] += deviation
         return ExpectedUse(mean, variance + sum([each**2 for each in together.values()]), together)
 
+    def _levels(self, resource: str) -> tuple[Mapping[Owner | None, float], float]:
+        """Return the level of each owner, and that of everybody else."""
+        return self._of("level", resource, self.by_owner, self.default.get(resource, 1.0))
 
-def _known(by_owner: Mapping[Owner, Mapping[str, float]], pod: Pod, resource: str, default: float) -> float:
-    known = None if pod.owner is None else by_owner.get(pod.owner)
-    return default if known is None else known.get(resource, default)
+    def _deviations(self, resource: str) -> tuple[Mapping[Owner | None, float], float]:
+        """Return the deviation of each owner, and that of everybody else."""
+        return self._of("deviation", resource, self.deviation_by_owner, self.default_deviation.get(resource, 0.0))
+
+    def _of(
+        self, what: str, resource: str, by_owner: Mapping[Owner, Mapping[str, float]], default: float
+    ) -> tuple[Mapping[Owner | None, float], float]:
+        known = self._known.get((what, resource))
+        if known is None:
+            each: dict[Owner | None, float] = {
+                owner: values[resource] for owner, values in by_owner.items() if resource in values
+            }
+            known = self._known[what, resource] = each, default
+        return known
 
 
 NOTHING_LEARNT = UseLevels()

@@ -9,7 +9,7 @@ import numpy as np
 
 from scoring.arrays import Float64s, Int64s
 from scoring.node_table import NodeTable
-from scoring.objects import CPU, MEMORY, Container, Node, Owner, Pod, ResourceList
+from scoring.objects import CPU, MEMORY, Container, KnownRequests, Node, Owner, Pod, ResourceList
 from simulator.events import Amounts
 from simulator.ledger import UseLedger
 from simulator.trace import NO_LIMIT, Trace
@@ -30,10 +30,19 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod that waits for a node, and from which minute on it may have one."""
+    """A pod that waits for a node.
+
+    Attributes:
+        pod: as it was admitted.
+        asks: the millicores and bytes that it requests.
+        ready: from which minute on it may have a node.
+        until: the minute from which on it is too late for it.
+    """
 
     pod: Pod
+    asks: Amounts
     ready: int
+    until: int
 
 
 class Cluster:
@@ -68,8 +77,9 @@ class Cluster:
         self.replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
         self._names = list(trace.nodes)
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
+        self._owners: dict[tuple[str, str], Owner] = {}
         self._containers: dict[tuple[int, ...], tuple[Container, ...]] = {}
-        self._known_requests: dict[tuple[int, ...], dict[tuple[str, str], int]] = {}
+        self._known_requests: dict[tuple[int, ...], KnownRequests] = defaultdict(KnownRequests)
         self.nodes = NodeTable(
             node(name, cpu, memory)
             for name, cpu, memory in zip(
@@ -109,11 +119,11 @@ class Cluster:
 
     def is_fragmented(self) -> bool:
         """Say whether a pod waits that all nodes together have room for; no node alone has, or it would not wait."""
-        ready = [waiting.pod for waiting in self.waiting.values() if waiting.ready <= self.minute]
+        ready = [waiting.asks for waiting in self.waiting.values() if waiting.ready <= self.minute]
         if not ready:
             return False
         free = self.free.sum(axis=1)
-        return bool((np.array([requested(pod) for pod in ready]) <= free).all(axis=1).any())
+        return bool((np.array(ready) <= free).all(axis=1).any())
 
     def is_job(self, number: int) -> bool:
         """Say whether a pod runs to its end, however late it begins; services end by the clock."""
@@ -128,6 +138,13 @@ class Cluster:
             for amount, factor in zip(asked, self.overcommit, strict=True)
         )
         return cpu, memory
+
+    def owner(self, kind: str, name: str) -> Owner:
+        """Return an owner: the same object each time, as that is soon told to be equal."""
+        known = self._owners.get((kind, name))
+        if known is None:
+            known = self._owners[kind, name] = Owner(kind, name)
+        return known
 
     def pod(self, number: int, requests: tuple[int, int] | None = None) -> Pod:
         """Return a pod as the scheduler sees it.
@@ -151,8 +168,8 @@ class Cluster:
         return Pod(
             name=trace.pods[number],
             containers=containers,
-            owner=Owner(trace.owner_kinds[number], trace.owners[number]),
-            known_requests=self._known_requests.setdefault(key, {}),  # pods of one kind ask for the same
+            owner=self.owner(trace.owner_kinds[number], trace.owners[number]),
+            known_requests=self._known_requests[key],  # pods of one kind ask for the same
         )
 
     def series(self, number: int, start: int) -> Float64s:
@@ -162,8 +179,7 @@ class Cluster:
         """
         skipped = 0 if self.is_job(number) else start - int(self.trace.arrival_minute[number])
         life = int(self.trace.end_minute[number] - self.trace.arrival_minute[number])
-        cpu, memory = self.trace.cpu_use_milli(number), self.trace.memory_use_bytes(number)
-        return np.stack([cpu[skipped:life], memory[skipped:life]])
+        return self.trace.used(number, skipped, life)
 
     def began(self, stay: Stay) -> int:
         """Return the minute that a pod's use is counted from: a job's start, a service's arrival."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
-from scoring.objects import CPU, Owner
+from scoring.objects import CPU
 from scoring.use_levels import UseLevels
 from simulator.cluster import Cluster, Stay
 from simulator.trace import RESOURCES
@@ -51,7 +51,7 @@ class UseHistory:
         self._seen: list[Stay] = []
         self._begun = 0
         self._until = 0
-        self._owners = [Owner(kind, name) for kind, name in number]
+        self._owners = [cluster.owner(kind, name) for kind, name in number]
         self._levels: UseLevels | None = None
         self._levels_until = -1
 

@@ -10,6 +10,7 @@ policy's choices); it varies neither the pods nor what they use.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from scoring.arrays import Bools, Int64s
 from scoring.objects import Pod
 from simulator.autoscaling import Autoscaler, Autoscaling
 from simulator.cluster import Cluster, Stay, Waiting, requested
-from simulator.events import EventKind, NodeEvent, check_events
+from simulator.events import Amounts, EventKind, NodeEvent, check_events
 from simulator.faults import Fault
 from simulator.moving import Mover, Trigger
 from simulator.policies.base import Chooser, Policy
@@ -131,7 +132,7 @@ class Replay:
             if self._queue and freed:
                 self._try(list(self._queue))
             for number in arrivals.pop(minute, ()):
-                self._queue[number] = Waiting(self._chooser.admit(number), minute)
+                self._wait(number, minute)
                 self._try([number])
             if mover is not None:
                 self._move(mover)
@@ -148,7 +149,7 @@ class Replay:
             if cluster.running.get(stay.pod) is stay:
                 cluster.end(stay.pod)
                 ended = True
-        for number in [n for n in self._queue if self._too_late(n)]:
+        for number in [n for n, waiting in self._queue.items() if waiting.until <= cluster.minute]:
             del self._queue[number]
             self._never.append(number)
         return ended
@@ -179,27 +180,26 @@ class Replay:
         """Have pods that lost their node wait for another one, which they may have in so many minutes."""
         now = self.cluster.minute
         for number in numbers:
-            self._queue[number] = Waiting(self._chooser.admit(number), now + minutes)
+            self._wait(number, now + minutes)
         self._displaced += len(numbers)
 
-    def _too_late(self, number: int) -> bool:
-        cluster = self.cluster
-        return not cluster.is_job(number) and int(cluster.trace.end_minute[number]) <= cluster.minute
+    def _wait(self, number: int, ready: int) -> None:
+        """Have a pod wait for a node, which it may have from a minute on."""
+        cluster, pod = self.cluster, self._chooser.admit(number)
+        until = cluster.trace.minutes if cluster.is_job(number) else int(cluster.trace.end_minute[number])
+        self._queue[number] = Waiting(pod, requested(pod), ready, until)
 
     def _try(self, numbers: list[int]) -> None:
         cluster = self.cluster
-        too_large: list[tuple[int, int]] = []  # as nodes only fill up meanwhile, no pod fits that asks for as much
+        too_large: list[Amounts] = []  # as nodes only fill up meanwhile, no pod fits that asks for as much
         for number in numbers:
             waiting = self._queue[number]
-            if waiting.ready > cluster.minute:
+            if waiting.ready > cluster.minute or _reach(waiting.asks, too_large):
                 continue
             pod = waiting.pod
-            cpu, memory = requested(pod)
-            if any(cpu >= most[0] and memory >= most[1] for most in too_large):
-                continue
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
-                too_large.append((cpu, memory))
+                too_large = [each for each in too_large if not _reach(each, [waiting.asks])] + [waiting.asks]
                 continue
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
@@ -221,12 +221,21 @@ class Replay:
             if row is not None:
                 self._place(number, pod, row)
                 continue
-            self._queue[number] = Waiting(self._chooser.admit(number), cluster.minute)
+            self._wait(number, cluster.minute)
             self._try([number])
 
     def _place(self, number: int, pod: Pod, row: int) -> None:
         stay = self.cluster.place(number, pod, row)
         self._ends[stay.end].append(stay)
+
+
+def _reach(asks: Amounts, others: Iterable[Amounts]) -> bool:
+    """Say whether as much is asked for as in one of others."""
+    cpu, memory = asks
+    for other in others:  # noqa: SIM110  a generator costs more than what it looks at
+        if cpu >= other[0] and memory >= other[1]:
+            return True
+    return False
 
 
 class NodeSampling:
@@ -248,13 +257,16 @@ class NodeSampling:
         """Return the rows to score, ascending, of those that fit."""
         size = len(feasible)
         wanted = self.wanted(size)
-        rows = np.flatnonzero(feasible)
+        rows = feasible.nonzero()[0]
         if wanted >= size:
             return rows
-        ahead = np.roll(rows, -int(np.searchsorted(rows, self._next)))[:wanted]
-        looked_at = size if len(ahead) < wanted else (int(ahead[-1]) - self._next) % size + 1
-        self._next = (self._next + looked_at) % size
-        return np.sort(ahead)
+        if len(rows) < wanted:  # all were looked at, once around
+            self._next %= size
+            return rows
+        begin = int(rows.searchsorted(self._next))
+        end = (begin + wanted - 1) % len(rows) + 1
+        self._next = (int(rows[end - 1]) + 1) % size
+        return rows[begin:end] if begin < end else np.concatenate([rows[:end], rows[begin:]])
 
     def wanted(self, size: int) -> int:
         """Return how many nodes that fit are enough, of so many nodes."""

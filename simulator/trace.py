@@ -108,16 +108,18 @@ class Trace:
         both = zip(self.cpu_capacity_milli.tolist(), self.memory_capacity_bytes.tolist(), strict=True)
         return dict(zip(self.nodes, both, strict=True))
 
-    def cpu_use_milli(self, pod: int) -> Float64s:
-        """Return what a pod uses in each minute from its arrival on, millicores, shape (its minutes,)."""
-        return self._series(self.use.cpu, pod) * float(self.cpu_request_milli[pod])
+    def used(self, pod: int, begin: int = 0, end: int = _MOST_MINUTES) -> Float64s:
+        """Return what a pod uses in the minutes from one on and before another, both counted from its arrival.
 
-    def memory_use_bytes(self, pod: int) -> Float64s:
-        """Return the same of its memory, in bytes."""
-        return self._series(self.use.memory, pod) * float(self.memory_request_bytes[pod])
-
-    def _series(self, values: NDArray[np.floating[Any]], pod: int) -> Float64s:
-        return values[self.use.offsets[pod] : self.use.offsets[pod + 1]].astype(np.float64)
+        Millicores and bytes, shape (2, minutes); what lies beyond its minutes is left out.
+        """
+        first, last = self.use.offsets[pod : pod + 2].tolist()
+        first, last = min(first + begin, last), min(first + end, last)
+        used = np.empty((2, max(last - first, 0)))
+        cpu, memory = self.use.cpu[first:last], self.use.memory[first:last]
+        np.multiply(cpu, self.cpu_request_milli[pod], out=used[0], dtype=np.float64)
+        np.multiply(memory, self.memory_request_bytes[pod], out=used[1], dtype=np.float64)
+        return used
 
 
 def read_trace(folder: Path) -> Trace:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scoring import Container, Node, NodeTable, Pod, ResourceList
+from scoring.objects import KnownRequests
 
 
 def node(name, cpu=4000, **more):
@@ -78,6 +79,29 @@ def test_adding_and_removing_restores_every_sum(nodes):
     assert not np.array_equal(sums(nodes), before)
     nodes.remove(pod("p3"))
     assert np.array_equal(sums(nodes), before)
+
+
+def test_pods_that_share_what_was_counted_count_as_others():
+    """In every table, whatever resources it has, and whether or not they are terminating."""
+    containers = (Container(ResourceList({"cpu": 500, "gpu": 2}), ResourceList({"cpu": 700})),)
+    shared = KnownRequests()
+    for known in (None, shared), (shared, None), (shared, shared):
+        tables = [NodeTable([node("a", **more)]) for more in ({"gpu": 4}, {}, {"gpu": 4, "tpu": 1})]
+        for table in tables * 2:
+            before = sums(table)
+            pods = [
+                Pod(name=str(number), containers=containers, terminating=number == 1, known_requests=each)
+                for number, each in enumerate(known)
+            ]
+            for each in pods:
+                table.add(each, "a")
+            assert (table.in_tree_requests("cpu").item(), table.limits("cpu").item()) == (1000, 1400)
+            assert table.requests("gpu").item() == (4 if "gpu" in table.resources else 0)
+            assert (table.pod_counts.item(), table.terminating_counts.item()) == (2, 1)
+            assert not table.feasible(pods[0]).any()
+            for each in pods:
+                table.remove(each)
+            assert np.array_equal(sums(table), before)
 
 
 def test_a_pod_counts_once(nodes):

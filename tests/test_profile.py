@@ -53,6 +53,30 @@ def test_totals_are_weighted_sums(nodes):
     assert scores.total.tolist() == (3 * fit + 2 * np.array([100, 0, 0])).tolist()
 
 
+def test_totals_alone_are_those_of_the_scores(nodes):
+    """While pods come and go, of all nodes and of some, with nodes that are not feasible and a plugin that skips."""
+    plugins = (NodeResourcesFit(), NodeResourcesBalancedAllocation(), TargetLoadPacking())
+    profile = Profile((*map(WeightedPlugin, plugins), WeightedPlugin(NodeResourcesAllocatable(), 3)))
+    snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", {})
+    prepared, asking = profile.prepare(nodes, snapshot), profile.prepare(nodes, snapshot)
+    feasible, some = np.array([True, False, True]), np.array([2, 0])
+    for number, node_name in enumerate(("large", "small", "twin", "large")):
+        for pending in (pod(), Pod(name="asks for nothing")):
+            for ask in ({}, {"feasible": feasible}, {"among": some}):
+                assert prepared.total(pending, **ask).tolist() == asking.score(pending, **ask).total.tolist()
+        nodes.assume(pod(name=f"placed-{number}"), node_name)
+
+
+def test_later_changes_do_not_reach_into_scores(nodes):
+    """What explains a score stays what it was when the pod was scored, also of requests that are read then."""
+    profile = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
+    scores = profile.prepare(nodes, no_metrics(nodes)).score(pod())
+    before = str(scores.explain("large"))
+    nodes.add(pod(name="placed", cpu=3000), "large")
+    assert str(scores.explain("large")) == before
+    assert str(profile.score(pod(), nodes, no_metrics(nodes)).explain("large")) != before
+
+
 def test_only_feasible_nodes_count(nodes):
     """Normalization runs over feasible nodes; the others come out below every score and are never best."""
     profile = Profile.of(NodeResourcesAllocatable("Least"))

@@ -155,11 +155,11 @@ def test_lives_and_use_are_those_of_the_history(trace: Trace) -> None:
     assert lives["shop/idle"] == (0, MINUTES)
     # Minute 59 ends with the first sample; after the last, Prometheus believes a value for five minutes.
     assert lives["shop/batch-28391040-x"] == (59, 104)
-    assert trace.cpu_use_milli(batch)[3:40] == pytest.approx(np.full(37, 2000), rel=0.001)
-    use = trace.cpu_use_milli(web)
+    assert trace.used(batch)[0][3:40] == pytest.approx(np.full(37, 2000), rel=0.001)
+    use = trace.used(web)[0]
     assert use[:119] == pytest.approx(np.full(119, 500), rel=0.001)
     assert use[122:] == pytest.approx(np.full(58, 1000), rel=0.001)
-    assert trace.memory_use_bytes(place["shop/idle"]) == pytest.approx(np.full(MINUTES, GIB), rel=0.001)
+    assert trace.used(place["shop/idle"])[1] == pytest.approx(np.full(MINUTES, GIB), rel=0.001)
 
 
 def test_nodes_have_what_pods_of_daemon_sets_leave(trace: Trace) -> None:

@@ -83,6 +83,23 @@ class ScorePlugin(ABC):
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return what does not depend on the pending pod: arrays of shape (nodes,), each row from that row alone."""
 
+    def changed_terms(
+        self,
+        node: Terms,  # noqa: ARG002  the default looks at nothing
+        nodes: NodeTable,  # noqa: ARG002
+        metrics: MetricsTable,  # noqa: ARG002
+        rows: Int64s,  # noqa: ARG002
+    ) -> Terms | None:
+        """Return of some rows those node terms that pods which come and go change; None has all made anew.
+
+        Args:
+            node: all node terms, of all rows, as they were before; not changed.
+            nodes: the table; only pods changed in it.
+            metrics: aligned to it.
+            rows: the rows with such pods, shape (k,).
+        """
+        return None
+
     @abstractmethod
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
         """Return the terms of pods on nodes, among them ``score`` (int64, broadcasts to (pods, nodes)).
@@ -192,12 +209,21 @@ class PreparedPlugin:
             pod: the pending pod.
             rows: the rows to score, shape (k,); all by default.
         """
+        node, terms = self._terms(pod, rows)
+        self._lent = self._lent or rows is None
+        return {**node, **terms}
+
+    def raw(self, pod: Pod, rows: Int64s | None = None) -> Int64s:
+        """Return the pod's scores alone, before normalization; they broadcast to (1, nodes). Rows as for the terms."""
+        scores: Int64s = self._terms(pod, rows)[1]["score"]
+        return scores
+
+    def _terms(self, pod: Pod, rows: Int64s | None) -> tuple[Terms, Terms]:
         self.follow()
         if rows is None:
-            self._lent = True
-            return {**self._node, **self.plugin.pod_terms([pod], self._node, self.nodes, EVERY_ROW)}
+            return self._node, self.plugin.pod_terms([pod], self._node, self.nodes, EVERY_ROW)
         node = {name: term.take(rows) for name, term in self._node.items()}
-        return {**node, **self.plugin.pod_terms([pod], node, self.nodes, rows)}
+        return node, self.plugin.pod_terms([pod], node, self.nodes, rows)
 
     def explain(self, pod: Pod, node_name: str) -> Explanation:
         """Return every term of the pod's score on one node.
@@ -231,7 +257,11 @@ class PreparedPlugin:
         if self._lent:  # whoever has the old terms keeps them as they were
             self._node, self._lent = _own(self._node), False
         if changed.size:
-            fresh = self.plugin.node_terms(*(taken or Taken()).take(nodes, self.metrics, changed))
+            fresh = None
+            if nodes.rows is before and anew is None:
+                fresh = self.plugin.changed_terms(self._node, nodes, self.metrics, changed)
+            if fresh is None:
+                fresh = self.plugin.node_terms(*(taken or Taken()).take(nodes, self.metrics, changed))
             for name, term in fresh.items():
                 self._node[name][changed] = term
 

@@ -108,34 +108,50 @@ class CongestionCost(ScorePlugin):
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
         """Return for each resource: valid, capacity, measured use, what is in flight, expected use, and use at last."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
-        levels = self.levels
+        rows = np.arange(len(nodes))
         for each in self.resources:
             name = each.resource.name
             measured = metrics.of(each.resource.metric_type)
             capacity = nodes.capacity(name).astype(np.float64)
-            shown = np.clip(measured.average / 100, 0.0, _HIGHEST_USE) * capacity
-            expected_use = partial(levels.expected_use, resource=name)
-            missing = recent_pods.at_most_shown(recent_pods.unreported(nodes, metrics, expected_use), shown)
-            use = shown + missing
             counted = measured.valid & (capacity > 0)
             terms["measured"] = terms["measured"] | counted
             terms[f"{name}.valid"], terms[f"{name}.capacity"] = counted, capacity
-            terms[f"{name}.measured_use"], terms[f"{name}.missing_use"] = shown, missing
-            if levels is not NOTHING_LEARNT:
-                on_rows = [levels.expected_on(nodes, row, name) for row in range(len(nodes))]
-                terms[f"{name}.expected_use"] = np.array([on.mean for on in on_rows], np.float64)
-                use = (1 - self.learnt) * use + self.learnt * terms[f"{name}.expected_use"]
-                if levels.strays(name):
-                    terms[f"{name}.variance"] = np.array([on.variance for on in on_rows], np.float64)
-                    terms[f"_{name}.together"] = _objects([on.together for on in on_rows])
-            terms[f"{name}.use"] = use
+            terms[f"{name}.measured_use"] = np.clip(measured.average / 100, 0.0, _HIGHEST_USE) * capacity
             # A resource that does not count has room without end.
             terms[f"_{name}.divisor"] = np.where(counted, capacity * (each.target / 100), np.inf)
-            variance = terms.get(f"{name}.variance")
-            terms[f"{name}.cost"] = _cost(each, use, variance, terms[f"_{name}.divisor"])
-        if self.crowding != 1:
-            terms["_owners"] = _objects([nodes.owners_on(row) for row in range(len(nodes))])
+            terms |= self._use(each, terms, nodes, metrics, rows)
+        return terms | self._owners(nodes, rows)
+
+    def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
+        """Return for each resource what is in flight, expected use, and use at last."""
+        terms = self._owners(nodes, rows)
+        for each in self.resources:
+            terms |= self._use(each, node, nodes, metrics, rows)
         return terms
+
+    def _use(
+        self, each: CongestedResource, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s
+    ) -> Terms:
+        """Return the terms of a resource that depend on the pods of some rows."""
+        name, levels = each.resource.name, self.levels
+        shown, divisor = node[f"{name}.measured_use"].take(rows), node[f"_{name}.divisor"].take(rows)
+        expected_use = partial(levels.expected_use, resource=name)
+        missing = recent_pods.at_most_shown(recent_pods.unreported(nodes, metrics, expected_use, rows), shown)
+        terms: Terms = {f"{name}.missing_use": missing}
+        use, variance = shown + missing, None
+        if levels is not NOTHING_LEARNT:
+            on_rows = [levels.expected_on(nodes, row, name) for row in rows.tolist()]
+            terms[f"{name}.expected_use"] = np.array([on.mean for on in on_rows], np.float64)
+            use = (1 - self.learnt) * use + self.learnt * terms[f"{name}.expected_use"]
+            if levels.strays(name):
+                variance = terms[f"{name}.variance"] = np.array([on.variance for on in on_rows], np.float64)
+                terms[f"_{name}.together"] = _objects([on.together for on in on_rows])
+        terms[f"{name}.use"] = use
+        terms[f"{name}.cost"] = _cost(each, use, variance, divisor)
+        return terms
+
+    def _owners(self, nodes: NodeTable, rows: Int64s) -> Terms:
+        return {} if self.crowding == 1 else {"_owners": _objects([nodes.owners_on(row) for row in rows.tolist()])}
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource the expected use and by how much it raises the cost; and the node's score."""

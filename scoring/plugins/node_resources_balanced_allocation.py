@@ -27,11 +27,11 @@ from scoring.objects import Pod
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import (
     CPU_AND_MEMORY_ALIKE,
-    NATIVE,
     ResourceWeight,
+    allocatable_terms,
     counted_requests,
     requested_lines,
-    requested_terms,
+    requested_on,
 )
 
 
@@ -60,40 +60,35 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         """Whether this version scores how the pod changes the balance, not the balance that results."""
         return at_least(self.kubernetes_version, "1.36")
 
-    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return for each resource the allocatable amount and what the node's pods request."""
-        terms = requested_terms(nodes, self.resources, non_zero=False)
-        if self.scores_difference and all(resource.name in NATIVE for resource in self.resources):
-            parts = [
-                (
-                    np.minimum(terms[f"{r.name}.requested"] / terms[f"{r.name}.divisor"], 1.0),
-                    terms[f"{r.name}.allocatable"] != 0,
-                )
-                for r in self.resources
-            ]
-            terms["balance_without_pod"] = balance(parts).reshape(len(nodes))
-        return terms
+    @property
+    def reads_pods(self) -> bool:
+        """Say no: what a node's pods request is read as it is when a pod is scored."""
+        return False
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return for each resource the request and fraction; and the node's score."""
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return for each resource the allocatable amount."""
+        return allocatable_terms(nodes, self.resources)
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
+        """Return for each resource the requests and fraction; and the node's score."""
         terms: Terms = {}
         parts: list[tuple[Float64s, Bools]] = []
         parts_without: list[tuple[Float64s, Bools]] = []
         for resource in self.resources:
             name = resource.name
             request, counted = counted_requests(pods, node, name, non_zero=False)
-            requested, divisor = node[f"{name}.requested"], node[f"{name}.divisor"]
+            requested = terms[f"{name}.requested"] = requested_on(nodes, rows, name, non_zero=False)
+            divisor = node[f"{name}.divisor"]
             fraction = np.minimum((requested + request) / divisor, 1.0)
             parts.append((fraction, counted))
-            if self.scores_difference and "balance_without_pod" not in node:
+            if self.scores_difference:
                 parts_without.append((np.minimum(requested / divisor, 1.0), counted))
             terms[f"{name}.request"], terms[f"{name}.counted"] = request, counted
             terms[f"{name}.fraction"] = fraction
-        score = terms["balance"] = balance(parts)
+        everywhere = all(counted.all() for _, counted in parts)
+        score = terms["balance"] = balance(parts, everywhere=everywhere)
         if self.scores_difference:
-            without = node.get("balance_without_pod")
-            if without is None:  # which extended resources count depends on the pod
-                without = terms["balance_without_pod"] = balance(parts_without)
+            without = terms["balance_without_pod"] = balance(parts_without, everywhere=everywhere)
             score = 50 + (50 + score - without) // 2  # B is 50 to 100, so nothing here is negative
         skipped = [self.skips(pod) for pod in pods]
         terms["score"] = np.where(np.array(skipped)[:, None], 0, score) if any(skipped) else score
@@ -110,16 +105,15 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         return f"{requested}: balance {terms['balance']}{without}"
 
 
-def balance(parts: Sequence[tuple[Float64s, Bools]]) -> Int64s:
+def balance(parts: Sequence[tuple[Float64s, Bools]], *, everywhere: bool) -> Int64s:
     """Return trunc((1 - std) * 100) over the fractions that count.
 
     Args:
         parts: for each resource the fractions and where they count; shapes broadcast.
+        everywhere: that is everywhere.
     """
-    if len(parts) == 2 and all(counted.all() for _, counted in parts):  # the usual case, several times faster
-        std = np.abs((parts[0][0] - parts[1][0]) / 2)
-    else:
-        std = _deviation(parts)
+    usual = len(parts) == 2 and everywhere  # and several times faster
+    std = np.abs((parts[0][0] - parts[1][0]) / 2) if usual else _deviation(parts)
     result: Int64s = ((1 - std) * MAX_NODE_SCORE).astype(np.int64)
     return result
 

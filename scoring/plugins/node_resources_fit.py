@@ -71,12 +71,17 @@ class NodeResourcesFit(ScorePlugin):
 
     name: ClassVar[str] = "NodeResourcesFit"
 
-    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return for each resource the allocatable amount and what the node's pods request."""
-        return requested_terms(nodes, self.resources, non_zero=True)
+    @property
+    def reads_pods(self) -> bool:
+        """Say no: what a node's pods request is read as it is when a pod is scored."""
+        return False
 
-    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return for each resource the request, whether it counts and its score; and the node's score."""
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return for each resource the allocatable amount."""
+        return allocatable_terms(nodes, self.resources)
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
+        """Return for each resource the requests, whether it counts and its score; and the node's score."""
         terms: Terms = {}
         total: Int64s = np.zeros((1, 1), np.int64)
         weights: Int64s | int = (
@@ -84,8 +89,9 @@ class NodeResourcesFit(ScorePlugin):
         )
         for resource in self.resources:
             name = resource.name
+            requested = terms[f"{name}.requested"] = requested_on(nodes, rows, name, non_zero=True)
             request, counted = counted_requests(pods, node, name, non_zero=True)
-            score = self._resource_score(node[f"{name}.requested"] + request, node[f"{name}.divisor"])
+            score = self._resource_score(requested + request, node[f"{name}.divisor"])
             in_mean = counted & (score > 0) if self.strategy == "RequestedToCapacityRatio" else counted
             if in_mean.all():
                 total = total + score * resource.weight
@@ -137,21 +143,31 @@ def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:
     return np.where(x <= points[0][0], points[0][1], result)
 
 
-def requested_terms(nodes: NodeTable, resources: Sequence[ResourceWeight], *, non_zero: bool) -> Terms:
-    """Return for each resource the allocatable amount, what the node's pods request, and what to divide by."""
+def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> Terms:
+    """Return for each resource the allocatable amount, what to divide by, and where there is any."""
     terms: Terms = {}
     for resource in resources:
-        spread = non_zero and resource.name in pod_demand.NON_ZERO_REQUESTS
         allocatable = terms[f"{resource.name}.allocatable"] = nodes.allocatable(resource.name)
         terms[f"{resource.name}.divisor"] = np.maximum(allocatable, 1)  # where it is 0 the resource does not count
-        terms[f"{resource.name}.requested"] = nodes.in_tree_requests(resource.name, non_zero=spread)
+        terms[f"{resource.name}.counted"] = allocatable != 0
     return terms
+
+
+def requested_on(nodes: NodeTable, rows: Rows, name: str, *, non_zero: bool) -> Int64s:
+    """Return what the pods on some rows request of a resource now, as kube-scheduler counts it, shape (rows,)."""
+    place = nodes.rows.column.get(name)
+    if place is None:
+        return np.zeros(len(nodes), np.int64)[rows]
+    sums = nodes.occupancy.sums
+    spread = non_zero and name in pod_demand.NON_ZERO_REQUESTS  # cpu and memory, which come first
+    requested: Int64s = (sums.in_tree_non_zero if spread else sums.in_tree_requests)[place]
+    return requested[rows].copy() if isinstance(rows, slice) else requested.take(rows)
 
 
 def counted_requests(pods: Sequence[Pod], node: Terms, name: str, *, non_zero: bool) -> tuple[Int64s, Bools]:
     """Return the pods' requests, shape (pods, 1), and where the resource counts."""
     request = per_pod(pods, pod_demand.fit_score_requests if non_zero else pod_demand.in_tree_requests, name)
-    counted = node[f"{name}.allocatable"] != 0
+    counted = node[f"{name}.counted"]
     if name not in NATIVE:
         counted = counted & (request > 0)
     return request, counted

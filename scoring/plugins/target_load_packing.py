@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from scoring import recent_pods
+from scoring.arrays import Float64s, Int64s
 from scoring.go_math import round_half_away, rounded_score
 from scoring.measured_resource import MEASURED_RESOURCES
 from scoring.metrics_table import MetricsTable
@@ -80,15 +81,26 @@ class TargetLoadPacking(ScorePlugin):
             measured_percent = np.where(np.isnan(percentile), use.last, percentile)
         capacity = nodes.capacity(self.resource).astype(np.float64)
         measured_use = (measured_percent / 100) * capacity
-        missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
         return {
             "measured": use.averaged,
             "measured_percent": measured_percent,
             "capacity": capacity,
             "measured_use": measured_use,
-            "missing_use": recent_pods.at_most_shown(missing(nodes, metrics, self.predicted_use), measured_use),
+            "missing_use": self._missing_use(nodes, metrics, measured_use),
             "divisor": np.where(capacity != 0, capacity, np.inf),  # no capacity: 0 percent, as upstream
         }
+
+    def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
+        """Return the predicted use of pods that no measurement shows yet; of several parts, all anew."""
+        if self.parts:
+            return None
+        return {"missing_use": self._missing_use(nodes, metrics, node["measured_use"].take(rows), rows)}
+
+    def _missing_use(
+        self, nodes: NodeTable, metrics: MetricsTable, measured_use: Float64s, rows: Int64s | None = None
+    ) -> Float64s:
+        missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
+        return recent_pods.at_most_shown(missing(nodes, metrics, self.predicted_use, rows), measured_use)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return predicted use, predicted percent and score; of each part, when there are several."""

@@ -55,5 +55,5 @@ class Policy(Protocol):
 
 def drawn(scores: Int64s, rng: np.random.Generator) -> int:
     """Return the place of the highest score, drawn among equals as kube-scheduler does at random."""
-    best = np.flatnonzero(scores == scores.max())
+    best = (scores == np.maximum.reduce(scores)).nonzero()[0]
     return int(best[0] if len(best) == 1 else best[int(rng.integers(len(best)))])

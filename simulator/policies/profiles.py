@@ -68,8 +68,8 @@ class ProfileChooser:
         """Return the row with the highest score."""
         prepared = self.prepared()
         if len(candidates) == len(self._cluster.nodes):
-            return drawn(prepared.score(pod).total, self._rng)
-        return int(candidates[drawn(prepared.score(pod, among=candidates).total, self._rng)])
+            return drawn(prepared.total(pod), self._rng)
+        return int(candidates[drawn(prepared.total(pod, among=candidates), self._rng)])
 
     def prepared(self) -> PreparedProfile:
         """Return the profile, prepared with the newest snapshot."""

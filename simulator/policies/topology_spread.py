@@ -43,9 +43,9 @@ class PodTopologySpread(WithoutNodeTerms):
         """Return the owner's pods on each node, and the score before it is normalized."""
         replicas = np.zeros((len(pods), len(nodes)), np.int64)
         for place, pod in enumerate(pods):
-            if pod.owner is not None:
-                for name, count in self.replicas.get(pod.owner, {}).items():
-                    replicas[place, nodes.row(name)] = count
+            found = None if pod.owner is None else self.replicas.get(pod.owner)
+            if found:
+                replicas[place, nodes.rows_of(found)] = np.fromiter(found.values(), np.int64, len(found))
         replicas = replicas[:, rows]
         weight = log(replicas.shape[1] + 2)
         score = np.floor(replicas * weight + (_MAX_SKEW - 1) + 0.5).astype(np.int64)
