@@ -63,7 +63,7 @@ class Likeliest:
         sums = np.array(points, np.int64) * self._factor
         in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
-            sums += self._prepare(in_tree.profile, table).score(pod, among=rows).total
+            sums += self._prepare(in_tree.profile, table).total(pod, among=rows)
             sums += in_tree.taint_weight * self._soft_taints(pod, names, table)
         return names[self._dice.choice(np.flatnonzero(sums == sums.max()).tolist())]
 

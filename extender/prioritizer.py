@@ -233,8 +233,6 @@ class Prioritizer:
             self._record(asked, answer, node_name, acts)
             if acts and self._options.assume and answer.outcome is Outcome.SCORED:
                 self._view.assume(pod, node_name)
-                with self._view.reading():
-                    self._prepared[name][0].follow()  # so that the next pod need not wait for it
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
             _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
 

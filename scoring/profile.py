@@ -226,12 +226,6 @@ class PreparedProfile:
             total[~allowed] = INFEASIBLE
         return total
 
-    def follow(self) -> None:
-        """Take in what has changed in the table: scores do so by themselves, and are there sooner after this."""
-        self._follow_rows()
-        for _, prepared in self._prepared:
-            prepared.follow(taken=self._taken)
-
     def _follow_rows(self) -> None:
         """Take in nodes that joined, left or changed; what pods do, each prepared plugin sees for itself."""
         nodes, before = self.nodes, self._rows

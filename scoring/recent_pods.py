@@ -21,7 +21,8 @@ A pod whose time of placement is unknown is an old one: it counts as reported. A
 was told when (:meth:`scoring.NodeTable.remove`).
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -47,10 +48,10 @@ def unmeasured(
     """
     # In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
     oldest = (metrics.window_end - REPORTING_INTERVAL_SECONDS + 1).astype(np.float64)
-    use = [0.0] * len(nodes)
+    use: dict[int, float] = defaultdict(float)
     for row, placed in nodes.placed_since(oldest, rows):
         use[row] += expected_use(placed.pod)
-    return _of(use, rows)
+    return _of(use, range(len(nodes)) if rows is None else rows.tolist())
 
 
 def unreported(
@@ -62,7 +63,7 @@ def unreported(
     """
     start, end = metrics.window_start, metrics.window_end
     began = metrics.window_start.astype(np.float64)
-    use = [0.0] * len(nodes)
+    use: dict[int, float] = defaultdict(float)
     for row, placed in nodes.placed_since(began, rows):
         reported = reported_share(placed.placed_at, start.item(row), end.item(row))
         use[row] += expected_use(placed.pod) * (1 - reported)
@@ -70,7 +71,7 @@ def unreported(
         window = start.item(row), end.item(row)
         came, left = (reported_share(at, *window) for at in (departed.placed_at, departed.left_at))
         use[row] -= expected_use(departed.pod) * (came - left)
-    return _of(use, rows)
+    return _of(use, range(len(nodes)) if rows is None else rows.tolist())
 
 
 def at_most_shown(missing: Float64s, shown: Float64s) -> Float64s:
@@ -78,8 +79,8 @@ def at_most_shown(missing: Float64s, shown: Float64s) -> Float64s:
     return np.where(missing < 0, np.maximum(missing, -np.maximum(shown, 0.0)), missing)
 
 
-def _of(use: list[float], rows: Int64s | None) -> Float64s:
-    return np.array(use if rows is None else [use[row] for row in rows.tolist()], np.float64)
+def _of(use: Mapping[int, float], rows: Iterable[int]) -> Float64s:
+    return np.array([use.get(row, 0.0) for row in rows], np.float64)
 
 
 def reported_share(placed_at: float, window_start: float, window_end: float) -> float:

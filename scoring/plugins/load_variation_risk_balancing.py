@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from scoring import pod_demand, recent_pods
-from scoring.arrays import Float64s
+from scoring.arrays import Float64s, Int64s
 from scoring.go_math import rounded_score
 from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
 from scoring.metrics_table import MeasuredUse, MetricsTable
@@ -84,18 +84,41 @@ class LoadVariationRiskBalancing(ScorePlugin):
             terms[f"_{resource.name}.highest"] = np.where(allocatable > 0, float(MAX_NODE_SCORE), 0.0)
             terms[f"{resource.name}.valid"] = use.valid
             terms[f"{resource.name}.allocatable"] = allocatable
-            average = use.average * allocatable / 100
-            if self.count_recent_pods:
-                request = partial(pod_demand.requests, resource=resource.name)
-                unreported = resource.scaled(recent_pods.unreported(nodes, metrics, request))
-                terms[f"{resource.name}.unreported"] = unreported
-                average = average + unreported
-            terms[f"{resource.name}.average_use"] = _within(average, allocatable)
+            terms[f"_{resource.name}.measured"] = use.average * allocatable / 100
             terms[f"{resource.name}.deviation_use"] = deviation
             terms[f"{resource.name}.sigma"] = self._sigma(_part(deviation, divisor))
-            if self.formula == "kep":
-                deviated = terms[f"{resource.name}.average_use"] + self.safe_variance_margin * deviation
-                terms[f"{resource.name}.deviated_use"] = deviated
+            terms |= self._use(resource, terms, nodes, metrics)
+        return terms
+
+    def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
+        """Return for each resource what averages do not show yet, and the average use with it."""
+        terms: Terms = {}
+        for resource in self.resources:
+            parts = ("allocatable", "deviation_use") if self.formula == "kep" else ("allocatable",)
+            names = [f"_{resource.name}.measured", *(f"{resource.name}.{part}" for part in parts)]
+            terms |= self._use(resource, {name: node[name].take(rows) for name in names}, nodes, metrics, rows)
+        return terms
+
+    def _use(
+        self,
+        resource: MeasuredResource,
+        node: Terms,
+        nodes: NodeTable,
+        metrics: MetricsTable,
+        rows: Int64s | None = None,
+    ) -> Terms:
+        """Return the terms of a resource that depend on the pods of some rows, or of all."""
+        terms: Terms = {}
+        average = node[f"_{resource.name}.measured"]
+        if self.count_recent_pods:
+            request = partial(pod_demand.requests, resource=resource.name)
+            unreported = resource.scaled(recent_pods.unreported(nodes, metrics, request, rows))
+            terms[f"{resource.name}.unreported"] = unreported
+            average = average + unreported
+        average = terms[f"{resource.name}.average_use"] = _within(average, node[f"{resource.name}.allocatable"])
+        if self.formula == "kep":
+            deviation = node[f"{resource.name}.deviation_use"]
+            terms[f"{resource.name}.deviated_use"] = average + self.safe_variance_margin * deviation
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
