@@ -26,6 +26,7 @@ from scoring import NodeTable, Pod
 MEGABYTE = 1 << 20
 _MOST_WAITING = 5_000  # answers that nobody has taken note of yet
 _HERD = 100
+_AT_ONCE = 4
 _BREATH_SECONDS = 0.001
 _log = logging.getLogger(__name__)
 
@@ -199,7 +200,9 @@ class Record:
             found = {uid: cluster.find(each.pod) for uid, each in opened.items()}
             nodes = cluster.rows
         now = self._clock()
-        for uid, placed in found.items():
+        for number, (uid, placed) in enumerate(found.items()):
+            if self._thread is not None and number % _AT_ONCE == _AT_ONCE - 1:
+                self._stop.wait(_BREATH_SECONDS)  # to explain many at once would hold up answers
             made = opened[uid]
             if placed is not None and placed[1].placed_at != float("inf"):
                 at = placed[1].placed_at
@@ -208,8 +211,6 @@ class Record:
                 self._keep(uid, made, made.close(nodes))
 
     def _keep(self, uid: str, made: OpenDecision, decision: Decision) -> None:
-        if self._thread is not None:
-            self._stop.wait(_BREATH_SECONDS)  # to explain many at once would hold up answers
         with self._lock:
             if self._open.get(uid) is not made:  # it was asked about again meanwhile
                 return
