@@ -13,6 +13,7 @@ from scoring import ResourceList
 
 Value = TypeVar("Value")
 _MOST = 50_000
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class Shared:
@@ -33,7 +34,7 @@ class Shared:
         for name in _names(kind):
             if name not in apart:
                 value = getattr(whole, name)
-                shared = self._first.setdefault(_key(value), value) if isinstance(value, Hashable) else value
+                shared = self._first.setdefault(_key(value), value) if _is_hashable(type(value)) else value
                 if shared is not value:
                     changed[name] = shared
         return replace(whole, **changed) if changed else whole  # type: ignore[type-var]
@@ -42,15 +43,22 @@ class Shared:
 def _key(value: Any) -> Hashable:
     """Return what is equal for values that may stand for each other; equality alone is not: 1 == True."""
     kind = type(value)
+    if kind in _PLAIN:
+        return kind, value
     if kind is ResourceList:  # it compares amounts as rounded
-        return (kind, *((name, amount, value.nano(name)) for name, amount in value.items()))
+        return (kind, *[(name, value.amount(name), value.nano(name)) for name in value])
     if kind is tuple:
         return (kind, *map(_key, value))
     if is_dataclass(kind):
-        return (kind, *(_key(getattr(value, name)) for name in _names(kind)))
+        return (kind, *[_key(getattr(value, name)) for name in _names(kind)])
     if isinstance(value, Mapping):
-        return (kind, *((_key(name), _key(item)) for name, item in value.items()))
+        return (kind, *[(_key(name), _key(item)) for name, item in value.items()])
     return kind, value
+
+
+@cache
+def _is_hashable(kind: Hashable) -> bool:
+    return issubclass(kind, Hashable)  # type: ignore[arg-type]
 
 
 @cache
