@@ -34,7 +34,8 @@ class Shared:
         for name in _names(kind):
             if name not in apart:
                 value = getattr(whole, name)
-                shared = self._first.setdefault(_key(value), value) if _is_hashable(type(value)) else value
+                of: Any = type(value)
+                shared = self._first.setdefault(_key(value), value) if _is_hashable(of) else value
                 if shared is not value:
                     changed[name] = shared
         return replace(whole, **changed) if changed else whole  # type: ignore[type-var]
