@@ -16,7 +16,8 @@ from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.providers.base import Fetched
 from watcher.providers.failover import Failover
 from watcher.quality import analyzer
-from watcher.transport.budget import Budget, TooLarge, current, spending, weight
+from watcher.transport.adapter import TooLarge
+from watcher.transport.budget import Budget, current, spending, weight
 from watcher.transport.gather import Deadline, gather
 from watcher.transport.kubernetes import Access, KubernetesApi
 from watcher.transport.session import BoundedSession

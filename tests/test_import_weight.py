@@ -39,6 +39,19 @@ def test_a_watcher_is_without_the_page() -> None:
     assert behind.isdisjoint({"dash", "plotly", "pandas", "dashboard"})
 
 
+def test_a_watcher_answers_before_what_only_fetches_need() -> None:
+    """What a restarted watcher imports before its first answer brings neither numpy nor HTTP to providers."""
+    behind = modules_behind("import watcher.commands, watcher.server.service, watcher.providers.fake")
+    assert behind.isdisjoint({"numpy", "requests", "urllib3", "yaml", "flask"})
+
+
+def test_sqlite_utils_is_without_data_frames_and_numpy() -> None:
+    """The store keeps them from being imported for types that it does not use, and leaves them there for others."""
+    behind = modules_behind("import sys, watcher.store; print('numpy' in sys.modules)\nimport numpy, watcher.store")
+    assert {"False", "numpy"} <= behind
+    assert "pandas" not in behind
+
+
 def test_the_check_sees_what_is_imported() -> None:
     """The same check does see a heavy package where there is one."""
     assert {"pydantic", "watcher"} <= modules_behind("import watcher.settings")

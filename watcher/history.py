@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
 from watcher import duration
 from watcher.model import notebook_table
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
@@ -137,6 +136,8 @@ class History:
     @property
     def times(self) -> "NDArray[np.int64]":
         """When each step begins, unix seconds."""
+        import numpy as np  # noqa: PLC0415  which a watcher does without until it has answered
+
         return self.steps.start + self.steps.seconds * np.arange(self.steps.count)
 
     def of(self, type_: str, operator: str = "AVG") -> "NDArray[np.float32]":

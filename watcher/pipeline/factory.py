@@ -9,12 +9,11 @@ from pathlib import Path
 from watcher.errors import SettingsError
 from watcher.pipeline.origins import origins
 from watcher.pipeline.watcher import Watcher
-from watcher.providers.base import SampleProvider, WindowProvider, close_provider, open_provider
+from watcher.providers.base import SampleProvider, WindowProvider, close_provider, open_provider, unverified
 from watcher.providers.corroborated import Corroborated
 from watcher.providers.failover import Failover
 from watcher.providers.sampled import Sampled
-from watcher.providers.session import unverified
-from watcher.quality.anomalies import judged_window
+from watcher.quality.judged_window import judged_window
 from watcher.settings import Settings
 from watcher.store import Store
 from watcher.telemetry import Telemetry

@@ -2,13 +2,16 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from watcher.findings import Action, Kind
 from watcher.pipeline.round import Round
-from watcher.quality.anomalies import AnomalyDetector
 from watcher.store import Store
+
+if TYPE_CHECKING:
+    from watcher.quality.anomalies import AnomalyDetector
 
 _log = logging.getLogger(__name__)
 _RECALL_SECONDS = 2.0  # a big cluster's past must not hold up the first fetch
@@ -18,20 +21,22 @@ class Judge:
     """Marks or drops what the detector finds suspect.
 
     Args:
-        detector: what knows the past.
+        detector: makes what knows the past, at the first round: what it is made of takes long to import.
         store: where the past of the run before is.
         sources: whose snapshots it consists of, the provider that is wanted first.
     """
 
-    def __init__(self, detector: AnomalyDetector, store: Store, sources: Sequence[str]) -> None:
-        self._detector = detector
+    def __init__(self, detector: "Callable[[], AnomalyDetector]", store: Store, sources: Sequence[str]) -> None:
+        self._make = detector
+        self._detector: AnomalyDetector | None = None
         self._store = store
         self._sources = sources
-        self._recalled = False
 
     def judge(self, fetched: Round) -> Round:
         """Return the round with what was found; a window that nothing is left of has failed."""
-        self._recall()
+        if self._detector is None:
+            self._detector = self._make()
+            self._recall(self._detector)
         # What was dropped for a reason is not missing; that other things were mended explains nothing.
         known = [each for each in fetched.findings if each.action != Action.CLAMPED and each.kind is not Kind.BAD_LABEL]
         try:
@@ -48,15 +53,12 @@ class Judge:
             fetched, snapshots={**fetched.snapshots, **judged}, findings=(*fetched.findings, *found)
         ).with_failures(lost)
 
-    def _recall(self) -> None:
-        """Make the kept snapshots part of the past, once, the newest if not all."""
-        if self._recalled:
-            return
-        self._recalled = True
+    def _recall(self, detector: "AnomalyDetector") -> None:
+        """Make the kept snapshots part of the past, the newest if not all."""
         began, kept = time.monotonic(), []
-        for metrics in self._store.load_recent(self._detector.window, self._detector.depth, *self._sources):
+        for metrics in self._store.load_recent(detector.window, detector.depth, *self._sources):
             kept.append(metrics)
             if time.monotonic() - began > _RECALL_SECONDS:
                 break
         for metrics in reversed(kept):
-            self._detector.remember(metrics)
+            detector.remember(metrics)

@@ -4,6 +4,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from watcher.errors import NoMetrics, StaleMetrics, UnknownWindow
 from watcher.findings import Finding
@@ -20,12 +22,14 @@ from watcher.pipeline.recovery import LastRun
 from watcher.pipeline.round import Round
 from watcher.providers.base import WindowProvider, close_provider
 from watcher.publishing.cache import Cache, Published
-from watcher.quality.anomalies import AnomalyDetector
 from watcher.quality.open_findings import OpenFindings, log_changes
 from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import State, Taken, Telemetry
 from watcher.wire import Dialect
+
+if TYPE_CHECKING:
+    from watcher.quality.anomalies import AnomalyDetector
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +58,7 @@ class Watcher:
         clock: Callable[[], float] = time.time,
     ) -> None:
         sources = (source, *fallback_sources)
-        detector = AnomalyDetector(quality or QualitySettings(), settings.windows, settings.interval_seconds)
+        detector = partial(_detector, quality or QualitySettings(), settings)
         round_seconds = 2 * settings.fetch_timeout_seconds + _ALLOWANCE_SECONDS
         self._provider = provider
         self._source = source
@@ -264,3 +268,9 @@ class Watcher:
             store_works=not self._store.failure,
             set_aside=self._store.times_set_aside,
         )
+
+
+def _detector(quality: QualitySettings, settings: WatchSettings) -> "AnomalyDetector":
+    from watcher.quality.anomalies import AnomalyDetector  # noqa: PLC0415  numpy is behind it
+
+    return AnomalyDetector(quality, settings.windows, settings.interval_seconds)

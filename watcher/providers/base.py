@@ -15,9 +15,9 @@ from typing import Protocol, runtime_checkable
 
 from watcher import masking
 from watcher.errors import SettingsError
-from watcher.findings import Finding
+from watcher.findings import Finding, Kind
 from watcher.model import NodeMetrics, Window
-from watcher.settings import Settings
+from watcher.settings import ProviderSettings, Settings
 from watcher.transport.gather import Deadline
 from watcher.windows.samples import Reading, Sample, Samples
 
@@ -35,6 +35,7 @@ __all__ = [
     "close_provider",
     "known_providers",
     "open_provider",
+    "unverified",
 ]
 
 ENTRY_POINT_GROUP = "trimaran.providers"
@@ -126,6 +127,17 @@ def close_provider(provider: WindowProvider | SampleProvider) -> None:
     close = getattr(provider, "close", None)
     if close is not None:
         close()
+
+
+def unverified(settings: ProviderSettings) -> Finding | None:
+    """Return the finding that the provider's certificate is not verified, where there is one and that is so."""
+    if not settings.insecure_skip_verify or (settings.address or "").startswith("http://"):
+        return None
+    return Finding(
+        Kind.UNVERIFIED,
+        f"the certificate of {settings.name} is not verified: whoever is in between can read what is sent, tokens too, "
+        "and answer in its place; set provider.ca_file instead of provider.insecure_skip_verify",
+    )
 
 
 def known_providers() -> dict[str, EntryPoint]:

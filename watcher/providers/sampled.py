@@ -20,8 +20,7 @@ from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Sampl
 from watcher.settings import WatchSettings
 from watcher.transport.budget import spending
 from watcher.transport.gather import Deadline
-from watcher.windows.sample_table import MIN_SAMPLES, aggregate
-from watcher.windows.samples import SampleRound, SampleStore
+from watcher.windows.samples import MIN_SAMPLES, SampleRound, SampleStore
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +98,8 @@ class Sampled:
         if not recent:
             age = self._age_seconds(rounds[-1])
             raise ProviderUnavailable(f"{self._source}: the source had no new sample for {age:.0f} s")
+        from watcher.windows.sample_table import aggregate  # noqa: PLC0415  numpy is behind it
+
         nodes = aggregate(rounds, window, self._interval, self._operators)
         newest = {node: timestamp for taken in rounds for node, timestamp in taken.timestamps.items()}
         if failure is not None:

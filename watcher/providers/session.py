@@ -8,7 +8,6 @@ import requests
 
 from watcher import masking
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
-from watcher.findings import Finding, Kind
 from watcher.settings import ProviderSettings
 from watcher.transport import credentials, kubernetes
 from watcher.transport.credentials import UnusableAccess, UnusableToken
@@ -140,17 +139,6 @@ def open_kubernetes(settings: ProviderSettings, context: str = "") -> Kubernetes
         return KubernetesApi(access)
     except UnusableAccess as error:
         raise SettingsError([str(error)]) from None
-
-
-def unverified(settings: ProviderSettings) -> Finding | None:
-    """Return the finding that the provider's certificate is not verified, where there is one and that is so."""
-    if not settings.insecure_skip_verify or (settings.address or "").startswith("http://"):
-        return None
-    return Finding(
-        Kind.UNVERIFIED,
-        f"the certificate of {settings.name} is not verified: whoever is in between can read what is sent, tokens too, "
-        "and answer in its place; set provider.ca_file instead of provider.insecure_skip_verify",
-    )
 
 
 def provider_error(provider: str, address: str, error: Exception) -> ProviderError:

@@ -15,21 +15,14 @@ from watcher.findings import Finding, Kind
 from watcher.model import AVERAGES, REQUIRED, NodeMetrics, WatcherMetrics
 from watcher.quality.corroboration import Corroboration
 from watcher.quality.history import Floats, alike
+from watcher.quality.judged_window import judged_window
 from watcher.quality.past import Past
 from watcher.quality.reactions import DONE, act, together
 from watcher.quality.staleness import Staleness
 from watcher.settings import QualitySettings, Reaction
 
 _AVERAGED = ("step", "smoothing")  # tags with the span that samples are averages over
-_OVERLAPPING = 3  # intervals in a window, for its values to have to do with the ones before
 _MOST_SOURCES = 4  # with a past of their own; more are providers gone mad
-
-
-def judged_window(windows: Sequence[str], interval_seconds: float) -> str:
-    """Return the window whose past is kept: the shortest that has to do with the one before, else the longest."""
-    ordered = sorted(windows, key=duration.seconds)
-    overlapping = (each for each in ordered if duration.seconds(each) >= _OVERLAPPING * interval_seconds)
-    return next(overlapping, ordered[-1])
 
 
 class AnomalyDetector:

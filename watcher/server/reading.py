@@ -17,7 +17,6 @@ from watcher.server import answers
 from watcher.server.access import Access, Verdict
 from watcher.server.answers import Answer
 from watcher.wire import Dialect
-from watcher.wire.history import encode_history
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -143,6 +142,8 @@ class Reading:
             found = self._watcher.history(host, type_, operator, since=since, step=step)
             if host and not found.nodes:
                 raise UnknownNode(f"there is no such history of a node {host[:80]!r}")
+            from watcher.wire.history import encode_history  # noqa: PLC0415  numpy is behind it
+
             body = b"".join(encode_history(found))
             headers = {"Vary": "Accept-Encoding"}
             if _accepts_gzip(encodings):

@@ -5,7 +5,7 @@ import json
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, model_validator
 
 from watcher import duration
 
@@ -65,11 +65,15 @@ class Section(BaseModel):
     # A message that quotes its input would quote tokens too; loading quotes what may be shown.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    @field_validator("*", mode="before")
+    @model_validator(mode="before")  # one of all fields would be made for each, which takes a fifth of making the model
     @classmethod
-    def _seconds(cls, value: Any, info: ValidationInfo) -> Any:
+    def _seconds(cls, values: Any) -> Any:
         """Take a duration such as ``5m`` wherever seconds are asked for."""
-        if isinstance(value, str) and str(info.field_name).endswith("_seconds"):
-            with contextlib.suppress(ValueError):  # a number, or what is told to be none
-                return duration.seconds(value)
-        return value
+        if not isinstance(values, dict):
+            return values
+        read = dict(values)
+        for name, value in values.items():
+            if isinstance(value, str) and str(name).endswith("_seconds"):
+                with contextlib.suppress(ValueError):  # a number, or what is told to be none
+                    read[name] = duration.seconds(value)
+        return read

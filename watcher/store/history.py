@@ -74,13 +74,6 @@ def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: flo
     )
 
 
-def forget(db: Database, since: float) -> None:
-    """Delete what begins at ``since``, unix seconds, or later: its clock turned out to be ahead."""
-    minute = -int(-since // RESOLUTION_SECONDS)
-    db.execute("delete from history_minutes where minute >= ?", [minute])
-    db.execute("delete from history_blocks where hour >= ?", [-(-minute // HOUR)])
-
-
 def read(
     db: Database, ours: str, whose: list[str], steps: Steps, node: str | None, type_: str | None, operator: str | None
 ) -> HistoryRows:

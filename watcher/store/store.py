@@ -21,7 +21,7 @@ from watcher import wire
 from watcher.freshness import PRUNED_AT_ONCE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
-from watcher.store import history
+from watcher.store import future
 from watcher.store.file import StoreFile, is_corrupt
 from watcher.store.schema import UNREADABLE, connect
 from watcher.windows.samples import SampleRound
@@ -128,6 +128,8 @@ class Store:
             db.table("snapshots").insert_all(rows, replace=True)
             self._prune(db, newest)
             if remembered is not None and self._path is not None and not self._not_opened:
+                from watcher.store import history  # noqa: PLC0415  numpy is behind it
+
                 origin = self._origins.get(remembered.source, "")
                 history.add(db, remembered, origin, keep_seconds=self.keep_seconds, max_bytes=self._history_bytes)
 
@@ -159,12 +161,7 @@ class Store:
 
     def forget_snapshots(self, since: float) -> None:
         """Delete the snapshots from ``since`` on, unix seconds, stamped by a clock that turned out to be ahead."""
-
-        def delete(db: Database) -> None:
-            db.table("snapshots").delete_where("timestamp >= ?", [since])
-            history.forget(db, since)
-
-        self._write(delete)
+        self._write(lambda db: future.forget(db, since))
 
     def load_history(
         self, sources: Sequence[str], steps: Steps, node: str | None, type_: str | None, operator: str | None
@@ -178,6 +175,8 @@ class Store:
             type_: this resource; all when None.
             operator: this one; all when None.
         """
+        from watcher.store import history  # noqa: PLC0415  numpy is behind it
+
         rows = history.HistoryRows({}, [], [])
         with self._reading() as db:
             rows = history.read(db, *self._ours(sources), steps, node, type_, operator)

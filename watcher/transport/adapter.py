@@ -21,7 +21,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError as TransportError
 
-from watcher.transport.budget import Budget, TooLarge
+from watcher.transport.budget import Budget
 
 _CHUNK_BYTES = 64 * 1024
 _MOST_IDLE_CONNECTIONS = 256  # all of a fetch's: what does not fit is closed after each request, with a line in the log
@@ -32,6 +32,10 @@ class Ended(requests.ConnectionError):
 
     def __init__(self, *, request: requests.PreparedRequest) -> None:
         super().__init__("the call was ended", request=request)
+
+
+class TooLarge(requests.RequestException):
+    """The answer does not end where an answer should, or there is no memory left for it."""
 
 
 class HandshakeTimeout(TimeoutError):

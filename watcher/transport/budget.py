@@ -10,14 +10,8 @@ from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from typing import TypeVar
 
-import requests
-
 Value = TypeVar("Value")
 _MEBI = 1024 * 1024
-
-
-class TooLarge(requests.RequestException):
-    """The answer does not end where an answer should, or there is no memory left for it."""
 
 
 class Budget:
@@ -55,6 +49,8 @@ class Budget:
         with self._lock:
             self._spent += count
             if self._spent > self._max_bytes:
+                from watcher.transport.adapter import TooLarge  # noqa: PLC0415  requests is behind it
+
                 hint = f" ({self._setting})" if self._setting else ""
                 raise TooLarge(f"{self._about} larger than {self._max_bytes / _MEBI:g} MiB{hint}")
 

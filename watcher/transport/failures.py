@@ -14,8 +14,7 @@ from urllib3.exceptions import HTTPError as TransportError
 from urllib3.exceptions import TimeoutError as TransportTimeout
 
 from watcher import masking
-from watcher.transport.adapter import Ended, HandshakeTimeout
-from watcher.transport.budget import TooLarge
+from watcher.transport.adapter import Ended, HandshakeTimeout, TooLarge
 from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.session import LeavesHost, UnusableAnswer
 

@@ -5,8 +5,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from watcher.transport.credentials import UnusableAccess, UnusableToken
 
 
@@ -77,6 +75,8 @@ class KubeConfig:
 
 def server_of(file: Path, context: str) -> str:
     """Return the address that a context, or the current one, leads to, or nothing where that cannot be told."""
+    import yaml  # noqa: PLC0415  only kubeconfigs need it
+
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         contexts = {each["name"]: each["context"] for each in content["contexts"]}
@@ -90,6 +90,8 @@ def _problem(file: Path, context: str, file_option: str, context_option: str) ->
     """Return why the kubeconfig cannot be used, or nothing, without running its plugins."""
     if find_spec("kubernetes") is None:
         return f"{file_option} needs the package kubernetes: pip install kubernetes; in a cluster, leave it unset"
+    import yaml  # noqa: PLC0415  as above
+
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         contexts = [each["name"] for each in content["contexts"]]

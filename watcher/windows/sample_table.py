@@ -7,9 +7,8 @@ import numpy as np
 from watcher import duration
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.windows.operators import Floats, statistics
-from watcher.windows.samples import SampleRound
+from watcher.windows.samples import MIN_SAMPLES, SampleRound
 
-MIN_SAMPLES = 2
 _GAP_FACTOR = 1.5  # a distance of more than so many of a node's usual steps is a gap
 
 

@@ -7,6 +7,8 @@ from typing import Protocol, Self
 
 from watcher.findings import Finding
 
+MIN_SAMPLES = 2  # of a node, without which it has no window
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
