@@ -175,7 +175,7 @@ def _of_body(body: Body, *, columnar: bool, known: bool, encodings: str) -> Answ
 
 
 def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress piece by piece: no call takes long, between them others have their turn, and the whole is never there."""
+    """Compress piece by piece: others have their turn between them, and the whole is never there."""
     compressor = zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WBITS)
     for piece in pieces:
         yield compressor.compress(piece)
