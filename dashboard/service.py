@@ -51,7 +51,7 @@ def serve(readers: OutsideReaders, beside: Beside, host: str, port: int, *, secu
 
 
 def _probed(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
-    """Answer a probe, without a thread: all of them may wait for a watcher that hangs, which is no fault of the page."""
+    """Answer a probe without a thread: all of them may wait for a watcher that hangs."""
     route = environ["PATH_INFO"]
     found = _PROBES.get(route) if environ["REQUEST_METHOD"] in {"GET", "HEAD"} else None
     return (route, found) if found else None
