@@ -173,4 +173,6 @@ def _explained(decisions: Decisions, pod: str) -> list[Any]:
         for node in found["nodes"]
     ]  # fmt: skip
     header = ["Node", "Chosen", "Score", "Grade", *plugins]
-    return [title, html.P("; ".join(said)), table("The best candidates, and the chosen one", header, rows)]
+    candidates = table("The best candidates, and the chosen one", header, rows)
+    again = dcc.Link("Score it again, with other weights and arguments", href=f"pod?{urlencode({'pod': pod})}")
+    return [title, html.P("; ".join(said)), candidates, html.P(again)]

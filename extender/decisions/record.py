@@ -16,6 +16,7 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from client import ClientError
+from extender.decisions import manifest
 from extender.decisions.decision import Decision, OpenDecision
 from extender.decisions.regret import Worth, table
 from extender.prioritizer import Answer, Metrics, Outcome
@@ -231,7 +232,7 @@ class Record:
         decision = self._kept.pop(uid, None)
         if decision is not None:
             self._size -= decision.size
-            decision.nodes = b""  # it may still wait to be measured
+            decision.nodes = decision.manifest = b""  # it may still wait to be measured
             if self._newest.get(decision.pod) == uid:
                 del self._newest[decision.pod]
 
@@ -274,6 +275,7 @@ def not_asked(nodes: NodeTable, pod: str) -> dict[str, Any] | None:
                 "outcome": "not_asked",
                 "chosen": {"node": nodes.names[row]},
                 "why": list(_reasons(placed.pod)),
+                "manifest": manifest.of_pod(placed.pod),
             }
     return None
 
