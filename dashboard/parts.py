@@ -12,6 +12,8 @@ from watcher.model import NodeMetrics, WatcherMetrics
 
 #: What stands behind the question mark of the page's address.
 Query = Mapping[str, str]
+#: The color of a picture's lines, to be seen in the light and in the dark.
+LINES = "rgba(128,128,128,.25)"
 #: Returns the data of whoever asks just now.
 Current = Callable[[], Data]
 

@@ -19,6 +19,7 @@ from watcher.kubernetes_files import parse_objects, parse_pods, read_objects
 
 PATH, TITLE = "/pod", "Pod"
 _ROWS = 25
+_NONE = "Pick a pod: the extender was asked about none yet"
 _POD = """kind: Pod
 metadata: {name: web}
 spec:
@@ -133,7 +134,8 @@ def _choice(decisions: Decisions, chosen: str) -> html.Div:
         names = _names(decisions)
     except NoAnswer as error:
         return html.Div(html.P(str(error), role="alert"))
-    return offering("pod-pick", f"Pick one of the {len(names)} pods that the extender was asked about", names, chosen)
+    text = f"Pick a pod that the extender was asked about ({len(names)} of them)" if names else _NONE
+    return offering("pod-pick", text, names, chosen)
 
 
 def _names(decisions: Decisions) -> list[str]:

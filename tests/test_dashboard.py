@@ -153,6 +153,21 @@ def test_trust_counts_every_node(data):
     assert set(trust.by_freshness(data.snapshot(), time.time() + 400)) == {("older", "measured")}
 
 
+def test_providers_are_shown_by_window(data):
+    """Where each window came from, of how many nodes, how old; what is wrong with one node is not the provider's."""
+    found = [
+        {"kind": "fetch_failed", "node": "", "window": "10m", "message": "no answer"},
+        {"kind": "fell_back", "node": "", "window": "", "message": "another one was asked"},
+        {"kind": "stale", "node": "node-1", "window": "5m", "message": "old"},
+    ]
+    known = SimpleNamespace(windows=data.windows, findings=lambda: found)
+    now = data.snapshot().window.end + 7
+    rows = {window: rest for window, *rest in trust.providers(known, now)}
+    assert rows.keys() == {"15m", "10m", "5m"}
+    assert rows["15m"] == ["Fake", str(NODES), "7 s", "another one was asked"]
+    assert (rows["10m"][3], rows["5m"][3]) == ("no answer; another one was asked", "another one was asked")
+
+
 def test_every_finding_has_what_mends_it():
     """Each kind has settings, all of which there are."""
     there = set(every_setting())

@@ -57,6 +57,30 @@ def test_every_screen_is_drawn_and_accessible(served, page, path):
     assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
 
 
+@pytest.mark.parametrize("path", [*SCREENS, "decisions?pod=default/web-7", "pod?pod=default/web-7"])
+def test_every_screen_fits_a_telephone_in_the_dark(served, page, path):
+    """Nothing but tables is wider than the screen, and axe, which judges contrast too, finds nothing serious."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{served[1]}/{path}")
+    page.wait_for_selector("h2")
+    page.wait_for_load_state("networkidle")
+    found = axe.Axe().run(page).response["violations"]
+    assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_pod_is_picked(served, page):
+    """From an explained decision by a link, then another one by its name; without reloading the page."""
+    page.goto(f"{served[1]}/decisions?pod=default/web-7")
+    page.click("text=Score it again")
+    page.wait_for_function("document.querySelector('#pod-pod')?.value.includes('name: web-7')")
+    page.fill("#pod-pick", "default/web-9")
+    page.wait_for_function("document.querySelector('#pod-pod').value.includes('name: web-9')")
+    assert page.inner_text("#pod-said").startswith("default/web-9")
+
+
 def test_the_plane_shows_all_nodes_at_any_time(served, page):
     """What is drawn is as much as the watcher says, now and then; the search leaves others out."""
     page.goto(served[1])

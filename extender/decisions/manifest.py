@@ -54,9 +54,7 @@ def _affinity(pod: Pod) -> dict[str, Any]:
 
 
 def _requirements(requirements: Sequence[NodeRequirement]) -> list[dict[str, Any]]:
-    return [
-        _filled({"key": each.key, "operator": each.operator, "values": list(each.values)}) for each in requirements
-    ]
+    return [_filled({"key": each.key, "operator": each.operator, "values": list(each.values)}) for each in requirements]
 
 
 def _quantities(amounts: ResourceList) -> dict[str, str]:
