@@ -59,8 +59,17 @@ def layout(data: Data, _query: Query, _beside: Beside) -> list[Any]:
     cells = [[counts[age, grade] for age in ages] for grade in grades]
     figure = go.Figure(
         go.Heatmap(
-            z=[[count or None for count in row] for row in cells], x=ages, y=grades, colorscale=_SCALE, zmin=0,
-            showscale=False, texttemplate="%{z}", textfont={"color": "#fff"}, hoverinfo="skip", xgap=2, ygap=2,
+            z=[[count or None for count in row] for row in cells],
+            x=ages,
+            y=grades,
+            colorscale=_SCALE,
+            zmin=0,
+            showscale=False,
+            texttemplate="%{z}",
+            textfont={"color": "#fff"},
+            hoverinfo="skip",
+            xgap=2,
+            ygap=2,
         )
     )
     figure.update_layout(

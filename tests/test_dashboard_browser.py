@@ -1,5 +1,6 @@
 """The page in a real browser, over a real watcher with 5,000 nodes and a day of history."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -75,9 +76,10 @@ def test_a_pod_is_picked(served, page):
     """From an explained decision by a link, then another one by its name; without reloading the page."""
     page.goto(f"{served[1]}/decisions?pod=default/web-7")
     page.click("text=Score it again")
-    page.wait_for_function("document.querySelector('#pod-pod')?.value.includes('name: web-7')")
+    expect = pytest.importorskip("playwright.sync_api").expect
+    expect(page.locator("#pod-pod")).to_have_value(re.compile("name: web-7"), timeout=120_000)
     page.fill("#pod-pick", "default/web-9")
-    page.wait_for_function("document.querySelector('#pod-pod').value.includes('name: web-9')")
+    expect(page.locator("#pod-pod")).to_have_value(re.compile("name: web-9"), timeout=120_000)
     assert page.inner_text("#pod-said").startswith("default/web-9")
 
 
