@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from dash import Dash, Input, Output, dcc, html
-from flask import Flask, Response
+from flask import Flask
 
 from client.errors import ClientError
 from dashboard import decisions, nodes, plane, pod, trust
@@ -72,10 +72,6 @@ def create_app(readers: Readers, beside: Beside | None = None, *, secure: bool =
 
     for each in screens:
         each.register(app, current, beside)
-
-    @server.get("/livez")
-    def livez() -> Response:
-        return Response('{"alive":true}', mimetype="application/json")
 
     return server
 

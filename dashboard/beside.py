@@ -6,6 +6,7 @@ from pathlib import Path
 from dashboard import labels
 from dashboard.extender import Decisions
 from dashboard.labels import Labels
+from watcher.server.serving import MAX_BODY_BYTES
 from watcher.transport.kubernetes import Access, KubernetesApi, kubectl_config
 
 
@@ -18,12 +19,14 @@ class Beside:
         pods_file: its pods.
         labels: of the cluster's nodes.
         decisions: of an extender; None where none is named.
+        most_pasted_bytes: that the page's server takes at once.
     """
 
     nodes_file: Path | None = None
     pods_file: Path | None = None
     labels: Labels = field(default_factory=Labels)
     decisions: Decisions | None = None
+    most_pasted_bytes: int = MAX_BODY_BYTES
 
 
 def labels_from(*, cluster: bool, kube_config: Path | None = None, nodes_file: Path | None = None) -> Labels:

@@ -12,7 +12,7 @@ from plotly import graph_objects as go
 from dashboard.beside import Beside
 from dashboard.data import Data
 from dashboard.extender import MOST, Decisions
-from dashboard.parts import Current, Query, choice, search_box, table
+from dashboard.parts import LINES, Current, Query, choice, search_box, table
 from extender.decisions.asking import NoAnswer, regret_rows
 
 PATH, TITLE = "/decisions", "Decisions"
@@ -107,6 +107,8 @@ def _regrets(found: Mapping[str, Any]) -> list[Any]:
 
 def _places(found: Sequence[Mapping[str, Any]]) -> Any:
     counts, texts = places(found), [text for _, text in _PLACES]
+    if not counts:
+        return html.P("None of them has a place yet: it is known once a pod runs.", className="hint")
     figure = go.Figure([
         go.Bar(name=mode, x=texts, y=[count[text] for text in texts], marker={"color": _COLORS[mode]}, hoverinfo="skip")
         for mode, count in sorted(counts.items())
@@ -115,7 +117,7 @@ def _places(found: Sequence[Mapping[str, Any]]) -> Any:
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"}, height=220,
         margin={"l": 50, "r": 10, "t": 10, "b": 40}, showlegend=True,
         xaxis={"title": {"text": "place of the chosen node among the scores"}},
-        yaxis={"title": {"text": "pods"}, "gridcolor": "rgba(128,128,128,.25)"},
+        yaxis={"title": {"text": "pods"}, "gridcolor": LINES, "zerolinecolor": LINES},
     )  # fmt: skip
     rows = [[mode, *(str(count[text]) for text in texts)] for mode, count in sorted(counts.items())]
     return html.Div(
@@ -173,4 +175,6 @@ def _explained(decisions: Decisions, pod: str) -> list[Any]:
         for node in found["nodes"]
     ]  # fmt: skip
     header = ["Node", "Chosen", "Score", "Grade", *plugins]
-    return [title, html.P("; ".join(said)), table("The best candidates, and the chosen one", header, rows)]
+    candidates = table("The best candidates, and the chosen one", header, rows)
+    again = dcc.Link("Score it again, with other weights and arguments", href=f"pod?{urlencode({'pod': pod})}")
+    return [title, html.P("; ".join(said)), candidates, html.P(again)]

@@ -19,6 +19,7 @@ from watcher.model import WatcherMetrics
 from watcher.pipeline.watcher import Watcher
 from watcher.server.access import Access, Verdict
 from watcher.server.page import PLACE
+from watcher.server.service import MAX_BODY_BYTES
 from watcher.settings import Settings
 from watcher.transport.credentials import UnusableAccess
 
@@ -46,7 +47,7 @@ def page(watcher: Watcher, access: Access, settings: Settings) -> "WSGIApplicati
         labels = labels_from(cluster=own.cluster, kube_config=settings.provider.kube_config)
     except UnusableAccess as error:
         _log.warning("the page has no labels of the cluster (dashboard.cluster)", extra={"reason": str(error)})
-    beside = Beside(labels=labels, decisions=decisions)
+    beside = Beside(labels=labels, decisions=decisions, most_pasted_bytes=MAX_BODY_BYTES)
     return create_app(_InsideReaders(watcher, access), beside, place=PLACE).wsgi_app
 
 

@@ -12,6 +12,8 @@ from watcher.model import NodeMetrics, WatcherMetrics
 
 #: What stands behind the question mark of the page's address.
 Query = Mapping[str, str]
+#: The color of a picture's lines, to be seen in the light and in the dark.
+LINES = "rgba(128,128,128,.25)"
 #: Returns the data of whoever asks just now.
 Current = Callable[[], Data]
 
@@ -44,17 +46,18 @@ def search_box(id_: str, text: str = "Name has") -> html.Div:
 
 def pool_choice(id_: str, snapshot: WatcherMetrics) -> html.Div:
     """Return where to write a pool, with those there are."""
-    return _offering(id_, "Pool", pools_of(snapshot))
+    return offering(id_, "Pool", pools_of(snapshot))
 
 
 def label_choice(id_: str, labels: LabelsOfNodes) -> html.Div:
     """Return where to write a selector of labels, with those that many nodes have."""
-    return _offering(id_, "Label, such as zone=a,!spot", offered(labels))
+    return offering(id_, "Label, such as zone=a,!spot", offered(labels))
 
 
-def _offering(id_: str, text: str, there: Sequence[str]) -> html.Div:
+def offering(id_: str, text: str, there: Sequence[str], value: str = "") -> html.Div:
+    """Return where to write a text, with those that are offered."""
     options = html.Datalist([html.Option(value=each) for each in there], id=f"{id_}-there")
-    control = dcc.Input(id=id_, type="text", value="", debounce=0.1, list=f"{id_}-there")
+    control = dcc.Input(id=id_, type="text", value=value, debounce=0.1, list=f"{id_}-there")
     return labelled(id_, text, html.Div([control, options]))
 
 

@@ -12,6 +12,7 @@ from dashboard.beside import Beside
 from dashboard.data import Data
 from dashboard.loads import Loads, Values, loads_of
 from dashboard.parts import (
+    LINES,
     Current,
     Query,
     choice,
@@ -187,8 +188,8 @@ def _empty() -> go.Figure:
         font={"color": "#7a808a"},
         margin={"l": 60, "r": 20, "t": 10, "b": 50},
         dragmode="pan",
-        xaxis={"title": {"text": "mean"}, "range": [0, 100], "gridcolor": "rgba(128,128,128,.25)", "zeroline": False},
-        yaxis={"title": {"text": "deviation, %"}, "range": [0, 20], "gridcolor": "rgba(128,128,128,.25)"},
+        xaxis={"title": {"text": "mean"}, "range": [0, 100], "gridcolor": LINES, "zeroline": False},
+        yaxis={"title": {"text": "deviation, %"}, "range": [0, 20], "gridcolor": LINES, "zerolinecolor": LINES},
         uirevision="kept",
     )
     return figure

@@ -5,17 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from dash import Dash, Input, Output, State, dcc, html
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.exceptions import PreventUpdate
 
 from client.errors import ClientError
 from dashboard.beside import Beside
 from dashboard.data import Data
-from dashboard.parts import Current, Query, labelled, table
+from dashboard.extender import Decisions
+from dashboard.parts import Current, Query, labelled, offering, table
+from extender.decisions.asking import NoAnswer
 from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores, read_configuration
 from watcher.kubernetes_files import parse_objects, parse_pods, read_objects
 
 PATH, TITLE = "/pod", "Pod"
 _ROWS = 25
+_NONE = "Pick a pod: the extender was asked about none yet"
 _POD = """kind: Pod
 metadata: {name: web}
 spec:
@@ -41,23 +45,28 @@ profiles:
 """
 
 
-def layout(_data: Data, _query: Query, beside: Beside) -> list[Any]:
-    """Return the screen."""
+def layout(_data: Data, query: Query, beside: Beside) -> list[Any]:
+    """Return the screen; an address that names a pod of the extender's decisions begins with that one."""
+    written, said = _POD, ""
+    if beside.decisions and query.get("pod"):
+        written, said = picked(beside.decisions, query["pod"])
     given = f"empty: those of {beside.nodes_file.name}" if beside.nodes_file else "kubectl get nodes -o yaml"
     return [
         html.P(
-            "Change weights and arguments, and score again, to see what they would do. Nothing is sent to the cluster."
+            "Change weights and arguments, and score again, to see what they would do. Nothing is sent to the cluster. "
+            f"At most {beside.most_pasted_bytes >> 10:,} KB are taken, all three together."
         ),
+        *([_choice(beside.decisions, query.get("pod", ""))] if beside.decisions else []),
         html.Div(
             [
-                labelled("pod-pod", "Pod, or Deployment", _text("pod-pod", _POD)),
+                labelled("pod-pod", "Pod, or Deployment", _text("pod-pod", written or _POD)),
                 labelled("pod-configuration", "Configuration", _text("pod-configuration", _CONFIGURATION)),
                 labelled("pod-nodes", f"Nodes ({given})", _text("pod-nodes", "")),
             ],
             className="controls",
         ),
         html.Button("Score", id="pod-score", n_clicks=0),
-        html.P("", id="pod-said", role="status"),
+        html.P(said, id="pod-said", role="status"),
         html.Div(id="pod-ranking"),
     ]
 
@@ -82,6 +91,55 @@ def register(app: Dash, current: Current, beside: Beside) -> None:
         feasible = int((made.total != INFEASIBLE).sum())
         name = f"{made.pod.namespace}/{made.pod.name}"
         return _ranking(made), f"{name}: {feasible} of {len(made.names)} nodes are feasible"
+
+    if (decisions := beside.decisions) is None:
+        return
+
+    @app.callback(
+        Output("pod-pod", "value"),
+        Output("pod-said", "children", allow_duplicate=True),
+        Input("pod-pick", "value"),
+        prevent_initial_call=True,
+    )
+    def pick(name: str | None) -> tuple[Any, str]:
+        try:
+            if not name or name not in _names(decisions):  # while it is being written
+                raise PreventUpdate
+        except NoAnswer as error:
+            return no_update, str(error)
+        written, said = picked(decisions, name)
+        return written or no_update, said
+
+
+def picked(decisions: Decisions, name: str) -> tuple[str, str]:
+    """Return a pod that asks for what one of an extender's last decisions was about, and what is to be said of it.
+
+    Args:
+        decisions: of the extender.
+        name: ``namespace/name``.
+    """
+    try:
+        found = decisions.explain(name)
+    except NoAnswer as error:
+        return "", str(error)
+    if not found.get("manifest"):
+        return "", f"The extender does not say what {name} asks for."
+    written = yaml.safe_dump(found["manifest"], sort_keys=False)
+    return written, f"{name}, as far as scores look at it: score it as it is, or change it first."
+
+
+def _choice(decisions: Decisions, chosen: str) -> html.Div:
+    """Return the choice among the pods of the last decisions."""
+    try:
+        names = _names(decisions)
+    except NoAnswer as error:
+        return html.Div(html.P(str(error), role="alert"))
+    text = f"Pick a pod that the extender was asked about ({len(names)} of them)" if names else _NONE
+    return offering("pod-pick", text, names, chosen)
+
+
+def _names(decisions: Decisions) -> list[str]:
+    return list(dict.fromkeys(each["pod"] for each in decisions.recent()))
 
 
 def scored(

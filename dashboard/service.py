@@ -1,16 +1,26 @@
 """The page behind the watcher's server: slow readers hold nobody up, and a worker that dies is replaced."""
 
 import logging
+from typing import TYPE_CHECKING
 
 from client.options import Access
 from dashboard.app import create_app
 from dashboard.beside import Beside
 from dashboard.outside import OutsideReaders
-from watcher.server import serving
+from watcher.server import answers, serving
+from watcher.server.answers import Answer
 from watcher.server.front import Front
 from watcher.server.serving import Listener
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
 _THREADS = 8
+_PROBES = {
+    "/livez": answers.of_json({"alive": True}),
+    "/readyz": answers.of_json({"ready": True}),
+    "/healthz": answers.of_json({"status": "ok"}),
+}
 _log = logging.getLogger(__name__)
 
 
@@ -35,6 +45,13 @@ def serve(readers: OutsideReaders, beside: Beside, host: str, port: int, *, secu
 
     def start() -> Front:
         app = create_app(readers, beside, secure=secure)
-        return Front(app.wsgi_app, lambda _route, _status, _seconds: None)
+        return Front(app.wsgi_app, lambda _route, _status, _seconds: None, _probed)
 
     serving.serve(start, [Listener(sock)], threads=_THREADS)
+
+
+def _probed(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
+    """Answer a probe without a thread: all of them may wait for a watcher that hangs."""
+    route = environ["PATH_INFO"]
+    found = _PROBES.get(route) if environ["REQUEST_METHOD"] in {"GET", "HEAD"} else None
+    return (route, found) if found else None

@@ -17,6 +17,7 @@ PATH, TITLE = "/trust", "Trust"
 _AGES = ((30, "under 30 s"), (90, "30 to 90 s"), (180, "90 s to 3 min"), (300, "3 to 5 min"), (float("inf"), "older"))
 _GRADES = ("measured", "suspect", "shorter_window", "last_good")
 _MOST_FINDINGS = 200
+_SCALE = ((0, "#3f73c8"), (1, "#123f8c"))  # white can be read on both; where there is nothing the page's ground shows
 
 #: Which settings mend what; a finding's own message says more.
 MENDING = {
@@ -58,12 +59,23 @@ def layout(data: Data, _query: Query, _beside: Beside) -> list[Any]:
     cells = [[counts[age, grade] for age in ages] for grade in grades]
     figure = go.Figure(
         go.Heatmap(
-            z=cells, x=ages, y=grades, colorscale="Blues", showscale=False, texttemplate="%{z}", hoverinfo="skip"
+            z=[[count or None for count in row] for row in cells],
+            x=ages,
+            y=grades,
+            colorscale=_SCALE,
+            zmin=0,
+            showscale=False,
+            texttemplate="%{z}",
+            textfont={"color": "#fff"},
+            hoverinfo="skip",
+            xgap=2,
+            ygap=2,
         )
     )
     figure.update_layout(
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"color": "#7a808a"},
         margin={"l": 110, "r": 10, "t": 10, "b": 40}, height=260,
+        xaxis={"showgrid": False, "categoryorder": "array", "categoryarray": ages}, yaxis={"showgrid": False},
     )  # fmt: skip
     reasons = data.health()
     found = sorted(data.findings(), key=lambda each: (str(each.get("kind")), str(each.get("node"))))
@@ -80,6 +92,7 @@ def layout(data: Data, _query: Query, _beside: Beside) -> list[Any]:
         html.H2("The watcher"),
         html.P("It is healthy." if not reasons else "It is not healthy:", role="status"),
         html.Ul([html.Li(reason) for reason in reasons]),
+        table("Providers", ["Window", "Provider", "Nodes", "Age", "What is wrong"], providers(data, time.time())),
         html.H2("Nodes by freshness and grade"),
         dcc.Graph(figure=figure, config={"displayModeBar": False, "staticPlot": True}, id="trust-map"),
         table("The same as a table", ["Grade", *ages], counted),
@@ -100,6 +113,17 @@ def by_freshness(snapshot: WatcherMetrics, now: float) -> Counter[tuple[str, str
         age = age_of(snapshot, node, now)
         counts[next(text for most, text in _AGES if age < most), grade_of(node)] += 1
     return counts
+
+
+def providers(data: Data, now: float) -> list[list[str]]:
+    """Return by window where its metrics came from, of how many nodes, how old they are, what is wrong with all."""
+    found = [each for each in data.findings() if not each.get("node")]
+    rows = []
+    for window, snapshot in data.windows().items():
+        wrong = [str(each.get("message")) for each in found if str(each.get("window") or window) == window]
+        age = f"{max(0.0, now - snapshot.window.end):.0f} s"
+        rows.append([window, snapshot.source, str(len(snapshot.data)), age, "; ".join(wrong) or "-"])
+    return rows
 
 
 def mending(kind: str) -> str:

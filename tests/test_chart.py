@@ -36,7 +36,9 @@ def test_the_usual_values_are_those_of_the_schema():
         {"nodes": {"enabled": "yes"}}, {"nodes": {"taints": False, "windows": []}}, {"platform": "aws"},
         {"scheduler": {"plugins": []}}, {"scheduler": {"plugins": [{"name": "Peeks", "weight": 1}]}},
         {"extender": {"mode": "on"}}, {"extender": {"canary": 101}}, {"extender": {"settings": {"extender.canary": 5}}},
-        {"readersSecret": {"name": "x"}}, {"store": {"sizeLimit": "much"}}, {"serviceMonitor": {"interval": "often"}},
+        {"readersSecret": {"name": "x"}}, {"dashboard": {"extender": {"address": "extender:2021"}}},
+        {"dashboard": {"extender": {"tokenSecret": {"name": "x"}}}}, {"dashboard": {"inWatcher": "yes"}},
+        {"store": {"sizeLimit": "much"}}, {"serviceMonitor": {"interval": "often"}},
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(wrong):
@@ -63,7 +65,7 @@ def test_the_plugins_are_ours():
 
 def test_the_usual_values_act_on_nothing():
     """Every part but the watcher is off, and would begin in shadow."""
-    assert [VALUES[part]["enabled"] for part in ("scheduler", "extender", "nodes")] == [False] * 3
+    assert [VALUES[part]["enabled"] for part in ("scheduler", "extender", "nodes", "dashboard")] == [False] * 4
     assert {VALUES[part]["mode"] for part in ("scheduler", "extender")} == {"shadow"}
 
 

@@ -256,6 +256,23 @@ def test_one_that_sends_much_lets_others_in() -> None:
         assert len(answered) == 13
 
 
+def test_one_that_takes_much_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long answer a part is sent, however much its client takes, before it is others' turn."""
+    monkeypatch.setattr(one, "_SENT_BYTES", 1000)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        machine = Machine()
+        answer = Reply((b"h" * 10, b"b" * 2500), keep=True)
+        connection = Connection(ours, "", "", 8, lambda *_: answer, machine.refuse, 0)
+        theirs.send(KNOWN)
+        connection.readable(1)
+        taken = [len(theirs.recv(10_000))]
+        while connection.state is State.SENDING:
+            connection.writable(2)
+            taken.append(len(theirs.recv(10_000)))
+        assert taken == [1010, 1000, 500]
+
+
 def test_an_event_that_comes_too_late() -> None:
     """While an answer is made nothing is read, and before it is whole nothing is sent, whatever the poller says."""
     ours, theirs = socket.socketpair()

@@ -1,6 +1,7 @@
 """The page without a browser: what it shows is what the watcher says, and who may look."""
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -152,6 +153,21 @@ def test_trust_counts_every_node(data):
     assert set(trust.by_freshness(data.snapshot(), time.time() + 400)) == {("older", "measured")}
 
 
+def test_providers_are_shown_by_window(data):
+    """Where each window came from, of how many nodes, how old; what is wrong with one node is not the provider's."""
+    found = [
+        {"kind": "fetch_failed", "node": "", "window": "10m", "message": "no answer"},
+        {"kind": "fell_back", "node": "", "window": "", "message": "another one was asked"},
+        {"kind": "stale", "node": "node-1", "window": "5m", "message": "old"},
+    ]
+    known = SimpleNamespace(windows=data.windows, findings=lambda: found)
+    now = data.snapshot().window.end + 7
+    rows = {window: rest for window, *rest in trust.providers(known, now)}
+    assert rows.keys() == {"15m", "10m", "5m"}
+    assert rows["15m"] == ["Fake", str(NODES), "7 s", "another one was asked"]
+    assert (rows["10m"][3], rows["5m"][3]) == ("no answer; another one was asked", "another one was asked")
+
+
 def test_every_finding_has_what_mends_it():
     """Each kind has settings, all of which there are."""
     there = set(every_setting())
@@ -206,11 +222,24 @@ def test_browsers_are_told_what_to_load(watched):
     assert b"//cdn" not in answer.data
 
 
+def test_probes_do_not_wait_for_the_watcher(tmp_path):
+    """With all threads at a watcher that never answers, who asks whether the page lives is told at once."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(20) as pool:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with dashboard(tmp_path, address) as url:
+            looks = [pool.submit(requests.get, url, timeout=60) for _ in range(20)]
+            silent.settimeout(60)
+            with silent.accept()[0]:  # the watcher is asked
+                for path in ("/livez", "/readyz", "/healthz"):
+                    answer = requests.get(f"{url}{path}", timeout=5)
+                    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+                assert not any(look.done() for look in looks)
+
+
 def test_a_token_is_asked_for_once_and_kept_here(tmp_path):
     """Without it there is nothing but the form; with it a cookie that no script and no other site can use."""
     with watched_day(tmp_path, 3, minutes=3, *("--set", f"server.token={TOKEN}")) as (service, _):  # noqa: B026
         client = create_app(OutsideReaders(service.url), secure=True).test_client()
-        assert client.get("/livez").status_code == 200
         for path in ("/", "/nodes", "/loginx", "/_dash-layout", "/_dash-dependencies"):
             answer = client.get(path)
             assert answer.status_code == 401

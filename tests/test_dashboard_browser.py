@@ -1,5 +1,6 @@
 """The page in a real browser, over a real watcher with 5,000 nodes and a day of history."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -55,6 +56,31 @@ def test_every_screen_is_drawn_and_accessible(served, page, path):
     page.wait_for_load_state("networkidle")
     found = axe.Axe().run(page).response["violations"]
     assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
+
+
+@pytest.mark.parametrize("path", [*SCREENS, "decisions?pod=default/web-7", "pod?pod=default/web-7"])
+def test_every_screen_fits_a_telephone_in_the_dark(served, page, path):
+    """Nothing but tables is wider than the screen, and axe, which judges contrast too, finds nothing serious."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.emulate_media(color_scheme="dark")
+    page.goto(f"{served[1]}/{path}")
+    page.wait_for_selector("h2")
+    page.wait_for_load_state("networkidle")
+    found = axe.Axe().run(page).response["violations"]
+    assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_pod_is_picked(served, page):
+    """From an explained decision by a link, then another one by its name; without reloading the page."""
+    page.goto(f"{served[1]}/decisions?pod=default/web-7")
+    page.click("text=Score it again")
+    expect = pytest.importorskip("playwright.sync_api").expect
+    expect(page.locator("#pod-pod")).to_have_value(re.compile("name: web-7"), timeout=120_000)
+    page.fill("#pod-pick", "default/web-9")
+    expect(page.locator("#pod-pod")).to_have_value(re.compile("name: web-9"), timeout=120_000)
+    assert page.inner_text("#pod-said").startswith("default/web-9")
 
 
 def test_the_plane_shows_all_nodes_at_any_time(served, page):

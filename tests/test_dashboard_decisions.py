@@ -4,6 +4,7 @@ import json
 
 import pytest
 import requests
+import yaml
 from support.deciding import cluster, decide, extender
 from support.fake_kubernetes import run_fake_kubernetes
 from support.page import SCREEN, callback, callback_request, dashboard, watched_day
@@ -12,7 +13,7 @@ from support.servers import free_port, wait_until
 pytest.importorskip("dash")
 
 from client.service import ServiceClient
-from dashboard import decisions
+from dashboard import decisions, pod
 from dashboard.app import create_app
 from dashboard.beside import Beside, labels_from
 from dashboard.data import Data
@@ -46,6 +47,15 @@ def texts(part):
     if hasattr(part, "children"):
         return texts(part.children)
     return [] if part is None else [str(part)]
+
+
+def each_of(part, id_, name="id"):
+    """Return the parts of the page with this id, or all that have the property."""
+    if isinstance(part, list | tuple):
+        return [found for each in part for found in each_of(each, id_, name)]
+    has = getattr(part, name, None)
+    found = [part] if has is not None and id_ in {None, has} else []
+    return found + (each_of(part.children, id_, name) if hasattr(part, "children") else [])
 
 
 def rows_of(shown):
@@ -115,6 +125,44 @@ def test_one_decision_is_explained(running):
     assert sum(node["chosen"] for node in found["nodes"]) == 1
     unknown = texts(decisions.layout(None, {"pod": "default/nobody"}, beside))
     assert "no decision for pod default/nobody is kept, and it is on no node" in unknown
+
+
+def test_a_pod_of_a_decision_is_picked(running):
+    """Its name is offered, and what it asks for is filled in, also from the decision's own link; scores take it."""
+    decided = Decisions(Extender(running[1]))
+    screen = pod.layout(None, {"pod": "default/web-7"}, Beside(decisions=decided))
+    (box,) = each_of(screen, "pod-pod")
+    written = yaml.safe_load(box.value)
+    assert written["metadata"] == {"name": "web-7", "namespace": "default"}
+    assert written["spec"]["containers"] == [{"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}]
+    (offered_,) = each_of(screen, "pod-pick-there")
+    assert len(offered_.children) == PODS
+    (link,) = each_of(decisions.layout(None, {"pod": "default/web-7"}, Beside(decisions=decided)), None, "href")[:1]
+    assert link.href == "pod?pod=default%2Fweb-7"
+    app = create_app(OutsideReaders(running[0]), Beside(decisions=decided)).test_client()
+    (output,) = (each["output"] for each in app.get("/_dash-dependencies").json if "pod-pod.value" in each["output"])
+    request = callback_request(output, **{"pod-pick": {"value": "default/web-3"}})
+    answer = app.post("/_dash-update-component", json=request)
+    assert "name: web-3" in answer.json["response"]["pod-pod"]["value"]
+    request["inputs"][0]["value"] = "default/web-"
+    assert app.post("/_dash-update-component", json=request).status_code == 204
+
+
+def test_what_cannot_be_picked_is_said(running):
+    """A pod that is not known, and an extender that is down, leave what is there."""
+    decided = Decisions(Extender(running[1]))
+    written, said = pod.picked(decided, "default/nobody")
+    assert (written, "no decision for pod default/nobody" in said) == ("", True)
+    down = Beside(decisions=Decisions(Extender(f"http://127.0.0.1:{free_port()}")))
+    screen = pod.layout(None, {"pod": "default/web-7"}, down)
+    assert each_of(screen, "pod-pod")[0].value == pod._POD
+    assert any("the extender at" in text for text in texts(screen))
+
+
+def test_how_much_may_be_pasted_is_said():
+    """The page in a watcher takes less than the page by itself."""
+    for beside, said in ((Beside(most_pasted_bytes=65536), "At most 64 KB"), (Beside(), "At most 8,192 KB")):
+        assert said in " ".join(texts(pod.layout(None, {}, beside)))
 
 
 def test_an_extender_that_does_not_answer_is_said():

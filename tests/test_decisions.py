@@ -396,9 +396,8 @@ def test_the_last_decisions_are_listed(bench: Bench) -> None:
     assert [each["pod"] for each in listed()][:2] == ["default/pod-3", "default/pod-0"]
     assert {each["pod"] for each in listed()[2:]} == {"default/pod-1", "default/pod-2"}
     explained = {f"default/pod-{number}": bench.explained(f"default/pod-{number}") for number in range(4)}
-    assert [{**each, "nodes": explained[each["pod"]]["nodes"]} for each in listed()] == [
-        explained[each["pod"]] for each in listed()
-    ]
+    told = {name: {key: each[key] for key in ("nodes", "manifest")} for name, each in explained.items()}
+    assert [{**each, **told[each["pod"]]} for each in listed()] == [explained[each["pod"]] for each in listed()]
     assert listed(limit="1") == listed()[:1]
     for bad in ("0", "-1", "1001", "x", "²"):
         assert bench.client.get("/decisions", query_string={"limit": bad}).status_code == 400

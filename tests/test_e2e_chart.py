@@ -10,6 +10,7 @@ from control_plane import builds
 from control_plane.api import collection, names
 from control_plane.cluster import ControlPlane
 
+from dashboard.commands import dashboard
 from extender.kube_scheduler import Way, problems, written
 from extender.settings import ExtenderSettings
 from nodes.settings import NodesSettings
@@ -26,7 +27,12 @@ ALL = (
 PARTS = (
     "scheduler.enabled=true,scheduler.filter=closed,scheduler.settings.extender\\.filter_cpu_percent=85,"
     "extender.enabled=true,extender.clusterIP=10.0.0.77,nodes.enabled=true,nodes.windows={15m},"
-    "nodes.settings.nodes\\.hot_percent=85,clientSecret.name=client,clientSecret.key=token"
+    "nodes.settings.nodes\\.hot_percent=85,clientSecret.name=client,clientSecret.key=token,"
+    "dashboard.enabled=true,dashboard.replicas=2,dashboard.secureCookie=true,"
+    "dashboard.extender.address=https://trimaran-extender.trimaran.svc:2021,"
+    "dashboard.extender.tokenSecret.name=reader,dashboard.extender.tokenSecret.key=token,"
+    "dashboard.extender.caSecret.name=trimaran-extender-tls,dashboard.extender.caSecret.key=ca.crt,"
+    "dashboard.extender.certificateSecret.name=reader,dashboard.extender.certificateSecret.key=client.pem"
 )
 TWO_PLUGINS = (
     "scheduler.plugins[0].name=TargetLoadPacking,scheduler.plugins[0].weight=3,"
@@ -84,8 +90,52 @@ def test_its_settings_are_settings():
         assert extender.filter_cpu_percent == (85 if part == "scheduler" else 90)
     nodes = NodesSettings.model_validate(settings_of(container(objects, "nodes"))).nodes
     assert (nodes.hot_percent, nodes.lease_name) == (85, "trimaran-nodes")
+    page = settings.dashboard
+    assert (page.enabled, page.cluster) == (True, True)
+    assert page.extender == "https://trimaran-extender.trimaran.svc:2021"
+    assert files_of(objects, "watcher") == {
+        str(page.extender_token_file): ("reader", "token"),
+        str(page.extender_ca_file): ("trimaran-extender-tls", "ca.crt"),
+        str(page.extender_client_certificate): ("reader", "client.pem"),
+    }
     open_to_all = rendered("--set", ALL)
     assert Settings.model_validate(settings_of(container(open_to_all, "watcher"))).server.metrics_open
+
+
+def files_of(objects: dict[tuple[str, str], dict], part: str) -> dict[str, tuple[str, str]]:
+    """Return what a part asks the extender with: paths, and the secret's name and key that each is of."""
+    spec = objects["Deployment", f"trimaran-{part}"]["spec"]["template"]["spec"]
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "decisions")
+    (mount,) = (each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "decisions")
+    return {
+        f"{mount['mountPath']}/{item['path']}": (source["secret"]["name"], item["key"])
+        for source in volume["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+
+
+def test_the_page_takes_its_arguments():
+    """The command of its own pod is one that the program takes, with the files that are mounted; without them, too."""
+    objects = rendered("--set", f"{ALL},{PARTS}")
+    _, *given = container(objects, "dashboard")["args"]
+    taken = dashboard.make_context("dashboard", list(given)).params
+    assert (taken["address"], taken["host"]) == ("http://trimaran.trimaran:2020", "0.0.0.0")
+    assert (taken["port"], taken["cluster"], taken["secure_cookie"]) == (2022, True, True)
+    files = [taken[f"extender_{name}"] for name in ("token_file", "ca_file", "client_certificate")]
+    assert sorted(map(str, files)) == sorted(files_of(objects, "dashboard"))
+    plain = rendered("--set", "dashboard.enabled=true,dashboard.labels=false")
+    assert container(plain, "dashboard")["args"][1:] == ["--watcher=http://trimaran.trimaran:2020", "--host=0.0.0.0"]
+    pod = plain["Deployment", "trimaran-dashboard"]["spec"]["template"]["spec"]
+    assert (pod["automountServiceAccountToken"], "volumes" in pod) == (False, False)
+    assert ("ClusterRole", "trimaran-trimaran-dashboard") not in plain
+
+
+def test_the_watcher_may_go_without_the_page():
+    """Then nothing of what the page reads is mounted or set."""
+    watcher = rendered("--set", f"{ALL},{PARTS},dashboard.inWatcher=false")["Deployment", "trimaran-watcher"]
+    spec = watcher["spec"]["template"]["spec"]
+    assert settings_of(spec["containers"][0])["dashboard"] == {"enabled": "false"}
+    assert "decisions" not in str(spec["volumes"])
 
 
 @pytest.mark.parametrize(
@@ -196,13 +246,13 @@ def test_it_is_installed_changed_and_removed(cluster):
     assert deployment["spec"]["replicas"] == 2
     rule = cluster.api.get("/apis/monitoring.coreos.com/v1/namespaces/one/prometheusrules/trimaran-watcher")
     assert rule["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
-    dashboard = cluster.api.get("/api/v1/namespaces/one/configmaps/trimaran-watcher-grafana")["data"]
-    assert json.loads(dashboard["trimaran.json"]) == json.loads((ROOT / "deploy/grafana/trimaran.json").read_text())
+    grafana = cluster.api.get("/api/v1/namespaces/one/configmaps/trimaran-watcher-grafana")["data"]
+    assert json.loads(grafana["trimaran.json"]) == json.loads((ROOT / "deploy/grafana/trimaran.json").read_text())
     ours = {"labelSelector": "app.kubernetes.io/name=trimaran"}
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     assert names(cluster.api.items(roles, **ours)) == [
-        "one-trimaran-extender", "one-trimaran-nodes", "one-trimaran-scheduler", "one-trimaran-watcher",
-        "two-trimaran-watcher",
+        "one-trimaran-dashboard", "one-trimaran-extender", "one-trimaran-nodes", "one-trimaran-scheduler",
+        "one-trimaran-watcher", "two-trimaran-watcher",
     ]  # fmt: skip
     readers = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
     assert len(cluster.api.items(readers, **ours)) == 2

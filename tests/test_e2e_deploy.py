@@ -23,7 +23,7 @@ from extender.kube_scheduler import Way, problems, written
 pytestmark = pytest.mark.e2e
 
 FOLDER = Path(__file__).parent.parent / "deploy/kubernetes"
-FILES = ("watcher.yaml", "scheduler.yaml", "nodes.yaml", "extender.yaml")
+FILES = ("watcher.yaml", "scheduler.yaml", "nodes.yaml", "extender.yaml", "dashboard.yaml")
 NODES = 8
 # The manifests say these ports and this name; in a pod they are the pod's own.
 EXTENDER, WATCHER_PORT = "http://127.0.0.1:2021", 2020
@@ -59,7 +59,7 @@ def test_every_manifest_is_applied(cluster: ControlPlane) -> None:
     """The API server takes each file as it stands, strictly."""
     assert {each.name for each in FOLDER.glob("*.yaml")} == {*FILES, "kustomization.yaml"}
     names = {each["metadata"]["name"] for each in cluster.api.items("/apis/apps/v1/deployments")}
-    assert names == {"trimaran-watcher", "trimaran-scheduler", "trimaran-nodes", "trimaran-extender"}
+    assert names == {f"trimaran-{part}" for part in ("watcher", "scheduler", "nodes", "extender", "dashboard")}
 
 
 def test_the_schedulers_file_is_what_the_product_writes() -> None:

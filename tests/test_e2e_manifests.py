@@ -14,13 +14,14 @@ from control_plane import builds
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parent.parent
 CHART, KUSTOMIZE = ROOT / "deploy/helm/trimaran", ROOT / "deploy/kustomize"
-PARTS = ("scheduler", "extender", "nodes")
+PARTS = ("scheduler", "extender", "nodes", "dashboard")
 # Kustomize's components, and the values that are said to be the same.
 FEATURES = {
     "disruption-budgets": "podDisruptionBudget.enabled=true",
     "network-policies": "networkPolicy.enabled=true",
     "monitoring": "serviceMonitor.enabled=true,prometheusRule.enabled=true,grafanaDashboard.enabled=true",
     "openshift": "platform=openshift",
+    "without-page": "dashboard.inWatcher=false",
     "medium": "size=medium",
     "large": "size=large",
 }
@@ -88,6 +89,8 @@ def simplify(value: Any) -> None:
             value["name"] = "TRIMARAN_PROVIDER__NAME"
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         simplify(inner)
+    if isinstance(value, dict) and "env" in value:  # no variable is made of another: their order says nothing
+        value["env"].sort(key=lambda variable: variable["name"])
 
 
 def parsed(name: str, text: str) -> Any:

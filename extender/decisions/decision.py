@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 
 from extender.answer import Answer, Basis, Outcome
+from extender.decisions import manifest
 from extender.decisions.regret import Use, Worth, requested, used
 from extender.wire import ExtenderArgs
 from scoring import Pod, Scores
@@ -17,6 +18,7 @@ from watcher.model import WatcherMetrics
 BEST = 10
 _OVERHEAD_BYTES = 1500  # of a decision in memory, beside its nodes
 _LONGEST_WHY = 400
+_LONGEST_MANIFEST = 4096  # packed; of a pod that asks for more than so much is not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Decision:
         chosen: where it went, once that is known.
         worth: what came of it, once that is.
         nodes: the explained nodes, packed.
+        manifest: what the pod asks for, packed.
     """
 
     pod: str
@@ -74,11 +77,12 @@ class Decision:
     chosen: Chosen | None = None
     worth: Worth | None = None
     nodes: bytes = b""
+    manifest: bytes = b""
 
     @property
     def size(self) -> int:
         """About how many bytes of memory it takes."""
-        return _OVERHEAD_BYTES + len(self.nodes)
+        return _OVERHEAD_BYTES + len(self.nodes) + len(self.manifest)
 
     def measure(self, snapshot: WatcherMetrics) -> Worth | None:
         """Return what came of it by a snapshot of the time afterwards; None where a node was not measured."""
@@ -94,10 +98,10 @@ class Decision:
 
     def as_document(self) -> dict[str, Any]:
         """Return the same as what JSON has."""
-        return {**self.summary(), "nodes": orjson.loads(zlib.decompress(self.nodes)) if self.nodes else []}
+        return {**self.summary(), "manifest": _unpacked(self.manifest, None), "nodes": _unpacked(self.nodes, [])}
 
     def summary(self) -> dict[str, Any]:
-        """Return the same without the explained nodes."""
+        """Return the same without the explained nodes and what the pod asks for."""
         chosen, worth = self.chosen, self.worth
         return {
             "pod": self.pod,
@@ -134,6 +138,8 @@ class OpenDecision:
             f"{pod.namespace}/{pod.name}", pod.uid, asked.scheduler_name, at, answer.outcome, acted,
             len(asked.node_names), in_flight,
         )  # fmt: skip
+        packed = _packed(manifest.of_pod(pod))
+        self.decision.manifest = packed if len(packed) <= _LONGEST_MANIFEST else b""
         self.size = self.decision.size
         if basis is None:
             return
@@ -163,9 +169,7 @@ class OpenDecision:
         if node_name:
             decision.chosen = self._chosen(node_name, bound_at)
         if self._basis is not None:
-            decision.nodes = zlib.compress(
-                orjson.dumps(self._explained(self._basis.scores, decision.best, node_name), default=str), 1
-            )
+            decision.nodes = _packed(self._explained(self._basis.scores, decision.best, node_name))
         return decision
 
     def _chosen(self, node_name: str, bound_at: float) -> Chosen:
@@ -194,6 +198,14 @@ class OpenDecision:
                 plugin["why"] = plugin["why"][:_LONGEST_WHY]
             found.append({**document, "answered": points[place], "chosen": names[place] == chosen})
         return found
+
+
+def _packed(value: object) -> bytes:
+    return zlib.compress(orjson.dumps(value, default=str), 1)
+
+
+def _unpacked(packed: bytes, empty: Any) -> Any:
+    return orjson.loads(zlib.decompress(packed)) if packed else empty
 
 
 def _data(basis: Basis, at: float) -> dict[str, Any]:

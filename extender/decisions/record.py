@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from client import ClientError
 from extender.answer import Answer, Outcome
+from extender.decisions import manifest
 from extender.decisions.decision import Decision, OpenDecision
 from extender.decisions.regret import Worth, table
 from extender.prioritizer import Metrics
@@ -233,7 +234,7 @@ class Record:
         decision = self._kept.pop(uid, None)
         if decision is not None:
             self._size -= decision.size
-            decision.nodes = b""  # it may still wait to be measured
+            decision.nodes = decision.manifest = b""  # it may still wait to be measured
             if self._newest.get(decision.pod) == uid:
                 del self._newest[decision.pod]
 
@@ -276,6 +277,7 @@ def not_asked(nodes: NodeTable, pod: str) -> dict[str, Any] | None:
                 "outcome": "not_asked",
                 "chosen": {"node": nodes.names[row]},
                 "why": list(_reasons(placed.pod)),
+                "manifest": manifest.of_pod(placed.pod),
             }
     return None
 

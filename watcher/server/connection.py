@@ -24,6 +24,7 @@ ANSWER_SECONDS = 60.0  # to take an answer
 LINGER_SECONDS = 2.0  # for a client to close, so that it gets the end of the answer
 _RECEIVED_BYTES = 16384  # at once: what a TLS record holds, so that nothing is left where no poller sees it
 _JOINED_BYTES = 65536  # of an answer, to copy which costs less than to send it in pieces
+_SENT_BYTES = 256 << 10  # at once, however much a client takes: then it is others' turn
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _SECONDS = {Stage.NOTHING: IDLE_SECONDS, Stage.HEAD: HEAD_SECONDS, Stage.BODY: BODY_SECONDS}
@@ -205,8 +206,12 @@ class Connection:
 
     def _send(self, now: float) -> None:
         """Send what the client takes; after all of it wait for the next request, or for the client to close."""
+        total = 0
         while self._unsent:
-            sent = self.sock.send(self._unsent[0])
+            if total >= _SENT_BYTES:
+                return
+            sent = self.sock.send(self._unsent[0][:_SENT_BYTES])
+            total += sent
             self.since = now
             if sent < len(self._unsent[0]):
                 self._unsent[0] = self._unsent[0][sent:]

@@ -1,8 +1,9 @@
 """What is answered about nodes: to the routes of ``app``, and, before any routing, to requests that only look up."""
 
-import gzip
 import threading
 import time
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import lru_cache
@@ -25,6 +26,7 @@ _READ = frozenset({"GET", "HEAD"})
 
 
 _GZIP_LEVEL = 1
+_GZIP_WBITS = 31  # a gzip head, and the largest window
 
 
 class UnknownParameter(Exception):  # not watcher.errors': only a request has parameters
@@ -144,11 +146,10 @@ class Reading:
                 raise UnknownNode(f"there is no such history of a node {host[:80]!r}")
             from watcher.wire.history import encode_history  # noqa: PLC0415  numpy is behind it
 
-            body = b"".join(encode_history(found))
-            headers = {"Vary": "Accept-Encoding"}
+            pieces, headers = encode_history(found), {"Vary": "Accept-Encoding"}
             if _accepts_gzip(encodings):
-                return Answer(gzip.compress(body, _GZIP_LEVEL), headers={**headers, "Content-Encoding": "gzip"})
-            return Answer(body, headers=headers)
+                return Answer(b"".join(_compressed(pieces)), headers={**headers, "Content-Encoding": "gzip"})
+            return Answer(b"".join(pieces), headers=headers)
 
 
 def check_parameters(given: "tuple[str, ...]", there: tuple[str, ...]) -> None:
@@ -172,6 +173,14 @@ def _of_body(body: Body, *, columnar: bool, known: bool, encodings: str) -> Answ
     if _accepts_gzip(encodings):
         return Answer(body.gzip, 200, content_type, {**headers, "Content-Encoding": "gzip"})
     return Answer(body.identity, 200, content_type, headers)
+
+
+def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress piece by piece: others have their turn between them, and the whole is never there."""
+    compressor = zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WBITS)
+    for piece in pieces:
+        yield compressor.compress(piece)
+    yield compressor.flush()
 
 
 def _names(if_none_match: str | None, etag: str) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from watcher.doctor import Doctor
 
 _log = logging.getLogger(__name__)
-_MAX_BODY_BYTES = 65536  # nothing here reads one
+MAX_BODY_BYTES = 65536  # but for the page nothing here reads one
 _WARM_SECONDS = 0.3  # until the routes are made that nobody has asked for: what is known is answered first
 
 
@@ -58,7 +58,7 @@ def serve(settings: Settings) -> None:
         )
     _log.info("serving", extra={"url": url, "provider": settings.provider.name})
     service = Service(settings, access)
-    serving.serve(service.start, listeners, threads=server.threads, max_body_bytes=_MAX_BODY_BYTES, stop=service.stop)
+    serving.serve(service.start, listeners, threads=server.threads, max_body_bytes=MAX_BODY_BYTES, stop=service.stop)
 
 
 def is_open_to_others(access: Access, host: str) -> bool:

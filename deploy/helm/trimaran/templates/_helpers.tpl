@@ -1,4 +1,4 @@
-{{/* Every template here takes a list: the root, and the part it is for (watcher, scheduler, extender, nodes). */}}
+{{/* Every template here takes a list: the root, and the part it is for (watcher, scheduler, extender, nodes, dashboard). */}}
 
 {{- define "trimaran.name" -}}
 {{- printf "%s-%s" (index . 0).Release.Name (index . 1) -}}

@@ -41,7 +41,7 @@ annotations:
 {{- $ := index . 0 -}}
 {{- $part := index . 1 -}}
 serviceAccountName: {{ include "trimaran.name" . }}
-automountServiceAccountToken: true
+automountServiceAccountToken: {{ or (ne $part "dashboard") $.Values.dashboard.labels }}
 enableServiceLinks: false
 {{- with $.Values.priorityClassName }}
 priorityClassName: {{ . }}
@@ -73,7 +73,7 @@ securityContext:
   {{- if ne $.Values.platform "openshift" }}
   runAsUser: 65532
   runAsGroup: 65532
-  {{- if has $part (list "watcher" "extender") }}
+  {{- if has $part (list "watcher" "extender" "dashboard") }}
   fsGroup: 65532
   {{- end }}
   {{- end }}
@@ -137,5 +137,35 @@ readinessProbe:
 {{- with (index . 0).Values.clientSecret.name }}
 - name: watcher-token
   secret: {secretName: {{ . }}, defaultMode: 0444}
+{{- end }}
+{{- end -}}
+
+{{/* What the page asks the extender with, where one is named: files of one folder, by what they are. Takes the root. */}}
+{{- define "trimaran.decisionsFiles" -}}
+{{- $extender := .Values.dashboard.extender -}}
+{{- $files := dict -}}
+{{- if $extender.address -}}
+{{- range $name, $secret := dict "token_file" $extender.tokenSecret "ca_file" $extender.caSecret "client_certificate" $extender.certificateSecret -}}
+{{- if $secret.name }}{{ $_ := set $files $name $secret }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $files -}}
+{{- end -}}
+
+{{- define "trimaran.decisionsMount" -}}
+{{- if include "trimaran.decisionsFiles" . | fromYaml }}
+- {name: decisions, mountPath: /run/extender, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "trimaran.decisionsVolume" -}}
+{{- with include "trimaran.decisionsFiles" . | fromYaml }}
+- name: decisions
+  projected:
+    defaultMode: 0440
+    sources:
+      {{- range $name, $secret := . }}
+      - secret: {name: {{ $secret.name }}, items: [{key: {{ $secret.key }}, path: {{ $name }}}]}
+      {{- end }}
 {{- end }}
 {{- end -}}
