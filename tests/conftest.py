@@ -171,6 +171,12 @@ def prometheus_with_raw_series(tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
+def short_handover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait no second for the file of a watcher that does not end."""
+    monkeypatch.setattr("watcher.store.store._HANDOVER_SECONDS", 0.1)
+
+
+@pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     """Start ``trimaran watch`` processes with one store a test; all are killed at its end."""
     started: list[Service] = []
