@@ -6,6 +6,8 @@ UV ?= uv
 DOCKER ?= docker
 # Tests run side by side, as many as there are processors.
 WORKERS ?= $(shell nproc)
+# They start Python some hundred times: what was compiled once is kept, also where the environment says otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test test-all test-lowest e2e lint docs bench soak audit osv image sbom lock openapi clean
 

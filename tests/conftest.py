@@ -1,10 +1,12 @@
 """Fixtures: a clean environment, Prometheus with history, the watcher in its own process."""
 
+import gc
 import logging
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -61,21 +63,34 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+def pytest_collection_finish() -> None:
+    """Keep what collecting left, ten thousand tests, out of what the garbage collector walks through again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def kubernetes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return where fake clusters keep their certificates: one set for all tests."""
     return tmp_path_factory.mktemp("kubernetes")
 
 
+@pytest.fixture(scope="session")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return names of folders, one a test, none of which is made: few tests write there, and there are thousands."""
+    folder = tmp_path_factory.mktemp("states")
+    return (folder / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def clean_environment(monkeypatch: pytest.MonkeyPatch, states: Iterator[Path]) -> None:
     """Leave no variable of this machine that the settings would read, and no store of its user."""
     from watcher.settings.loading import UPSTREAM_VARIABLES
 
     for name in list(os.environ):
         if name.startswith("TRIMARAN_") or name in UPSTREAM_VARIABLES or name == "KUBERNETES_SERVICE_HOST":
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(next(states)))
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +171,12 @@ def prometheus_with_raw_series(tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
+def short_handover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait no second for the file of a watcher that does not end."""
+    monkeypatch.setattr("watcher.store.store._HANDOVER_SECONDS", 0.1)
+
+
+@pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     """Start ``trimaran watch`` processes with one store a test; all are killed at its end."""
     started: list[Service] = []
@@ -165,12 +186,13 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
         port: int | None = None,
         store: Path | None = None,
         open_files: int | None = None,
+        cold: bool = False,
         **environment: str,
     ) -> Service:
         log = tmp_path / f"watch-{len(started)}.log"
         port = free_port() if port is None else port
         place = store or tmp_path / "watcher.sqlite"
-        service = Service(place, log, port, *arguments, open_files=open_files, **environment)
+        service = Service(place, log, port, *arguments, open_files=open_files, cold=cold, **environment)
         started.append(service)
         return service
 

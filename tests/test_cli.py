@@ -1,4 +1,4 @@
-"""The command line, in processes of its own as a person calls it."""
+"""The command line, as a person calls it: in a process of its own where that is what is looked at."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import trimaran
 from trimaran.cli import COMMANDS, main
@@ -21,6 +21,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+def called(*arguments: str) -> Result:
+    """Call ``trimaran`` in this process."""
+    return CliRunner().invoke(main, arguments, prog_name="trimaran")
+
+
 def test_version() -> None:
     """--version prints the package's version."""
     assert run("--version").stdout == f"trimaran {trimaran.__version__}\n"
@@ -28,7 +33,7 @@ def test_version() -> None:
 
 def test_help_of_a_command_names_its_options() -> None:
     """``trimaran watch --help`` lists every way to the settings."""
-    text = run("watch", "--help").stdout
+    text = called("watch", "--help").stdout
     for option in (
         "--host",
         "--port",
@@ -83,8 +88,8 @@ def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPat
     file = tmp_path / "settings.toml"
     file.write_text("[server]\nthreads = 3\n")
     monkeypatch.setenv("LOG_LEVEL", "debug")
-    result = run("config", "--settings", str(file), "--set", "server.port=1", "--set", "server.port=2")
-    assert result.returncode == 0
+    result = called("config", "--settings", str(file), "--set", "server.port=1", "--set", "server.port=2")
+    assert result.exit_code == 0
     lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "." in line.split(" ")[0]}
     assert list(lines) == list(every_setting())
     assert all(words[-1] == variable(name) for name, words in lines.items())
@@ -109,7 +114,7 @@ def test_config_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRICS_PROVIDER_TOKEN", "hush")
     monkeypatch.setenv("METRICS_PROVIDER_APP_KEY", "hush")
     monkeypatch.setenv("METRICS_PROVIDER_ADDRESS", "https://me:hush@host:1234/x")
-    result = run("config")
+    result = called("config")
     assert "hush" not in result.stdout + result.stderr
     assert "https://host:1234/x" in result.stdout
     assert result.stdout.count("********") == 2
@@ -131,21 +136,21 @@ def test_settings_that_cannot_be_used(command: str, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("assignment", ["server.port", "port=1", "a.b.c=1", "=1"])
 def test_set_wants_section_key_value(assignment: str) -> None:
     """Another form is a usage error that shows an example."""
-    result = run("config", "--set", assignment)
-    assert result.returncode == 2
+    result = called("config", "--set", assignment)
+    assert result.exit_code == 2
     assert "such as server.port=2021" in result.stderr
 
 
 def test_seconds_are_also_durations() -> None:
     """Wherever a setting is seconds, ``5m`` is as good as 300; what is neither is refused."""
-    shown = run(
+    shown = called(
         "config", "--set", "watch.expiry_seconds=1h", "--set", "watch.interval_seconds=5m",
         "--set", "quality.stale_seconds=90",
     ).stdout  # fmt: skip
     lines = {line.split()[0]: line.split()[1] for line in shown.splitlines() if "_seconds" in line}
     assert (lines["watch.expiry_seconds"], lines["watch.interval_seconds"]) == ("3600", "300.0")
     assert lines["quality.stale_seconds"] == "90.0"
-    assert "watch.interval_seconds" in run("config", "--set", "watch.interval_seconds=soon").stderr
+    assert "watch.interval_seconds" in called("config", "--set", "watch.interval_seconds=soon").stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

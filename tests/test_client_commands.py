@@ -37,6 +37,12 @@ def node(name: str) -> dict[str, object]:
     return {"kind": "Node", "metadata": {"name": name}, "status": {"capacity": amount, "allocatable": amount}}
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    """Try again at once: how long clients pause is tested with them."""
+    monkeypatch.setattr("client.transport._FIRST_PAUSE_SECONDS", 0.0)
+
+
 @pytest.fixture
 def address():
     """A watcher that keeps 15m and 5m of three nodes."""

@@ -1,5 +1,7 @@
 """How a node's level goes with the others': a made cluster of ten nodes that move together, one fetch a minute."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -38,42 +40,56 @@ def found(judged: list[Deficits]) -> np.ndarray:
     return np.array([each.sudden | each.slow for each in judged])
 
 
+@pytest.fixture(scope="module")
+def of_thirty_hours() -> Cohort:
+    """A cohort that has seen the first thirty hours of what ``loads(36)`` says, and found nothing."""
+    cohort = Cohort()
+    assert not found(judge(loads(36)[:, : 30 * HOUR], cohort)).any()
+    return cohort
+
+
+@pytest.fixture
+def experienced(of_thirty_hours: Cohort) -> Cohort:
+    """The same, for one test."""
+    return deepcopy(of_thirty_hours)
+
+
 def test_a_day_that_is_like_others_says_nothing() -> None:
     """Three days in which all nodes rise by 15 percent and fall again have no finding."""
     assert not found(judge(loads(72))).any()
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.01, 0.04, 0.32])
-def test_a_factor_is_found_by_the_ramp_of_the_window(factor: float) -> None:
+def test_a_factor_is_found_by_the_ramp_of_the_window(experienced: Cohort, factor: float) -> None:
     """A node whose source is scaled passes through all that lies between within 5 minutes, and is found within 10."""
     levels = loads(36)
     begin = 34 * HOUR
     ramp = np.minimum(np.arange(1, levels.shape[1] - begin + 1) / 5, 1)
     levels[4, begin:] *= 1 - ramp * (1 - factor)
-    seen = found(judge(levels))
+    seen = found(judge(levels[:, 30 * HOUR :], experienced, 30 * HOUR))
     assert not seen[:, np.arange(NODES) != 4].any()
-    assert not seen[:begin].any()
-    assert seen[begin + 10 :, 4].all(), "it is told as long as it lasts"
+    assert not seen[: 4 * HOUR].any()
+    assert seen[4 * HOUR + 10 :, 4].all(), "it is told as long as it lasts"
 
 
-def test_a_drift_is_found_before_it_misleads_much() -> None:
+def test_a_drift_is_found_before_it_misleads_much(experienced: Cohort) -> None:
     """A node that falls to half in three hours is found before it is 20 points below what it is."""
     levels = loads(36)
     begin = 32 * HOUR
     true = levels[4, begin:].copy()
     levels[4, begin:] *= 1 - 0.5 * np.minimum(np.arange(4 * HOUR) / (3 * HOUR), 1)
-    seen = found(judge(levels))
-    assert not seen[:begin].any()
-    first = int(np.argmax(seen[begin:, 4]))
-    assert seen[begin + first, 4]
+    seen = found(judge(levels[:, 30 * HOUR :], experienced, 30 * HOUR))
+    assert not seen[: 2 * HOUR].any()
+    first = int(np.argmax(seen[2 * HOUR :, 4]))
+    assert seen[2 * HOUR + first, 4]
     assert true[first] - levels[4, begin + first] < 20
 
 
-def test_what_the_whole_cluster_does_is_no_ones_deficit() -> None:
+def test_what_the_whole_cluster_does_is_no_ones_deficit(experienced: Cohort) -> None:
     """When all nodes fall to half at once, as when a batch ends, none is far from the others."""
     levels = loads(36)
     levels[:, 30 * HOUR :] *= 0.5
-    assert not found(judge(levels)).any()
+    assert not found(judge(levels[:, 30 * HOUR :], experienced, 30 * HOUR)).any()
 
 
 def test_where_loads_jump_a_jump_says_nothing() -> None:
@@ -105,7 +121,7 @@ def test_a_finding_ends_when_the_level_is_back() -> None:
 
 def test_what_lasts_for_half_a_day_is_how_the_node_is() -> None:
     """A load that ended for good is told for 12 hours and no longer."""
-    levels = loads(72)
+    levels = loads(54)
     levels[4, 34 * HOUR :] *= 0.1
     seen = found(judge(levels))[:, 4]
     assert seen[45 * HOUR]

@@ -94,8 +94,9 @@ def test_no_source_is_held_against_itself() -> None:
     assert not corroborated(Scripted(10, source="B"), Scripted(10)).fetch(WINDOW, Deadline.after(5)).beside
 
 
-def test_samples_that_are_not_there_yet_are_not_waited_for() -> None:
+def test_samples_that_are_not_there_yet_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second source that is sampled in the background holds up no fetch, however long it takes."""
+    monkeypatch.setattr("watcher.providers.sampled._CLOSE_SECONDS", 0.1)
     store = Store(None, keep_hours=1, max_megabytes=10)
     second = Sampled(Hanging(), WatchSettings(fetch_timeout_seconds=5), store, source="B")
     both = corroborated(Scripted(10), second)

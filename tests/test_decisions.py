@@ -435,7 +435,7 @@ def test_a_review_is_not_believed_for_long() -> None:
 def served(bench: Bench) -> Iterator[str]:
     """Serve a bench's application on a port."""
     server = make_server("127.0.0.1", 0, bench.client.application, request_handler=Silent)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.port}"
     server.shutdown()

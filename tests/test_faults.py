@@ -30,10 +30,10 @@ def replayed(trace: Trace) -> Cluster:
     return Replay(trace, policies(trace)["random"]).run().cluster
 
 
-def grades(cluster: Cluster, *faults: Fault) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield each minute, and each node's grade in it as the default policy gives it."""
+def grades(cluster: Cluster, until: int, *faults: Fault) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield each minute until one, and each node's grade in it as the default policy gives it."""
     watcher = Watcher(Windows(), cluster, faults)
-    for minute in range(FAR):
+    for minute in range(until):
         cluster.minute = minute
         judgment = FallbackPolicy().judge(cluster.nodes, watcher.snapshot(), cluster.now)
         yield minute, dict(zip(cluster.nodes.names, judgment.grades.tolist(), strict=True))
@@ -49,7 +49,7 @@ def cpu_averages(cluster: Cluster, minute: int, *faults: Fault) -> dict[str, flo
 def test_a_node_without_metrics_keeps_its_last_ones_and_is_then_avoided(replayed: Cluster) -> None:
     """For five minutes its last good values stand in; then it is avoided, until it is measured again."""
     fault = Fault(FaultKind.MISSING, 100, 130, "node-002")
-    by_minute = {minute: seen["node-002"] for minute, seen in grades(replayed, fault)}
+    by_minute = {minute: seen["node-002"] for minute, seen in grades(replayed, 140, fault)}
     assert [by_minute[minute] for minute in (100, 101, 104, 105, 130, 131)] == [
         "measured", "last_good", "last_good", "avoided", "avoided", "measured",
     ]  # fmt: skip
@@ -58,13 +58,13 @@ def test_a_node_without_metrics_keeps_its_last_ones_and_is_then_avoided(replayed
 def test_a_fault_of_one_node_is_not_the_others(replayed: Cluster) -> None:
     """The other nodes stay measured."""
     fault = Fault(FaultKind.MISSING, 100, 130, "node-002")
-    for _, seen in grades(replayed, fault):
+    for _, seen in grades(replayed, 200, fault):
         assert {grade for name, grade in seen.items() if name != "node-002"} == {"measured"}
 
 
 def test_an_outage_is_one_after_five_minutes(replayed: Cluster) -> None:
     """The last snapshot is served while it is fresh; then all nodes are scored by allocation."""
-    seen = [set(each.values()) for _, each in grades(replayed, Fault(FaultKind.OUTAGE, 200, 240))]
+    seen = [set(each.values()) for _, each in grades(replayed, 250, Fault(FaultKind.OUTAGE, 200, 240))]
     assert [seen[minute] for minute in (200, 201, 204, 205, 241)] == [
         {"measured"}, {"last_good"}, {"last_good"}, {"allocation"}, {"measured"},
     ]  # fmt: skip
@@ -73,7 +73,7 @@ def test_an_outage_is_one_after_five_minutes(replayed: Cluster) -> None:
 def test_more_than_half_of_the_nodes_missing_make_all_alike(replayed: Cluster) -> None:
     """With five of eight nodes gone nobody is told from anybody."""
     faults = [Fault(FaultKind.MISSING, 100, 200, f"node-00{number}") for number in range(5)]
-    seen = [set(each.values()) for _, each in grades(replayed, *faults)]
+    seen = [set(each.values()) for _, each in grades(replayed, 151, *faults)]
     assert seen[150] == {"neutral"}
 
 
@@ -82,7 +82,7 @@ def test_a_frozen_node_is_found_out(replayed: Cluster) -> None:
     fault = Fault(FaultKind.FROZEN, 100, 300, "node-001")
     assert cpu_averages(replayed, 150, fault)["node-001"] == cpu_averages(replayed, 101)["node-001"]
     assert cpu_averages(replayed, 150, fault)["node-003"] == cpu_averages(replayed, 150)["node-003"]
-    by_minute = {minute: seen["node-001"] for minute, seen in grades(replayed, fault)}
+    by_minute = {minute: seen["node-001"] for minute, seen in grades(replayed, 321, fault)}
     assert by_minute[120] == "measured"
     assert by_minute[200] == "avoided"
     assert by_minute[320] == "measured"

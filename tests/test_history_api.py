@@ -127,7 +127,7 @@ def test_a_token_is_asked_for() -> None:
 def test_both_clients_answer_alike(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a service and embedded: the same arrays, the same errors."""
     server = make_server("127.0.0.1", 0, api.app, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     service = ServiceClient(f"http://127.0.0.1:{server.server_port}", retries=0)
     library = LibraryClient.__new__(LibraryClient)
     monkeypatch.setattr(library, "_watcher", api.watcher, raising=False)

@@ -257,8 +257,8 @@ def test_over_tls_too(tmp_path):
     with serving(answer, context) as fake:
         address = fake.url.replace("http:", "https:")
         assert "TLS failed: [SSL: CERTIFICATE_VERIFY_FAILED]" in message_of(address)
-        with ServiceClient(address, ca_file=authority.certificate, timeout_seconds=2) as client:
+        with ServiceClient(address, ca_file=authority.certificate, timeout_seconds=1) as client:
             assert client.metrics().timestamp == 900
-            with pytest.raises(WatcherUnavailable, match=r"does not answer within 2 s$"):
+            with pytest.raises(WatcherUnavailable, match=r"does not answer within 1 s$"):
                 client.metrics()
         gone.set()

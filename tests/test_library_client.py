@@ -62,7 +62,7 @@ def both():
         library._watcher.wait_for_first_fetch(5)
         app = create_app(library._watcher, Telemetry())
         server = make_server("127.0.0.1", 0, app, threaded=True)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         service = ServiceClient(f"http://127.0.0.1:{server.server_port}", retries=0)
         opened.append((library, service, server, thread))

@@ -315,6 +315,7 @@ def test_a_restart_loses_no_sample(tmp_path: Path) -> None:
     second.store.close()
 
 
+@pytest.mark.usefixtures("short_handover")
 def test_samples_that_cannot_be_read_at_the_start_come_later(tmp_path: Path) -> None:
     """Where the file is in use for a moment, its samples join those taken since, and those are kept in it."""
     path = tmp_path / "store.sqlite"
@@ -384,8 +385,9 @@ def test_whatever_a_source_raises_the_thread_goes_on() -> None:
     bench.store.close()
 
 
-def test_closing_does_not_wait_for_a_source_that_hangs() -> None:
+def test_closing_does_not_wait_for_a_source_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """close() returns although a sample is under way that ends much later."""
+    monkeypatch.setattr("watcher.providers.sampled._CLOSE_SECONDS", 0.1)
     bench = Bench()
     release = threading.Event()
 

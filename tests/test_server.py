@@ -29,7 +29,7 @@ QUICK = ("--interval", "0.2", "--set", "watch.fetch_timeout_seconds=2")
 
 def test_this_machine_is_served_within_seconds(watch: Start) -> None:
     """Without any provider named, this machine's CPU and memory come, AVG and STD, and both schemas accept them."""
-    service = watch("--set", "host.node_name=this-machine")
+    service = watch("--set", "host.node_name=this-machine", cold=True)
     document = service.wait_for("/watcher").json()
     jsonschema.Draft4Validator(schema("kep")).validate(document)
     jsonschema.Draft202012Validator(schema("watcher")).validate(document)

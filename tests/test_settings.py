@@ -107,6 +107,7 @@ def test_promised_defaults(name: str) -> None:
 
 def test_the_stores_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The store is in XDG_STATE_HOME, or where that stands by default."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert load().settings.store.path == tmp_path / "state" / "trimaran" / "watcher.sqlite"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")

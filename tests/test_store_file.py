@@ -14,6 +14,7 @@ from test_store import loaded, rows, snapshot
 
 from watcher.providers.base import Reading, Sample
 from watcher.store import Store, schema
+from watcher.store.store import _HANDOVER_SECONDS
 from watcher.windows.samples import SampleRound
 
 
@@ -21,6 +22,9 @@ from watcher.windows.samples import SampleRound
 def path(tmp_path: Path) -> Path:
     """Where the file is."""
     return tmp_path / "watcher.sqlite"
+
+
+pytestmark = pytest.mark.usefixtures("short_handover")
 
 
 def filled(path: Path) -> bytes:
@@ -288,8 +292,9 @@ def test_a_second_watcher_goes_on_in_memory(path: Path, caplog: pytest.LogCaptur
     assert (1060,) in rows(path, "timestamp")
 
 
-def test_a_watcher_waits_for_the_one_before_to_end(path: Path) -> None:
+def test_a_watcher_waits_for_the_one_before_to_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is closing the file just now has a moment to do so."""
+    monkeypatch.setattr("watcher.store.store._HANDOVER_SECONDS", _HANDOVER_SECONDS)
     first = Store(path)
     closing = threading.Timer(0.2, first.close)
     closing.start()

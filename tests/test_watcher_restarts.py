@@ -155,6 +155,7 @@ def test_after_a_restart_a_shorter_window_stands_in(tmp_path: Path, long_ago: bo
     second.watcher.stop()
 
 
+@pytest.mark.usefixtures("short_handover")
 def test_what_could_not_be_read_at_the_start_is_served_once_it_can(tmp_path: Path) -> None:
     """With the provider down and the file in use for a moment, the next fetch finds the last run in it."""
     path = tmp_path / "store.sqlite"
@@ -174,6 +175,7 @@ def test_what_could_not_be_read_at_the_start_is_served_once_it_can(tmp_path: Pat
     second.watcher.stop()
 
 
+@pytest.mark.usefixtures("short_handover")
 @pytest.mark.parametrize("newer", ["fetched", "clock set back"])
 def test_what_is_read_late_replaces_nothing_newer(tmp_path: Path, newer: str) -> None:
     """What was fetched meanwhile stays; after a clock was set back nobody knows how old the last run is."""

@@ -1,9 +1,12 @@
 """The contract's harness for KubernetesMetricsServer: a fake API server whose present moves from sample to sample."""
 
+import atexit
 import math
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from support.fake_kubernetes import node, node_metrics, run_fake_kubernetes
@@ -12,6 +15,14 @@ from watcher.settings import ProviderSettings, Settings
 from watcher.testing import SampledSource, Series
 
 CORES, GIBIBYTES = 64, 512
+
+
+@cache
+def _folder() -> Path:
+    """Return where the fakes' certificates are, which are made once."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 class Harness:
@@ -23,7 +34,7 @@ class Harness:
     @contextmanager
     def running(self, nodes: Mapping[str, Series]) -> Iterator[SampledSource]:
         """Run the fake and take every sample."""
-        with tempfile.TemporaryDirectory() as folder, run_fake_kubernetes(Path(folder)) as fake:
+        with run_fake_kubernetes(_folder()) as fake:
             fake.nodes = {name: node(name, cpu=str(CORES), memory=f"{GIBIBYTES}Gi") for name in nodes}
 
             def show(at: int, present: Mapping[str, tuple[float, float]]) -> None:

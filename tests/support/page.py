@@ -1,8 +1,6 @@
 """A browser that looks at the page, over a real watcher with a day of history."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 from support.days import fill, made_up_day
-from support.servers import Service, free_port, need_server, wait_until
+from support.servers import Service, free_port, need_server, started, wait_until
 
 SCREEN = "..screen.children...ways.children.."  # what a place's screen is drawn into
 LAUNCH = (
@@ -41,16 +39,15 @@ def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) 
 def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -> Iterator[str]:
     """Run ``trimaran dashboard``; yields its address."""
     port = free_port()
-    command = [sys.executable, "-m", "trimaran", "dashboard", "--watcher", watcher, "--port", str(port), *arguments]
-    with (folder / "dashboard.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
-        try:
-            url = f"http://127.0.0.1:{port}"
-            wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers", 60)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(15)
+    command = ("dashboard", "--watcher", watcher, "--port", str(port), *arguments)
+    process = started(command, folder / "dashboard.log", {**os.environ, **environment})
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the dashboard answers", 60)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(15)
 
 
 def callback_request(output: str, **inputs: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import requests
+from support.warm import WarmProcess
 
 from watcher.testing.servers import FakeServer as Fake
 from watcher.testing.servers import reply, serving  # noqa: F401  tests have all servers from here
@@ -52,13 +53,14 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> 
     """Return the first true result of a condition; fail when there is none in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
+        pause = 0.01
         try:
             result = condition()
-        except requests.ConnectionError:
-            result = None
+        except requests.ConnectionError:  # who does not listen yet is starting, which asking would slow down
+            result, pause = None, 0.04
         if result:
             return result
-        time.sleep(0.01)
+        time.sleep(pause)
     pytest.fail(f"not within {seconds} s: {what}")
 
 
@@ -110,34 +112,47 @@ def two_nodes(handler: BaseHTTPRequestHandler) -> None:
 # -- the watcher in its own process -------------------------------------------------------------------------------
 
 
+def started(
+    command: tuple[str, ...],
+    log: Path,
+    environment: dict[str, str],
+    *,
+    cold: bool = False,
+    open_files: int | None = None,
+) -> subprocess.Popen[bytes] | WarmProcess:
+    """Start a command of ``trimaran`` in a process and a session of its own, its output at the end of a log.
+
+    It is forked from one that has imported all it needs, but where CI=true, where it is to be ``cold``, and where
+    ``PYTHONPATH`` in its environment says that it is to find other modules.
+    """
+    log.touch()
+    if not (IN_CI or cold or "PYTHONPATH" in environment):
+        return WarmProcess(command, log, environment, open_files)
+    limited = [] if open_files is None else ["sh", "-c", f'ulimit -Sn {open_files} && exec "$@"', "sh"]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*limited, sys.executable, "-m", "trimaran", *command], stdout=output, stderr=output, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+
 class Service:
-    """A ``trimaran watch`` process; with ``open_files`` it may open no more."""
+    """A ``trimaran watch`` process; with ``open_files`` it may open no more. It may be ``cold``: see ``started``."""
 
     def __init__(
-        self, store: Path, log: Path, port: int, *arguments: str, open_files: int | None = None, **environment: str
+        self,
+        store: Path,
+        log: Path,
+        port: int,
+        *arguments: str,
+        open_files: int | None = None,
+        cold: bool = False,
+        **environment: str,
     ) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.log = log
-        limited = [] if open_files is None else ["sh", "-c", f'ulimit -Sn {open_files} && exec "$@"', "sh"]
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [
-                    *limited,
-                    sys.executable,
-                    "-m",
-                    "trimaran",
-                    "watch",
-                    "--port",
-                    str(port),
-                    "--store",
-                    str(store),
-                    *arguments,
-                ],
-                stdout=output,
-                stderr=output,
-                env={**os.environ, **environment},
-                start_new_session=True,
-            )
+        command = ("watch", "--port", str(port), "--store", str(store), *arguments)
+        self.process = started(command, log, {**os.environ, **environment}, cold=cold, open_files=open_files)
 
     def get(self, path: str, **options: Any) -> requests.Response:
         return requests.get(self.url + path, timeout=10, **options)

@@ -141,7 +141,7 @@ class HttpContract:
     def test_a_trickle_does_not_hold_the_fetch(self) -> None:
         """A server that never comes to an end is given up at the deadline, and no thread stays behind."""
         with trickling() as address:
-            error = self._failure(address, seconds=1)
+            error = self._failure(address, seconds=0.3)
             assert isinstance(error, ProviderUnavailable)
             limit = time.monotonic() + _HANGS_SECONDS
             while [thread for thread in threading.enumerate() if thread.name.startswith("gather-")]:
