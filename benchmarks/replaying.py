@@ -23,8 +23,8 @@ from simulator.synthetic import Synthetic
 from simulator.trace import write_trace
 
 POLICIES = ("default", "target-load-packing+load-variation-risk-balancing", "congestion-cost")
-# Nodes, minutes, turns if not all.
-WORLDS = ((60, 1_200, 0), (1_000, 150, 0), (1_000, 1_000, 1))
+# Nodes, minutes, the part that jobs use, and turns if not all.
+WORLDS = ((60, 1_200, 0.2, 0), (1_000, 150, 0.03, 0), (1_000, 1_000, 0.03, 1))
 HERE = Path(__file__).parent.parent
 # What any version of this project can do: replay a trace's folder, and say what came of it.
 TURN = """
@@ -60,10 +60,11 @@ def main(turns: int, before: Path | None, chosen: list[str]) -> None:
     print(f"\n{machine}; best of {turns} turns\n")
     print("| nodes | minutes | policy | version | decisions | decisions/s | peak, MiB |")
     print("|---:|---:|---|---|---:|---:|---:|")
-    for nodes, minutes, once in WORLDS:
+    for nodes, minutes, jobs, once in WORLDS:
         with tempfile.TemporaryDirectory() as folder:
             world = Path(folder)
-            write_trace(Synthetic(seed=1, nodes=nodes, minutes=minutes, warm_up_minutes=minutes // 5).trace(), world)
+            drawn = Synthetic(seed=1, nodes=nodes, minutes=minutes, warm_up_minutes=minutes // 5, jobs_share=jobs)
+            write_trace(drawn.trace(), world)
             for policy in chosen[: once or None]:
                 rounds = range(once or turns)
                 taken = [(name, turn(each, world, policy)) for _ in rounds for name, each in versions.items()]
