@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-MINUTES = 15
+MINUTES = 20
 FOLDER = Path(__file__).parent
 APART = {"__main__.py", "attacks.py", "closed_loop.py", "node_writes.py", "soak.py"}
 

@@ -215,7 +215,7 @@ class _Values:
 
     Attributes:
         present: the snapshot has an entry for the node, shape (nodes,).
-        groups: the numbers of the groups that the rows are of.
+        groups: the numbers of the groups that the rows are of, ascending.
     """
 
     def __init__(self, columns: NodeColumns, names: tuple[str, ...], *, as_received: bool) -> None:
@@ -225,7 +225,7 @@ class _Values:
         self._sizes = np.array([len(group.names) for group in columns.groups], np.int64)
         starts = np.array([group.start for group in columns.groups], np.int64)
         self._group = np.repeat(np.arange(len(self._sizes)), self._sizes)[place[self._rows]]
-        self.groups: list[int] = np.unique(self._group).tolist()
+        self.groups: list[int] = np.bincount(self._group).nonzero()[0].tolist()
         first = np.cumsum(self._sizes) - self._sizes
         self._at = (starts - first)[self._group] + place[self._rows]
         received = np.asarray(columns.numbers, np.float64)

@@ -124,7 +124,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return for each resource request, mu, risk and score; and the node's score."""
         terms: Terms = {}
-        lowest: Float64s | float = np.inf
+        lowest: Float64s | None = None
         for resource in self.resources:
             request = resource.scaled(per_pod(pods, pod_demand.requests, resource.name))
             divisor = node[f"_{resource.name}.divisor"]
@@ -138,8 +138,9 @@ class LoadVariationRiskBalancing(ScorePlugin):
             terms[f"{resource.name}.mu"] = mu
             terms[f"{resource.name}.risk"] = risk
             terms[f"{resource.name}.score"] = score
-            lowest = np.minimum(lowest, np.where(node[f"{resource.name}.valid"], score, np.inf))
-        terms["score"] = rounded_score(np.where(lowest == np.inf, 0.0, lowest))
+            counted = np.where(node[f"{resource.name}.valid"], score, np.inf)
+            lowest = counted if lowest is None else np.minimum(lowest, counted)
+        terms["score"] = rounded_score(0.0 if lowest is None else np.where(lowest == np.inf, 0.0, lowest))
         return terms
 
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:

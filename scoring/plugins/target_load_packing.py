@@ -66,7 +66,7 @@ class TargetLoadPacking(ScorePlugin):
 
         Init containers do not count: they are gone when the load is measured.
         """
-        use = sum(map(self._container_use, pod.containers)) + pod.overhead.get(self.resource, 0)
+        use = sum(map(self._container_use, pod.containers)) + pod.overhead.amount(self.resource)
         return use or pod.annotated.amount(self.resource)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
@@ -129,8 +129,7 @@ class TargetLoadPacking(ScorePlugin):
         predicted_use = per_pod(pods, self.predicted_use)
         percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["divisor"]
         rising = (100 - target) * percent / target + target
-        with np.errstate(divide="ignore", invalid="ignore"):  # T = 100, where nothing above it counts
-            falling = target * (100 - percent) / (100 - target)
+        falling = target * (100 - percent) / (100 - target) if target < 100 else 0.0  # above 100 nothing counts
         counts = node["measured"] & (percent <= max(target, 100.0))
         raw = np.where(counts, np.where(percent > target, falling, rising), 0.0)
         return {"predicted_use": predicted_use, "predicted_percent": percent, "raw": raw}
@@ -156,9 +155,9 @@ class TargetLoadPacking(ScorePlugin):
         )
 
     def _container_use(self, container: Container) -> int:
-        limit, request = container.limits.get(self.resource), container.requests.get(self.resource)
-        if limit is not None and (self.predict_from == "limits" or request is None):
-            return limit
-        if request is not None:
-            return int(round_half_away(request * self.default_requests_multiplier))
+        name, limits, requests = self.resource, container.limits, container.requests
+        if name in limits and (self.predict_from == "limits" or name not in requests):
+            return limits[name]
+        if name in requests:
+            return int(round_half_away(requests[name] * self.default_requests_multiplier))
         return self.default_requests
