@@ -38,7 +38,7 @@ class Moves(Moving):
     history_minutes: int = 1440
     step_minutes: int = 15
     targets: tuple[float, float] = (0.8, 0.95)
-    powers: tuple[int, int] = (12, 16)
+    powers: tuple[int, int] = (8, 16)
 
     def begin(self, cluster: Cluster, watcher: Watcher) -> "BestMoves":
         """Begin a replay."""
