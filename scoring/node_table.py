@@ -27,7 +27,7 @@ from scoring.arrays import Bools, Float64s, Int64s
 from scoring.feasibility import feasible
 from scoring.node_rows import NodeRows
 from scoring.objects import Node, Owner, Pod
-from scoring.occupancy import DEPARTED_SECONDS, DepartedPod, Occupancy, PlacedPod
+from scoring.occupancy import DEPARTED_SECONDS, DepartedPod, Occupancy, OwnedPods, PlacedPod
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -212,8 +212,8 @@ class NodeTable:
         """Return the pods in a row, with the times they were placed at, in their order."""
         return self.occupancy.pods[row].values()
 
-    def owners_on(self, row: int) -> Mapping[Owner, int]:
-        """Return how many of a row's pods each controller made."""
+    def owners_on(self, row: int) -> Mapping[Owner, OwnedPods]:
+        """Return which of a row's pods each controller made."""
         return self.occupancy.owners[row]
 
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:

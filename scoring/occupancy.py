@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scoring import pod_demand
 from scoring.arrays import Float64s, Int64s
 from scoring.node_rows import NodeRows
-from scoring.objects import Node, Owner, Pod
+from scoring.objects import CPU, Node, Owner, Pod
 from scoring.pod_index import PodIndex
 from scoring.pod_sums import PodSums
 
@@ -26,6 +27,22 @@ class PlacedPod:
 
     pod: Pod
     placed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPods:
+    """The pods of one controller on a node.
+
+    Attributes:
+        count: how many.
+        cpu_milli: what they request of CPU, 100m for a container without a request, as kube-scheduler spreads them.
+    """
+
+    count: int
+    cpu_milli: int
+
+
+NO_PODS = OwnedPods(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +62,7 @@ class Occupancy:
         rows: the nodes; frozen, so copies share them.
         sums: over each row's pods.
         pods: by row the pods by uid, in the order they were placed in. A row's mapping is replaced, never changed.
-        owners: by row how many of the pods each controller made; replaced, never changed.
+        owners: by row which of the pods each controller made; replaced, never changed.
         newest: when the last pod of each row was placed, shape (nodes,); -infinity without pods.
         departed: by row the pods that left it, for as long as a window may show them; replaced, never changed.
         last_left: when the last of them left, shape (nodes,); -infinity if none did.
@@ -58,7 +75,7 @@ class Occupancy:
     rows: NodeRows
     sums: PodSums
     pods: list[dict[str, PlacedPod]]
-    owners: list[Mapping[Owner, int]]
+    owners: list[Mapping[Owner, OwnedPods]]
     newest: Float64s
     departed: list[tuple[DepartedPod, ...]]
     last_left: Float64s
@@ -229,11 +246,15 @@ class Occupancy:
         self.version += 1
 
     def _count_owner(self, row: int, pod: Pod, sign: int) -> None:
-        if pod.owner is not None:
-            owners = {**self.owners[row], pod.owner: self.owners[row].get(pod.owner, 0) + sign}
-            if not owners[pod.owner]:
-                del owners[pod.owner]
-            self.owners[row] = owners
+        if pod.owner is None:
+            return
+        owners = dict(self.owners[row])
+        before = owners.pop(pod.owner, NO_PODS)
+        count = before.count + sign
+        if count:
+            request = pod_demand.in_tree_requests(pod, CPU, non_zero=True)
+            owners[pod.owner] = OwnedPods(count, before.cpu_milli + sign * request)
+        self.owners[row] = owners
 
     def touch(self, row: int) -> None:
         """Note that a row changed."""

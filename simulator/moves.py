@@ -5,7 +5,8 @@ one after which the sum over the past day, step by step, of the nodes' convex co
 
     (CPU use / (target * capacity)) ^ power  +  the same of memory
 
-would have been least, had every pod that runs now been where it is now all day. What a service's pod used before it
+would have been least, had every pod that runs now been where it is now all day. A move is worth its budget only where
+the cost falls by ``least_gain`` on average over the day, so what little there is is kept for nodes that need it. What a service's pod used before it
 began is taken to be its mean; a job used nothing then, for it will soon be gone. A pod fits its new node by its
 requests. Jobs are never moved: they would begin anew.
 
@@ -33,12 +34,14 @@ class Moves(Moving):
         step_minutes: into what steps it is averaged.
         targets: of CPU and memory, in parts of capacity.
         powers: of the same.
+        least_gain: by how much the cost has to fall on average; a node at its target for CPU costs 1.
     """
 
     history_minutes: int = 1440
     step_minutes: int = 15
     targets: tuple[float, float] = (0.8, 0.95)
-    powers: tuple[int, int] = (12, 16)
+    powers: tuple[int, int] = (8, 16)
+    least_gain: float = 0.03
 
     def begin(self, cluster: Cluster, watcher: Watcher) -> "BestMoves":
         """Begin a replay."""
@@ -110,7 +113,7 @@ class _Plan:
         return found
 
     def _best(self) -> tuple[int, int]:
-        """Return the best move: a pod's place and a row, -1 when none is better than nothing."""
+        """Return the best move: a pod's place and a row, -1 when none is worth it."""
         cost = self._cost(self._use, self._scale)
         relief = cost[self._row] - self._cost(self._use[:, self._row] - self._pods, self._scale[:, self._row])
         tried = np.argsort(-relief, kind="stable")[:_TRIED_PODS]
@@ -120,7 +123,8 @@ class _Plan:
         fits[np.arange(len(tried)), self._row[tried]] = False
         gain = np.where(fits, relief[tried][:, None] - rise, -np.inf)
         pod, target = np.unravel_index(int(gain.argmax()), gain.shape)
-        return int(tried[pod]), int(target) if gain[pod, target] > 0 else -1
+        least = self._moves.least_gain * self._use.shape[2]
+        return int(tried[pod]), int(target) if gain[pod, target] > max(least, 0.0) else -1
 
     def _cost(self, use: Float64s, scale: Float64s) -> Float64s:
         """Return the cost over the past, added up over resources and time; the first and last axes go."""

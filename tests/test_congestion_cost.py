@@ -55,7 +55,8 @@ def test_the_rise_is_that_of_the_convex_cost():
     terms = CongestionCost().explain(pod(), nodes, metrics, "b").terms
     assert terms["cpu.rise"] == pytest.approx(rise(0.6, 0.25, 0.8, 8))
     assert terms["memory.rise"] == pytest.approx(rise(0.2, 0.125, 0.95, 16))
-    assert terms["rise"] == pytest.approx(terms["cpu.rise"] + terms["memory.rise"])
+    requested = 0.01 * (0.25**8 + 0.125**8)
+    assert terms["rise"] == pytest.approx(terms["cpu.rise"] + terms["memory.rise"] + requested)
 
 
 def test_the_smallest_rise_scores_100():
@@ -127,6 +128,33 @@ def test_pods_of_one_owner_keep_apart():
     assert explained.line.endswith(", 1 of this owner are there")
 
 
+def test_a_node_that_has_room_for_requests_is_kept_for_later():
+    """Of nodes that are as cool, the one with the least requested takes a pod; requests of nothing change nothing."""
+    nodes, metrics = table(), snapshot(a=(40.0, 30.0), b=(40.0, 30.0))
+    nodes.add(pod("there", cpu=100, memory=6 * GIB), "a", START - 100)
+    terms = CongestionCost().prepare(nodes, metrics).terms(pod())
+    rises = 0.01 * ((7 / 8) ** 8 - (6 / 8) ** 8), 0.01 * (1 / 8) ** 8
+    assert terms["memory.requested_rise"][0] == pytest.approx(rises)
+    assert Profile.of(CongestionCost()).score(pod(), nodes, metrics).best() == "b"
+    free = CongestionCost().prepare(nodes, metrics).terms(Pod(name="free"))
+    assert free["memory.requested_rise"].tolist() == [[0, 0]]
+
+
+def test_pods_of_an_owner_count_by_what_they_request_of_the_node():
+    """A large node may take more of an owner than a small one, and small pods more than large ones."""
+    amounts = [ResourceList({"cpu": cpu, "memory": 8 * GIB}) for cpu in (4000, 8000, 4000)]
+    nodes = NodeTable(Node(name, each, each) for name, each in zip("abc", amounts, strict=True))
+    for name, cpu in (("a", 800), ("b", 800), ("c", 400)):
+        nodes.add(pod(f"on-{name}", cpu=cpu, owner=WEB), name, START - 100)
+    nodes.add(pod("other", cpu=800, owner=BATCH), "c", START - 100)
+    terms = CongestionCost(crowding=2).prepare(nodes, snapshot(a=(40.0, 10.0))).terms(pod(owner=WEB))
+    assert terms["crowding"][0] == pytest.approx([2**4, 2**2, 2**2])
+    nodes.remove(pod("on-a"))
+    nodes.add(Pod(name="says-nothing", containers=(Container(),), owner=WEB), "a", START - 100)
+    again = CongestionCost(crowding=2).prepare(nodes, snapshot(a=(40.0, 10.0))).terms(pod(owner=WEB))
+    assert again["crowding"][0, 0] == pytest.approx(2**0.5)  # 100m, as kube-scheduler spreads it
+
+
 def certain(level=0.5, deviation=0.25):
     """Return levels with deviations: everybody uses half of the request, give or take a quarter."""
     return UseLevels({}, {"cpu": level}, {}, {"cpu": deviation})
@@ -146,20 +174,20 @@ def test_deviations_of_one_owner_add_up():
 
 
 def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
-    """It is the probability of being above the target, and what is above capacity, by the formula."""
+    """It is the probability of being above the target, and what is above capacity; nothing is surer than a tenth."""
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(60.0, 50.0))
     nodes.add(pod("there", owner=WEB), "b", START - 100)
     plugin = CongestionCost(CPU_ONLY, learnt=0).informed(certain())
     terms = plugin.prepare(nodes, metrics).terms(pod(owner=WEB))
 
     def cost(mean, deviation):
-        use = norm(mean, deviation)
+        use = norm(mean, np.hypot(deviation, 0.1 * 0.8))
         excess = use.expect(lambda x: x - 1, lb=1)
         return use.sf(0.8) + 5 * excess + 1e-4 * (mean / 0.8) ** 8
 
     own = 0.25 / 4
-    expected = [cost(0.5 + 0.125, own) - cost(0.5, 1e-9), cost(0.6 + 0.125, 2 * own) - cost(0.6, own)]
-    assert terms["cpu.rise"][0] == pytest.approx(expected, abs=1e-3)
+    expected = [cost(0.5 + 0.125, own) - cost(0.5, 0), cost(0.6 + 0.125, 2 * own) - cost(0.6, own)]
+    assert terms["cpu.rise"][0] == pytest.approx(expected, rel=1e-6)
     assert terms["cpu.deviation"][0] == pytest.approx([1000 * 0.25, 1000 * 0.5])
 
 

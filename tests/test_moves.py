@@ -54,6 +54,13 @@ def test_the_first_move_takes_the_pod_that_relieves_most(crowded: Trace) -> None
     assert first.start == 30
 
 
+def test_a_move_that_gains_little_is_not_made(crowded: Trace) -> None:
+    """What a move has to gain is a mean over the past, so that a budget is kept for nodes that are hot for long."""
+    often = {"percent_per_hour": 1000, "every_minutes": 10, "after_minutes": 30}
+    assert moved(crowded, **often, least_gain=1.0).moves > 0
+    assert moved(crowded, **often, least_gain=1000.0).moves == 0
+
+
 @pytest.fixture(scope="module")
 def drawn() -> Trace:
     """Five hours of eight nodes whose pods come and go."""

@@ -59,7 +59,7 @@ class Decision:
         chosen: where it went, once that is known.
         worth: what came of it, once that is.
         nodes: the explained nodes, packed.
-        manifest: what the pod asks for, packed.
+        manifest: what the pod asks for, as JSON; empty where that is very long.
     """
 
     pod: str
@@ -98,7 +98,7 @@ class Decision:
 
     def as_document(self) -> dict[str, Any]:
         """Return the same as what JSON has."""
-        return {**self.summary(), "manifest": _unpacked(self.manifest, None), "nodes": _unpacked(self.nodes, [])}
+        return {**self.summary(), "manifest": orjson.loads(self.manifest or b"null"), "nodes": _unpacked(self.nodes)}
 
     def summary(self) -> dict[str, Any]:
         """Return the same without the explained nodes and what the pod asks for."""
@@ -138,8 +138,8 @@ class OpenDecision:
             f"{pod.namespace}/{pod.name}", pod.uid, asked.scheduler_name, at, answer.outcome, acted,
             len(asked.node_names), in_flight,
         )  # fmt: skip
-        packed = _packed(manifest.of_pod(pod))
-        self.decision.manifest = packed if len(packed) <= _LONGEST_MANIFEST else b""
+        written = orjson.dumps(manifest.of_pod(pod))
+        self.decision.manifest = written if len(written) <= _LONGEST_MANIFEST else b""
         self.size = self.decision.size
         if basis is None:
             return
@@ -200,12 +200,12 @@ class OpenDecision:
         return found
 
 
-def _packed(value: object) -> bytes:
-    return zlib.compress(orjson.dumps(value, default=str), 1)
+def _packed(nodes: list[dict[str, Any]]) -> bytes:
+    return zlib.compress(orjson.dumps(nodes, default=str), 1)
 
 
-def _unpacked(packed: bytes, empty: Any) -> Any:
-    return orjson.loads(zlib.decompress(packed)) if packed else empty
+def _unpacked(packed: bytes) -> Any:
+    return orjson.loads(zlib.decompress(packed)) if packed else []
 
 
 def _data(basis: Basis, at: float) -> dict[str, Any]:

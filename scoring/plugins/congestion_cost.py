@@ -4,10 +4,16 @@ Every measured resource of a node costs (use / target) ^ power: next to nothing 
 more with each step above. With u the node's use and d what is expected of the pending pod, both in parts of capacity,
 t the target and p the power:
 
-    rise  = (sum over resources of ((u + d) / t) ^ p - (u / t) ^ p) * crowding ^ (pods of the same owner that are there)
+    rise  = (sum over resources of ((u + d) / t) ^ p - (u / t) ^ p + 0.01 * ((a + r) ^ 8 - a ^ 8))
+            * crowding ^ (20 * c)
     score = 100 where the rise is the smallest, 0 where it is the largest, by its logarithm between them, truncated
 
     u = (1 - learnt) * (measured + in flight) + learnt * expected
+
+``a`` is what the pods that are there request and r what the pending pod does, both in parts of allocatable: where no
+node has room for another request later pods have no choice, however cool it is, and what was asked for tells a little
+of use that was not seen yet. ``c`` is what the pods of the same owner that are there request of CPU, in parts of the
+node's.
 
 ``in flight`` is what recently placed pods use that the average does not show yet (:mod:`scoring.recent_pods`).
 ``expected`` is what the pods that are there should use by the levels of their owners (:class:`scoring.UseLevels`):
@@ -25,8 +31,9 @@ parts of capacity:
 
     v = sum over owners of s(o) ^ 2,    and with the pod    v + (s(q) + e) ^ 2 - s(q) ^ 2
 
-so a node that has much of q already is dearer, and one that holds much of what nobody knows yet. A burst of an owner
-is more than deviations tell: each pod of it that is there makes a node dearer by ``crowding`` with them and without.
+so a node that has much of q already is dearer, and one that holds much of what nobody knows yet. No use is taken to
+be known better than to a tenth of the target. A burst of an owner is more than deviations tell: each 5 percent of the
+node that its pods there request makes it dearer by ``crowding``, with deviations and without.
 
 A resource without metrics is left out; a node without any scores 0 and has no part in the normalization.
 """
@@ -39,26 +46,32 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring import recent_pods
+from scoring import pod_demand, recent_pods
 from scoring.arrays import Float64s, Int64s
 from scoring.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import Pod
-from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.objects import CPU, Pod
+from scoring.occupancy import NO_PODS
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from scoring.use_levels import NOTHING_LEARNT, UseLevels
 
 # Logarithms are compared to a millionth. The smallest rise that counts is that of a pod which uses nothing.
 _STEPS = 2.0**20
 _SMALLEST = 2.0**-500
 _HIGHEST_USE = 1000.0
-_MOST_OF_AN_OWNER = 50
+# What crowding is told for, in parts of the node's CPU, and of how many such parts at most.
+_CROWD = 0.05
+_MOST_CROWDS = 50
+# A node that is all requested costs so much, by so high a power of what is requested.
+_REQUESTED_SHARE = 0.01
+_REQUESTED_POWER = 8
 # Beside the probability: so much of a node above its capacity is as bad as being hot; the power; the least deviation,
-# in parts of the target.
+# in parts of the target: the mean of the last minutes and of the past say no more of the next hours.
 _EXCESS_SHARE = 5.0
 _POWER_SHARE = 1e-4
-_LEAST_DEVIATION = 1e-3
+_LEAST_DEVIATION = 0.1
 # Below what any rise gives; a marker that survives until normalization.
 _UNMEASURED = np.iinfo(np.int64).min
 
@@ -88,7 +101,8 @@ class CongestionCost(ScorePlugin):
     Attributes:
         resources: what congestion costs.
         learnt: the share of learnt levels in a node's use, 0 to 1; it counts where levels are given.
-        crowding: by what each pod of the same owner multiplies the rise; 1 does not look at owners.
+        crowding: by what each 5 percent of the node's CPU that pods of the same owner request multiplies the rise; 1
+            does not look at owners.
         levels: what pods are known to use; :meth:`scoring.Profile.prepare` sets it.
     """
 
@@ -106,7 +120,7 @@ class CongestionCost(ScorePlugin):
         return replace(self, levels=levels)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return for each resource: valid, capacity, measured use, what is in flight, expected use, and use at last."""
+        """Return for each resource what is there, requested, measured, in flight and expected, and the use at last."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         rows = np.arange(len(nodes))
         for each in self.resources:
@@ -119,11 +133,15 @@ class CongestionCost(ScorePlugin):
             terms[f"{name}.measured_use"] = np.clip(measured.average / 100, 0.0, _HIGHEST_USE) * capacity
             # A resource that does not count has room without end.
             terms[f"_{name}.divisor"] = np.where(counted, capacity * (each.target / 100), np.inf)
+            allocatable = nodes.allocatable(name).astype(np.float64)
+            terms[f"_{name}.allocatable"] = np.where(counted & (allocatable > 0), allocatable, np.inf)
             terms |= self._use(each, terms, nodes, metrics, rows)
+        if self.crowding != 1:
+            terms["_crowd"] = np.maximum(_CROWD * nodes.capacity(CPU), 1.0)
         return terms | self._owners(nodes, rows)
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
-        """Return for each resource what is in flight, expected use, and use at last."""
+        """Return for each resource what is in flight, expected, requested, and the use at last."""
         terms = self._owners(nodes, rows)
         for each in self.resources:
             terms |= self._use(each, node, nodes, metrics, rows)
@@ -148,6 +166,8 @@ class CongestionCost(ScorePlugin):
                 terms[f"_{name}.together"] = _objects([on.together for on in on_rows])
         terms[f"{name}.use"] = use
         terms[f"{name}.cost"] = _cost(each, use, variance, divisor)
+        requested = terms[f"{name}.requested"] = nodes.in_tree_requests(name).take(rows).astype(np.float64)
+        terms[f"{name}.requested_cost"] = _requested_cost(requested, node[f"_{name}.allocatable"].take(rows))
         return terms
 
     def _owners(self, nodes: NodeTable, rows: Int64s) -> Terms:
@@ -169,11 +189,18 @@ class CongestionCost(ScorePlugin):
                 # Above the target more deviation makes it likelier to be below: no reason to go there.
                 cost = np.maximum(cost, _cost(each, use, variance, divisor))
             terms[f"{name}.pod_use"], terms[f"{name}.rise"] = expected, cost - node[f"{name}.cost"]
-            rise = rise + terms[f"{name}.rise"]
+            request = per_pod(pods, pod_demand.in_tree_requests, name)
+            cost = _requested_cost(node[f"{name}.requested"] + request, node[f"_{name}.allocatable"])
+            terms[f"{name}.requested_rise"] = cost - node[f"{name}.requested_cost"]
+            rise = rise + terms[f"{name}.rise"] + terms[f"{name}.requested_rise"]
         if self.crowding != 1:
-            there = [[0 if pod.owner is None else on.get(pod.owner, 0) for on in node["_owners"]] for pod in pods]
-            terms["same_owner"] = np.array(there, np.int64).reshape(len(pods), len(node["_owners"]))
-            rise = rise * np.power(self.crowding, np.minimum(terms["same_owner"], _MOST_OF_AN_OWNER))
+            owners = node["_owners"].tolist()
+            there = [NO_PODS if pod.owner is None else on.get(pod.owner, NO_PODS) for pod in pods for on in owners]
+            shape = (len(pods), len(owners))
+            terms["same_owner"] = np.array([each.count for each in there], np.int64).reshape(shape)
+            crowds = np.array([each.cpu_milli for each in there], np.float64).reshape(shape) / node["_crowd"]
+            terms["crowding"] = np.power(self.crowding, np.minimum(crowds, _MOST_CROWDS))
+            rise = rise * terms["crowding"]
         terms["rise"] = rise
         score = -_STEPS * np.log2(np.maximum(rise, _SMALLEST))
         terms["score"] = np.where(node["measured"], score, 0.0).astype(np.int64)
@@ -233,6 +260,13 @@ def _cost(each: CongestedResource, use: Float64s, variance: Float64s | None, div
     excess = target * deviation * (beyond * ndtr(beyond) + density)
     total: Float64s = above_target + _EXCESS_SHARE * excess + _POWER_SHARE * cost
     return total
+
+
+def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
+    """Return the cost of what is requested of nodes."""
+    level = np.minimum(requested / divisor, _HIGHEST_USE)
+    cost: Float64s = _REQUESTED_SHARE * np.power(level, _REQUESTED_POWER)
+    return cost
 
 
 def _objects(values: Sequence[object]) -> NDArray[Any]:
