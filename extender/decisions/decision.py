@@ -18,7 +18,7 @@ from watcher.model import WatcherMetrics
 BEST = 10
 _OVERHEAD_BYTES = 1500  # of a decision in memory, beside its nodes
 _LONGEST_WHY = 400
-_LONGEST_MANIFEST = 4096  # packed; of a pod that asks for more than so much is not told
+_LONGEST_MANIFEST = 16384  # as JSON; of a pod that asks for more than so much is not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class Decision:
         request: what the pod requests in percent of our best node.
         chosen: where it went, once that is known.
         worth: what came of it, once that is.
-        nodes: the explained nodes, packed.
-        manifest: what the pod asks for, as JSON; empty where that is very long.
+        details: the explained nodes and what the pod asks for, packed.
     """
 
     pod: str
@@ -76,13 +75,12 @@ class Decision:
     request: Use = field(default_factory=dict)
     chosen: Chosen | None = None
     worth: Worth | None = None
-    nodes: bytes = b""
-    manifest: bytes = b""
+    details: bytes = b""
 
     @property
     def size(self) -> int:
         """About how many bytes of memory it takes."""
-        return _OVERHEAD_BYTES + len(self.nodes) + len(self.manifest)
+        return _OVERHEAD_BYTES + len(self.details)
 
     def measure(self, snapshot: WatcherMetrics) -> Worth | None:
         """Return what came of it by a snapshot of the time afterwards; None where a node was not measured."""
@@ -98,7 +96,8 @@ class Decision:
 
     def as_document(self) -> dict[str, Any]:
         """Return the same as what JSON has."""
-        return {**self.summary(), "manifest": orjson.loads(self.manifest or b"null"), "nodes": _unpacked(self.nodes)}
+        details = orjson.loads(zlib.decompress(self.details)) if self.details else {"manifest": None, "nodes": []}
+        return {**self.summary(), **details}
 
     def summary(self) -> dict[str, Any]:
         """Return the same without the explained nodes and what the pod asks for."""
@@ -138,8 +137,6 @@ class OpenDecision:
             f"{pod.namespace}/{pod.name}", pod.uid, asked.scheduler_name, at, answer.outcome, acted,
             len(asked.node_names), in_flight,
         )  # fmt: skip
-        written = orjson.dumps(manifest.of_pod(pod))
-        self.decision.manifest = written if len(written) <= _LONGEST_MANIFEST else b""
         self.size = self.decision.size
         if basis is None:
             return
@@ -168,9 +165,20 @@ class OpenDecision:
             decision.request = requested(self._pod, nodes.nodes[row])
         if node_name:
             decision.chosen = self._chosen(node_name, bound_at)
+        explained: list[dict[str, Any]] = []
         if self._basis is not None:
-            decision.nodes = _packed(self._explained(self._basis.scores, decision.best, node_name))
+            explained = self._explained(self._basis.scores, decision.best, node_name)
+        details = orjson.dumps({"manifest": self._manifest(), "nodes": explained}, default=str)
+        decision.details = zlib.compress(details, 1)
         return decision
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the decision as it is so far, as what JSON has."""
+        return {**self.decision.as_document(), "manifest": self._manifest()}
+
+    def _manifest(self) -> dict[str, Any] | None:
+        written = manifest.of_pod(self._pod)
+        return written if len(orjson.dumps(written)) <= _LONGEST_MANIFEST else None
 
     def _chosen(self, node_name: str, bound_at: float) -> Chosen:
         names, points = self._answer.names, np.array(self._answer.points)
@@ -198,14 +206,6 @@ class OpenDecision:
                 plugin["why"] = plugin["why"][:_LONGEST_WHY]
             found.append({**document, "answered": points[place], "chosen": names[place] == chosen})
         return found
-
-
-def _packed(nodes: list[dict[str, Any]]) -> bytes:
-    return zlib.compress(orjson.dumps(nodes, default=str), 1)
-
-
-def _unpacked(packed: bytes) -> Any:
-    return orjson.loads(zlib.decompress(packed)) if packed else []
 
 
 def _data(basis: Basis, at: float) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class Record:
         with self._lock:
             uid = self._newest.get(pod, "")
             if uid in self._open:
-                return self._open[uid].decision.as_document()
+                return self._open[uid].as_document()
             decision = self._kept.get(uid)
             return None if decision is None else decision.as_document()
 
@@ -234,7 +234,7 @@ class Record:
         decision = self._kept.pop(uid, None)
         if decision is not None:
             self._size -= decision.size
-            decision.nodes = decision.manifest = b""  # it may still wait to be measured
+            decision.details = b""  # it may still wait to be measured
             if self._newest.get(decision.pod) == uid:
                 del self._newest[decision.pod]
 
