@@ -1,4 +1,4 @@
-"""The accounts in deploy/kubernetes of extender, watcher and scheduler: each right is needed, verb by verb.
+"""The accounts in deploy/kubernetes of extender, watcher, scheduler and dashboard: each right is needed, verb by verb.
 
 That they have no more: test_e2e_deploy.py, test_container.py. For ``trimaran nodes``: test_e2e_nodes.py.
 """
@@ -20,6 +20,9 @@ from control_plane.processes import Process
 from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
 from support.servers import free_port, wait_until
 
+from dashboard.beside import labels_from
+from watcher.model import WatcherMetrics, Window
+
 pytestmark = pytest.mark.e2e
 
 MANIFESTS = Path(__file__).parent.parent / "deploy/kubernetes"
@@ -35,7 +38,7 @@ def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
     """A cluster with the accounts that the shipped manifests make."""
     with ControlPlane(tmp_path) as cluster:
         cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
-        for file in (MANIFESTS / "watcher.yaml", MANIFEST, SCHEDULER):
+        for file in (MANIFESTS / "watcher.yaml", MANIFEST, SCHEDULER, MANIFESTS / "dashboard.yaml"):
             for wanted in yaml.safe_load_all(file.read_text()):
                 if wanted["kind"] in RIGHTS:
                     cluster.api.create(wanted)
@@ -190,3 +193,25 @@ def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
     cluster.api.patch(own, {"rules": [rule]})
     cluster.api.delete(f"{GROUP}/namespaces/kube-system/rolebindings/trimaran-scheduler-authentication-reader")
     is_refused("extension-apiserver-authentication")
+
+
+def test_the_page_may_list_nodes_alone(cluster: ControlPlane) -> None:
+    """With that one verb it has the labels of nodes, without it none; it sees no pod, no secret, and no single node."""
+    cluster.api.create(node("node-0", labels={"zone": "a"}))
+    account = cluster.service_account("trimaran", "trimaran-dashboard")
+    role = f"{GROUP}/clusterroles/trimaran-dashboard"
+    nothing = WatcherMetrics(0, Window("15m", 0, 0), "", {})
+
+    def labels() -> dict[str, str]:
+        read = labels_from(cluster=True, kube_config=cluster.kubeconfig("dashboard", token=account.token))
+        return dict(read.of(nothing).get("node-0", {}))
+
+    wait_until(lambda: labels().get("zone") == "a", "the page has labels", 30)
+    for path in ("/api/v1/pods", "/api/v1/namespaces/trimaran/secrets", "/api/v1/nodes/node-0"):
+        with pytest.raises(requests.HTTPError) as refusal:
+            account.get(path)
+        assert refusal.value.response.status_code == 403, path
+    (rule,) = cluster.api.get(role)["rules"]
+    assert rule["verbs"] == ["list"]
+    cluster.api.patch(role, {"rules": []})
+    wait_until(lambda: labels() == {}, "without the right there are none", 30)
