@@ -42,9 +42,6 @@ class OwnedPods:
     cpu_milli: int
 
 
-NO_PODS = OwnedPods(0, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class DepartedPod:
     """A pod that ran on a node and left it; times in unix seconds, ``placed_at`` -infinity when unknown."""
@@ -249,7 +246,7 @@ class Occupancy:
         if pod.owner is None:
             return
         owners = dict(self.owners[row])
-        before = owners.pop(pod.owner, NO_PODS)
+        before = owners.pop(pod.owner, OwnedPods(0, 0))
         count = before.count + sign
         if count:
             request = pod_demand.in_tree_requests(pod, CPU, non_zero=True)

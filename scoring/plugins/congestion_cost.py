@@ -52,8 +52,8 @@ from scoring.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import CPU, Pod
-from scoring.occupancy import NO_PODS
+from scoring.objects import CPU, Owner, Pod
+from scoring.occupancy import OwnedPods
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from scoring.use_levels import NOTHING_LEARNT, UseLevels
 
@@ -64,9 +64,8 @@ _HIGHEST_USE = 1000.0
 # What crowding is told for, in parts of the node's CPU, and of how many such parts at most.
 _CROWD = 0.05
 _MOST_CROWDS = 50
-# A node that is all requested costs so much, by so high a power of what is requested.
+# A node that is all requested costs so much.
 _REQUESTED_SHARE = 0.01
-_REQUESTED_POWER = 8
 # Beside the probability: so much of a node above its capacity is as bad as being hot; the power; the least deviation,
 # in parts of the target: the mean of the last minutes and of the past say no more of the next hours.
 _EXCESS_SHARE = 5.0
@@ -194,12 +193,8 @@ class CongestionCost(ScorePlugin):
             terms[f"{name}.requested_rise"] = cost - node[f"{name}.requested_cost"]
             rise = rise + terms[f"{name}.rise"] + terms[f"{name}.requested_rise"]
         if self.crowding != 1:
-            owners = node["_owners"].tolist()
-            there = [NO_PODS if pod.owner is None else on.get(pod.owner, NO_PODS) for pod in pods for on in owners]
-            shape = (len(pods), len(owners))
-            terms["same_owner"] = np.array([each.count for each in there], np.int64).reshape(shape)
-            crowds = np.array([each.cpu_milli for each in there], np.float64).reshape(shape) / node["_crowd"]
-            terms["crowding"] = np.power(self.crowding, np.minimum(crowds, _MOST_CROWDS))
+            terms["same_owner"], cpu_milli = _same_owner(pods, node["_owners"].tolist())
+            terms["crowding"] = np.power(self.crowding, np.minimum(cpu_milli / node["_crowd"], _MOST_CROWDS))
             rise = rise * terms["crowding"]
         terms["rise"] = rise
         score = -_STEPS * np.log2(np.maximum(rise, _SMALLEST))
@@ -263,10 +258,23 @@ def _cost(each: CongestedResource, use: Float64s, variance: Float64s | None, div
 
 
 def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
-    """Return the cost of what is requested of nodes."""
+    """Return the cost of what is requested of nodes: the eighth power of its share."""
     level = np.minimum(requested / divisor, _HIGHEST_USE)
-    cost: Float64s = _REQUESTED_SHARE * np.power(level, _REQUESTED_POWER)
+    square = level * level
+    cost: Float64s = _REQUESTED_SHARE * (square * square) ** 2
     return cost
+
+
+def _same_owner(pods: Sequence[Pod], owners: Sequence[Mapping[Owner, OwnedPods]]) -> tuple[Int64s, Int64s]:
+    """Return how many pods of a pod's owner each node has, and what they request of CPU, both (pods, nodes)."""
+    count, cpu_milli = np.zeros((2, len(pods), len(owners)), np.int64)
+    for place, pod in enumerate(pods):
+        owner = pod.owner
+        if owner is not None:
+            rows = [row for row, on in enumerate(owners) if owner in on]
+            count[place, rows] = [owners[row][owner].count for row in rows]
+            cpu_milli[place, rows] = [owners[row][owner].cpu_milli for row in rows]
+    return count, cpu_milli
 
 
 def _objects(values: Sequence[object]) -> NDArray[Any]:
