@@ -5,14 +5,15 @@
 A file with a day of four series of each node is written by the code that writes every fetch, then read through a real
 ``trimaran watch`` over HTTP: one node with all its series, and one series of all nodes. Beside the times stand the
 processor's. Meanwhile a reader asks for one node again and again, first alone, then while histories of all nodes are
-asked for, one after the other without a pause.
+asked for, one after the other without a pause. Those are asked for by a process of their own, as they would be:
+beside the meter in one process they would take the interpreter from it, and be measured too.
 """
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,12 @@ def latencies(url: str, seconds: float) -> list[float]:
     return found
 
 
+def read_all(url: str) -> None:
+    """Ask for the history of all nodes again and again."""
+    while True:
+        requests.get(f"{url}/history", timeout=60)
+
+
 def p99(times: list[float]) -> float:
     return statistics.quantiles(times, n=100)[-1]
 
@@ -80,17 +87,12 @@ def main() -> None:
             every = timed(lambda: service.get("/history"), arguments.turns, worker)
             length = len(service.get("/history", headers={"Accept-Encoding": "identity"}).content) / 1e6
             alone = latencies(service.url, 6)
-            stop = threading.Event()
-
-            def disturb() -> None:
-                while not stop.is_set():
-                    service.get("/history")
-
-            thread = threading.Thread(target=disturb)
-            thread.start()
+            other = multiprocessing.get_context("spawn").Process(target=read_all, args=(service.url,), daemon=True)
+            other.start()
+            time.sleep(2)  # until it has imported what it needs
             disturbed = latencies(service.url, 6)
-            stop.set()
-            thread.join()
+            other.terminate()
+            other.join()
             peak = worker.memory_info().rss / 2**20
         finally:
             service.terminate()
