@@ -2,9 +2,11 @@
 
 import http.client
 import json
+import os
 import re
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -384,3 +386,19 @@ def _is_closed(connection: socket.socket) -> bool:
     except OSError:
         pass
     return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
+def test_a_history_gives_way(service: Service) -> None:
+    """What takes long is answered by threads that run when no others want to; all else at the usual priority."""
+    (worker,) = service.workers()
+    usual = os.getpriority(os.PRIO_PROCESS, worker)
+    assert service.get("/findings").ok
+    assert priorities(worker) == {usual}
+    assert service.get("/history").ok
+    assert priorities(worker) == {usual, 19}
+
+
+def priorities(process: int) -> set[int]:
+    """Return the niceness of each of its threads."""
+    return {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir(f"/proc/{process}/task")}

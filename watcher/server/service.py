@@ -19,7 +19,7 @@ from watcher.settings import ServerSettings, Settings
 from watcher.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
+    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
     from watcher.doctor import Doctor
 
@@ -132,7 +132,7 @@ class Service:
             self._telemetry.answered,
             self._reading.known,
             locked=self._access.is_locked,
-            is_apart=is_of_page,
+            is_apart=_takes_long,
         )
 
     def stop(self) -> None:
@@ -152,3 +152,8 @@ class Service:
         if not self._settings.dashboard.enabled:
             return routes
         return WithPage(routes, self._access, lambda: installed(self._watcher, self._access, self._settings))
+
+
+def _takes_long(environ: "WSGIEnvironment") -> bool:
+    """Return whether a request is for much at once: a history, or the page."""
+    return environ["PATH_INFO"] == "/history" or is_of_page(environ)

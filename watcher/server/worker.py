@@ -9,6 +9,8 @@ import contextlib
 import logging
 import os
 import selectors
+import sys
+import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +31,7 @@ from watcher.server.requests import Head, Refused, environ
 _log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 1.0
+_APART_NICENESS = 19
 
 
 class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -39,7 +42,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._answered: deque[tuple[Connection, Reply]] = deque()
         self._date = (0, "")
         self._pool = ThreadPoolExecutor(self.cfg.threads)  # which begins no thread before there is work
-        self._apart = ThreadPoolExecutor(self.cfg.threads)
+        self._apart = ThreadPoolExecutor(self.cfg.threads, initializer=_give_way)
         self.alive: bool = True
 
     def run(self) -> None:
@@ -159,6 +162,12 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         if second != self._date[0]:
             self._date = second, formatdate(second, usegmt=True)
         return self._date[1]
+
+
+def _give_way() -> None:
+    """Have this thread run when no other one wants to; where threads have priorities of their own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _APART_NICENESS)
 
 
 class _Sent:
