@@ -157,7 +157,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.large:
         methods = {name: RIVALS[name] for name in ("lra", "bra", "cwt", "fitness")}
-        compare(2000, 20_000, 200, methods, 120, weights=(1.0,))
+        compare(2000, 20_000, 240, methods, 120, weights=(1.0,))
         return
     problem, found = compare(31, 1800, 15, paper(), 20)
     claims(found)

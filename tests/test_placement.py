@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.placement.arrivals import Churn, follow
+from simulator.placement.assignment import Assignment
 from simulator.placement.bound import lower_bound
 from simulator.placement.eagles import tbesk
 from simulator.placement.exact import SolverMissing, solve_exactly
@@ -18,7 +19,8 @@ from simulator.placement.generated import generated_cluster
 from simulator.placement.greedy import greedy
 from simulator.placement.local_search import Search, improve, local_search, moved
 from simulator.placement.methods import RIVALS, in_batches, ours
-from simulator.placement.problem import UNPLACED, Problem, cost, measure, why_unplaced
+from simulator.placement.problem import UNPLACED, Problem, cost, imbalances, measure, why_unplaced
+from simulator.placement.refits import Refits
 from simulator.placement.rules import (
     balanced_resources,
     cwt_topsis,
@@ -194,13 +196,56 @@ def test_some_pods_must_go_together() -> None:
     start = np.array([0, 0, 1, 1, 1, 1])
     nodes = np.array([0]), np.array([1])
     rng = np.random.default_rng(0)
-    alone, together = (Exchanges(problem, start, 1.0, drawn=5, together=most) for most in (1, 3))
+    plans = [Assignment(problem, start) for _ in range(2)]
+    alone, together = (Exchanges(plan, 1.0, drawn=5, together=most) for plan, most in zip(plans, (1, 3), strict=True))
     assert alone.exchange(nodes, 0.0, 0.0, rng) == 0
-    assert alone.cost() == pytest.approx(0.01)
+    assert plans[0].cost(1.0) == pytest.approx(0.01)
     assert together.exchange(nodes, 0.0, 0.0, rng) == 1
-    assert together.cost() == pytest.approx(0, abs=1e-12)
-    assert sorted(problem.demand[together.plan == 0, 0]) in ([2, 2, 11], [5, 5, 5])
+    assert plans[1].cost(1.0) == pytest.approx(0, abs=1e-12)
+    assert sorted(problem.demand[plans[1].plan == 0, 0]) in ([2, 2, 11], [5, 5, 5])
     assert start.tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_even_nodes_are_made_exact_out_of_lopsided_ones() -> None:
+    """Many small nodes: rounds of refits make even nodes more even, and no rule is broken."""
+    problem = generated_cluster(80, 800, seed=1)
+    allowed = np.ones((2, 80), np.bool_)
+    allowed[1, ::3] = False
+    problem = replace(problem, allowed=allowed, group=np.arange(800) % 2)
+    rng = np.random.default_rng(0)
+    plan = improve(problem, greedy(problem)[0], rng, Search(rounds=8))
+    assignment = Assignment(problem, plan)
+    exchanges = Exchanges(assignment, 1.0, drawn=8, together=2)
+    refits = Refits(assignment, 1.0, exchanges)
+    before = _beyond_even(problem, plan)
+    assert sum(refits.round(rng, lambda: False) for _ in range(12)) > 20
+    after = assignment.plan
+    assert _beyond_even(problem, after) < 0.8 * before
+    assert measure(problem, after).overloaded == 0
+    assert problem.allowed[problem.group, after].all()
+    assert (after >= 0).all()
+    assert assignment.load == pytest.approx(problem.load(after))
+    assert Refits(Assignment(problem, plan), 1.0, exchanges).round(rng, lambda: True) == 0
+
+
+def _beyond_even(problem: Problem, plan) -> float:
+    """Return the median imbalance: that of an even node."""
+    return float(np.median(imbalances(problem.use(plan))))
+
+
+def test_many_bundles_are_compared_in_the_order_of_their_size() -> None:
+    """Windows find an exchange as good as all against all do, nearly always."""
+    problem = generated_cluster(60, 600, seed=2)
+    plan, _ = greedy(problem)
+    rises = []
+    for drawn in (8, 9):  # 256 bundles, all against all; 512, by windows
+        assignment = Assignment(problem, plan)
+        exchanges = Exchanges(assignment, 1.0, drawn=drawn, together=drawn)
+        pairs = exchanges.pair_off(np.random.default_rng(0), opposites=True)
+        assert exchanges.exchange(pairs, 0.0, 0.01, np.random.default_rng(0)) > 20
+        assert assignment.load == pytest.approx(problem.load(assignment.plan))
+        rises.append(assignment.cost(1.0))
+    assert rises[1] < 1.03 * rises[0] < cost(problem, plan, 1.0)
 
 
 def test_what_must_only_fit_is_held_to() -> None:

@@ -12,58 +12,48 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scoring.arrays import Bools, Float64s, Int64s
-from simulator.placement.problem import Problem, cost, imbalances
+from scoring.arrays import Float64s, Int64s
+from simulator.placement.assignment import Assignment
+from simulator.placement.problem import imbalances
 
 _LEAST: Final = 1e-12  # an exchange that gains less is left alone
 _FLAT: Final = 1e-3  # a spread below this counts as this: the tangent would be too steep for any exchange
 _SHARP: Final = 1e-3  # an imbalance below this is curved like this: the parabola would be too narrow for any exchange
 _RIDGE: Final = 1.0  # of curvature, in every direction: or what does not count could be exchanged without end
+_MANY: Final = 400  # bundles from which on not all are held against all
+_BLOCK: Final = 32  # bundles that are held together then ...
+_WINDOW: Final = 160  # ... against so many
+_TRIED: Final = 16  # exchanges of a pair whose true cost is asked then
 _FEW: Final = 32  # pairs looked at together: more do not fit into the processor's caches
 
 
 class Exchanges:
-    """A plan, and the exchanges between pairs of nodes that make it better.
+    """Exchanges between pairs of nodes that make a plan better.
 
     Args:
-        problem: what is placed.
-        plan: where it begins; not changed.
+        assignment: the plan, which is changed.
         spread_weight: what spread between nodes counts.
         drawn: pods of a node that a round looks at, drawn anew each time.
         together: how many of them change their node together, at most.
-
-    Attributes:
-        plan: the plan so far.
     """
 
-    def __init__(self, problem: Problem, plan: Int64s, spread_weight: float, *, drawn: int, together: int) -> None:
-        self._problem = problem
-        self.plan = plan.copy()
-        self._weight = spread_weight
-        self._limit = problem.limit
-        # One more row for the pod that is not there: it asks for nothing and may go anywhere.
-        columns = problem.demand.shape[1]
-        self._demand = np.concatenate([problem.demand, np.zeros((1, columns))])
-        self._group = np.append(problem.group, len(problem.allowed))
-        self._allowed: Bools = np.concatenate([problem.allowed, np.ones((1, problem.nodes), np.bool_)])
-        self._load = problem.load(plan)
+    def __init__(self, assignment: Assignment, spread_weight: float, *, drawn: int, together: int) -> None:
+        self._at, self._weight = assignment, spread_weight
+        problem, plan = assignment.problem, assignment.plan
         self._unit = problem.capacity.mean(axis=0)
         self._capacity = problem.capacity / self._unit
         most = int(np.bincount(plan[plan >= 0], minlength=1).max())
         self._drawn = max(1, min(drawn, most))
         self._bundles = _bundles(self._drawn, together)
 
-    def cost(self) -> float:
-        """Return what is minimized."""
-        return cost(self._problem, self.plan, self._weight)
-
     def pair_off(self, rng: np.random.Generator, *, opposites: bool) -> tuple[Int64s, Int64s]:
         """Return two nodes for each pair: at random, or those that deviate most in opposite directions."""
-        order = rng.permutation(self._problem.nodes)
+        order = rng.permutation(self._at.problem.nodes)
         half = len(order) // 2
         if opposites:
-            use = self._use()
+            use = self._at.use()
             order = (use @ rng.standard_normal(use.shape[1])).argsort()
             return order[:half], order[::-1][:half]
         return order[:half], order[half : 2 * half]
@@ -80,7 +70,7 @@ class Exchanges:
             rng: random numbers.
             share: of the pairs, those that have most to gain by the parabola.
         """
-        bowl = _Bowl(self._use(), self._capacity, self._weight, blunt)
+        bowl = _Bowl(self._at.use(), self._capacity, self._weight, blunt)
         left, right = pairs
         ideal, metric, promise = bowl.of(left, right)
         chosen = promise.argsort(kind="stable")[::-1][: int(np.ceil(share * len(promise)))]
@@ -90,71 +80,112 @@ class Exchanges:
             mine = self._movable(slots[left[some]], right[some])
             theirs = self._movable(slots[right[some]], left[some])
             nearest = self._nearest(mine, theirs, ideal[some], metric[some])
-            rise, row = self._least(left[some], right[some], mine, theirs, nearest, bowl)
+            rise, given_row, taken_row = self._least(left[some], right[some], mine, theirs, nearest, bowl)
             better = np.flatnonzero(rise < -_LEAST - heat * np.log(1 - rng.random(len(some))))
             done += len(better)
             for pair in better.tolist():
-                given = mine[pair][self._bundles[row[pair]] > 0]
-                taken = theirs[pair][self._bundles[nearest[pair, row[pair]]] > 0]
-                self._apply(int(left[some[pair]]), int(right[some[pair]]), given, taken)
+                given = mine[pair][self._bundles[given_row[pair]] > 0]
+                taken = theirs[pair][self._bundles[taken_row[pair]] > 0]
+                self._at.swap(int(left[some[pair]]), int(right[some[pair]]), given, taken)
         return done
-
-    def _use(self) -> Float64s:
-        problem = self._problem
-        return np.asarray((problem.used + self._load[:, : len(problem.resources)]) / problem.capacity)
 
     def _slots(self, rng: np.random.Generator) -> Int64s:
         """Return some pods of each node, in no order, then pods that are not there, shape (nodes, drawn)."""
-        nodes = self._problem.nodes
-        pods = rng.permutation(np.flatnonzero(self.plan >= 0))
-        pods = pods[self.plan[pods].argsort(kind="stable")]
-        node = self.plan[pods]
+        nodes, plan = self._at.problem.nodes, self._at.plan
+        pods = rng.permutation(np.flatnonzero(plan >= 0))
+        pods = pods[plan[pods].argsort(kind="stable")]
+        node = plan[pods]
         rank = np.arange(len(pods)) - np.searchsorted(node, np.arange(nodes))[node]
-        slots = np.full((nodes, self._drawn), len(self.plan))
+        slots = np.full((nodes, self._drawn), self._at.nobody)
         kept = rank < self._drawn
         slots[node[kept], rank[kept]] = pods[kept]
         return slots
 
     def _movable(self, pods: Int64s, nodes: Int64s) -> Int64s:
         """Return pods, without those that may not go to a node, shape (pairs, drawn)."""
-        return np.where(self._allowed[self._group[pods], nodes[:, None]], pods, len(self.plan))
+        return np.where(self._at.may_go(pods, nodes[:, None]), pods, self._at.nobody)
 
-    def _nearest(self, mine: Int64s, theirs: Int64s, ideal: Float64s, metric: Float64s) -> Int64s:
-        """Return for each bundle of the left nodes that of the right that makes up the ideal best, (pairs, bundles)."""
+    def _nearest(self, mine: Int64s, theirs: Int64s, ideal: Float64s, metric: Float64s) -> tuple[Int64s, Int64s]:
+        """Return bundles of the left nodes, and for each that of the right which makes up the ideal best.
+
+        Returns:
+            Both of shape (pairs, bundles); where there are many bundles, those that come nearest.
+        """
         count = self._unit.size
-        given, taken = (self._bundles @ (self._demand[each, :count] / self._unit) for each in (mine, theirs))
+        given, taken = (self._bundles @ (self._at.demand[each, :count] / self._unit) for each in (mine, theirs))
         wanted, there = (given + ideal[:, None]) @ metric, taken @ metric
         middle = there.mean(axis=1, keepdims=True)  # the smaller the numbers, the less is lost to their precision
-        wanted, there = wanted - middle, there - middle
-        far = np.concatenate([there, (there**2).sum(axis=2, keepdims=True)], axis=2).astype(np.float32)
-        ask = np.concatenate([-2 * wanted, np.ones((*wanted.shape[:2], 1))], axis=2).astype(np.float32)
-        return np.asarray((ask @ far.transpose(0, 2, 1)).argmin(axis=2))
+        if len(self._bundles) > _MANY:
+            return _nearest_by_size(wanted - middle, there - middle, middle[:, 0])
+        distances = _ask(wanted - middle) @ _far(there - middle).transpose(0, 2, 1)
+        rows = np.broadcast_to(np.arange(len(self._bundles)), distances.shape[:2])
+        return rows, distances.argmin(axis=2)
 
     def _least(
-        self, left: Int64s, right: Int64s, mine: Int64s, theirs: Int64s, nearest: Int64s, bowl: "_Bowl"
-    ) -> tuple[Float64s, Int64s]:
-        """Return the least rise of the cost (times nodes) of each pair, and the bundle of the left that makes it."""
+        self,
+        left: Int64s,
+        right: Int64s,
+        mine: Int64s,
+        theirs: Int64s,
+        nearest: tuple[Int64s, Int64s],
+        bowl: "_Bowl",
+    ) -> tuple[Float64s, Int64s, Int64s]:
+        """Return the least rise of the cost (times nodes) of each pair, and the bundles that make it."""
         pair = np.arange(len(left))
-        taken = (self._bundles @ self._demand[theirs])[pair[:, None], nearest]
-        change = taken - self._bundles @ self._demand[mine]
-        free = self._limit - self._load
+        given, taken = nearest
+        change = (self._bundles @ self._at.demand[theirs])[pair[:, None], taken]
+        change -= (self._bundles @ self._at.demand[mine])[pair[:, None], given]
+        free = self._at.limit - self._at.load
         fits = (change <= free[left][:, None]).all(axis=2) & (-change <= free[right][:, None]).all(axis=2)
         fits &= change.any(axis=2)  # nothing for nothing
         change = change[:, :, : self._unit.size]
-        after = bowl.cost(left, change / self._problem.capacity[left][:, None])
-        after += bowl.cost(right, -change / self._problem.capacity[right][:, None])
+        after = bowl.cost(left, change / self._at.problem.capacity[left][:, None])
+        after += bowl.cost(right, -change / self._at.problem.capacity[right][:, None])
         after[~fits] = np.inf
         row = after.argmin(axis=1)
         nothing = np.zeros((len(left), 1, self._unit.size))
         before = (bowl.cost(left, nothing) + bowl.cost(right, nothing))[:, 0]
-        return after[pair, row] - before, row
+        return after[pair, row] - before, given[pair, row], taken[pair, row]
 
-    def _apply(self, left: int, right: int, given: Int64s, taken: Int64s) -> None:
-        change = self._demand[taken].sum(axis=0) - self._demand[given].sum(axis=0)
-        self._load[left] += change
-        self._load[right] -= change
-        self.plan[given[given < len(self.plan)]] = right
-        self.plan[taken[taken < len(self.plan)]] = left
+
+def _ask(wanted: Float64s) -> NDArray[np.float32]:
+    """Return what multiplied with :func:`_far` makes squares of distances, but for what is the same for each wanted."""
+    return np.concatenate([-2 * wanted, np.ones((*wanted.shape[:2], 1))], axis=2).astype(np.float32)
+
+
+def _far(there: Float64s) -> NDArray[np.float32]:
+    return np.concatenate([there, (there**2).sum(axis=2, keepdims=True)], axis=2).astype(np.float32)
+
+
+def _nearest_by_size(wanted: Float64s, there: Float64s, axis: Float64s) -> tuple[Int64s, Int64s]:
+    """Return the pairs of what is wanted and what is there that are nearest, both in the order of their size.
+
+    Both are sorted along an axis, in which they differ most. A block of what is wanted is held against a window of what
+    is there, around the block's middle: a sixth of all.
+
+    Args:
+        wanted: of each pair of nodes, shape (pairs, bundles, R).
+        there: the same.
+        axis: along which, shape (pairs, R).
+    """
+    pairs, count, _ = wanted.shape
+    pair, blocks = np.arange(pairs)[:, None], count // _BLOCK
+    size_wanted, size_there = (np.einsum("pbr,pr->pb", each, axis) for each in (wanted, there))
+    order, order_there = size_wanted.argsort(axis=1), size_there.argsort(axis=1)
+    wanted, there = wanted[pair, order], there[pair, order_there]
+    middles = size_wanted[pair, order][:, _BLOCK // 2 :: _BLOCK][:, :blocks]
+    sorted_there = size_there[pair, order_there]
+    starts = np.stack([each.searchsorted(middle) for each, middle in zip(sorted_there, middles, strict=True)])
+    starts = np.clip(starts - _WINDOW // 2, 0, count - _WINDOW)
+    seen = _far(there)[pair[:, :, None], starts[:, :, None] + np.arange(_WINDOW)]
+    asked = _ask(wanted)[:, : blocks * _BLOCK].reshape(pairs, blocks, _BLOCK, -1)
+    squares = asked @ seen.transpose(0, 1, 3, 2)
+    place = squares.argmin(axis=3)
+    least = np.take_along_axis(squares, place[..., None], axis=3).reshape(pairs, -1)
+    least += (wanted[:, : blocks * _BLOCK] ** 2).sum(axis=2)
+    best = least.argpartition(_TRIED, axis=1)[:, :_TRIED]
+    found = (starts[:, :, None] + place).reshape(pairs, -1)
+    return order[pair, best], order_there[pair, found[pair, best]]
 
 
 class _Bowl:

@@ -18,6 +18,7 @@ from simulator.policies.base import Policy
 from simulator.policies.clairvoyant import Clairvoyant, Random
 from simulator.policies.crane import Crane
 from simulator.policies.koordinator import KoordinatorLoadAware
+from simulator.policies.oracle import Oracle
 from simulator.policies.profiles import ByProfile
 from simulator.policies.soft_taints import SoftTaints
 from simulator.policies.volcano import VolcanoUsage
@@ -79,6 +80,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         Crane("crane", profiles[DEFAULT]),
         Random(),
         Clairvoyant(CLAIRVOYANT),
+        Oracle(),
     ]
     return {policy.name: policy for policy in made}
 

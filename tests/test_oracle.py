@@ -1,0 +1,124 @@
+"""Placements looked for offline, and the policy that replays them."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulator.events import EventKind, NodeEvent
+from simulator.measures import measures
+from simulator.policies.clairvoyant import Clairvoyant
+from simulator.policies.offline import OfflineSearch
+from simulator.policies.oracle import Oracle
+from simulator.replay import Options, Outcome, Replay
+from simulator.synthetic import Synthetic
+from simulator.trace import PodUse, Trace
+
+GREEDY = Clairvoyant()
+
+
+def roomy() -> Trace:
+    """Return a world in which no pod waits, so that any plan can be kept."""
+    return Synthetic(seed=5, nodes=4, minutes=400, warm_up_minutes=60, requested=0.6, mean_use=0.65).trace()
+
+
+def searched(outcome: Outcome) -> OfflineSearch:
+    return OfflineSearch(outcome.cluster, GREEDY.targets, GREEDY.powers)
+
+
+def tiny(seed: int) -> Trace:
+    """Return six pods on three nodes, which overlap in part."""
+    rng = np.random.default_rng(seed)
+    lives = rng.integers(5, 30, 6)
+    arrival = np.sort(rng.integers(0, 20, 6))
+    return Trace(
+        name="tiny",
+        nodes=("a", "b", "c"),
+        cpu_capacity_milli=np.array([1000, 1000, 1500]),
+        memory_capacity_bytes=np.full(3, 1000),
+        pods=tuple(f"pod-{number}" for number in range(6)),
+        owner_kinds=("Deployment",) * 6,
+        owners=tuple(f"owner-{number}" for number in range(6)),
+        arrival_minute=arrival,
+        end_minute=arrival + lives,
+        cpu_request_milli=rng.integers(300, 500, 6),
+        memory_request_bytes=rng.integers(200, 400, 6),
+        cpu_limit_milli=np.full(6, -1),
+        memory_limit_bytes=np.full(6, -1),
+        use=PodUse(np.append(0, lives.cumsum()), rng.uniform(0, 2, lives.sum()), rng.uniform(0, 1, lives.sum())),
+        overcommit=(1.0, 1.0),
+        warm_up_minutes=0,
+        minutes=60,
+    )
+
+
+def cost(trace: Trace, nodes: np.ndarray) -> float:
+    """Return what the clairvoyant greedy's cost of a plan is, pod by pod, or infinity where something does not fit."""
+    use, asked = np.zeros((2, 2, 3, trace.minutes))
+    capacity = np.array([trace.cpu_capacity_milli, trace.memory_capacity_bytes], float)
+    for pod, node in enumerate(nodes):
+        minutes = slice(trace.arrival_minute[pod], trace.end_minute[pod])
+        use[:, node, minutes] += [trace.cpu_use_milli(pod), trace.memory_use_bytes(pod)]
+        asked[:, node, minutes] += [[trace.cpu_request_milli[pod]], [trace.memory_request_bytes[pod]]]
+    if (asked > capacity[:, :, None]).any():
+        return np.inf
+    return float(((use[0] / (0.8 * capacity[0][:, None])) ** 8 + (use[1] / (0.95 * capacity[1][:, None])) ** 16).sum())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tiny_world_is_placed_as_well_as_can_be(seed: int) -> None:
+    """Counted through: no way to place six pods on three nodes costs less."""
+    trace = tiny(seed)
+    search = searched(Replay(trace, GREEDY).run())
+    assert len(search.stays) == 6
+    search.improve(np.random.default_rng(0), 60)
+    nodes = search.nodes[np.argsort([stay.pod for stay in search.stays])]
+    assert search.cost() == pytest.approx(cost(trace, nodes))
+    best = min(cost(trace, np.array(each)) for each in itertools.product(range(3), repeat=6))
+    assert search.cost() == pytest.approx(best, rel=1e-6)
+
+
+def test_it_is_never_worse_than_its_start_and_always_fits() -> None:
+    """Sweep by sweep the cost falls, and in every minute the pods of each node request no more than it has."""
+    trace = roomy()
+    outcome = Replay(trace, GREEDY).run()
+    search = searched(outcome)
+    costs = [search.cost()]
+    for sweep in range(3):
+        search.improve(np.random.default_rng(sweep), 1)
+        costs.append(search.cost())
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.95 * costs[0]
+    asked = np.zeros((2, 4, trace.minutes))
+    for stay, node in zip(search.stays, search.nodes, strict=True):
+        asked[:, node, stay.start : stay.end] += np.array(outcome.cluster.requests(stay.pod))[:, None]
+    assert (asked <= outcome.cluster.ledger.capacity[:, :, None]).all()
+
+
+def test_the_policy_carries_the_plan_out() -> None:
+    """Replayed, every pod is where the search put it, and nodes are hot for fewer minutes; a seed makes one plan."""
+    trace = roomy()
+    greedy = Replay(trace, GREEDY).run()
+    search = searched(greedy)
+    search.improve(np.random.default_rng(0), 2)
+    outcome = Replay(trace, Oracle(sweeps=2), Options(seed=0)).run()
+    assert {stay.pod: stay.node for stay in outcome.cluster.stays} == dict(
+        zip([stay.pod for stay in search.stays], search.nodes.tolist(), strict=True)
+    )
+    assert searched(outcome).cost() == pytest.approx(search.cost())
+    assert measures(outcome)["hot_minutes_80"] < measures(greedy)["hot_minutes_80"]
+
+
+def test_nodes_that_fail_keep_what_they_had() -> None:
+    """What a node's failure cut short is not planned anew, so the replay displaces the same pods as the greedy's."""
+    whole = roomy()
+    events = (NodeEvent(200, EventKind.FAIL, whole.nodes[0]), NodeEvent(300, EventKind.JOIN, whole.nodes[0]))
+    trace = replace(whole, events=events)
+    greedy, outcome = Replay(trace, GREEDY).run(), Replay(trace, Oracle(sweeps=2)).run()
+    search, start = searched(greedy), searched(greedy).nodes
+    search.improve(np.random.default_rng(0), 2)
+    cut = [number for number, stay in enumerate(search.stays) if stay.node == 0 and stay.end == 200]
+    assert cut
+    assert (search.nodes[cut] == start[cut]).all()
+    assert measures(outcome)["displaced_pods"] == measures(greedy)["displaced_pods"]
