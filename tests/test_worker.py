@@ -401,4 +401,4 @@ def test_a_history_gives_way(service: Service) -> None:
 
 def priorities(process: int) -> set[int]:
     """Return the niceness of each of its threads."""
-    return {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in os.listdir(f"/proc/{process}/task")}
+    return {os.getpriority(os.PRIO_PROCESS, int(each.name)) for each in Path(f"/proc/{process}/task").iterdir()}
