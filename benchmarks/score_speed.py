@@ -470,8 +470,8 @@ def compare(size: int) -> None:
     for name, plugin, read, loop, columns in cases(nodes):
         prepared = plugin.prepare(nodes, metrics)
         prepare = seconds(lambda plugin=plugin: plugin.prepare(nodes, metrics))
-        terms = plugin.node_terms(nodes, metrics)
-        rows = list(zip(*(terms[column].tolist() for column in columns), strict=True))
+        terms = prepared.terms(pod)
+        rows = list(zip(*(np.broadcast_to(terms[column], (1, size))[0].tolist() for column in columns), strict=True))
 
         def tuned_loop(plugin=plugin, loop=loop, rows=rows):
             return loop(plugin, rows, pod, nodes)

@@ -402,19 +402,22 @@ def test_a_fork_does_not_hold_the_lock(path: Path) -> None:
     """A process that forked from a watcher and outlives it keeps nobody from the file."""
     store = Store(path)
     reader, writer = os.pipe()
+    begun, begins = os.pipe()
     child = os.fork()
     if not child:
         os.close(writer)
+        os.write(begins, b".")
         os.read(reader, 1)  # until the parent says so
         os._exit(0)
     try:
+        os.read(begun, 1)
         store.close()
         second = Store(path)
         assert second.failure == ""
         second.close()
     finally:
-        os.close(writer)
-        os.close(reader)
+        for each in (writer, reader, begun, begins):
+            os.close(each)
         os.waitpid(child, 0)
 
 
