@@ -168,17 +168,18 @@ class OpenDecision:
         explained: list[dict[str, Any]] = []
         if self._basis is not None:
             explained = self._explained(self._basis.scores, decision.best, node_name)
-        details = orjson.dumps({"manifest": self._manifest(), "nodes": explained}, default=str)
-        decision.details = zlib.compress(details, 1)
+        details = {"manifest": orjson.Fragment(self._manifest()), "nodes": explained}
+        decision.details = zlib.compress(orjson.dumps(details, default=str), 1)
         return decision
 
     def as_document(self) -> dict[str, Any]:
         """Return the decision as it is so far, as what JSON has."""
-        return {**self.decision.as_document(), "manifest": self._manifest()}
+        return {**self.decision.as_document(), "manifest": orjson.loads(self._manifest())}
 
-    def _manifest(self) -> dict[str, Any] | None:
-        written = manifest.of_pod(self._pod)
-        return written if len(orjson.dumps(written)) <= _LONGEST_MANIFEST else None
+    def _manifest(self) -> bytes:
+        """Return what the pod asks for as JSON, null where that is very long."""
+        written = orjson.dumps(manifest.of_pod(self._pod))
+        return written if len(written) <= _LONGEST_MANIFEST else b"null"
 
     def _chosen(self, node_name: str, bound_at: float) -> Chosen:
         names, points = self._answer.names, np.array(self._answer.points)

@@ -155,12 +155,8 @@ def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> 
 
 def requested_on(nodes: NodeTable, rows: Rows, name: str, *, non_zero: bool) -> Int64s:
     """Return what the pods on some rows request of a resource now, as kube-scheduler counts it, shape (rows,)."""
-    place = nodes.rows.column.get(name)
-    if place is None:
-        return np.zeros(len(nodes), np.int64)[rows]
-    sums = nodes.occupancy.sums
-    spread = non_zero and name in pod_demand.NON_ZERO_REQUESTS  # cpu and memory, which come first
-    requested: Int64s = (sums.in_tree_non_zero if spread else sums.in_tree_requests)[place]
+    spread = non_zero and name in pod_demand.NON_ZERO_REQUESTS
+    requested = nodes.in_tree_requests(name, non_zero=spread)
     return requested[rows].copy() if isinstance(rows, slice) else requested.take(rows)
 
 
