@@ -17,7 +17,7 @@ from support.servers import wait_until
 
 from watcher.history import BadHistoryQuery, History, Steps, length, moment
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
-from watcher.store import Store, hours
+from watcher.store import Store, hours, schema
 
 HOUR = 3600
 START = 1_700_000 * HOUR  # the beginning of an hour
@@ -234,7 +234,7 @@ def test_a_file_of_the_version_before_gets_the_tables(path: Path) -> None:
 @given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
 def test_packing_loses_nothing(special: list[int], seed: int) -> None:
     """Every block comes back to the last bit, whole or in part."""
-    matrix = np.random.default_rng(seed).choice(np.array(special, np.uint16), (hours.CHUNK, hours.HOUR))
+    matrix = np.random.default_rng(seed).choice(np.array(special, np.uint16), (hours.CHUNK, schema.HOUR))
     body = hours.pack(matrix)
     np.testing.assert_array_equal(hours.unpack(body, np.arange(hours.CHUNK)), matrix)
     np.testing.assert_array_equal(hours.unpack(body, np.array([3, 100])), matrix[[3, 100]])

@@ -4,11 +4,13 @@ import math
 
 from sqlite_utils import Database
 
-_MINUTE, _HOUR = 60, 3600  # seconds, as the history counts
+from watcher.history import RESOLUTION_SECONDS
+from watcher.store.schema import HOUR
 
 
 def forget(db: Database, since: float) -> None:
     """Delete the snapshots of ``since``, unix seconds, and later, and the minutes and hours that begin then."""
     db.table("snapshots").delete_where("timestamp >= ?", [since])
-    db.execute("delete from history_minutes where minute >= ?", [math.ceil(since / _MINUTE)])
-    db.execute("delete from history_blocks where hour >= ?", [math.ceil(since / _HOUR)])
+    minute = math.ceil(since / RESOLUTION_SECONDS)
+    db.execute("delete from history_minutes where minute >= ?", [minute])
+    db.execute("delete from history_blocks where hour >= ?", [math.ceil(minute / HOUR)])

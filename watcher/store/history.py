@@ -20,7 +20,8 @@ from sqlite_utils import Database
 from watcher.history import RESOLUTION_SECONDS, History, HistorySeries, Steps
 from watcher.model import NodeColumns, Operator, WatcherMetrics
 from watcher.store import hours
-from watcher.store.hours import CHUNK, HOUR, Matrix
+from watcher.store.hours import CHUNK, Matrix
+from watcher.store.schema import HOUR
 
 _log = logging.getLogger(__name__)
 _MOST_NODES = 100_000  # numbered at once; each costs two bytes a minute and series until its hour is over

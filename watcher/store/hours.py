@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 
 from watcher.history import RESOLUTION_SECONDS, Steps
 from watcher.model import NodeColumns
+from watcher.store.schema import HOUR
 
 Matrix = NDArray[np.uint16]
 Rows = NDArray[np.int64]
 
-#: Minutes of a block, and its nodes: one is unpacked in a tenth of a millisecond.
-HOUR, CHUNK = 60, 128
+#: Nodes of a block: one is unpacked in a tenth of a millisecond.
+CHUNK = 128
 MISSING = 0xFFFF
 UNREADABLE = (zlib.error, ValueError, TypeError)
 _LARGEST = MISSING - 1

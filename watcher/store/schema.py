@@ -13,6 +13,9 @@ from sqlite_utils import Database, Migrations
 _log = logging.getLogger(__name__)
 _migrations = Migrations("trimaran.watcher")
 
+#: Minutes of a block of the history, which is numbered by them.
+HOUR = 60
+
 # What damaged content makes SQLite and what is built on it raise, beside what is wrong with the place.
 UNREADABLE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError)
 _BUSY_SECONDS = 5.0  # to wait for another program that holds the file
