@@ -6,11 +6,13 @@ Pure functions of their arguments: no input or output, no clock, no logging, no 
 from scoring.configuration.fields import ConfigNote
 from scoring.configuration.plugins import PLUGINS, plugin_from_config
 from scoring.configuration.profiles import SchedulerConfiguration, read_configuration
+from scoring.explaining import ProfileExplanation
 from scoring.fallback import FallbackPolicy, Judgment, NodeGrade
 from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from scoring.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.metrics_table import MeasuredUse, MetricsTable
 from scoring.node_table import NodePlan, NodeTable
+from scoring.normalization import INFEASIBLE
 from scoring.objects import Container, Node, Pod, ResourceList
 from scoring.occupancy import PlacedPod
 from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin
@@ -26,7 +28,7 @@ from scoring.plugins.pod_state import PodState
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profile import PreparedProfile, Profile
-from scoring.scores import INFEASIBLE, ProfileExplanation, Scores, WeightedPlugin
+from scoring.scores import Scores, WeightedPlugin
 from scoring.use_levels import UseLevels
 
 __all__ = [

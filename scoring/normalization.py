@@ -5,6 +5,8 @@ import numpy as np
 from scoring.arrays import Int64s
 
 MAX_NODE_SCORE = 100
+INFEASIBLE = -1
+"""The total of a node that was not feasible: below every score."""
 
 
 def inverted(counts: Int64s) -> Int64s:

@@ -19,10 +19,10 @@ from scoring.arrays import Bools, Int64s
 from scoring.fallback import Judgment
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
+from scoring.normalization import INFEASIBLE, MAX_NODE_SCORE
 from scoring.objects import Pod
 from scoring.plugins.base import PreparedPlugin, ScorePlugin, Taken, aligned
-from scoring.scores import INFEASIBLE, PluginScores, Scores, WeightedPlugin
+from scoring.scores import PluginScores, Scores, WeightedPlugin
 from scoring.use_levels import UseLevels
 from watcher.model import WatcherMetrics
 

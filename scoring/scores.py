@@ -3,21 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scoring.arrays import Int64s, Texts
+from scoring.explaining import PackedTerms, PluginScoresAt, ProfileExplanation, ScoresAt
 from scoring.fallback import Judgment
+from scoring.normalization import INFEASIBLE
 from scoring.objects import Pod
-from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanations
+from scoring.plugins.base import ScorePlugin, Terms
 from watcher.model import notebook_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-INFEASIBLE = -1
-"""The total of a node that was not feasible: below every score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +42,6 @@ class PluginScores:
     raw: Int64s
     normalized: Int64s
     terms: Terms | None
-
-
-@dataclass(frozen=True)
-class ProfileExplanation:
-    """Why a profile gave a node its total: the plugins' explanations beside weight and normalized score.
-
-    ``grade`` says how the node's load is known; it is empty without fallback.
-    """
-
-    pod: str
-    node: str
-    total: int
-    parts: tuple[tuple[Explanation, int, int], ...]
-    grade: str = ""
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the same as what JSON has: name, score (None where the node was not feasible), grade and plugins."""
-        return {
-            "name": self.node,
-            "score": None if self.total == INFEASIBLE else self.total,
-            "grade": self.grade,
-            "plugins": [
-                {"name": part.plugin, "score": normalized, "why": part.line, "terms": dict(part.terms)}
-                for part, _, normalized in self.parts
-            ],
-        }
-
-    def __str__(self) -> str:
-        grade = f" ({self.grade})" if self.grade else ""
-        lines = [f"{self.pod} on {self.node}: {self.total}{grade}"]
-        for part, weight, normalized in self.parts:
-            was = "" if normalized == part.score else f" (normalized from {part.score})"
-            lines.append(f"  {weight} x {normalized}{was} {part.plugin}: {part.line}")
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -195,37 +160,30 @@ class Scores:
         Raises:
             IndexError: there are not so many.
         """
-        rows = places if self.rows is None else self.rows[places].tolist()
-        node_names = [self.table_names[row] for row in rows]
-        pod = f"{self.pod.namespace}/{self.pod.name}"
-        by_plugin = [
-            (self._explained(scores, node_names, places, rows), scores.weighted.weight, scores.normalized[places])
-            for scores in self.plugins.values()
-        ]
-        grades = [""] * len(rows) if self.judgment is None else self.judgment.grades[rows]
-        return [
-            ProfileExplanation(
-                pod,
-                name,
-                int(self.total[of]),
-                tuple((parts[place], weight, int(normalized[place])) for parts, weight, normalized in by_plugin),
-                str(grades[place]),
-            )
-            for place, (name, of) in enumerate(zip(node_names, places, strict=True))
-        ]
+        return self.at(places).explain()
 
-    def _explained(
-        self, scores: PluginScores, node_names: Sequence[str], places: Sequence[int], rows: Sequence[int]
-    ) -> list[Explanation]:
-        """Return what a plugin has to say of some nodes: their places here, and their rows in the judgment."""
-        plugin, pod = scores.weighted.plugin, f"{self.pod.namespace}/{self.pod.name}"
-        if scores.terms is None:
-            return [Explanation(plugin.name, pod, name, 0, {}, "skipped for this pod") for name in node_names]
-        found = list(explanations(plugin, scores.terms, self.pod, node_names, places))
-        if self.judgment is None or not plugin.reads_metrics:
-            return found
-        for number, (name, place, row) in enumerate(zip(node_names, places, rows, strict=True)):
-            if self.judgment.replaced[row]:
-                line = self.judgment.line(row)
-                found[number] = Explanation(plugin.name, pod, name, int(scores.normalized[place]), {}, line)
-        return found
+    def at(self, places: Sequence[int]) -> ScoresAt:
+        """Return what explains some nodes later, told by their places among those that were asked for.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        rows = places if self.rows is None else self.rows[places].tolist()
+        judgment, replaced = self.judgment, {}
+        if judgment is not None:
+            told = np.flatnonzero(judgment.replaced[rows]).tolist()
+            replaced = {number: judgment.line(rows[number]) for number in told}
+        return ScoresAt(
+            f"{self.pod.namespace}/{self.pod.name}",
+            tuple([self.table_names[row] for row in rows]),
+            tuple(self.total[places].tolist()),
+            tuple(map(str, ("",) * len(rows) if judgment is None else judgment.grades[rows].tolist())),
+            replaced,
+            tuple([_part(scores, places) for scores in self.plugins.values()]),
+        )
+
+
+def _part(scores: PluginScores, places: Sequence[int]) -> PluginScoresAt:
+    packed = None if scores.terms is None else PackedTerms.of(scores.terms, places)
+    weighted = scores.weighted
+    return PluginScoresAt(weighted.plugin, weighted.weight, tuple(scores.normalized[places].tolist()), packed)

@@ -1,6 +1,6 @@
 """One decision: what was asked, what was answered and why, where the pod went, and what came of it."""
 
-import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,10 +8,11 @@ import numpy as np
 import orjson
 
 from extender.answer import Answer, Basis, Outcome
-from extender.decisions import manifest
+from extender.decisions.manifest import of_pod
 from extender.decisions.regret import Use, Worth, requested, used
 from extender.wire import ExtenderArgs
 from scoring import Pod, Scores
+from scoring.explaining import ScoresAt
 from scoring.node_rows import NodeRows
 from watcher.model import WatcherMetrics
 
@@ -40,6 +41,31 @@ class Chosen:
     margin: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of a decision that can be explained, ours first.
+
+    Attributes:
+        scores: what we gave them.
+        points: what was answered for them, in that order.
+        chosen: the one that the pod went to; "" where that is not known.
+    """
+
+    scores: ScoresAt
+    points: Sequence[int]
+    chosen: str
+
+    def as_documents(self) -> list[dict[str, Any]]:
+        """Return their explanations as what JSON has."""
+        found = []
+        for explanation, points in zip(self.scores.explain(), self.points, strict=True):
+            document = explanation.as_document()
+            for plugin in document["plugins"]:
+                plugin["why"] = plugin["why"][:_LONGEST_WHY]
+            found.append({**document, "answered": points, "chosen": explanation.node == self.chosen})
+        return found
+
+
 @dataclass(slots=True, eq=False)
 class Decision:
     """What is kept of a decision.
@@ -58,7 +84,8 @@ class Decision:
         request: what the pod requests in percent of our best node.
         chosen: where it went, once that is known.
         worth: what came of it, once that is.
-        details: the explained nodes and what the pod asks for, packed.
+        manifest: what the pod asks for, as JSON; null where that is very long.
+        nodes: the nodes that can be explained; None where the answer is not by node.
     """
 
     pod: str
@@ -75,12 +102,17 @@ class Decision:
     request: Use = field(default_factory=dict)
     chosen: Chosen | None = None
     worth: Worth | None = None
-    details: bytes = b""
+    manifest: bytes = b"null"
+    nodes: Nodes | None = None
 
     @property
     def size(self) -> int:
         """About how many bytes of memory it takes."""
-        return _OVERHEAD_BYTES + len(self.details)
+        return _OVERHEAD_BYTES + len(self.manifest) + (0 if self.nodes is None else self.nodes.scores.nbytes)
+
+    def drop_details(self) -> None:
+        """Keep no more of it than what :meth:`summary` returns."""
+        self.manifest, self.nodes = b"null", None
 
     def measure(self, snapshot: WatcherMetrics) -> Worth | None:
         """Return what came of it by a snapshot of the time afterwards; None where a node was not measured."""
@@ -96,8 +128,8 @@ class Decision:
 
     def as_document(self) -> dict[str, Any]:
         """Return the same as what JSON has."""
-        details = orjson.loads(zlib.decompress(self.details)) if self.details else {"manifest": None, "nodes": []}
-        return {**self.summary(), **details}
+        nodes = [] if self.nodes is None else self.nodes.as_documents()
+        return {**self.summary(), "manifest": orjson.loads(self.manifest), "nodes": nodes}
 
     def summary(self) -> dict[str, Any]:
         """Return the same without the explained nodes and what the pod asks for."""
@@ -137,6 +169,9 @@ class OpenDecision:
             f"{pod.namespace}/{pod.name}", pod.uid, asked.scheduler_name, at, answer.outcome, acted,
             len(asked.node_names), in_flight,
         )  # fmt: skip
+        manifest = orjson.dumps(of_pod(pod))
+        if len(manifest) <= _LONGEST_MANIFEST:
+            self.decision.manifest = bytes(memoryview(manifest))  # a copy, without the room that its writer had left
         self.size = self.decision.size
         if basis is None:
             return
@@ -165,21 +200,9 @@ class OpenDecision:
             decision.request = requested(self._pod, nodes.nodes[row])
         if node_name:
             decision.chosen = self._chosen(node_name, bound_at)
-        explained: list[dict[str, Any]] = []
         if self._basis is not None:
-            explained = self._explained(self._basis.scores, decision.best, node_name)
-        details = {"manifest": orjson.Fragment(self._manifest()), "nodes": explained}
-        decision.details = zlib.compress(orjson.dumps(details, default=str), 1)
+            decision.nodes = self._nodes(self._basis.scores, decision.best, node_name)
         return decision
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the decision as it is so far, as what JSON has."""
-        return {**self.decision.as_document(), "manifest": orjson.loads(self._manifest())}
-
-    def _manifest(self) -> bytes:
-        """Return what the pod asks for as JSON, null where that is very long."""
-        written = orjson.dumps(manifest.of_pod(self._pod))
-        return written if len(written) <= _LONGEST_MANIFEST else b"null"
 
     def _chosen(self, node_name: str, bound_at: float) -> Chosen:
         names, points = self._answer.names, np.array(self._answer.points)
@@ -188,7 +211,7 @@ class OpenDecision:
         score = points[names.index(node_name)]
         return Chosen(node_name, bound_at, int(score), 1 + int((points > score).sum()), int(points.max() - score))
 
-    def _explained(self, scores: Scores, best: str, chosen: str) -> list[dict[str, Any]]:
+    def _nodes(self, scores: Scores, best: str, chosen: str) -> Nodes:
         """Return the best candidates, ours first, and the chosen one."""
         answer = self._answer
         all_known = len(scores.total) == len(answer.names)
@@ -200,13 +223,7 @@ class OpenDecision:
         places = list(dict.fromkeys([*ours, *first]))[:BEST]
         if chosen in names and (place := names.index(chosen)) not in places:
             places.append(place)
-        found = []
-        for place, explanation in zip(places, scores.explain_at(places), strict=True):
-            document = explanation.as_document()
-            for plugin in document["plugins"]:
-                plugin["why"] = plugin["why"][:_LONGEST_WHY]
-            found.append({**document, "answered": points[place], "chosen": names[place] == chosen})
-        return found
+        return Nodes(scores.at(places), [points[place] for place in places], chosen)
 
 
 def _data(basis: Basis, at: float) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Records decisions behind the answers: a thread takes note of them, looks where pods went, and what came of it.
 
 An answer costs one append. Everything else happens some tenths of a second later: a decision is open until its pod is
-seen bound, or for so long; then its best ten nodes and the chosen one are kept, packed. All that is kept is bounded, in
-number and in bytes; the oldest goes first. Nothing survives a restart.
+seen bound, or for so long; then what explains its best ten nodes and the chosen one is kept, packed, and made into
+words for whoever asks. All that is kept is bounded, in number and in bytes; the oldest goes first. Nothing survives a
+restart.
 """
 
 import logging
@@ -143,7 +144,7 @@ class Record:
         with self._lock:
             uid = self._newest.get(pod, "")
             if uid in self._open:
-                return self._open[uid].as_document()
+                return self._open[uid].decision.as_document()
             decision = self._kept.get(uid)
             return None if decision is None else decision.as_document()
 
@@ -234,7 +235,7 @@ class Record:
         decision = self._kept.pop(uid, None)
         if decision is not None:
             self._size -= decision.size
-            decision.details = b""  # it may still wait to be measured
+            decision.drop_details()  # it may still wait to be measured
             if self._newest.get(decision.pod) == uid:
                 del self._newest[decision.pod]
 

@@ -232,7 +232,9 @@ class PreparedPlugin:
             KeyError: no such node.
         """
         row = self.nodes.row(node_name)
-        return next(explanations(self.plugin, self.terms(pod, np.array([row])), pod, [self.nodes.names[row]], [0]))
+        terms = explained(self.terms(pod, np.array([row])))
+        columns = {name: [term.item(0)] for name, term in terms.items()}
+        return next(explanations(self.plugin, columns, f"{pod.namespace}/{pod.name}", [self.nodes.names[row]]))
 
     def follow(self, anew: Int64s | None = None, taken: "Taken | None" = None) -> None:
         """Take in what changed in the table since the last answer; answers do so by themselves.
@@ -296,16 +298,26 @@ class Taken:
 
 
 def explanations(
-    plugin: ScorePlugin, terms: Terms, pod: Pod, node_names: Sequence[str], rows: Sequence[int]
+    plugin: ScorePlugin, columns: Mapping[str, Sequence[Any]], pod: str, node_names: Sequence[str]
 ) -> Iterator[Explanation]:
-    """Yield some nodes' explanations out of the terms of a pod's scores, where they are in these rows."""
-    shown = [name for name in terms if not name.startswith("_")]
-    columns = [_at(terms[name], rows) for name in shown]
-    for node_name, *each in zip(node_names, *columns, strict=True):
-        values = dict(zip(shown, each, strict=True))
+    """Yield some nodes' explanations.
+
+    Args:
+        plugin: what scored them.
+        columns: every term that is explained, one value a node.
+        pod: ``namespace/name``.
+        node_names: the nodes.
+    """
+    for node_name, *each in zip(node_names, *columns.values(), strict=True):
+        values = dict(zip(columns, each, strict=True))
         score = int(values.pop("score"))
         line = plugin.line({**values, "score": score})
-        yield Explanation(plugin.name, f"{pod.namespace}/{pod.name}", node_name, score, values, line)
+        yield Explanation(plugin.name, pod, node_name, score, values, line)
+
+
+def explained(terms: Terms) -> Terms:
+    """Return the terms that are explained."""
+    return {name: term for name, term in terms.items() if not name.startswith("_")}
 
 
 def aligned(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> MetricsTable:
@@ -329,10 +341,3 @@ def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object)
 def _own(terms: Terms) -> Terms:
     """Copy arrays that others hold too, so that following the table changes nobody else's."""
     return {name: np.array(term) for name, term in terms.items()}
-
-
-def _at(term: NDArray[Any], rows: Sequence[int]) -> list[Any]:
-    if term.shape and term.shape[-1] > 1:
-        found: list[Any] = term.take(rows).tolist()
-        return found
-    return [term.item(0)] * len(rows)
