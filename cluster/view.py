@@ -107,19 +107,27 @@ class ClusterView:
         return {name: why for reader in self._readers for name, why in reader.unreadable.items()}
 
     @contextmanager
-    def reading(self, asked: Pod | None = None) -> Iterator[NodeTable]:
+    def reading(self, asked: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
         """Yield the table, which does not change until the block ends. Keep it short: events wait for its end.
 
         To score for longer, take ``table.copy()`` in it.
 
         Args:
             asked: a pod that is to be scored: what was assumed of it before is given up first.
+            wait: until others have read or written.
+
+        Raises:
+            BlockingIOError: others read or write just now, and nobody waits.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=wait):
+            raise BlockingIOError
+        try:
             self._state.expire(self._monotonic())
             if asked is not None:
                 self._state.retry(asked.uid)
             yield self._state.table
+        finally:
+            self._lock.release()
 
     def remember_departed(self, seconds: float) -> None:
         """Remember pods that leave their nodes from now on for so long, but no shorter than before.

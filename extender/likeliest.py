@@ -8,7 +8,7 @@ import numpy as np
 
 from extender.answer import Answer
 from extender.profiles import SCORE_FACTOR
-from scoring import MetricsTable, Node, NodeTable, Pod, PreparedProfile, Profile
+from scoring import MetricsTable, Node, NodeTable, Pod, Profile
 from scoring.arrays import Int64s
 from scoring.normalization import inverted
 
@@ -44,7 +44,7 @@ class Likeliest:
         self._factor = weight * SCORE_FACTOR
         self._in_tree = in_tree
         self._dice = dice
-        self._prepared: dict[str, PreparedProfile] = {}
+        self._totals: dict[str, _Totals] = {}
         self._nodes: Sequence[Node] = ()  # of which those with soft taints are
         self._tainted: Mapping[str, Node] = {}
 
@@ -63,17 +63,15 @@ class Likeliest:
         sums = np.array(points, np.int64) * self._factor
         in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
-            sums += self._prepare(in_tree.profile, table).total(pod, among=rows)
+            sums += self._totals_of(in_tree.profile, table).among(pod, rows)
             sums += in_tree.taint_weight * self._soft_taints(pod, names, table)
         return names[self._dice.choice(np.flatnonzero(sums == sums.max()).tolist())]
 
-    def _prepare(self, profile: Profile, table: NodeTable) -> PreparedProfile:
-        """Return the profile prepared for a table, which it then follows."""
-        prepared = self._prepared.get(profile.scheduler_name)
-        if prepared is None or prepared.nodes is not table:
-            prepared = profile.prepare(table, MetricsTable.empty(table))
-            self._prepared[profile.scheduler_name] = prepared
-        return prepared
+    def _totals_of(self, profile: Profile, table: NodeTable) -> "_Totals":
+        found = self._totals.get(profile.scheduler_name)
+        if found is None or found.nodes is not table:
+            found = self._totals[profile.scheduler_name] = _Totals(profile, table)
+        return found
 
     def _soft_taints(self, pod: Pod, names: Sequence[str], table: NodeTable) -> Int64s:
         """Return TaintToleration's score of each node, 0 to 100, shape (nodes,).
@@ -94,6 +92,41 @@ class Likeliest:
                     for taint in taints
                 )
         return inverted(counts)
+
+
+class _Totals:
+    """A profile's totals on a table. Pods that ask for the same come one after the other: replicas of a workload.
+
+    So those of all nodes are kept for such pods, and only nodes that changed are scored anew, unless a plugin
+    normalizes.
+
+    Attributes:
+        nodes: the table.
+    """
+
+    def __init__(self, profile: Profile, nodes: NodeTable) -> None:
+        self.nodes = nodes
+        self._prepared = profile.prepare(nodes, MetricsTable.empty(nodes))
+        self._normalizes = any(weighted.plugin.normalizes for weighted in profile.plugins)
+        self._before: tuple[object, ...] = ()
+        self._kept: tuple[object, int, Int64s] | None = None  # the nodes and their table's version, and the totals
+
+    def among(self, pod: Pod, rows: Int64s) -> Int64s:
+        """Return a pod's totals on some nodes, shape (k,)."""
+        asks = (pod.containers, pod.init_containers, pod.overhead, pod.annotated, pod.requests)
+        if asks != self._before or self._normalizes:
+            self._before, self._kept = asks, None
+            return self._prepared.total(pod, among=rows)
+        nodes, kept = self.nodes, self._kept
+        if kept is None or kept[0] is not nodes.rows:
+            totals = self._prepared.total(pod)
+        else:
+            totals, changed = kept[2], nodes.changed_rows(kept[1])
+            if changed.size:
+                totals[changed] = self._prepared.total(pod, among=changed)
+        self._kept = nodes.rows, nodes.version, totals
+        found: Int64s = totals.take(rows)
+        return found
 
 
 def _candidates(answer: Answer, table: NodeTable) -> tuple[Sequence[str], Sequence[int], Int64s]:

@@ -1,7 +1,9 @@
 """Scores for kube-scheduler's candidates: which profile, from which metrics, and what is answered when there are none.
 
-One thread scores, so that prepared profiles have one user and a slow answer never holds up a request: whoever asks
-waits for its deadline, and answers all candidates alike when there is nothing by then.
+One pod is scored at a time, so that prepared profiles have one user and each pod is counted where it will likely go
+before the next one is scored. Whoever asks scores by itself, for handing over takes as long as scoring does. Only what
+may take long (a new snapshot to prepare for, a cluster's view that others hold) is for a thread: a slow answer never
+holds up a request, all candidates are answered alike when there is nothing at its deadline.
 """
 
 import logging
@@ -36,8 +38,11 @@ class View(Protocol):
         """Whether the first whole copy is there."""
         ...
 
-    def reading(self, asked: Pod | None = None) -> AbstractContextManager[NodeTable]:
-        """Yield the table, which does not change until the block ends, without what was assumed of a pod before."""
+    def reading(self, asked: Pod | None = None, *, wait: bool = True) -> AbstractContextManager[NodeTable]:
+        """Yield the table, which does not change until the block ends, without what was assumed of a pod before.
+
+        Raises ``BlockingIOError`` where others hold it and nobody waits.
+        """
         ...
 
     def remember_departed(self, seconds: float) -> None:
@@ -124,6 +129,7 @@ class Prioritizer:
         dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
         self._likeliest = Likeliest(profiles.weight, in_tree or {}, dice)
         self._thread = ThreadPoolExecutor(1, "prioritizer")
+        self._turn = threading.Lock()  # held from when a pod is scored until it is counted
         self._asked_again = threading.Event()
         self._began = 0.0  # monotonic; 0 while nothing is being scored
 
@@ -144,7 +150,7 @@ class Prioritizer:
         return answer if acts else Answer.alike(asked.node_names, Outcome.SHADOW)
 
     def is_alive(self) -> bool:
-        """Return whether the scoring thread gets on."""
+        """Return whether scoring gets on."""
         began = self._began
         return not began or time.monotonic() - began < _STUCK_SECONDS
 
@@ -153,26 +159,41 @@ class Prioritizer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _in_time(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+        """Return the answer; where it is by node, its turn lasts until the pod is counted."""
         self._asked_again.set()
-        job = self._thread.submit(self._score, asked, profile, time.monotonic())
-        try:
-            return job.result(self._options.deadline_seconds)
-        except NotInTime:
-            job.cancel()
+        asked_at = time.monotonic()
+        ends_at = asked_at + self._options.deadline_seconds
+        if not self._turn.acquire(timeout=self._options.deadline_seconds):
             return Answer.alike(asked.node_names, Outcome.DEADLINE)
+        try:
+            answer = self._score(asked, profile, asked_at, wait=False)
+        except BlockingIOError:
+            job = self._thread.submit(self._score, asked, profile, asked_at, wait=True)
+            try:
+                answer = job.result(max(0.0, ends_at - time.monotonic()))
+            except NotInTime:
+                job.add_done_callback(lambda _: self._turn.release())
+                job.cancel()
+                return Answer.alike(asked.node_names, Outcome.DEADLINE)
+        if answer.basis is None:
+            self._turn.release()
+        return answer
 
-    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
+    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> Answer:
+        """Return the answer; raises ``BlockingIOError`` where that may take long and nobody waits."""
         self._asked_again.clear()
         self._began = time.monotonic()
         try:
-            return self._scored(asked, profile, asked_at)
+            return self._scored(asked, profile, asked_at, wait=wait)
+        except BlockingIOError:
+            raise
         except Exception:  # noqa: BLE001  it costs one pod its scores
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
             return Answer.alike(asked.node_names, Outcome.FAILED)
         finally:
             self._began = 0.0
 
-    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float) -> Answer:
+    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> Answer:
         if not self._view.is_synced:
             return Answer.alike(asked.node_names, Outcome.NOT_SYNCED)
         try:
@@ -182,11 +203,11 @@ class Prioritizer:
             self._note(str(error))
             if self._options.outage == "alike":
                 return Answer.alike(asked.node_names, Outcome.NO_METRICS)
-        with self._view.reading(asked.pod) as table:
+        with self._view.reading(asked.pod, wait=wait) as table:
             known, rows = table.known(asked.node_names)
             if not known:
                 return Answer.alike(asked.node_names, Outcome.NOT_SYNCED)
-            prepared = self._prepare(profile.profile, table, snapshot)
+            prepared = self._prepare(profile.profile, table, snapshot, wait=wait)
             scores = prepared.score(asked.pod, among=rows)
         judgment = scores.judgment
         assert judgment is not None  # noqa: S101  it was prepared with one
@@ -201,11 +222,15 @@ class Prioritizer:
         basis = Basis(scores, snapshot, self._began - asked_at, time.monotonic() - self._began)
         return Answer(asked.node_names, points, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
 
-    def _prepare(self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None) -> PreparedProfile:
+    def _prepare(
+        self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None, *, wait: bool
+    ) -> PreparedProfile:
         """Return the profile prepared for a snapshot: it follows the table, so it serves until there is a newer one."""
         data = None if snapshot is None else snapshot.data
         prepared, of = self._prepared.get(profile.scheduler_name, (None, None))
         if prepared is None or of is not data or prepared.nodes is not table:
+            if not wait:
+                raise BlockingIOError
             prepared = profile.prepare(table, self._options.policy.judge(table, snapshot, self._clock()))
             if snapshot is not None:
                 window = snapshot.window
@@ -224,7 +249,7 @@ class Prioritizer:
         self._outage = outage
 
     def _after(self, asked: ExtenderArgs, answer: Answer, acts: bool) -> None:
-        """Record an answer, and count the pod where it will likely be put."""
+        """Record an answer, and count the pod where it will likely be put; then it is the next one's turn."""
         self._asked_again.wait(_ANSWER_SECONDS)  # the interpreter is for the answer first, on its way out
         pod, name = asked.pod, asked.scheduler_name
         try:
@@ -235,6 +260,8 @@ class Prioritizer:
                 self._view.assume(pod, node_name)
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
             _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
+        finally:
+            self._turn.release()
 
 
 def _outage(judgment: Judgment) -> str:

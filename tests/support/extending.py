@@ -51,11 +51,15 @@ class StillView:
             return len(self.state.assumptions)
 
     @contextmanager
-    def reading(self, asked: Pod | None = None) -> Iterator[NodeTable]:
-        with self.lock:
+    def reading(self, asked: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
+        if not self.lock.acquire(blocking=wait):
+            raise BlockingIOError
+        try:
             if asked is not None:
                 self.state.retry(asked.uid)
             yield self.state.table
+        finally:
+            self.lock.release()
 
     def remember_departed(self, seconds: float) -> None:
         self.state.departed_seconds = seconds
