@@ -17,10 +17,11 @@ from cluster.sharing import Shared
 from cluster.state import ClusterState
 from scoring import Node, NodeTable, Pod
 from scoring.occupancy import DEPARTED_SECONDS
+from scoring.pod_demand import CountedOnce
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
-_OF_ONE_POD = frozenset({"name", "uid", "scheduled_at"})
+_OF_ONE_POD = frozenset({"name", "uid", "scheduled_at", "known_requests"})
 _AT_ONCE = 200  # pods, while which scores wait
 Kind = TypeVar("Kind")
 _log = logging.getLogger(__name__)
@@ -185,7 +186,7 @@ class _PodMirror:
 
     def __init__(self, lock: threading.Lock, state: ClusterState, clock: Callable[[], float]) -> None:
         self._lock, self._state, self._clock = lock, state, clock
-        self._shared = Shared()
+        self._shared, self._counted = Shared(), CountedOnce()
         self.reader = _Reader(self._from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
@@ -226,7 +227,7 @@ class _PodMirror:
             self._state.drop_pod(str(_metadata(gone).get("uid")), left_at)
 
     def _from_k8s(self, each: Object) -> Pod:
-        return self._shared.within(Pod.from_k8s(each), apart=_OF_ONE_POD)
+        return self._shared.within(Pod.from_k8s(each, self._counted.of), apart=_OF_ONE_POD)
 
 
 class _Reader(Generic[Kind]):

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from extender.wire import MAX_SCORE
 from scoring import Scores
+from scoring.arrays import Int64s
 from watcher.model import WatcherMetrics
 
 NEUTRAL = MAX_SCORE // 2
@@ -31,12 +32,14 @@ class Basis:
 
     Attributes:
         scores: of the candidates that are known; later changes do not reach into them.
+        points: what is answered for these, shape (nodes,).
         snapshot: the metrics; None where there were none.
         waited_seconds: until it was scored.
         scored_seconds: how long that took.
     """
 
     scores: Scores
+    points: Int64s
     snapshot: WatcherMetrics | None
     waited_seconds: float
     scored_seconds: float

@@ -9,6 +9,7 @@ from flask import Blueprint, Flask, Response, request
 from extender.prioritizer import Prioritizer
 from extender.telemetry import Telemetry
 from extender.wire import BadRequest, ExtenderArgs, encode
+from scoring.pod_demand import CountedOnce
 from watcher.server import answers
 from watcher.server.access import Access, Verdict
 from watcher.server.answers import Answer
@@ -48,10 +49,12 @@ def create_app(
     for routes_of in more:
         app.register_blueprint(routes_of)
 
+    counted = CountedOnce()
+
     def prioritized(body: bytes) -> Answer:
         began = time.perf_counter()
         try:
-            asked = ExtenderArgs.decode(body)
+            asked = ExtenderArgs.decode(body, counted)
         except BadRequest as error:
             return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
         found = prioritizer.answer(asked)

@@ -60,7 +60,7 @@ class Likeliest:
         names, points, rows = _candidates(answer, table)
         if not names:
             return ""
-        sums = np.array(points, np.int64) * self._factor
+        sums = points * self._factor
         in_tree = self._in_tree.get(scheduler_name)
         if in_tree is not None:
             sums += self._totals_of(in_tree.profile, table).among(pod, rows)
@@ -73,8 +73,8 @@ class Likeliest:
             found = self._totals[profile.scheduler_name] = _Totals(profile, table)
         return found
 
-    def _soft_taints(self, pod: Pod, names: Sequence[str], table: NodeTable) -> Int64s:
-        """Return TaintToleration's score of each node, 0 to 100, shape (nodes,).
+    def _soft_taints(self, pod: Pod, names: Sequence[str], table: NodeTable) -> Int64s | int:
+        """Return TaintToleration's score of each node, 0 to 100, shape (nodes,); 0 where no node has soft taints.
 
         Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/tainttoleration.
         """
@@ -83,8 +83,10 @@ class Likeliest:
             self._tainted = {
                 node.name: node for node in table.nodes if any(taint.effect == _SOFT for taint in node.taints)
             }
+        if not self._tainted:
+            return 0
         counts = np.zeros(len(names), np.int64)
-        for place, name in enumerate(names) if self._tainted else ():
+        for place, name in enumerate(names):
             if name in self._tainted:
                 taints = self._tainted[name].taints
                 counts[place] = sum(
@@ -108,13 +110,13 @@ class _Totals:
         self.nodes = nodes
         self._prepared = profile.prepare(nodes, MetricsTable.empty(nodes))
         self._normalizes = any(weighted.plugin.normalizes for weighted in profile.plugins)
-        self._before: tuple[object, ...] = ()
+        self._before: object = None  # what the pod before asked for
         self._kept: tuple[object, int, Int64s] | None = None  # the nodes and their table's version, and the totals
 
     def among(self, pod: Pod, rows: Int64s) -> Int64s:
         """Return a pod's totals on some nodes, shape (k,)."""
-        asks = (pod.containers, pod.init_containers, pod.overhead, pod.annotated, pod.requests)
-        if asks != self._before or self._normalizes:
+        asks = pod.known_requests
+        if asks is None or asks is not self._before or self._normalizes:
             self._before, self._kept = asks, None
             return self._prepared.total(pod, among=rows)
         nodes, kept = self.nodes, self._kept
@@ -129,12 +131,13 @@ class _Totals:
         return found
 
 
-def _candidates(answer: Answer, table: NodeTable) -> tuple[Sequence[str], Sequence[int], Int64s]:
-    """Return the candidates that are still there, their scores and their rows."""
-    names, scores = answer.names, answer.basis.scores if answer.basis else None
-    if scores is not None and scores.table_names is table.names:  # nobody has joined or left since
-        rows = scores.rows
+def _candidates(answer: Answer, table: NodeTable) -> tuple[Sequence[str], Int64s, Int64s]:
+    """Return the candidates that are still there, their points and their rows."""
+    names, basis = answer.names, answer.basis
+    if basis is not None and basis.scores.table_names is table.names:  # nobody has joined or left since
+        rows = basis.scores.rows
         if rows is not None and len(rows) == len(names):
-            return names, answer.points, rows
+            return names, basis.points, rows
     known, rows = table.known(names)
-    return known, answer.points if len(known) == len(names) else [answer.scores[name] for name in known], rows
+    points = answer.points if len(known) == len(names) else [answer.scores[name] for name in known]
+    return known, np.array(points, np.int64), rows

@@ -215,11 +215,12 @@ class Prioritizer:
             self._note(_outage(judgment))
         if self._outage and not (judgment.evidence.outage and self._options.outage == "allocation"):
             return Answer.alike(asked.node_names, Outcome.NO_METRICS)
-        points = profile.answered(scores.total).tolist()
+        answered = profile.answered(scores.total)
+        points = answered.tolist()
         if len(known) < len(asked.node_names):  # of a node that the view has not heard of nothing is known: the minimum
             found = dict(zip(known, points, strict=True))
             points = [found.get(name, 0) for name in asked.node_names]
-        basis = Basis(scores, snapshot, self._began - asked_at, time.monotonic() - self._began)
+        basis = Basis(scores, answered, snapshot, self._began - asked_at, time.monotonic() - self._began)
         return Answer(asked.node_names, points, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
 
     def _prepare(

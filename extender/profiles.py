@@ -44,7 +44,8 @@ class ExtenderProfile:
 
     def answered(self, totals: Int64s) -> Int64s:
         """Return what is answered for weighted sums, 0 to 100; shape (nodes,)."""
-        rounded = (2 * np.maximum(totals, 0) + self.weight) // (2 * self.weight)
+        totals = np.maximum(totals, 0)
+        rounded = totals if self.weight == 1 else (2 * totals + self.weight) // (2 * self.weight)
         answered: Int64s = np.minimum(rounded, MAX_SCORE)
         return answered
 

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from scoring import Pod
+from scoring.pod_demand import CountedOnce
 
 MAX_SCORE = 100
 
@@ -37,14 +38,18 @@ class ExtenderArgs:
     by_name: bool = True
 
     @classmethod
-    def decode(cls, body: bytes) -> "ExtenderArgs":
+    def decode(cls, body: bytes, counted: CountedOnce | None = None) -> "ExtenderArgs":
         """Read a request's body.
+
+        Args:
+            body: the bytes.
+            counted: where what is counted of pods is kept, if it is.
 
         Raises:
             BadRequest: it is no JSON, or no ExtenderArgs.
         """
         fields = fields_of(body)
-        pod, scheduler_name = _pod_of(fields)
+        pod, scheduler_name = _pod_of(fields, counted)
         names = fields.get("nodenames")
         found = _listed(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
         return cls(pod, scheduler_name, found, names is not None)
@@ -77,7 +82,7 @@ def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, points, strict=True)])
 
 
-def _pod_of(fields: Mapping[str, Any]) -> tuple[Pod, str]:
+def _pod_of(fields: Mapping[str, Any], counted: CountedOnce | None = None) -> tuple[Pod, str]:
     """Return the pod, and which scheduler it is for."""
     pod = fields.get("pod")
     if not isinstance(pod, dict):
@@ -85,7 +90,7 @@ def _pod_of(fields: Mapping[str, Any]) -> tuple[Pod, str]:
     spec = pod.get("spec")
     scheduler_name = spec.get("schedulerName") if isinstance(spec, dict) else None
     try:
-        read = Pod.from_k8s(pod)
+        read = Pod.from_k8s(pod, counted.of if counted else None)
     except (ValueError, TypeError, AttributeError) as error:  # fields of other types than Kubernetes gives them
         raise BadRequest(f"the Pod cannot be read: {error}") from None
     return read, str(scheduler_name or "default-scheduler")

@@ -220,7 +220,7 @@ class NodeTable:
         """Yield every pod with its row."""
         return self.occupancy.placed()
 
-    def placed_since(self, since: Float64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
+    def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
         """Yield the pods that were placed at some time or later, with their rows, without a look at the others.
 
         Args:
@@ -283,7 +283,7 @@ class NodeTable:
         """
         self.add(pod, node_name, placed_at=float("inf"))
 
-    def left_since(self, since: Float64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
+    def left_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
         """Yield the pods that left after some time and are remembered, with their rows; see :meth:`remove`.
 
         Args:

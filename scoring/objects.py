@@ -6,7 +6,7 @@ unreadable quantity is refused here with the name of its field, so that the form
 what any node has: then no sum of pods and no score leaves 64 bits.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from uuid import uuid4
@@ -131,6 +131,11 @@ class ResourceList(Mapping[str, int]):
     def __len__(self) -> int:
         return len(self._amounts)
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is ResourceList:  # exact amounts count; and the inherited way takes a hundred times as long
+            return self._amounts == other._amounts and self._nano == other._nano
+        return self._amounts == other if isinstance(other, Mapping) else NotImplemented
+
     def __hash__(self) -> int:
         return hash(frozenset(self._amounts.items()))
 
@@ -183,6 +188,10 @@ class KnownRequests:
     amounts: dict[tuple[str, str], int] = field(default_factory=dict)
     asked: tuple[tuple[str, int], ...] | None = None
     change: tuple[Mapping[str, int], Int64s] | None = None
+
+
+Asks = tuple[tuple[Container, ...], tuple[Container, ...], ResourceList, ResourceList, ResourceList]
+"""All that a pod asks for: its containers, its init containers, overhead, what is annotated and its own requests."""
 
 
 @dataclass(frozen=True)
@@ -243,8 +252,12 @@ class Pod:
             object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
 
     @classmethod
-    def from_k8s(cls, pod: Any) -> Self:
+    def from_k8s(cls, pod: Any, known: Callable[[Asks], KnownRequests] | None = None) -> Self:
         """Read a v1 Pod.
+
+        Args:
+            pod: the object.
+            known: returns where to keep what is counted of pods that ask for this; None keeps nothing.
 
         Raises:
             ValueError: a quantity is unreadable, negative or too large, or a constraint has no meaning; the message
@@ -257,20 +270,23 @@ class Pod:
         where = f"{title}: spec"
         containers = _containers(spec, "containers", status, where)
         init_containers = _containers(spec, "initContainers", status, where)
+        overhead = ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead")
+        annotated = _annotated(metadata, f"{title}: metadata")
+        requests = _whole_pod(spec, status, containers + init_containers, where)
         read = cls(
             name=name or prefix,
             namespace=namespace,
             uid=uid or ("" if name else f"{namespace}/{prefix}{uuid4().hex}"),
             containers=containers,
             init_containers=init_containers,
-            overhead=ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead"),
-            annotated=_annotated(metadata, f"{title}: metadata"),
+            overhead=overhead,
+            annotated=annotated,
             node_name=get(spec, "nodeName") or "",
             nominated_node_name=get(status, "nominatedNodeName") or "",
             terminating=get(metadata, "deletionTimestamp") is not None,
             finished=get(status, "phase") in _TERMINAL_PHASES,
             scheduled_at=_scheduled_at(status, title),
-            requests=_whole_pod(spec, status, containers + init_containers, where),
+            requests=requests,
             labels=get_texts(metadata, "labels", f"{title}: metadata"),
             owner=_owner(metadata, title),
             priority=_priority(spec, where),
@@ -278,6 +294,7 @@ class Pod:
             node_selector=get_texts(spec, "nodeSelector", where),
             required_affinity=read_required_affinity(spec, where),
             scheduler_name=get(spec, "schedulerName") or cls.scheduler_name,
+            known_requests=known and known((containers, init_containers, overhead, annotated, requests)),
         )
         _check_sum(read, title)
         return read

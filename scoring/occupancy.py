@@ -124,10 +124,10 @@ class Occupancy:
         row = self.rows.row_by_name[name]
         return row, self.pods[row][uid]
 
-    def placed_since(self, since: Float64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
+    def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
         """Yield pods that were placed at a time or later, with their rows; the time is by row, shape (nodes,)."""
         for row in ((self.newest >= since).nonzero()[0] if rows is None else rows).tolist():
-            oldest, recent = since[row], []
+            oldest, recent = since.item(row), []
             for placed in reversed(self.pods[row].values()):
                 if placed.placed_at < oldest:
                     break
@@ -135,11 +135,11 @@ class Occupancy:
             for placed in reversed(recent):
                 yield row, placed
 
-    def left_since(self, since: Float64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
+    def left_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
         """Yield pods that left after a time, with their rows; the time is by row, shape (nodes,)."""
         for row in ((self.last_left > since).nonzero()[0] if rows is None else rows).tolist():
             for departed in self.departed[row]:
-                if departed.left_at > since[row]:
+                if departed.left_at > since.item(row):
                     yield row, departed
 
     def depart(self, uid: str, left_at: float, keep_seconds: float) -> None:

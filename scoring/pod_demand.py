@@ -7,10 +7,29 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Protocol
 
-from scoring.objects import CPU, MEMORY, Container, Pod, ResourceList
+from scoring.objects import CPU, MEMORY, Asks, Container, KnownRequests, Pod, ResourceList
 
 # kube-scheduler spreads containers without requests as if they asked for this.
 NON_ZERO_REQUESTS: Mapping[str, int] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
+
+
+_MOST_KEPT = 10_000
+
+
+class CountedOnce:
+    """Where what is counted of pods is kept, once for all that ask for the same, as a workload's replicas do.
+
+    Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Asks, KnownRequests] = {}
+
+    def of(self, asks: Asks) -> KnownRequests:
+        """Return where it is kept of pods that ask for this."""
+        if len(self._known) >= _MOST_KEPT:
+            self._known.clear()  # pods keep what they have; what pods that are gone have left is freed
+        return self._known.setdefault(asks, KnownRequests())
 
 
 class _Amount(Protocol):

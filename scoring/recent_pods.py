@@ -47,7 +47,7 @@ def unmeasured(
         rows: the only rows to look at, shape (k,), which the result then has; all by default.
     """
     # In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
-    oldest = (metrics.window_end - REPORTING_INTERVAL_SECONDS + 1).astype(np.float64)
+    oldest = metrics.window_end - REPORTING_INTERVAL_SECONDS + 1
     use: dict[int, float] = defaultdict(float)
     for row, placed in nodes.placed_since(oldest, rows):
         use[row] += expected_use(placed.pod)
@@ -62,12 +62,11 @@ def unreported(
     Below 0 where they show pods that left. Arguments as for :func:`unmeasured`.
     """
     start, end = metrics.window_start, metrics.window_end
-    began = metrics.window_start.astype(np.float64)
     use: dict[int, float] = defaultdict(float)
-    for row, placed in nodes.placed_since(began, rows):
+    for row, placed in nodes.placed_since(start, rows):
         reported = reported_share(placed.placed_at, start.item(row), end.item(row))
         use[row] += expected_use(placed.pod) * (1 - reported)
-    for row, departed in nodes.left_since(began, rows):
+    for row, departed in nodes.left_since(start, rows):
         window = start.item(row), end.item(row)
         came, left = (reported_share(at, *window) for at in (departed.placed_at, departed.left_at))
         use[row] -= expected_use(departed.pod) * (came - left)
