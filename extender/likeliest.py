@@ -65,7 +65,8 @@ class Likeliest:
         if in_tree is not None:
             sums += self._totals_of(in_tree.profile, table).among(pod, rows)
             sums += in_tree.taint_weight * self._soft_taints(pod, names, table)
-        return names[self._dice.choice(np.flatnonzero(sums == sums.max()).tolist())]
+        equal = (sums == sums.max()).nonzero()[0]
+        return names[int(equal[self._dice.randrange(equal.size)])]
 
     def _totals_of(self, profile: Profile, table: NodeTable) -> "_Totals":
         found = self._totals.get(profile.scheduler_name)

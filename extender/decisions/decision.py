@@ -173,8 +173,11 @@ class OpenDecision:
         if len(manifest) <= _LONGEST_MANIFEST:
             self.decision.manifest = bytes(memoryview(manifest))  # a copy, without the room that its writer had left
         self.size = self.decision.size
+        self._points = None if basis is None else basis.points
         if basis is None:
             return
+        if len(basis.points) < len(answer.names):
+            self._points = np.array(answer.points)
         self.decision.data = _data(basis, at)
         self.decision.best = best
         self.decision.best_score = answer.points[answer.names.index(best)] if best else 0
@@ -205,11 +208,11 @@ class OpenDecision:
         return decision
 
     def _chosen(self, node_name: str, bound_at: float) -> Chosen:
-        names, points = self._answer.names, np.array(self._answer.points)
-        if self._basis is None or node_name not in names:
+        place, points = _place(self._answer.names, node_name), self._points
+        if points is None or place < 0:
             return Chosen(node_name, bound_at)
-        score = points[names.index(node_name)]
-        return Chosen(node_name, bound_at, int(score), 1 + int((points > score).sum()), int(points.max() - score))
+        score = points.item(place)
+        return Chosen(node_name, bound_at, score, 1 + int(np.count_nonzero(points > score)), int(points.max()) - score)
 
     def _nodes(self, scores: Scores, best: str, chosen: str) -> Nodes:
         """Return the best candidates, ours first, and the chosen one."""
@@ -219,11 +222,19 @@ class OpenDecision:
         points = answer.points if all_known else [answer.scores[name] for name in names]
         first = np.argpartition(-scores.total, min(BEST, len(names)) - 1)[:BEST]
         first = first[np.argsort(-scores.total[first], kind="stable")].tolist()
-        ours = [names.index(best)] if best in names else []
-        places = list(dict.fromkeys([*ours, *first]))[:BEST]
-        if chosen in names and (place := names.index(chosen)) not in places:
-            places.append(place)
+        ours, went = (_place(names, name) for name in (best, chosen))
+        places = list(dict.fromkeys([ours, *first] if ours >= 0 else first))[:BEST]
+        if went >= 0 and went not in places:
+            places.append(went)
         return Nodes(scores.at(places), [points[place] for place in places], chosen)
+
+
+def _place(names: Sequence[str], name: str) -> int:
+    """Return where a name is, -1 where it is not."""
+    try:
+        return names.index(name) if name else -1
+    except ValueError:
+        return -1
 
 
 def _data(basis: Basis, at: float) -> dict[str, Any]:

@@ -32,14 +32,21 @@ class ImageLocality(WithoutNodeTerms):
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the scaled bytes that each node has, and the score."""
-        scaled = np.zeros((len(pods), len(nodes)), np.int64)
         limits = np.zeros((len(pods), 1), np.int64)
+        found = []
         for index, pod in enumerate(pods):
             containers = (*pod.init_containers, *pod.containers)
             limits[index] = _MAX_BYTES_PER_CONTAINER * len(containers)
             for container in containers:
                 having, sizes = nodes.image(normalized_image_name(container.image))
-                scaled[index, having] += (sizes * (len(having) / max(1, len(nodes)))).astype(np.int64)
+                if having.size:
+                    found.append((index, having, (sizes * (len(having) / len(nodes))).astype(np.int64)))
+        if not found:  # as with any image that is new to the cluster
+            nothing = np.zeros((len(pods), len(nodes) if isinstance(rows, slice) else len(rows)), np.int64)
+            return {"scaled_bytes": nothing, "limit_bytes": limits, "score": nothing}
+        scaled = np.zeros((len(pods), len(nodes)), np.int64)
+        for index, having, scaled_bytes in found:
+            scaled[index, having] += scaled_bytes
         scaled = scaled[:, rows]  # all nodes tell how spread an image is, whichever of them are scored
         # The lower bound wins where the two cross: a pod without containers.
         clamped = np.where(scaled < _MIN_BYTES, _MIN_BYTES, np.minimum(scaled, limits))
