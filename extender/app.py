@@ -19,7 +19,7 @@ from watcher.telemetry import CONTENT_TYPE
 from watcher.wire import ErrorCode
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+    from _typeshed.wsgi import WSGIEnvironment
 
 PRIORITIZE = "/prioritize"
 
@@ -66,18 +66,14 @@ def create_app(
     def prioritize() -> Response:
         return response(prioritized(request.get_data()))
 
-    routes = app.wsgi_app
-
-    def directly(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    def directly(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
         """Answer what a scheduler waits for without Flask, which takes as long as the scores."""
         if environ["PATH_INFO"] != PRIORITIZE or environ["REQUEST_METHOD"] != "POST":
-            return routes(environ, start_response)
-        environ["trimaran.route"] = PRIORITIZE
+            return None
         verdict = access.judge(PRIORITIZE, environ)
-        admitted = verdict in {Verdict.ADMITTED, Verdict.OPEN}
+        if verdict not in {Verdict.ADMITTED, Verdict.OPEN}:
+            return PRIORITIZE, refusal(verdict)
         length = int(environ.get("CONTENT_LENGTH") or 0)
-        answer = prioritized(environ["wsgi.input"].read(length)) if admitted else refusal(verdict)
-        start_response(answers.status_line(answer.status), answer.head())
-        return [answer.body]
+        return PRIORITIZE, prioritized(environ["wsgi.input"].read(length))
 
-    return Front(directly, telemetry.answered, locked=access.is_locked)
+    return Front(app.wsgi_app, telemetry.answered, computed=directly, locked=access.is_locked)

@@ -1,7 +1,8 @@
 """The front of an application: what is known is answered before any routing, and every answer is finished and counted.
 
-What is known goes the same way whoever asks: a worker of ours (``worker``), in its main loop, without a thread; any
-other WSGI server, by calling this as it calls every application.
+So is what is computed for whoever asks, where routing would take as long. Both go the same way whoever asks: a worker
+of ours (``worker``), what is known in its main loop, without a thread; any other WSGI server, by calling this as it
+calls every application.
 """
 
 import threading
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 
-def knows_nothing(_environ: "WSGIEnvironment") -> None:
+Found = tuple[str, Answer] | None
+"""A route, which is not a path, and its answer; None for what is to be routed."""
+Finished = tuple[int, list[tuple[str, str]], bytes]
+"""An answer's status, header fields and body."""
+
+
+def _nothing(_environ: "WSGIEnvironment") -> None:
     """Answer nothing before routing."""
 
 
@@ -27,8 +34,9 @@ class Front:
         self,
         application: "WSGIApplication",
         count: Callable[[str, int, float], None],
-        known: Callable[["WSGIEnvironment"], tuple[str, Answer] | None] = knows_nothing,
+        known: Callable[["WSGIEnvironment"], Found] = _nothing,
         *,
+        computed: Callable[["WSGIEnvironment"], Found] = _nothing,
         locked: bool = False,
         is_apart: Callable[["WSGIEnvironment"], bool] = lambda _environ: False,
     ) -> None:
@@ -37,8 +45,9 @@ class Front:
         Args:
             application: answers what is not known.
             count: is told of each answer: its route, which is not its path, its status, and the seconds it took.
-            known: returns route and answer of a request without waiting for anything, or None. It has judged whether
-                the request may be answered at all.
+            known: returns what is answered without waiting for anything. It has judged whether the request may be
+                answered at all.
+            computed: returns what takes a while, and needs no routing; it has judged so, too.
             locked: whether answers are for those alone who may read them.
             is_apart: whether a request may take long, so that no other one waits for its thread.
         """
@@ -46,12 +55,20 @@ class Front:
         self._application = application
         self._count = count
         self._known = known
+        self._computed = computed
         self._locked = locked
 
-    def known(self, environ: "WSGIEnvironment") -> tuple[int, list[tuple[str, str]], bytes] | None:
-        """Return status, header fields and body of what is known; None for what the application answers."""
+    def known(self, environ: "WSGIEnvironment") -> Finished | None:
+        """Return what is known; None for what is not."""
+        return self._finished(self._known, environ)
+
+    def computed(self, environ: "WSGIEnvironment") -> Finished | None:
+        """Return what needs no routing; None for what the application answers. It may take long."""
+        return self._finished(self._computed, environ)
+
+    def _finished(self, find: Callable[["WSGIEnvironment"], Found], environ: "WSGIEnvironment") -> Finished | None:
         began = time.perf_counter()
-        found = self._known(environ)
+        found = find(environ)
         if found is None:
             return None
         route, answer = found
@@ -62,7 +79,7 @@ class Front:
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer, as WSGI has it."""
-        found = self.known(environ)
+        found = self.known(environ) or self.computed(environ)
         if found is not None:
             status, fields, body = found
             start_response(answers.status_line(status), fields)

@@ -26,6 +26,7 @@ from watcher.server import answers, connections
 from watcher.server.access import certified_until
 from watcher.server.connection import Connection, Reply
 from watcher.server.connections import Connections, Listener
+from watcher.server.front import Finished
 from watcher.server.requests import Head, Refused, environ
 
 _log = logging.getLogger(__name__)
@@ -114,26 +115,13 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             pool = self._apart if self.wsgi.is_apart(asked) else self._pool
             pool.submit(self._work, connection, head, asked, keep)
             return None
-        status, fields, body = found
-        version = head.request.version
-        return Reply((answers.encode(status, fields, date=self._now(), keep=keep, version=version), body), keep)
+        return self._reply(found, head, keep)
 
     def _work(self, connection: Connection, head: Head, asked: dict[str, Any], keep: bool) -> None:
-        """Have the application answer, in a thread."""
-        sent = _Sent()
-        response = Response(head.request, sent, self.cfg)
-        if not keep:
-            response.force_close()
+        """Have it computed, or the application answer, in a thread."""
         try:
-            found = self.wsgi(asked, response.start_response)
-            try:
-                for piece in found:
-                    response.write(piece)
-                response.close()
-            finally:
-                if hasattr(found, "close"):
-                    found.close()
-            reply = Reply(sent.pieces, not response.should_close())
+            found = self.wsgi.computed(asked)
+            reply = self._routed(head, asked, keep) if found is None else self._reply(found, head, keep)
         except Exception:  # noqa: BLE001  it costs one answer
             _log.exception("a request failed", extra={"path": head.request.path[:200]})
             message = "the service failed to answer; its log says why"
@@ -141,6 +129,27 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._answered.append((connection, reply))
         with contextlib.suppress(OSError):  # full: it wakes the loop all the same
             os.write(self.PIPE[1], b".")
+
+    def _reply(self, found: Finished, head: Head, keep: bool) -> Reply:
+        status, fields, body = found
+        version = head.request.version
+        return Reply((answers.encode(status, fields, date=self._now(), keep=keep, version=version), body), keep)
+
+    def _routed(self, head: Head, asked: dict[str, Any], keep: bool) -> Reply:
+        """Return what the application answers."""
+        sent = _Sent()
+        response = Response(head.request, sent, self.cfg)
+        if not keep:
+            response.force_close()
+        found = self.wsgi(asked, response.start_response)
+        try:
+            for piece in found:
+                response.write(piece)
+            response.close()
+        finally:
+            if hasattr(found, "close"):
+                found.close()
+        return Reply(sent.pieces, not response.should_close())
 
     def _refuse(self, refused: Refused) -> Reply:
         """Answer what is no request in our shape of errors."""
