@@ -117,7 +117,8 @@ class NodeTable:
             KeyError: no such node.
         """
         try:
-            return np.fromiter(map(self.occupancy.rows.row_by_name.__getitem__, node_names), np.int64)
+            names = node_names if isinstance(node_names, tuple | list) else tuple(node_names)
+            return self.occupancy.rows.row_by_name.rows_of(names)
         except KeyError as error:
             raise KeyError(f"no node {error.args[0]!r} in this table") from None
 
