@@ -15,6 +15,8 @@ from scoring import Pod
 from scoring.pod_demand import CountedOnce
 
 MAX_SCORE = 100
+_BEGIN = '{"Host":"'
+_BETWEEN = [f'","Score":{score}}},{_BEGIN}' for score in range(MAX_SCORE + 1)]
 
 
 class BadRequest(ValueError):
@@ -78,7 +80,13 @@ def fields_of(body: bytes) -> dict[str, Any]:
 
 
 def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
-    """Return a HostPriorityList: one entry for every node, with its score."""
+    """Return a HostPriorityList: one entry for every node, with its score, 0 to 100."""
+    every_name = "".join(names)
+    if names and len(orjson.dumps(every_name)) == len(every_name) + 2:  # as Kubernetes has them: nothing to escape
+        pieces = [""] * (2 * len(names))
+        pieces[::2], pieces[1::2] = names, map(_BETWEEN.__getitem__, points)
+        # An object for each takes five times as long; what would begin the next one is cut off.
+        return f"[{_BEGIN}{''.join(pieces)[: -len(_BEGIN) - 1]}]".encode()
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, points, strict=True)])
 
 

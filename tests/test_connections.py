@@ -162,6 +162,14 @@ class Machine(RuleBasedStateMachine):
         index = data.draw(st.integers(0, len(self.asked) - 1))
         self.connections.answered(*self.asked.pop(index), self.now)
 
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data())
+    def a_thread_sends_early(self, data: st.DataObject) -> None:
+        """What it could not send is still to be answered, and by whom it was asked may be closed meanwhile."""
+        index = data.draw(st.integers(0, len(self.asked) - 1))
+        connection, reply = self.asked[index]
+        self.asked[index] = connection, connection.send_early(reply)
+
     @rule(seconds=st.sampled_from([0.1, one.LINGER_SECONDS, one.HEAD_SECONDS, one.IDLE_SECONDS, one.ANSWER_SECONDS]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
@@ -288,6 +296,25 @@ def test_an_event_that_comes_too_late() -> None:
         connection.answered(Reply((b"</later>",), keep=True), 4)
         connection.readable(5)
         assert theirs.recv(100) == b"</later></known>"
+
+
+def test_what_is_sent_early_is_there_before_the_loop_turns() -> None:
+    """A small answer goes out from the thread that made it; a large one is left to the loop, as one that nobody takes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        machine = Machine()
+        connection = Connection(ours, "", "", 8, lambda *_: None, machine.refuse, 0)
+        small, large = Reply((b"<", b"later>"), keep=True), Reply((bytes(one._JOINED_BYTES + 1),), keep=True)
+        assert b"".join(connection.send_early(small).pieces) == b"<later>"  # nobody has asked
+        theirs.send(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.readable(1)
+        assert connection.send_early(large) is large
+        left = connection.send_early(small)
+        assert (b"".join(left.pieces), left.keep, theirs.recv(100)) == (b"", True, b"<later>")
+        connection.answered(left, 2)
+        assert connection.state is State.READING
+        connection.close()
+        assert b"".join(connection.send_early(small).pieces) == b"<later>"
 
 
 TestConnections = Machine.TestCase

@@ -2,6 +2,8 @@
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.extending import asked
 
 from extender.wire import BadRequest, ExtenderArgs, encode
@@ -70,3 +72,14 @@ def test_what_is_no_request_is_refused_by_name(body: bytes, why: str) -> None:
 def test_scores_are_written_as_go_reads_them() -> None:
     """A HostPriorityList has Host and Score."""
     assert encode(("node-1", "node-2"), (7, 100)) == b'[{"Host":"node-1","Score":7},{"Host":"node-2","Score":100}]'
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.integers(0, 100)), max_size=8))
+def test_every_name_is_written_so_that_it_is_read(scores: list[tuple[str, int]]) -> None:
+    """Whatever letters, quotes and controls are in it."""
+    names, points = [name for name, _ in scores], [score for _, score in scores]
+    assert orjson.loads(encode(names, points)) == [{"Host": name, "Score": score} for name, score in scores]
+    plain = [f"node-{number}" for number in range(len(points))]
+    assert orjson.loads(encode(plain, points)) == [
+        {"Host": name, "Score": score} for name, score in zip(plain, points, strict=True)
+    ]

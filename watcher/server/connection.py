@@ -5,11 +5,13 @@
        +------------- the client has gone, or took too long --+------------------------------------------+--> CLOSED
 
 Whoever runs it (``connections``) calls ``readable`` and ``writable`` when the poller says so, ``answered`` when an
-answer is there, and ``close`` when it has to go; in any order, as what does not fit the state does nothing.
+answer is there, and ``close`` when it has to go; in any order, as what does not fit the state does nothing. One step is
+for other threads: whoever made an answer may ``send_early``, while nobody else has to do with the client.
 """
 
 import socket
 import ssl
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -96,6 +98,7 @@ class Connection:
             Stage.HEAD
         )  # that the deadline is for: one that begins in silence has not as long as one that idles
         self._unsent: deque[memoryview] = deque()
+        self._at_socket = threading.Lock()  # so that it is not closed under who sends early
         self._keep = self._is_behind = False
 
     @property
@@ -127,6 +130,21 @@ class Connection:
             self._try(self._send, now)
             self._try(self._go_on, now)
 
+    def send_early(self, reply: Reply) -> Reply:
+        """Send a small answer from any thread, and return what is left of it for ``answered``.
+
+        The client has it before the loop wakes up, which on a machine with time to sleep takes as long as sending.
+        """
+        if sum(map(len, reply.pieces)) > _JOINED_BYTES:
+            return reply
+        joined = b"".join(reply.pieces)
+        with self._at_socket:
+            try:
+                sent = self.sock.send(joined) if self.state is State.ANSWERING else 0
+            except OSError:  # it has gone, or takes nothing now: the loop will see
+                sent = 0
+        return Reply((joined[sent:],), reply.keep)
+
     def answered(self, reply: Reply, now: float) -> None:
         """Send the reply that ``answer`` did not return, then go on with what has come meanwhile."""
         if self.state is State.ANSWERING:
@@ -141,9 +159,10 @@ class Connection:
     def close(self) -> None:
         """Close it, whatever it does."""
         if self.state is not State.CLOSED:
-            self.state = State.CLOSED
+            with self._at_socket:
+                self.state = State.CLOSED
+                self.sock.close()
             self._unsent.clear()
-            self.sock.close()
 
     def _try(self, step: Callable[[float], None], now: float) -> None:
         try:

@@ -126,7 +126,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             _log.exception("a request failed", extra={"path": head.request.path[:200]})
             message = "the service failed to answer; its log says why"
             reply = self._error(HTTPStatus.INTERNAL_SERVER_ERROR, wire.ErrorCode.INTERNAL, message, head_only=False)
-        self._answered.append((connection, reply))
+        self._answered.append((connection, connection.send_early(reply)))
         with contextlib.suppress(OSError):  # full: it wakes the loop all the same
             os.write(self.PIPE[1], b".")
 
