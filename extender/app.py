@@ -57,10 +57,11 @@ def create_app(
             asked = ExtenderArgs.decode(body, counted)
         except BadRequest as error:
             return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
-        found = prioritizer.answer(asked)
+        later: list[Callable[[], None]] = []
+        found = prioritizer.answer(asked, later.append)
         encoded = encode(found.names, found.points)
         telemetry.prioritized(found.outcome, time.perf_counter() - began)
-        return Answer(encoded)
+        return Answer(encoded, afterwards=later[0] if later else None)
 
     @app.post(PRIORITIZE)
     def prioritize() -> Response:

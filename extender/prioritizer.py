@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Protocol
 
 from client import ClientError
@@ -26,7 +27,6 @@ from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, Prepare
 from watcher.model import WatcherMetrics
 
 _STUCK_SECONDS = 30.0
-_ANSWER_SECONDS = 0.0005
 _log = logging.getLogger(__name__)
 
 
@@ -89,6 +89,10 @@ It comes with the node that the pod will likely go to by it ("" where it is not 
 """
 
 
+Later = Callable[[Callable[[], None]], object]
+"""Takes what is to be done later, and does it."""
+
+
 class Prioritizer:
     """Answers requests, from any thread.
 
@@ -130,11 +134,16 @@ class Prioritizer:
         self._likeliest = Likeliest(profiles.weight, in_tree or {}, dice)
         self._thread = ThreadPoolExecutor(1, "prioritizer")
         self._turn = threading.Lock()  # held from when a pod is scored until it is counted
-        self._asked_again = threading.Event()
-        self._began = 0.0  # monotonic; 0 while nothing is being scored
+        self._began = 0.0  # when the turn did, monotonic; 0 while it is nobody's
 
-    def answer(self, asked: ExtenderArgs) -> Answer:
-        """Return a score for every candidate; never fails, and takes no longer than the deadline."""
+    def answer(self, asked: ExtenderArgs, later: Later | None = None) -> Answer:
+        """Return a score for every candidate; never fails, and takes no longer than the deadline.
+
+        Args:
+            asked: the request.
+            later: is given what is to be done when the answer is sent, and may not be forgotten: until then no other
+                pod is scored. By default a thread does it at once.
+        """
         profile = self._profiles.get(asked.scheduler_name)
         if profile is None:
             return Answer.alike(asked.node_names, Outcome.OTHER_SCHEDULER)
@@ -145,12 +154,11 @@ class Prioritizer:
         if answer.basis is None:
             self._record(asked, answer, "", acts)
             return answer
-        # Behind this answer and before the next one: nobody waits for it.
-        self._thread.submit(self._after, asked, answer, acts)
+        (later or self._thread.submit)(partial(self._after, asked, answer, acts))
         return answer if acts else Answer.alike(asked.node_names, Outcome.SHADOW)
 
     def is_alive(self) -> bool:
-        """Return whether scoring gets on."""
+        """Return whether pods get their turn."""
         began = self._began
         return not began or time.monotonic() - began < _STUCK_SECONDS
 
@@ -160,11 +168,11 @@ class Prioritizer:
 
     def _in_time(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
         """Return the answer; where it is by node, its turn lasts until the pod is counted."""
-        self._asked_again.set()
         asked_at = time.monotonic()
         ends_at = asked_at + self._options.deadline_seconds
         if not self._turn.acquire(timeout=self._options.deadline_seconds):
             return Answer.alike(asked.node_names, Outcome.DEADLINE)
+        self._began = time.monotonic()
         try:
             answer = self._score(asked, profile, asked_at, wait=False)
         except BlockingIOError:
@@ -172,17 +180,19 @@ class Prioritizer:
             try:
                 answer = job.result(max(0.0, ends_at - time.monotonic()))
             except NotInTime:
-                job.add_done_callback(lambda _: self._turn.release())
+                job.add_done_callback(lambda _: self._end_turn())
                 job.cancel()
                 return Answer.alike(asked.node_names, Outcome.DEADLINE)
         if answer.basis is None:
-            self._turn.release()
+            self._end_turn()
         return answer
+
+    def _end_turn(self) -> None:
+        self._began = 0.0
+        self._turn.release()
 
     def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> Answer:
         """Return the answer; raises ``BlockingIOError`` where that may take long and nobody waits."""
-        self._asked_again.clear()
-        self._began = time.monotonic()
         try:
             return self._scored(asked, profile, asked_at, wait=wait)
         except BlockingIOError:
@@ -190,10 +200,9 @@ class Prioritizer:
         except Exception:  # noqa: BLE001  it costs one pod its scores
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
             return Answer.alike(asked.node_names, Outcome.FAILED)
-        finally:
-            self._began = 0.0
 
     def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> Answer:
+        began = time.monotonic()
         if not self._view.is_synced:
             return Answer.alike(asked.node_names, Outcome.NOT_SYNCED)
         try:
@@ -220,7 +229,7 @@ class Prioritizer:
         if len(known) < len(asked.node_names):  # of a node that the view has not heard of nothing is known: the minimum
             found = dict(zip(known, points, strict=True))
             points = [found.get(name, 0) for name in asked.node_names]
-        basis = Basis(scores, answered, snapshot, self._began - asked_at, time.monotonic() - self._began)
+        basis = Basis(scores, answered, snapshot, began - asked_at, time.monotonic() - began)
         return Answer(asked.node_names, points, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
 
     def _prepare(
@@ -251,7 +260,6 @@ class Prioritizer:
 
     def _after(self, asked: ExtenderArgs, answer: Answer, acts: bool) -> None:
         """Record an answer, and count the pod where it will likely be put; then it is the next one's turn."""
-        self._asked_again.wait(_ANSWER_SECONDS)  # the interpreter is for the answer first, on its way out
         pod, name = asked.pod, asked.scheduler_name
         try:
             with self._view.reading() as table:
@@ -262,7 +270,7 @@ class Prioritizer:
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
             _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
         finally:
-            self._turn.release()
+            self._end_turn()
 
 
 def _outage(judgment: Judgment) -> str:

@@ -299,7 +299,7 @@ def test_an_event_that_comes_too_late() -> None:
 
 
 def test_what_is_sent_early_is_there_before_the_loop_turns() -> None:
-    """A small answer goes out from the thread that made it; a large one is left to the loop, as one that nobody takes."""
+    """A small answer goes out from the thread that made it; a large one, or one that nobody takes, is for the loop."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         machine = Machine()

@@ -1,6 +1,6 @@
 """Answers, before they are any framework's or on any connection."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -13,12 +13,16 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered to a request; to a HEAD without its body."""
+    """What is answered to a request; to a HEAD without its body.
+
+    ``afterwards`` is what its thread does when it is sent; it never fails.
+    """
 
     body: bytes
     status: int = 200
     content_type: str | None = JSON
     headers: Mapping[str, str] | None = None
+    afterwards: Callable[[], None] | None = None
 
     def head(self) -> list[tuple[str, str]]:
         """Return all header fields, as WSGI has them."""

@@ -21,6 +21,8 @@ def response(answer: Answer) -> Response:
     made = Response(answer.body, answer.status, answer.headers, content_type=answer.content_type)
     if answer.content_type is None:
         del made.headers["Content-Type"]
+    if answer.afterwards is not None:
+        made.call_on_close(answer.afterwards)
     return made
 
 

@@ -7,8 +7,8 @@ calls every application.
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from watcher.server import answers
 from watcher.server.answers import Answer
@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 
 Found = tuple[str, Answer] | None
 """A route, which is not a path, and its answer; None for what is to be routed."""
-Finished = tuple[int, list[tuple[str, str]], bytes]
-"""An answer's status, header fields and body."""
+
+
+class Finished(NamedTuple):
+    """An answer as it is sent, and what follows when it is."""
+
+    status: int
+    fields: list[tuple[str, str]]
+    body: bytes
+    afterwards: Callable[[], None] | None
 
 
 def _nothing(_environ: "WSGIEnvironment") -> None:
@@ -75,15 +82,15 @@ class Front:
         fields = answer.head()
         answers.finish(fields, locked=self._locked)
         self._count(route, answer.status, time.perf_counter() - began)
-        return answer.status, fields, b"" if environ["REQUEST_METHOD"] == "HEAD" else answer.body
+        body = b"" if environ["REQUEST_METHOD"] == "HEAD" else answer.body
+        return Finished(answer.status, fields, body, answer.afterwards)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Answer, as WSGI has it."""
         found = self.known(environ) or self.computed(environ)
         if found is not None:
-            status, fields, body = found
-            start_response(answers.status_line(status), fields)
-            return [body]
+            start_response(answers.status_line(found.status), found.fields)
+            return _Body(found)
         began = time.perf_counter()
 
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
@@ -92,6 +99,20 @@ class Front:
             return start_response(status, headers, *failure)
 
         return self._application(environ, start)
+
+
+class _Body:
+    """What WSGI takes for a body: it is closed when it is sent."""
+
+    def __init__(self, found: Finished) -> None:
+        self._found = found
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([self._found.body])
+
+    def close(self) -> None:
+        if self._found.afterwards is not None:
+            self._found.afterwards()
 
 
 class Later:

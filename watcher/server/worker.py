@@ -119,6 +119,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _work(self, connection: Connection, head: Head, asked: dict[str, Any], keep: bool) -> None:
         """Have it computed, or the application answer, in a thread."""
+        found = None
         try:
             found = self.wsgi.computed(asked)
             reply = self._routed(head, asked, keep) if found is None else self._reply(found, head, keep)
@@ -126,14 +127,18 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             _log.exception("a request failed", extra={"path": head.request.path[:200]})
             message = "the service failed to answer; its log says why"
             reply = self._error(HTTPStatus.INTERNAL_SERVER_ERROR, wire.ErrorCode.INTERNAL, message, head_only=False)
-        self._answered.append((connection, connection.send_early(reply)))
-        with contextlib.suppress(OSError):  # full: it wakes the loop all the same
-            os.write(self.PIPE[1], b".")
+        try:
+            self._answered.append((connection, connection.send_early(reply)))
+            with contextlib.suppress(OSError):  # full: it wakes the loop all the same
+                os.write(self.PIPE[1], b".")
+        finally:
+            if found is not None and found.afterwards is not None:
+                found.afterwards()
 
     def _reply(self, found: Finished, head: Head, keep: bool) -> Reply:
-        status, fields, body = found
         version = head.request.version
-        return Reply((answers.encode(status, fields, date=self._now(), keep=keep, version=version), body), keep)
+        encoded = answers.encode(found.status, found.fields, date=self._now(), keep=keep, version=version)
+        return Reply((encoded, found.body), keep)
 
     def _routed(self, head: Head, asked: dict[str, Any], keep: bool) -> Reply:
         """Return what the application answers."""
