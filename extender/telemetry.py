@@ -43,10 +43,11 @@ class Telemetry:
         self._outage = Gauge(
             "trimaran_extender_outage", "whether nodes cannot be scored by their load, 1 or 0", registry=self._registry
         )
-        self._stages = Histogram(
+        stages = Histogram(
             "trimaran_extender_stage_seconds", "time of an answer's stages", ["stage"], buckets=_BUCKETS,
             registry=self._registry,
         )  # fmt: skip
+        self._waited, self._scored = map(stages.labels, ("wait", "score"))
         self._ages = Histogram(
             "trimaran_extender_data_age_seconds", "how old the metrics were that a pod was scored by", buckets=_AGES,
             registry=self._registry,
@@ -89,8 +90,8 @@ class Telemetry:
     def noted(self, answer: Answer, age_seconds: float | None) -> None:
         """Count an answer's stages, and how old the metrics were."""
         if answer.basis is not None:
-            self._stages.labels("wait").observe(answer.basis.waited_seconds)
-            self._stages.labels("score").observe(answer.basis.scored_seconds)
+            self._waited.observe(answer.basis.waited_seconds)
+            self._scored.observe(answer.basis.scored_seconds)
         if age_seconds is not None:
             self._ages.observe(age_seconds)
 

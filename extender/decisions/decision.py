@@ -18,6 +18,7 @@ from watcher.model import WatcherMetrics
 
 BEST = 10
 _OVERHEAD_BYTES = 1500  # of a decision in memory, beside its nodes
+_NAME_BYTES, _TERM_BYTES = 100, 8  # of a candidate: its name, and each term of its score
 _LONGEST_WHY = 400
 _LONGEST_MANIFEST = 16384  # as JSON; of a pod that asks for more than so much is not told
 
@@ -181,8 +182,8 @@ class OpenDecision:
         self.decision.data = _data(basis, at)
         self.decision.best = best
         self.decision.best_score = answer.points[answer.names.index(best)] if best else 0
-        terms = [part.terms for part in basis.scores.plugins.values() if part.terms]
-        self.size += sum(array.nbytes for each in terms for array in each.values()) + 100 * len(answer.names)
+        terms = sum(len(part.terms) for part in basis.scores.plugins.values() if part.terms)
+        self.size += (_NAME_BYTES + terms * _TERM_BYTES) * len(answer.names)
 
     @property
     def pod(self) -> Pod:
