@@ -1,21 +1,39 @@
 """Placements looked for offline, and the policy that replays them."""
 
 import itertools
-from dataclasses import replace
+from collections import deque
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
+from simulator.cluster import Cluster
 from simulator.events import EventKind, NodeEvent
 from simulator.measures import measures
-from simulator.policies.clairvoyant import Clairvoyant
+from simulator.moving import Moving
+from simulator.policies.clairvoyant import Clairvoyant, ClairvoyantChooser
 from simulator.policies.offline import OfflineSearch
-from simulator.policies.oracle import Oracle
+from simulator.policies.oracle import Oracle, OracleChooser
 from simulator.replay import Options, Outcome, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import PodUse, Trace
+from simulator.watcher import Watcher
 
 GREEDY = Clairvoyant()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan that a test wrote, carried out as the oracle does its own."""
+
+    plan: tuple[tuple[int, ...], ...]
+    name: str = "planned"
+    moves: Moving | None = None
+
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> OracleChooser:
+        """Begin a replay."""
+        plan = {pod: deque(nodes) for pod, nodes in enumerate(self.plan)}
+        return OracleChooser(plan, cluster, ClairvoyantChooser(GREEDY, cluster))
 
 
 def roomy() -> Trace:
@@ -122,3 +140,38 @@ def test_nodes_that_fail_keep_what_they_had() -> None:
     assert cut
     assert (search.nodes[cut] == start[cut]).all()
     assert measures(outcome)["displaced_pods"] == measures(greedy)["displaced_pods"]
+
+
+def test_where_a_planned_node_has_no_room_the_greedy_chooses() -> None:
+    """A pod without room on its planned node, and one that nothing is planned for, go where they cost least."""
+    trace = replace(
+        tiny(0),
+        cpu_capacity_milli=np.array([1000, 1000, 1000]),
+        arrival_minute=np.arange(6),
+        end_minute=np.full(6, 10),
+        cpu_request_milli=np.array([600, 600, 600, 300, 300, 100]),
+        memory_request_bytes=np.full(6, 100),
+        use=PodUse(
+            np.array([0, 10, 19, 27, 34, 40, 45]),
+            np.repeat([1.0, 0.8, 0.5, 0.1, 0.1, 0.1], [10, 9, 8, 7, 6, 5]),
+            np.zeros(45),
+        ),
+    )
+    outcome = Replay(trace, Planned(((0,), (0,), (0,), (0,), (), (1,)))).run()
+    # 1 and 2 have no room where they are planned, and 4 has no plan: node 2 costs least, and 1 is the first with room.
+    assert {stay.pod: stay.node for stay in outcome.cluster.stays} == {0: 0, 1: 1, 2: 2, 3: 0, 4: 2, 5: 1}
+
+
+def test_a_crowded_world_takes_what_the_plan_cannot_keep() -> None:
+    """Where pods wait they come at other minutes than planned: some go elsewhere, and nodes are never overfull."""
+    trace = Synthetic(seed=5, nodes=4, minutes=400, warm_up_minutes=60, requested=0.9, mean_use=0.65).trace()
+    search = searched(Replay(trace, GREEDY).run())
+    search.improve(np.random.default_rng(0), 1)
+    planned = dict(zip([stay.pod for stay in search.stays], search.nodes.tolist(), strict=True))
+    cluster = Replay(trace, Oracle(sweeps=1)).run().cluster
+    elsewhere = [stay for stay in cluster.stays if planned.get(stay.pod) != stay.node]
+    assert 0 < len(elsewhere) < len(cluster.stays) / 2
+    asked = np.zeros((2, 4, trace.minutes))
+    for stay in cluster.stays:
+        asked[:, stay.node, stay.start : stay.end] += np.array(cluster.requests(stay.pod))[:, None]
+    assert (asked <= cluster.ledger.capacity[:, :, None]).all()

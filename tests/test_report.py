@@ -12,7 +12,7 @@ from support.page import browser
 
 from simulator.report import statistics
 from simulator.report.compared import Compared
-from simulator.report.page import page
+from simulator.report.page import document, page
 from simulator.report.text import tables
 from simulator.synthetic import Synthetic
 from simulator.trace import write_trace
@@ -63,9 +63,26 @@ def test_the_interval_of_a_mean_is_that_of_the_bootstrap() -> None:
 
 def test_the_gap_closed_goes_from_the_default_to_the_clairvoyant() -> None:
     """A world in which the clairvoyant is no better tells nothing."""
-    assert statistics.gap_closed(COMPARISON, "cooler", HOT) == {"calm": 50.0, "busy": -10.0}
-    assert statistics.gaps(COMPARISON)["cooler"][HOT].mean == 20.0
+    assert statistics.gap_closed(COMPARISON, "cooler", HOT, "clairvoyant") == {"calm": 50.0, "busy": -10.0}
+    assert statistics.gaps(COMPARISON)["clairvoyant"]["cooler"][HOT].mean == 20.0
     assert statistics.gaps({"calm": {"default": row(1.0)}}) == {}
+
+
+def test_the_gap_to_the_oracle_stands_beside_where_it_was_replayed() -> None:
+    """Text, page and document tell the part of its way, too; where it was not replayed none of them speaks of it."""
+    with_oracle = COMPARISON | {"calm": COMPARISON["calm"] | {"oracle": row(0.0)}}
+    assert statistics.gap_closed(with_oracle, "cooler", HOT, "oracle") == {"calm": 40.0}
+    *_, clairvoyant, oracle = tables(with_oracle).split("\n\n")
+    assert clairvoyant.startswith("gap closed, %: default is 0, clairvoyant 100")
+    assert oracle.startswith("gap closed, %: default is 0, oracle 100")
+    assert re.search(r"clairvoyant +80 \(80 to 80\), worse in 0", oracle)
+    beside, without = (Compared("", dict.fromkeys(COMPARISON, 1.5), each) for each in (with_oracle, COMPARISON))
+    (told,), (told_without,) = document([beside]), document([without])
+    assert told["gap_closed_percent"]["oracle"]["cooler"][HOT]["mean"] == 40.0
+    assert list(told["gap_closed_percent"]) == ["clairvoyant", "oracle"]
+    assert list(told_without["gap_closed_percent"]) == ["clairvoyant"]
+    assert 'colspan="4">oracle</th>' in page([beside], "trimaran")
+    assert ">oracle" not in page([without], "trimaran")
 
 
 def test_every_lost_case_is_told() -> None:
@@ -108,7 +125,7 @@ def test_the_page_asks_nobody_and_has_all_pictures() -> None:
     assert [str(each["alt"]).partition(".")[0] for each in images] == [
         "Benefit against overcommit, hot at 70 %", "Benefit against overcommit, hot at 80 %",
         "Benefit against overcommit, hot at 90 %",
-        *["Gap closed", "Nodes saved against hot minutes", "Nodes over time"] * 2,
+        *["Gap closed to clairvoyant", "Nodes saved against hot minutes", "Nodes over time"] * 2,
     ]  # fmt: skip
     assert all(str(each["src"]).startswith("data:image/") for each in images)
     assert not [tag for tag, attributes in elements if tag in {"script", "link", "iframe", "b"} or "href" in attributes]

@@ -26,6 +26,7 @@ from simulator.trace import Trace
 
 DEFAULT = "default"
 CLAIRVOYANT = "clairvoyant"
+ORACLE = "oracle"
 CONGESTION = "congestion-cost"
 CONGESTION_MOVES = "congestion-cost+moves"
 
@@ -80,7 +81,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         Crane("crane", profiles[DEFAULT]),
         Random(),
         Clairvoyant(CLAIRVOYANT),
-        Oracle(),
+        Oracle(ORACLE),
     ]
     return {policy.name: policy for policy in made}
 

@@ -1,8 +1,9 @@
 """The strongest policy that no cluster can have: it knows the whole trace, and takes choices back before they are made.
 
 It replays the clairvoyant greedy, improves what that did as a whole (:mod:`simulator.policies.offline`), and then puts
-each pod on the node that it has for it. Where that node has no room, as pods that had waited came earlier than planned,
-the greedy chooses. The plan is of the trace's own nodes and events: what is added by an autoscaler is not foreseen.
+each pod on the node that it has for it. The greedy chooses where that node has no room, as pods that had waited came
+earlier than planned, or is not among those looked at, as above 100 nodes. The plan is of the trace's own nodes
+and events: what is added by an autoscaler is not foreseen.
 """
 
 from collections import defaultdict, deque

@@ -9,10 +9,10 @@ from jinja2 import Environment, StrictUndefined
 
 from simulator.comparison import Comparison
 from simulator.measures import HOT_PERCENTS
-from simulator.policies.catalogue import CLAIRVOYANT, DEFAULT
+from simulator.policies.catalogue import DEFAULT
 from simulator.report import pictures, statistics
 from simulator.report.compared import Compared
-from simulator.report.statistics import GAP_MEASURES, Interval
+from simulator.report.statistics import GAP_MEASURES, GOALS, Interval
 from simulator.report.text import number
 
 SAVED = "nodes_saved_percent"
@@ -34,7 +34,7 @@ def document(compared: Sequence[Compared]) -> list[dict[str, Any]]:
             "overcommit": each.overcommit,
             "worlds": each.comparison,
             "means": _plain(statistics.by_policy(each.comparison)),
-            "gap_closed_percent": _plain(statistics.gaps(each.comparison)),
+            "gap_closed_percent": {goal: _plain(rows) for goal, rows in statistics.gaps(each.comparison).items()},
             "lost_cases": [asdict(lost) for lost in statistics.lost_cases(each.comparison)],
             "heat": {"world": each.heat_world, "cpu_percent": each.heat},
         }
@@ -68,7 +68,7 @@ def page(compared: Sequence[Compared], made_with: str) -> str:
         ],
         benefits=_benefits(compared),
         default=DEFAULT,
-        clairvoyant=CLAIRVOYANT,
+        goals=GOALS,
         gap_measures=GAP_MEASURES,
         has_saved=any(SAVED in m for c in compared for w in c.comparison.values() for m in w.values()),
     )
@@ -81,18 +81,17 @@ def _title(compared: Compared) -> str:
 
 def _pictures(compared: Compared) -> list[Picture]:
     comparison, drawn = compared.comparison, []
-    gaps = statistics.gaps(comparison)
-    if gaps:
+    for goal, rows in statistics.gaps(comparison).items():
         shown = {
-            measure: {policy: row[measure] for policy, row in gaps.items() if measure in row}
+            measure: {policy: row[measure] for policy, row in rows.items() if measure in row}
             for measure in GAP_MEASURES
-            if any(measure in row for row in gaps.values())
+            if any(measure in row for row in rows.values())
         }
         text = (
-            f"The part of the way from {DEFAULT} (0) to {CLAIRVOYANT} (100), mean over worlds with 95 % bootstrap "
+            f"The part of the way from {DEFAULT} (0) to {goal} (100), mean over worlds with 95 % bootstrap "
             "intervals. Blue: above 0; red: below; grey: the interval holds 0."
         )
-        drawn.append(Picture("Gap closed", pictures.forest(shown, "gap closed, %"), text))
+        drawn.append(Picture(f"Gap closed to {goal}", pictures.forest(shown, "gap closed, %"), text))
     means = statistics.by_policy(comparison)
     saved = {policy: measures for policy, measures in means.items() if SAVED in measures}
     if saved:

@@ -1,14 +1,17 @@
-"""What many worlds say together: means with bootstrap intervals, the gap that is closed, and every lost case."""
+"""What many worlds say together: means with bootstrap intervals, the gaps that are closed, and every lost case."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from simulator.comparison import Comparison
-from simulator.policies.catalogue import CLAIRVOYANT, DEFAULT
+from simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, ORACLE
 
-#: Of which the way from the default scheduler to the clairvoyant greedy is told.
+#: What no cluster can have: how much of the way to each of them, from the default scheduler, a policy goes.
+GOALS = (CLAIRVOYANT, ORACLE)
+#: Of which that way is told.
 GAP_MEASURES = ("hot_minutes_70", "hot_minutes_80", "hot_minutes_90", "throttled_core_seconds")
 #: Measures of which less is better; what is not here is neither good nor bad by itself.
 LESS_IS_BETTER = (
@@ -86,31 +89,30 @@ def by_policy(comparison: Comparison) -> dict[str, dict[str, Interval]]:
     }
 
 
-def gap_closed(comparison: Comparison, policy: str, measure: str) -> dict[str, float]:
-    """Return in each world the part of the way from the default scheduler to the clairvoyant greedy, percent.
+def gap_closed(comparison: Comparison, policy: str, measure: str, goal: str) -> dict[str, float]:
+    """Return in each world the part of the way from the default scheduler to one of :data:`GOALS`, percent.
 
-    A world is left out where one of the three is missing, or where the clairvoyant is no better than the default.
+    A world is left out where one of the three is missing, or where the goal is no better than the default.
     """
     closed = {}
     for world, policies in comparison.items():
-        if {policy, DEFAULT, CLAIRVOYANT} <= policies.keys():
-            default, best = policies[DEFAULT][measure], policies[CLAIRVOYANT][measure]
+        if {policy, DEFAULT, goal} <= policies.keys():
+            default, best = policies[DEFAULT][measure], policies[goal][measure]
             if best < default:
                 closed[world] = 100 * (default - policies[policy][measure]) / (default - best)
     return closed
 
 
-def gaps(comparison: Comparison) -> dict[str, dict[str, Interval]]:
-    """Return the gap that each policy closes in each of :data:`GAP_MEASURES`; what no world tells is left out."""
-    found = {
-        policy: {
-            measure: interval(list(closed.values()))
-            for measure in GAP_MEASURES
-            if (closed := gap_closed(comparison, policy, measure))
-        }
-        for policy in policy_names(comparison)
-    }
-    return {policy: measures for policy, measures in found.items() if measures}
+def gaps(comparison: Comparison) -> dict[str, dict[str, dict[str, Interval]]]:
+    """Return for each of :data:`GOALS` the gap to it that each policy closes in each of :data:`GAP_MEASURES`.
+
+    What no world tells is left out, so of a goal that was not replayed there is nothing.
+    """
+    found: dict[str, dict[str, dict[str, Interval]]] = {}
+    for goal, policy, measure in product(GOALS, policy_names(comparison), GAP_MEASURES):
+        if closed := gap_closed(comparison, policy, measure, goal):
+            found.setdefault(goal, {}).setdefault(policy, {})[measure] = interval(list(closed.values()))
+    return found
 
 
 def benefit(comparison: Comparison, policy: str, measure: str) -> dict[str, float]:
