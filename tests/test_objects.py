@@ -208,3 +208,12 @@ def test_a_node_knows_when_it_joined(moment):
     """creationTimestamp, as the API server sends it or as the kubernetes client holds it; None where there is none."""
     assert Node.from_k8s({"metadata": {"name": "n1", "creationTimestamp": moment}}).created_at == 1_700_000_000
     assert Node.from_k8s({"metadata": {"name": "n1"}}).created_at is None
+
+
+def test_lists_are_equal_by_exact_amounts() -> None:
+    """Half a millicore less is another request, though it is rounded up to the same."""
+    half, whole = (ResourceList.from_k8s({"cpu": written}, "x") for written in ("100.5m", "101m"))
+    assert half != whole
+    assert half == ResourceList.from_k8s({"cpu": "100500u"}, "x")
+    assert whole == {"cpu": 101}
+    assert whole != "cpu"

@@ -3,7 +3,7 @@
 import dataclasses
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,11 +15,12 @@ from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metr
 
 from extender.answer import NEUTRAL, Answer, Outcome
 from extender.kube_scheduler import in_tree
-from extender.likeliest import InTree, Likeliest
+from extender.likeliest import InTree, Likeliest, _Totals
 from extender.prioritizer import Options, Prioritizer
 from extender.wire import ExtenderArgs
-from scoring import Profile
+from scoring import MetricsTable, Node, Profile, ResourceList
 from scoring.constraints import Taint, Toleration
+from scoring.pod_demand import CountedOnce
 
 LOADS = {"node-1": 80.0, "node-2": 10.0, "node-3": 50.0}
 PATIENT = Options(deadline_seconds=20, seed=1)
@@ -241,6 +242,49 @@ def test_what_is_not_there_in_time_is_answered_alike() -> None:
         prioritizer._thread.submit(done.set)
         assert done.wait(20)
     assert view.assumed == []
+
+
+def test_a_turn_lasts_until_the_pod_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers does later what follows the answer; until then no other pod is scored, which a probe sees."""
+    view = StillView(*LOADS)
+    later: list[Callable[[], None]] = []
+    with prioritizing(view, HeldMetrics(LOADS), Options(deadline_seconds=0.05)) as prioritizer:
+        prioritizer.answer(args(*LOADS))  # by the thread, which prepares
+        assert prioritizer.answer(args(*LOADS, pod="pod-2"), later.append).outcome is Outcome.SCORED
+        assert "uid-of-pod-2" not in dict(view.assumed)
+        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is Outcome.DEADLINE
+        monkeypatch.setattr("extender.prioritizer._STUCK_SECONDS", 0.0)
+        assert not prioritizer.is_alive()
+        later[0]()
+        assert prioritizer.is_alive()
+        assert "uid-of-pod-2" in dict(view.assumed)
+        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is Outcome.SCORED
+
+
+@given(st.data())
+def test_totals_of_replicas_are_as_if_each_came_alone(data: st.DataObject) -> None:
+    """Whatever pods come, alike or not, and whatever happens to nodes and their pods between them."""
+    made = profiles()
+    profile = in_tree(made)["load-aware"].profile
+    view, counted = StillView(*LOADS), CountedOnce()
+    totals = _Totals(profile, view.state.table)
+    for number in range(data.draw(st.integers(1, 8))):
+        body = orjson.dumps(asked(*LOADS, pod=f"pod-{number}", cpu=data.draw(st.sampled_from(["1", "100m", "100.5m"]))))
+        pod = ExtenderArgs.decode(body, counted).pod
+        rows = np.array(data.draw(st.lists(st.integers(0, len(view.state.table) - 1), min_size=1, unique=True)))
+        alone = profile.score(pod, view.state.table, MetricsTable.empty(view.state.table)).total
+        assert totals.among(pod, rows).tolist() == alone[rows].tolist()
+        node = data.draw(st.sampled_from(sorted(view.state.table.names)))
+        match data.draw(st.sampled_from(["assume", "drop", "renew", "join", "nothing"])):
+            case "assume":
+                view.assume(pod, node)
+            case "drop" if number:
+                view.state.drop_pod(f"uid-of-pod-{number - 1}")
+            case "renew":
+                amounts = ResourceList({"cpu": 2000 + number, "memory": 8 << 30, "pods": 110})
+                view.state.put_node(Node(node, amounts, amounts, created_at=0.0))
+            case "join":
+                view.state.put_node(Node(f"new-{number}", *[view.state.table.nodes[0].allocatable] * 2, created_at=0.0))
 
 
 def test_a_thread_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
