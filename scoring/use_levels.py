@@ -8,8 +8,7 @@ Pods of one owner are taken to rise and fall together, and pods of different own
 deviations of an owner's pods on a node add up, and the squares of these sums are the variance of the node's use.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from scoring import pod_demand
@@ -70,6 +69,11 @@ class UseLevels:
         """Return the use to expect of a pod: its request times its level; millicores for cpu, else bytes or pieces."""
         return pod_demand.requests(pod, resource) * self.level(pod, resource)
 
+    def expecting(self, resource: str) -> Callable[[Pod], float]:
+        """Return :meth:`expected_use` for a resource, which it is looked up for once: it is asked for many pods."""
+        by_owner, default = self._levels(resource)
+        return lambda pod: pod_demand.requests(pod, resource) * by_owner.get(pod.owner, default)
+
     def deviation(self, pod: Pod, resource: str) -> float:
         """Return how far a pod's use strays from what is expected, in the units of :meth:`expected_use`."""
         by_owner, default = self._deviations(resource)
@@ -87,20 +91,20 @@ class UseLevels:
         return known[1]
 
     def _added_up(self, pods: list[Pod], resource: str) -> ExpectedUse:
-        asked = [(pod.owner, pod_demand.requests(pod, resource)) for pod in pods]
-        by_owner, default = self._levels(resource)
-        mean = sum([request * by_owner.get(owner, default) for owner, request in asked])
         if not self.strays(resource):
-            return ExpectedUse(mean, 0.0, {})
-        together: dict[Owner, float] = defaultdict(float)
-        variance = 0.0
-        by_owner, default = self._deviations(resource)
-        for owner, request in asked:
-            deviation = request * by_owner.get(owner, default)
+            return ExpectedUse(sum(map(self.expecting(resource), pods)), 0.0, {})
+        levels, level = self._levels(resource)
+        deviations, deviation = self._deviations(resource)
+        together: dict[Owner, float] = {}
+        mean = variance = 0.0
+        for pod in pods:
+            request, owner = pod_demand.requests(pod, resource), pod.owner
+            mean += request * levels.get(owner, level)
+            strays = request * deviations.get(owner, deviation)
             if owner is None:
-                variance += deviation**2
-            elif deviation:
-                together[owner] += deviation
+                variance += strays**2
+            elif strays:
+                together[owner] = together.get(owner, 0.0) + strays
         return ExpectedUse(mean, variance + sum([each**2 for each in together.values()]), together)
 
     def _levels(self, resource: str) -> tuple[Mapping[Owner | None, float], float]:

@@ -6,8 +6,8 @@ one after which the sum over the past day, step by step, of the nodes' convex co
     (CPU use / (target * capacity)) ^ power  +  the same of memory
 
 would have been least, had every pod that runs now been where it is now all day. Memory's power is a steep one: what
-is used up to capacity does no harm. A move is made only where the cost
-falls by ``least_gain`` on average over the day: the rest of the budget is left for nodes that are hot for long.
+is used up to capacity does no harm. A move is made only where the cost falls by ``least_gain`` on average over the
+day: the rest of the budget is left for nodes that are hot for long.
 What a service's pod used before it began is taken to be its mean; a job used nothing then, for it will soon be gone. A
 pod fits its new node by its requests. Jobs are never moved: they would begin anew.
 

@@ -174,7 +174,7 @@ def test_deviations_of_one_owner_add_up():
 
 
 def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
-    """It is the probability of being above the target, and what is above capacity; nothing is surer than a twentieth."""
+    """It is how likely use is above the target, and what is above capacity; nothing is surer than a twentieth."""
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(60.0, 50.0))
     nodes.add(pod("there", owner=WEB), "b", START - 100)
     plugin = CongestionCost(CPU_ONLY, learnt=0).informed(certain())
