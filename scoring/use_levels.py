@@ -52,7 +52,10 @@ class UseLevels:
     _sums: dict[tuple[int, str], tuple[Mapping[str, PlacedPod], ExpectedUse]] = field(
         default_factory=dict, init=False, repr=False
     )
-    _known: dict[tuple[str, str], tuple[Mapping[Owner | None, float], float]] = field(
+    _known: dict[tuple[str, str], tuple[dict[Owner | None, float], float]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _pairs: dict[str, tuple[Mapping[Owner | None, tuple[float, float]], tuple[float, float]]] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -93,31 +96,42 @@ class UseLevels:
     def _added_up(self, pods: list[Pod], resource: str) -> ExpectedUse:
         if not self.strays(resource):
             return ExpectedUse(sum(map(self.expecting(resource), pods)), 0.0, {})
-        levels, level = self._levels(resource)
-        deviations, deviation = self._deviations(resource)
+        of_owner, of_others = self._both(resource)
         together: dict[Owner, float] = {}
         mean = variance = 0.0
         for pod in pods:
             request, owner = pod_demand.requests(pod, resource), pod.owner
-            mean += request * levels.get(owner, level)
-            strays = request * deviations.get(owner, deviation)
+            level, deviation = of_owner.get(owner, of_others)
+            mean += request * level
+            strays = request * deviation
             if owner is None:
                 variance += strays**2
             elif strays:
                 together[owner] = together.get(owner, 0.0) + strays
         return ExpectedUse(mean, variance + sum([each**2 for each in together.values()]), together)
 
-    def _levels(self, resource: str) -> tuple[Mapping[Owner | None, float], float]:
+    def _levels(self, resource: str) -> tuple[dict[Owner | None, float], float]:
         """Return the level of each owner, and that of everybody else."""
         return self._of("level", resource, self.by_owner, self.default.get(resource, 1.0))
 
-    def _deviations(self, resource: str) -> tuple[Mapping[Owner | None, float], float]:
+    def _deviations(self, resource: str) -> tuple[dict[Owner | None, float], float]:
         """Return the deviation of each owner, and that of everybody else."""
         return self._of("deviation", resource, self.deviation_by_owner, self.default_deviation.get(resource, 0.0))
 
+    def _both(self, resource: str) -> tuple[Mapping[Owner | None, tuple[float, float]], tuple[float, float]]:
+        """Return the level and deviation of each owner, and those of everybody else: looked up at once."""
+        known = self._pairs.get(resource)
+        if known is None:
+            (levels, level), (deviations, deviation) = self._levels(resource), self._deviations(resource)
+            each = {
+                owner: (levels.get(owner, level), deviations.get(owner, deviation)) for owner in levels | deviations
+            }
+            known = self._pairs[resource] = each, (level, deviation)
+        return known
+
     def _of(
         self, what: str, resource: str, by_owner: Mapping[Owner, Mapping[str, float]], default: float
-    ) -> tuple[Mapping[Owner | None, float], float]:
+    ) -> tuple[dict[Owner | None, float], float]:
         known = self._known.get((what, resource))
         if known is None:
             each: dict[Owner | None, float] = {

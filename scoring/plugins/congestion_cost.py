@@ -194,7 +194,9 @@ class CongestionCost(ScorePlugin):
                 more = variance + self._more_variance(pods, name, node, rows_of)
                 terms[f"{name}.deviation"] = np.sqrt(more)
                 # Above the target more deviation makes it likelier to be below: no reason to go there.
-                cost = _cost(each, use, np.stack([np.broadcast_to(variance, more.shape), more]), divisor).max(axis=0)
+                both = np.empty((2, *more.shape))
+                both[0], both[1] = variance, more
+                cost = np.maximum(*_cost(each, use, both, divisor))
             terms[f"{name}.pod_use"], terms[f"{name}.rise"] = expected, cost - node[f"{name}.cost"]
             request = per_pod(pods, pod_demand.in_tree_requests, name)
             cost = _requested_cost(node[f"{name}.requested"] + request, node[f"_{name}.allocatable"])
