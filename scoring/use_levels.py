@@ -8,8 +8,7 @@ Pods of one owner are taken to rise and fall together, and pods of different own
 deviations of an owner's pods on a node add up, and the squares of these sums are the variance of the node's use.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from scoring import pod_demand
@@ -53,7 +52,10 @@ class UseLevels:
     _sums: dict[tuple[int, str], tuple[Mapping[str, PlacedPod], ExpectedUse]] = field(
         default_factory=dict, init=False, repr=False
     )
-    _known: dict[tuple[str, str], tuple[Mapping[Owner | None, float], float]] = field(
+    _known: dict[tuple[str, str], tuple[dict[Owner | None, float], float]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _pairs: dict[str, tuple[Mapping[Owner | None, tuple[float, float]], tuple[float, float]]] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -69,6 +71,11 @@ class UseLevels:
     def expected_use(self, pod: Pod, resource: str) -> float:
         """Return the use to expect of a pod: its request times its level; millicores for cpu, else bytes or pieces."""
         return pod_demand.requests(pod, resource) * self.level(pod, resource)
+
+    def expecting(self, resource: str) -> Callable[[Pod], float]:
+        """Return :meth:`expected_use` for a resource, which it is looked up for once: it is asked for many pods."""
+        by_owner, default = self._levels(resource)
+        return lambda pod: pod_demand.requests(pod, resource) * by_owner.get(pod.owner, default)
 
     def deviation(self, pod: Pod, resource: str) -> float:
         """Return how far a pod's use strays from what is expected, in the units of :meth:`expected_use`."""
@@ -87,33 +94,44 @@ class UseLevels:
         return known[1]
 
     def _added_up(self, pods: list[Pod], resource: str) -> ExpectedUse:
-        asked = [(pod.owner, pod_demand.requests(pod, resource)) for pod in pods]
-        by_owner, default = self._levels(resource)
-        mean = sum([request * by_owner.get(owner, default) for owner, request in asked])
         if not self.strays(resource):
-            return ExpectedUse(mean, 0.0, {})
-        together: dict[Owner, float] = defaultdict(float)
-        variance = 0.0
-        by_owner, default = self._deviations(resource)
-        for owner, request in asked:
-            deviation = request * by_owner.get(owner, default)
+            return ExpectedUse(sum(map(self.expecting(resource), pods)), 0.0, {})
+        of_owner, of_others = self._both(resource)
+        together: dict[Owner, float] = {}
+        mean = variance = 0.0
+        for pod in pods:
+            request, owner = pod_demand.requests(pod, resource), pod.owner
+            level, deviation = of_owner.get(owner, of_others)
+            mean += request * level
+            strays = request * deviation
             if owner is None:
-                variance += deviation**2
-            elif deviation:
-                together[owner] += deviation
+                variance += strays**2
+            elif strays:
+                together[owner] = together.get(owner, 0.0) + strays
         return ExpectedUse(mean, variance + sum([each**2 for each in together.values()]), together)
 
-    def _levels(self, resource: str) -> tuple[Mapping[Owner | None, float], float]:
+    def _levels(self, resource: str) -> tuple[dict[Owner | None, float], float]:
         """Return the level of each owner, and that of everybody else."""
         return self._of("level", resource, self.by_owner, self.default.get(resource, 1.0))
 
-    def _deviations(self, resource: str) -> tuple[Mapping[Owner | None, float], float]:
+    def _deviations(self, resource: str) -> tuple[dict[Owner | None, float], float]:
         """Return the deviation of each owner, and that of everybody else."""
         return self._of("deviation", resource, self.deviation_by_owner, self.default_deviation.get(resource, 0.0))
 
+    def _both(self, resource: str) -> tuple[Mapping[Owner | None, tuple[float, float]], tuple[float, float]]:
+        """Return the level and deviation of each owner, and those of everybody else: looked up at once."""
+        known = self._pairs.get(resource)
+        if known is None:
+            (levels, level), (deviations, deviation) = self._levels(resource), self._deviations(resource)
+            each = {
+                owner: (levels.get(owner, level), deviations.get(owner, deviation)) for owner in levels | deviations
+            }
+            known = self._pairs[resource] = each, (level, deviation)
+        return known
+
     def _of(
         self, what: str, resource: str, by_owner: Mapping[Owner, Mapping[str, float]], default: float
-    ) -> tuple[Mapping[Owner | None, float], float]:
+    ) -> tuple[dict[Owner | None, float], float]:
         known = self._known.get((what, resource))
         if known is None:
             each: dict[Owner | None, float] = {

@@ -3,7 +3,6 @@
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
-from scoring.objects import CPU
 from scoring.use_levels import UseLevels
 from simulator.cluster import Cluster, Stay
 from simulator.trace import RESOURCES
@@ -17,8 +16,9 @@ _LOWEST_LEVEL = 0.05
 _HIGHEST_LEVEL = 4.0
 _PRIOR_MINUTES = 60
 _MEMORY_MINUTES = 1440
-# Owners' levels stray by some 60 to 80 percent of their mean in published traces: so little is known of a new one.
-_UNKNOWN = 0.8
+# Owners' CPU levels stray by some 60 to 80 percent of their mean in published traces: so little is known of a new one.
+# Their memory levels are much more alike.
+_UNKNOWN = (0.8, 0.3)
 _UNKNOWN_MINUTES = 120
 
 
@@ -33,7 +33,7 @@ class UseHistory:
         watched: for how many minutes any of its pods was, shape (owners,).
         weights: the same, where a minute counts less the longer ago it was, shape (owners,).
         sums: its levels, CPU and memory, the means over its pods, added up with these weights, shape (2, owners).
-        squares: the squares of its CPU levels, added up likewise, shape (owners,).
+        squares: the squares of its levels, added up likewise, shape (2, owners).
         histogram: how often its CPU level was how high, shape (owners, bins).
         highest_memory: its highest memory level, shape (owners,).
     """
@@ -44,8 +44,8 @@ class UseHistory:
         number = {owner: place for place, owner in enumerate(dict.fromkeys(pairs))}
         self.owner_of: Int64s = np.array([number[pair] for pair in pairs], np.int64)
         self.minutes = np.zeros(len(number))
-        self.watched, self.weights, self.squares = np.zeros((3, len(number)))
-        self.sums = np.zeros((2, len(number)))
+        self.watched, self.weights = np.zeros((2, len(number)))
+        self.sums, self.squares = np.zeros((2, 2, len(number)))
         self.histogram = np.zeros((len(number), _BINS))
         self.highest_memory = np.zeros(len(number))
         self._seen: list[Stay] = []
@@ -105,17 +105,17 @@ class UseHistory:
         self.watched[seen] += length
         self.weights[seen] = keep * self.weights[seen] + length
         self.sums[:, seen] = keep * self.sums[:, seen] + length * level
-        self.squares[seen] = keep * self.squares[seen] + length * level[0] ** 2
+        self.squares[:, seen] = keep * self.squares[:, seen] + length * level**2
 
     def levels(self) -> UseLevels:
         """Return what pods are known to use, in parts of their requests after overcommit.
 
         An owner's level is the mean of what was seen, drawn to that of the whole cluster as if it had been seen for an
-        hour more; everybody else's is the cluster's. How far its CPU use strays from it is
+        hour more; everybody else's is the cluster's. How far its use strays from it is
 
-            deviation ^ 2 = variance over time + (0.8 * level) ^ 2 / (1 + minutes watched / 120)
+            deviation ^ 2 = variance over time + (unknown * level) ^ 2 / (1 + minutes watched / 120)
 
-        for what nobody knows of a new owner is soon known.
+        for what nobody knows of a new owner is soon known: 0.8 of its CPU level, and 0.3 of its memory level.
         """
         self.learn()
         if self._levels is None or self._levels_until != self._until:
@@ -123,19 +123,22 @@ class UseHistory:
             factors = np.array(cluster.overcommit)[:, None]
             usual = self._usual()
             means = (self.sums + _PRIOR_MINUTES * usual) / (self.weights + _PRIOR_MINUTES) * factors
-            deviations = self._deviations(means[0], factors[0, 0])
+            deviations = self._deviations(means, factors)
             seen = np.flatnonzero(self.watched).tolist()
             by_owner = {self._owners[k]: dict(zip(RESOURCES, means[:, k].tolist(), strict=True)) for k in seen}
-            deviation_by_owner = {self._owners[k]: {CPU: float(deviations[k])} for k in seen}
+            deviation_by_owner = {
+                self._owners[k]: dict(zip(RESOURCES, deviations[:, k].tolist(), strict=True)) for k in seen
+            }
             default = dict(zip(RESOURCES, (usual * factors)[:, 0].tolist(), strict=True))
-            self._levels = UseLevels(by_owner, default, deviation_by_owner, {CPU: _UNKNOWN * default[CPU]})
+            strays = {name: part * default[name] for name, part in zip(RESOURCES, _UNKNOWN, strict=True)}
+            self._levels = UseLevels(by_owner, default, deviation_by_owner, strays)
         return self._levels
 
-    def _deviations(self, level: Float64s, factor: float) -> Float64s:
-        """Return how far each owner's CPU use strays from its level, in parts of requests after overcommit."""
+    def _deviations(self, levels: Float64s, factors: Float64s) -> Float64s:
+        """Return how far each owner's use strays from its levels, in parts of requests after overcommit, as levels."""
         weights = np.maximum(self.weights, 1)
-        over_time = np.maximum(self.squares / weights - (self.sums[0] / weights) ** 2, 0) * factor**2
-        unknown = (_UNKNOWN * level) ** 2 / (1 + self.watched / _UNKNOWN_MINUTES)
+        over_time = np.maximum(self.squares / weights - (self.sums / weights) ** 2, 0) * factors**2
+        unknown = (np.array(_UNKNOWN)[:, None] * levels) ** 2 / (1 + self.watched / _UNKNOWN_MINUTES)
         deviations: Float64s = np.sqrt(over_time + unknown)
         return deviations
 

@@ -5,8 +5,9 @@ one after which the sum over the past day, step by step, of the nodes' convex co
 
     (CPU use / (target * capacity)) ^ power  +  the same of memory
 
-would have been least, had every pod that runs now been where it is now all day. A move is made only where the cost
-falls by ``least_gain`` on average over the day: the rest of the budget is left for nodes that are hot for long.
+would have been least, had every pod that runs now been where it is now all day. Memory's power is a steep one: what
+is used up to capacity does no harm. A move is made only where the cost falls by ``least_gain`` on average over the
+day: the rest of the budget is left for nodes that are hot for long.
 What a service's pod used before it began is taken to be its mean; a job used nothing then, for it will soon be gone. A
 pod fits its new node by its requests. Jobs are never moved: they would begin anew.
 
@@ -23,6 +24,7 @@ from simulator.moving import Moving, Occasion
 from simulator.watcher import Watcher
 
 _TRIED_PODS = 40
+_HIGHEST_LEVEL = 100.0  # its powers are finite
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Moves(Moving):
 
     history_minutes: int = 1440
     step_minutes: int = 15
-    targets: tuple[float, float] = (0.8, 0.95)
-    powers: tuple[int, int] = (8, 16)
+    targets: tuple[float, float] = (0.8, 1.0)
+    powers: tuple[int, int] = (8, 128)
     least_gain: float = 0.03
 
     def begin(self, cluster: Cluster, watcher: Watcher) -> "BestMoves":
@@ -129,7 +131,7 @@ class _Plan:
     def _cost(self, use: Float64s, scale: Float64s) -> Float64s:
         """Return the cost over the past, added up over resources and time; the first and last axes go."""
         cpu, memory = (
-            whole_power(np.maximum(part, 0) / full, power).sum(axis=-1)
+            whole_power(np.clip(part / full, 0, _HIGHEST_LEVEL), power).sum(axis=-1)
             for part, full, power in zip(use, scale, self._moves.powers, strict=True)
         )
         total: Float64s = cpu + memory

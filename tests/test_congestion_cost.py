@@ -174,14 +174,14 @@ def test_deviations_of_one_owner_add_up():
 
 
 def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
-    """It is the probability of being above the target, and what is above capacity; nothing is surer than a tenth."""
+    """It is how likely use is above the target, and what is above capacity; nothing is surer than a twentieth."""
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(60.0, 50.0))
     nodes.add(pod("there", owner=WEB), "b", START - 100)
     plugin = CongestionCost(CPU_ONLY, learnt=0).informed(certain())
     terms = plugin.prepare(nodes, metrics).terms(pod(owner=WEB))
 
     def cost(mean, deviation):
-        use = norm(mean, np.hypot(deviation, 0.1 * 0.8))
+        use = norm(mean, np.hypot(deviation, 0.05 * 0.8))
         excess = use.expect(lambda x: x - 1, lb=1)
         return use.sf(0.8) + 5 * excess + 1e-4 * (mean / 0.8) ** 8
 
@@ -191,9 +191,18 @@ def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
     assert terms["cpu.deviation"][0] == pytest.approx([1000 * 0.25, 1000 * 0.5])
 
 
+def test_memory_is_surer_than_cpu():
+    """A node at nine tenths of its target for memory will do; one at nine tenths of its target for CPU may be hot."""
+    nodes, metrics = table(), snapshot(a=(72.0, 85.5), b=(10.0, 10.0))
+    steady = UseLevels({}, {}, {}, {"cpu": 0.0, "memory": 0.0})
+    terms = CongestionCost(learnt=0, crowding=1).informed(steady).prepare(nodes, metrics).terms(pod())
+    costs = terms["cpu.cost"][0], terms["memory.cost"][0]
+    assert costs == pytest.approx([norm.sf(0.1 / 0.05), norm.sf(0.1 / 0.03)], rel=0.3)
+
+
 def test_pods_that_stray_together_keep_apart():
     """With deviations an owner's pods are dearer together, and steady ones go where it is coolest."""
-    nodes, metrics = table(), snapshot(a=(40.0, 10.0), b=(45.0, 10.0))
+    nodes, metrics = table(), snapshot(a=(55.0, 10.0), b=(60.0, 10.0))
     nodes.add(pod("first", cpu=2000, owner=WEB), "a", START - 100)
     profile = Profile.of(CongestionCost(learnt=0, crowding=1))
     for deviation, best in ((0.4, "b"), (0.0, "a")):

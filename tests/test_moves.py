@@ -20,7 +20,7 @@ from simulator.policies.soft_taints import TaintToleration
 from simulator.replay import Options, Replay
 from simulator.saving import fewer_nodes, nodes_saved
 from simulator.synthetic import Synthetic
-from simulator.trace import Trace
+from simulator.trace import PodUse, Trace
 from simulator.watcher import Watcher
 from simulator.windows import Windows
 
@@ -61,6 +61,15 @@ def test_a_move_that_gains_little_is_not_made(crowded: Trace) -> None:
     assert moved(crowded, **often, least_gain=1000.0).moves == 0
 
 
+@pytest.mark.parametrize(("percent", "moves"), [(90, 0), (110, 1)])
+def test_memory_moves_where_it_runs_out(crowded: Trace, percent: int, moves: int) -> None:
+    """A node whose pods use 90 percent of its memory is left alone; of one with 110 percent a pod goes."""
+    minutes = len(crowded.use.cpu)
+    memory = np.full(minutes, 64 * percent / 100 / 5, np.float16)  # of a GiB, five pods on 64
+    dense = replace(crowded, use=PodUse(crowded.use.offsets, np.full(minutes, 0.1, np.float16), memory))
+    assert moved(dense, percent_per_hour=1000, every_minutes=10, after_minutes=30).moves == moves
+
+
 @pytest.fixture(scope="module")
 def drawn() -> Trace:
     """Five hours of eight nodes whose pods come and go."""
@@ -70,7 +79,7 @@ def drawn() -> Trace:
 @pytest.mark.parametrize("percent", [5.0, 10.0, 40.0])
 def test_the_budget_is_kept(drawn: Trace, percent: float) -> None:
     """No more pods are moved than so many percent of those that run, each hour."""
-    outcome = moved(drawn, percent_per_hour=percent, every_minutes=5, after_minutes=10)
+    outcome = moved(drawn, percent_per_hour=percent, every_minutes=5, after_minutes=10, least_gain=0.001)
     assert outcome.moves > 0
     assert measures(outcome)["moves_percent_per_hour"] <= percent
 

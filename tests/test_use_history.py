@@ -69,6 +69,15 @@ def test_what_waves_strays_more(cluster: Cluster) -> None:
     assert levels.deviation_by_owner[WAVING]["cpu"] == pytest.approx((0.6**2 + unknown) ** 0.5, rel=0.05)
 
 
+def test_memory_strays_less(cluster: Cluster) -> None:
+    """What is steady strays by what nobody knows of it alone, which of memory is less than of CPU."""
+    levels = learnt(cluster, 480).levels()
+    unknown = 0.3**2 / (1 + 480 / 120)
+    memory = levels.by_owner[STEADY]["memory"]
+    assert levels.deviation_by_owner[STEADY]["memory"] == pytest.approx(memory * unknown**0.5, rel=0.05)
+    assert levels.default_deviation["memory"] == pytest.approx(0.3 * levels.default["memory"])
+
+
 def test_deviations_fade_as_owners_are_watched(cluster: Cluster) -> None:
     """Of a new owner less is known than of one that was watched for hours; of one that nobody saw, least."""
     early = learnt(cluster, 20).levels().deviation_by_owner[STEADY]["cpu"]
