@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -176,10 +176,14 @@ class Prioritizer:
         try:
             answer = self._score(asked, profile, asked_at, wait=False)
         except BlockingIOError:
-            job = self._thread.submit(self._score, asked, profile, asked_at, wait=True)
+            try:
+                job = self._thread.submit(self._score, asked, profile, asked_at, wait=True)
+            except RuntimeError:  # closed, or the system gives no more threads
+                self._end_turn()
+                return Answer.alike(asked.node_names, Outcome.FAILED)
             try:
                 answer = job.result(max(0.0, ends_at - time.monotonic()))
-            except NotInTime:
+            except (NotInTime, CancelledError):
                 job.add_done_callback(lambda _: self._end_turn())
                 job.cancel()
                 return Answer.alike(asked.node_names, Outcome.DEADLINE)
@@ -195,9 +199,9 @@ class Prioritizer:
         """Return the answer; raises ``BlockingIOError`` where that may take long and nobody waits."""
         try:
             return self._scored(asked, profile, asked_at, wait=wait)
-        except BlockingIOError:
-            raise
-        except Exception:  # noqa: BLE001  it costs one pod its scores
+        except Exception as error:  # it costs one pod its scores
+            if isinstance(error, BlockingIOError) and not wait:
+                raise
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
             return Answer.alike(asked.node_names, Outcome.FAILED)
 

@@ -14,6 +14,7 @@ NON_ZERO_REQUESTS: Mapping[str, int] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
 
 
 _MOST_KEPT = 10_000
+_MOST_TEXT = 4 << 20  # of all that is kept, written out: some tens of MB, whatever pods are made up
 
 
 class CountedOnce:
@@ -24,11 +25,17 @@ class CountedOnce:
 
     def __init__(self) -> None:
         self._known: dict[Asks, KnownRequests] = {}
+        self._text = 0  # about: threads may lose some of it
 
     def of(self, asks: Asks) -> KnownRequests:
         """Return where it is kept of pods that ask for this."""
-        if len(self._known) >= _MOST_KEPT:
+        known = self._known.get(asks)
+        if known is not None:
+            return known
+        if len(self._known) >= _MOST_KEPT or self._text >= _MOST_TEXT:
             self._known.clear()  # pods keep what they have; what pods that are gone have left is freed
+            self._text = 0
+        self._text += len(repr(asks))
         return self._known.setdefault(asks, KnownRequests())
 
 

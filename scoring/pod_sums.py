@@ -81,8 +81,9 @@ class PodSums:
             ValueError: the sum would leave what scores can be computed from; nothing is added.
         """
         known = pod.known_requests
-        if known is not None and known.change is not None and known.change[0] is self.column:
-            change = known.change[1]
+        kept = None if known is None else known.change  # read once: others may count the same for another table
+        if kept is not None and kept[0] is self.column:
+            change = kept[1]
         else:
             change = self._change(pod)
             if known is not None:

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 from support.extending import HeldMetrics, StillView, asked, profiles
-from werkzeug.test import Client
+from werkzeug.test import Client, EnvironBuilder
 
 from extender.app import create_app
 from extender.prioritizer import Options, Prioritizer
@@ -49,6 +49,30 @@ def test_candidates_are_prioritized(view: StillView) -> None:
 def test_what_is_no_request_is_refused(view: StillView, body: bytes) -> None:
     """A body that cannot be read is a 400 that says why, in the one shape of errors."""
     assert error(client(view).post("/prioritize", data=body), 400, "bad_request")
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_turn_ends_once_whatever_a_server_does(view: StillView, closed: int) -> None:
+    """Other WSGI servers and middlewares close a body twice, or fail before they have it."""
+    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), Options(deadline_seconds=0.5))
+    application = create_app(prioritizer, Telemetry(), lambda: True)
+
+    def environ(pod: str) -> dict[str, object]:
+        return EnvironBuilder("/prioritize", method="POST", data=orjson.dumps(asked(*LOADS, pod=pod))).get_environ()
+
+    def gone(*_: object) -> None:
+        raise OSError("the client has gone")
+
+    with pytest.raises(OSError, match="has gone"):
+        application(environ("pod-1"), gone)
+    found = []
+    for pod in ("pod-2", "pod-3"):
+        body = application(environ(pod), lambda *_: None)
+        found.append(orjson.loads(b"".join(body)))
+        for _ in range(closed):
+            body.close()
+    assert all(len({each["Score"] for each in scores}) == 2 for scores in found)
+    prioritizer.close()
 
 
 def test_other_methods_and_paths_are_refused(view: StillView) -> None:

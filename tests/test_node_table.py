@@ -104,6 +104,30 @@ def test_pods_that_share_what_was_counted_count_as_others():
             assert np.array_equal(sums(table), before)
 
 
+def test_what_was_counted_for_another_table_meanwhile_is_not_taken_for_ours():
+    """Threads may share it, each with a table of other resources."""
+    theirs, ours = (NodeTable([node("a", **more)]) for more in ({"gpu": 4, "tpu": 1}, {}))
+
+    class Shared(KnownRequests):
+        """Another thread counts the same for its own table after it was looked at twice."""
+
+        @property
+        def change(self):
+            self.looks += 1
+            return self.of_ours if self.looks <= 2 else first.change
+
+        @change.setter
+        def change(self, found):
+            self.of_ours, self.looks = found, 0
+
+    first = KnownRequests()
+    theirs.add(Pod(name="theirs", known_requests=first), "a")
+    shared = Shared()
+    ours.add(Pod(name="one", known_requests=shared), "a")
+    ours.add(Pod(name="two", known_requests=shared), "a")
+    assert ours.pod_counts.item() == 2
+
+
 def test_a_pod_counts_once(nodes):
     """Counting a pod again, with another size or on another node, moves it."""
     nodes.assume(pod("p3", cpu=1000), "a")

@@ -140,3 +140,18 @@ def test_pods_of_one_generate_name_are_two_pods():
     assert Pod().uid != Pod().uid
     with pytest.raises(ValueError, match=r"pod default/web-: spec\.overhead\.cpu: is null"):
         Pod.from_k8s({"metadata": written["metadata"], "spec": {"overhead": {"cpu": None}}})
+
+
+def test_what_is_kept_of_pods_is_bounded():
+    """Whoever makes up pods, each with a great many containers, does not fill the memory: the others' are let go."""
+    counted = pod_demand.CountedOnce()
+
+    def known(image):
+        containers = [{"name": f"c{n}", "image": f"{n}-{image}"} for n in range(100)]
+        return Pod.from_k8s({"metadata": {"name": "p"}, "spec": {"containers": containers}}, counted.of).known_requests
+
+    kept = known("image")
+    assert known("image") is kept
+    for number in range(10):
+        known(f"{number}-{'x' * 10_000}")
+    assert known("image") is not kept

@@ -261,6 +261,47 @@ def test_a_turn_lasts_until_the_pod_is_counted(monkeypatch: pytest.MonkeyPatch) 
         assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is Outcome.SCORED
 
 
+def test_a_turn_is_given_back_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system gives no more threads for a moment: that costs one pod its scores, and no other one."""
+    view = StillView(*LOADS)
+
+    def refused(*_) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        with monkeypatch.context() as without:
+            without.setattr(threading.Thread, "start", refused)
+            assert prioritizer.answer(args(*LOADS)).outcome is Outcome.FAILED
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.SCORED
+
+
+def test_who_waits_for_the_thread_while_it_is_closed_is_answered() -> None:
+    """An answer never fails, and no turn is left behind."""
+    view, ended = StillView(*LOADS), threading.Event()
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        prioritizer._thread.submit(ended.wait)  # so that what comes next is in its queue
+        closing = threading.Timer(0.2, prioritizer.close)
+        closing.start()
+        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.DEADLINE
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.FAILED
+        ended.set()
+        closing.join()
+        assert prioritizer.is_alive()
+
+
+def test_a_defect_that_looks_like_waiting_costs_one_pod_its_scores() -> None:
+    """The same error comes from the system where it is short of something: the thread does not ask for another one."""
+
+    def tell(_: str) -> None:
+        raise BlockingIOError
+
+    held = HeldMetrics(None)
+    with prioritizing(StillView(*LOADS), held, outage=tell) as prioritizer:
+        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.FAILED
+        held.held = metrics(LOADS)
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.SCORED
+
+
 @given(st.data())
 def test_totals_of_replicas_are_as_if_each_came_alone(data: st.DataObject) -> None:
     """Whatever pods come, alike or not, and whatever happens to nodes and their pods between them."""

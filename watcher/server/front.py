@@ -89,8 +89,13 @@ class Front:
         """Answer, as WSGI has it."""
         found = self.known(environ) or self.computed(environ)
         if found is not None:
-            start_response(answers.status_line(found.status), found.fields)
-            return _Body(found)
+            body = _Body(found)
+            try:
+                start_response(answers.status_line(found.status), found.fields)
+            except BaseException:  # then no server closes what it was not given
+                body.close()
+                raise
+            return body
         began = time.perf_counter()
 
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Any:
@@ -102,17 +107,18 @@ class Front:
 
 
 class _Body:
-    """What WSGI takes for a body: it is closed when it is sent."""
+    """What WSGI takes for a body: it is closed when it is sent, by some servers and middlewares more than once."""
 
     def __init__(self, found: Finished) -> None:
-        self._found = found
+        self._body, self._afterwards = found.body, found.afterwards
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter([self._found.body])
+        return iter([self._body])
 
     def close(self) -> None:
-        if self._found.afterwards is not None:
-            self._found.afterwards()
+        afterwards, self._afterwards = self._afterwards, None
+        if afterwards is not None:
+            afterwards()
 
 
 class Later:
