@@ -46,7 +46,7 @@ def _key(value: Any) -> Hashable:
     kind = type(value)
     if kind in _PLAIN:
         return kind, value
-    if kind is ResourceList:  # it compares amounts as rounded
+    if kind is ResourceList:  # whose hash is of rounded amounts only
         return (kind, *[(name, value.amount(name), value.nano(name)) for name in value])
     if kind is tuple:
         return (kind, *map(_key, value))

@@ -137,7 +137,7 @@ class Prioritizer:
         self._began = 0.0  # when the turn did, monotonic; 0 while it is nobody's
 
     def answer(self, asked: ExtenderArgs, later: Later | None = None) -> Answer:
-        """Return a score for every candidate; never fails, and takes no longer than the deadline.
+        """Return a score for every candidate; never fails, and takes no longer than the deadline and one more score.
 
         Args:
             asked: the request.
