@@ -55,6 +55,10 @@ def wanted(name: str) -> dict[str, Any]:
     return pod(name, container(requests={"cpu": "100m", "memory": "256Mi"}), schedulerName="balancing")
 
 
+PROBE = wanted("probe")  # with an UID of its own: where it is assumed is taken back when it is asked about again
+PROBE["metadata"]["uid"] = "probe"
+
+
 @dataclass
 class Placing:
     """A cluster in which a stock kube-scheduler asks an extender, which asks a watcher."""
@@ -80,14 +84,12 @@ class Placing:
 
     def difference(self) -> str:
         """Say where the extender scores a pod otherwise than a fresh list of nodes and pods has it, "" if nowhere."""
-        asked = wanted("probe")
-        asked["metadata"]["uid"] = "probe"
         table = NodeTable.from_k8s(self.cluster.api.items("/api/v1/nodes"), self.cluster.api.items("/api/v1/pods"))
         with client.connect(self.watcher.url) as reading:
             judgment = FallbackPolicy(max_age_seconds=3600).judge(table, reading.metrics(), time.time())
         ours = Profiles.read(CONFIGURATION).by_scheduler["balancing"]
-        total = ours.profile.prepare(table, judgment).score(Pod.from_k8s(asked), among=NODES).total
-        fresh, found = dict(zip(NODES, ours.answered(total).tolist(), strict=True)), self.extender.scores(asked, NODES)
+        total = ours.profile.prepare(table, judgment).score(Pod.from_k8s(PROBE), among=NODES).total
+        fresh, found = dict(zip(NODES, ours.answered(total).tolist(), strict=True)), self.extender.scores(PROBE, NODES)
         return ", ".join(f"{name}: {found[name]}, not {fresh[name]}" for name in NODES if found[name] != fresh[name])
 
     def is_scored(self) -> bool:
@@ -295,7 +297,7 @@ def test_clocks_that_jump(tmp_path: Path) -> None:
 def outage(made: Placing) -> bool:
     """Return whether the extender has nothing to score by, as of a pod that it is asked about now."""
     before = made.extender.outcome("no_metrics")
-    made.extender.scores(wanted("probe"), NODES)
+    made.extender.scores(PROBE, NODES)
     return made.extender.outcome("no_metrics") > before
 
 
