@@ -157,14 +157,14 @@ def placing(
 
 
 def watching(folder: Path, port: int, interval: str = "3000", clock: Clock | None = None) -> Service:
-    """Start a watcher of the loads in the folder."""
+    """Start a watcher of the loads in the folder; cold, as one that was forked has this machine's clock and network."""
     environment = {
         "TRIMARAN_FAKE__FILE": str(folder / "loads.json"), "TRIMARAN_WATCH__EXPIRY_SECONDS": "3600",
         "TRIMARAN_QUALITY__FROZEN_ACTION": "report",  # these loads do stand still
         **(clock.environment if clock else {}),
     }  # fmt: skip
     arguments = ("--provider", "Fake", "--interval", interval)
-    watcher = Service(folder / "watcher.sqlite", folder / "watcher.log", port, *arguments, **environment)
+    watcher = Service(folder / "watcher.sqlite", folder / "watcher.log", port, *arguments, cold=True, **environment)
     watcher.wait_for("/readyz")
     return watcher
 

@@ -123,12 +123,10 @@ def started(
     """Start a command of ``trimaran`` in a process and a session of its own, its output at the end of a log.
 
     For a test it is forked from one that has imported all it needs, but where CI=true, where it is to be ``cold``, and
-    where its environment names other modules or libraries, which only a new process loads. Benchmarks start it as users
-    do.
+    where ``PYTHONPATH`` in its environment says that it is to find other modules. Benchmarks start it as users do.
     """
     log.touch()
-    is_new = cold or not environment.keys().isdisjoint(("PYTHONPATH", "LD_PRELOAD"))
-    if "PYTEST_CURRENT_TEST" in os.environ and not (IN_CI or is_new):
+    if "PYTEST_CURRENT_TEST" in os.environ and not (IN_CI or cold or "PYTHONPATH" in environment):
         return WarmProcess(command, log, environment, open_files)
     limited = [] if open_files is None else ["sh", "-c", f'ulimit -Sn {open_files} && exec "$@"', "sh"]
     with log.open("ab") as output:
