@@ -115,7 +115,9 @@ class UseHistory:
 
             deviation ^ 2 = variance over time + (unknown * level) ^ 2 / (1 + minutes watched / 120)
 
-        for what nobody knows of a new owner is soon known: 0.8 of its CPU level, and 0.3 of its memory level.
+        for what nobody knows of a new owner is soon known: 0.8 of its CPU level, and 0.3 of its memory level. Memory
+        that runs out for a minute has run out, so its deviation over time is at least how far the highest level that
+        was seen is above the mean.
         """
         self.learn()
         if self._levels is None or self._levels_until != self._until:
@@ -137,9 +139,11 @@ class UseHistory:
     def _deviations(self, levels: Float64s, factors: Float64s) -> Float64s:
         """Return how far each owner's use strays from its levels, in parts of requests after overcommit, as levels."""
         weights = np.maximum(self.weights, 1)
-        over_time = np.maximum(self.squares / weights - (self.sums / weights) ** 2, 0) * factors**2
+        means = self.sums / weights
+        over_time = np.maximum(self.squares / weights - means**2, 0)
+        over_time[1] = np.maximum(over_time[1], np.maximum(self.highest_memory - means[1], 0) ** 2)
         unknown = (np.array(_UNKNOWN)[:, None] * levels) ** 2 / (1 + self.watched / _UNKNOWN_MINUTES)
-        deviations: Float64s = np.sqrt(over_time + unknown)
+        deviations: Float64s = np.sqrt(over_time * factors**2 + unknown)
         return deviations
 
     def _usual(self) -> Float64s:

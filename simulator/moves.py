@@ -5,8 +5,9 @@ one after which the sum over the past day, step by step, of the nodes' convex co
 
     (CPU use / (target * capacity)) ^ power  +  the same of memory
 
-would have been least, had every pod that runs now been where it is now all day. Memory's power is a steep one: what
-is used up to capacity does no harm. A move is made only where the cost falls by ``least_gain`` on average over the
+would have been least, had every pod that runs now been where it is now all day. Of a step CPU counts by its mean, and
+memory by its highest use: what runs out for a minute has run out. Memory's power is a steep one: what is used up to
+its target does no harm. A move is made only where the cost falls by ``least_gain`` on average over the
 day: the rest of the budget is left for nodes that are hot for long.
 What a service's pod used before it began is taken to be its mean; a job used nothing then, for it will soon be gone. A
 pod fits its new node by its requests. Jobs are never moved: they would begin anew.
@@ -33,7 +34,7 @@ class Moves(Moving):
 
     Attributes:
         history_minutes: of how long a past congestion is looked at.
-        step_minutes: into what steps it is averaged.
+        step_minutes: of what length its steps are.
         targets: of CPU and memory, in parts of capacity.
         powers: of the same.
         least_gain: by how much the cost has to fall on average; a node at its target for CPU costs 1.
@@ -41,8 +42,8 @@ class Moves(Moving):
 
     history_minutes: int = 1440
     step_minutes: int = 15
-    targets: tuple[float, float] = (0.8, 1.0)
-    powers: tuple[int, int] = (8, 128)
+    targets: tuple[float, float] = (0.8, 0.9)
+    powers: tuple[int, int] = (8, 64)
     least_gain: float = 0.03
 
     def begin(self, cluster: Cluster, watcher: Watcher) -> "BestMoves":
@@ -138,7 +139,7 @@ class _Plan:
         return total
 
     def _parts(self, numbers: list[int], steps: int) -> Float64s:
-        """Return what pods used in each step of the past, shape (2, pods, steps)."""
+        """Return what pods used in each step of the past: CPU on average, memory at most; shape (2, pods, steps)."""
         cluster, length = self._cluster, self._moves.step_minutes
         use, trace = cluster.trace.use, cluster.trace
         parts = np.zeros((2, len(numbers), steps))
@@ -157,9 +158,8 @@ class _Plan:
                 if not cluster.is_job(number):
                     parts[resource, place] = past[-steps * length :].mean()
                 if known:
-                    parts[resource, place, steps - known :] = (
-                        past[lived - known * length :].reshape(known, length).mean(1)
-                    )
+                    steps_of = past[lived - known * length :].reshape(known, length)
+                    parts[resource, place, steps - known :] = steps_of.max(1) if resource else steps_of.mean(1)
         return parts
 
 

@@ -61,13 +61,27 @@ def test_a_move_that_gains_little_is_not_made(crowded: Trace) -> None:
     assert moved(crowded, **often, least_gain=1000.0).moves == 0
 
 
-@pytest.mark.parametrize(("percent", "moves"), [(90, 0), (110, 1)])
+def dense(trace: Trace, percents: np.ndarray) -> Trace:
+    """Return the trace with a memory use that is so many percent of the node's at each minute, and hardly any CPU."""
+    memory = np.tile(64 * percents / 100 / 5, 5).astype(np.float16)  # of a GiB, five pods on 64
+    return replace(trace, use=PodUse(trace.use.offsets, np.full(len(memory), 0.1, np.float16), memory))
+
+
+@pytest.mark.parametrize(("percent", "moves"), [(80, 0), (105, 1)])
 def test_memory_moves_where_it_runs_out(crowded: Trace, percent: int, moves: int) -> None:
-    """A node whose pods use 90 percent of its memory is left alone; of one with 110 percent a pod goes."""
-    minutes = len(crowded.use.cpu)
-    memory = np.full(minutes, 64 * percent / 100 / 5, np.float16)  # of a GiB, five pods on 64
-    dense = replace(crowded, use=PodUse(crowded.use.offsets, np.full(minutes, 0.1, np.float16), memory))
-    assert moved(dense, percent_per_hour=1000, every_minutes=10, after_minutes=30).moves == moves
+    """A node whose pods use 80 percent of its memory is left alone; of one with 105 percent a pod goes."""
+    made = moved(
+        dense(crowded, np.full(crowded.minutes, percent)), percent_per_hour=1000, every_minutes=10, after_minutes=30
+    )
+    assert made.moves == moves
+
+
+def test_memory_moves_where_it_ran_out_for_minutes(crowded: Trace) -> None:
+    """Memory counts by the highest use of a quarter of an hour, whose mean shows nothing of five minutes."""
+    percents = np.full(crowded.minutes, 60)
+    percents[10:15] = 105
+    made = moved(dense(crowded, percents), percent_per_hour=1000, every_minutes=10, after_minutes=30)
+    assert made.moves == 1
 
 
 @pytest.fixture(scope="module")

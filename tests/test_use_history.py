@@ -78,6 +78,16 @@ def test_memory_strays_less(cluster: Cluster) -> None:
     assert levels.default_deviation["memory"] == pytest.approx(0.3 * levels.default["memory"])
 
 
+def test_memory_strays_as_far_as_it_was_seen(cluster: Cluster) -> None:
+    """Five minutes of half as much again are hardly a variance, but what the node must have room for."""
+    cluster.trace.use.memory[100:105] = 1.125  # of the steady one
+    levels = learnt(cluster, 480).levels()
+    mean = levels.by_owner[STEADY]["memory"]
+    unknown = 0.3**2 * mean**2 / (1 + 480 / 120)
+    expected = ((1.125 - mean) ** 2 + unknown) ** 0.5
+    assert levels.deviation_by_owner[STEADY]["memory"] == pytest.approx(expected, rel=0.05)
+
+
 def test_deviations_fade_as_owners_are_watched(cluster: Cluster) -> None:
     """Of a new owner less is known than of one that was watched for hours; of one that nobody saw, least."""
     early = learnt(cluster, 20).levels().deviation_by_owner[STEADY]["cpu"]
