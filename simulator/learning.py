@@ -141,7 +141,7 @@ class UseHistory:
         weights = np.maximum(self.weights, 1)
         means = self.sums / weights
         over_time = np.maximum(self.squares / weights - means**2, 0)
-        over_time[1] = np.maximum(over_time[1], np.maximum(self.highest_memory - means[1], 0) ** 2)
+        over_time[1] = np.maximum(over_time[1], (self.highest_memory - means[1]) ** 2)
         unknown = (np.array(_UNKNOWN)[:, None] * levels) ** 2 / (1 + self.watched / _UNKNOWN_MINUTES)
         deviations: Float64s = np.sqrt(over_time * factors**2 + unknown)
         return deviations

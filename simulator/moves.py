@@ -158,8 +158,8 @@ class _Plan:
                 if not cluster.is_job(number):
                     parts[resource, place] = past[-steps * length :].mean()
                 if known:
-                    steps_of = past[lived - known * length :].reshape(known, length)
-                    parts[resource, place, steps - known :] = steps_of.max(1) if resource else steps_of.mean(1)
+                    minutes = past[lived - known * length :].reshape(known, length)
+                    parts[resource, place, steps - known :] = minutes.max(1) if resource else minutes.mean(1)
         return parts
 
 

@@ -24,6 +24,8 @@ from simulator.trace import PodUse, Trace
 from simulator.watcher import Watcher
 from simulator.windows import Windows
 
+OFTEN = {"percent_per_hour": 1000, "every_minutes": 10, "after_minutes": 30}  # as many as there are, and soon
+
 
 @pytest.fixture
 def crowded() -> Trace:
@@ -40,7 +42,7 @@ def test_moves_cool_the_hot_node(crowded: Trace) -> None:
     """With a large budget hot pods are spread, and no node is hot any more."""
     still = Replay(crowded, replace(policies(crowded)["most-allocated"], spread=0)).run()
     assert measures(still)["hot_minutes_80"] == 180
-    spread = moved(crowded, percent_per_hour=1000, every_minutes=10, after_minutes=30)
+    spread = moved(crowded, **OFTEN)
     assert 0 < spread.moves <= 3
     assert measures(spread)["hot_minutes_80"] == 0
     assert measures(spread)["moves"] == spread.moves
@@ -48,7 +50,7 @@ def test_moves_cool_the_hot_node(crowded: Trace) -> None:
 
 def test_the_first_move_takes_the_pod_that_relieves_most(crowded: Trace) -> None:
     """It is a hot one, as soon as moves may be made, and not the one that uses next to nothing."""
-    spread = moved(crowded, percent_per_hour=1000, every_minutes=10, after_minutes=30)
+    spread = moved(crowded, **OFTEN)
     first = next(stay for stay in spread.cluster.stays if stay.start > 0)
     assert first.pod != 4
     assert first.start == 30
@@ -56,9 +58,8 @@ def test_the_first_move_takes_the_pod_that_relieves_most(crowded: Trace) -> None
 
 def test_a_move_that_gains_little_is_not_made(crowded: Trace) -> None:
     """What a move has to gain is a mean over the past, so that a budget is kept for nodes that are hot for long."""
-    often = {"percent_per_hour": 1000, "every_minutes": 10, "after_minutes": 30}
-    assert moved(crowded, **often, least_gain=1.0).moves > 0
-    assert moved(crowded, **often, least_gain=1000.0).moves == 0
+    assert moved(crowded, **OFTEN, least_gain=1.0).moves > 0
+    assert moved(crowded, **OFTEN, least_gain=1000.0).moves == 0
 
 
 def dense(trace: Trace, percents: np.ndarray) -> Trace:
@@ -70,18 +71,14 @@ def dense(trace: Trace, percents: np.ndarray) -> Trace:
 @pytest.mark.parametrize(("percent", "moves"), [(80, 0), (105, 1)])
 def test_memory_moves_where_it_runs_out(crowded: Trace, percent: int, moves: int) -> None:
     """A node whose pods use 80 percent of its memory is left alone; of one with 105 percent a pod goes."""
-    made = moved(
-        dense(crowded, np.full(crowded.minutes, percent)), percent_per_hour=1000, every_minutes=10, after_minutes=30
-    )
-    assert made.moves == moves
+    assert moved(dense(crowded, np.full(crowded.minutes, percent)), **OFTEN).moves == moves
 
 
 def test_memory_moves_where_it_ran_out_for_minutes(crowded: Trace) -> None:
     """Memory counts by the highest use of a quarter of an hour, whose mean shows nothing of five minutes."""
     percents = np.full(crowded.minutes, 60)
     percents[10:15] = 105
-    made = moved(dense(crowded, percents), percent_per_hour=1000, every_minutes=10, after_minutes=30)
-    assert made.moves == 1
+    assert moved(dense(crowded, percents), **OFTEN).moves == 1
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +98,12 @@ def test_the_budget_is_kept(drawn: Trace, percent: float) -> None:
 def test_jobs_stay(crowded: Trace) -> None:
     """A job would begin anew, so it is never moved."""
     jobs = replace(crowded, owner_kinds=("Job",) * 5)
-    assert moved(jobs, percent_per_hour=1000, every_minutes=10, after_minutes=30).moves == 0
+    assert moved(jobs, **OFTEN).moves == 0
 
 
 def test_a_moved_pod_goes_on(crowded: Trace) -> None:
     """Each minute of a moved pod is on one node, and its use is counted once."""
-    outcome = moved(crowded, percent_per_hour=1000, every_minutes=10, after_minutes=30)
+    outcome = moved(crowded, **OFTEN)
     total = outcome.cluster.ledger.cpu_milli.sum(axis=0)
     assert total == pytest.approx(np.full(240, 4 * 3800 + 200), rel=1e-3)
     for pod in range(5):
@@ -118,7 +115,7 @@ def test_a_moved_pod_goes_on(crowded: Trace) -> None:
 def test_a_pod_only_goes_where_it_fits(crowded: Trace) -> None:
     """A node whose requests leave no room is not a target."""
     full = small_world(2, [("Deployment", 2.0)] * 4 + [("Deployment", 0.0)] * 6)
-    outcome = moved(full, percent_per_hour=1000, every_minutes=10, after_minutes=30)
+    outcome = moved(full, **OFTEN)
     nodes = outcome.cluster.nodes
     assert (nodes.in_tree_requests("cpu") <= nodes.allocatable("cpu")).all()
 
@@ -158,7 +155,7 @@ def test_saved_nodes_are_those_without_which_it_is_as_good() -> None:
 
 def first_move(trace: Trace, trigger: Trigger, **settings) -> int:
     """Return the minute of the first move, 0 without any."""
-    outcome = moved(trace, percent_per_hour=1000, every_minutes=10, after_minutes=30, triggers=(trigger,), **settings)
+    outcome = moved(trace, **OFTEN, triggers=(trigger,), **settings)
     return min((stay.start for stay in outcome.cluster.stays if stay.start > 0), default=0)
 
 
