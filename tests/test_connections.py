@@ -317,5 +317,26 @@ def test_what_is_sent_early_is_there_before_the_loop_turns() -> None:
         assert b"".join(connection.send_early(small).pieces) == b"<later>"
 
 
+def test_when_all_is_to_stop_nobody_is_waited_for_long() -> None:
+    """Who says nothing has two seconds, and so has who gets an answer later than that: nobody asks a worker on."""
+    machine = Machine()
+    machine.start()
+    clients = [machine.a_client_comes() for _ in range(2)]
+    machine.everything_is_worked_on()
+    for client, asked in zip(clients, (KNOWN, b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n"), strict=True):
+        client.sendall(asked)
+    machine.everything_is_worked_on()
+    machine.connections.stop(1)
+    machine.connections.look_after(3.5)
+    assert len(machine.connections) == 1
+    machine.connections.answered(*machine.asked.pop(), 4)
+    machine.connections.look_after(5.5)
+    assert len(machine.connections) == 1
+    machine.connections.look_after(6.5)
+    assert len(machine.connections) == 0
+    for sock in (*clients, machine.listener, machine.poller):
+        sock.close()
+
+
 TestConnections = Machine.TestCase
 TestConnections.settings = settings(max_examples=2 * settings.default.max_examples, stateful_step_count=40)

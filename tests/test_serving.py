@@ -1,9 +1,11 @@
 """Another program's application, served by the same parts: it takes bodies, and knows nothing of the watcher."""
 
 import json
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,14 +46,20 @@ HEADERS = {"Authorization": "Bearer right-token-right-token"}
 
 @pytest.fixture(scope="module")
 def other() -> Iterator[str]:
-    """The program as a process of its own; at the end it is asked to stop."""
+    """The program as a process of its own; at the end it is asked to stop, while a client is amid its request."""
     port = free_port()
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(port)]
     process = subprocess.Popen(command, cwd=Path(__file__).parent.parent, stdout=subprocess.PIPE, text=True)
     url = f"http://127.0.0.1:{port}"
     wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it serves")
     yield url
-    process.terminate()
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.recv(1000)
+        client.sendall(b"POST /digest HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n12345678")
+        time.sleep(0.2)
+        process.terminate()
+        process.wait(20)
     assert process.communicate(timeout=20)[0].splitlines() == ["stopped"]
     assert process.returncode == 0
 

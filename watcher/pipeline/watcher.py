@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_STOP_SECONDS = 3.0  # less than gunicorn gives a worker to end
+_STOP_SECONDS = 3.0  # less than a worker that stops has after its last request
 _ALLOWANCE_SECONDS = 30.0  # for a round beyond twice its fetch's timeout, before the loop counts as hanging
 
 

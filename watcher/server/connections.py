@@ -154,8 +154,7 @@ class Connections:
         self._is_stopping = True
         self._accept_if(False)
         for connection in self._watched:
-            if connection.is_silent:
-                connection.until = min(connection.until, now + _STOP_SECONDS)
+            self._hurry(connection, now)
 
     def close(self) -> None:
         """Close them all."""
@@ -167,7 +166,13 @@ class Connections:
         except Exception:  # noqa: BLE001  a defect of ours costs one connection
             _log.exception("a connection failed unexpectedly")
             connection.close()
+        if self._is_stopping:  # what a thread answers just now would be kept open for its client's next request
+            self._hurry(connection, now)
         self._watch(connection)
+
+    def _hurry(self, connection: Connection, now: float) -> None:
+        if connection.is_silent:
+            connection.until = min(connection.until, now + _STOP_SECONDS)
 
     def _is_full(self) -> bool:
         return len(self) > self._max_connections

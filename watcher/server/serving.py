@@ -20,11 +20,12 @@ from gunicorn.glogging import Logger
 from watcher.errors import WatcherError
 from watcher.server.front import Front
 from watcher.server.tls import TlsContext
-from watcher.server.worker import Worker
+from watcher.server.worker import GRACE_SECONDS, Worker
 
 MAX_BODY_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
-_GRACE_SECONDS = 5
+# For a worker to end before it is killed: with its requests, then with what it does. Docker kills all after ten.
+_GRACE_SECONDS = GRACE_SECONDS + 4
 # For a port to be free: a killed master's worker sees within a second that it is alone, and takes its grace to end.
 _PORT_SECONDS = 2 + _GRACE_SECONDS
 

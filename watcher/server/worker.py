@@ -31,6 +31,7 @@ from watcher.server.requests import Head, Refused, environ
 
 _log = logging.getLogger(__name__)
 
+GRACE_SECONDS = 5  # for requests that are under way when it is to stop
 _TICK_SECONDS = 1.0
 _APART_NICENESS = 19
 
@@ -64,7 +65,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             self._turn()
         self.alive = False
         self._connections.stop(time.monotonic())
-        end = time.monotonic() + self.cfg.graceful_timeout
+        end = time.monotonic() + GRACE_SECONDS
         while len(self._connections) and time.monotonic() < end:
             self.notify()
             self._turn()
