@@ -33,7 +33,6 @@ class LowNodeUtilization(Moving):
         node_limit: how many pods are evicted from a node in a run.
     """
 
-    every_minutes: int = 5
     threshold_percent: int = 50
     target_percent: int = 79
     node_limit: int = 2

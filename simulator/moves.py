@@ -1,14 +1,21 @@
 """Moves: evict a service's pod under a budget, and start it where congestion falls most.
 
-Every so often, while the budget has a whole pod, the best move is made: of all pods of services and all nodes the
-one after which the sum over the past day, step by step, of the nodes' convex cost
+Every few minutes, while the budget has a whole pod, the best move is made: of all pods of services and all nodes the
+one after which the nodes' cost would be least, on average over what the next hours may be like. The past day tells it,
+as if every pod that runs now had been where it is now all day, and minute by minute: what makes nodes hot are bursts of
+a few minutes, which come again whenever they like, and of which a longer mean shows nothing. How much a pod uses beside
+its bursts changes slower, so a part of each past hour's mean is replaced by that of the last hour:
 
-    (CPU use / (target * capacity)) ^ power  +  the same of memory
+    use in a past minute  +  share * (mean of the last hour - mean of the hour of that minute)
 
-would have been least, had every pod that runs now been where it is now all day. Of a step CPU counts by its mean, and
-memory by its highest use: what runs out for a minute has run out. Memory's power is a steep one: what is used up to
-its target does no harm. A move is made only where the cost falls by ``least_gain`` on average over the
-day: the rest of the budget is left for nodes that are hot for long.
+CPU costs what :class:`scoring.CongestionCost` has it cost where nothing is known but a mean. Memory costs
+
+    (use / (target * capacity)) ^ power
+
+by the highest use of each quarter of an hour, as it was: what runs out for a minute has run out. The power is a steep
+one: what is used up to its target does no harm. A move is made only where the cost falls by ``least_gain``, on average
+over the minutes: the rest of the budget is left for nodes that are hot for long.
+
 What a service's pod used before it began is taken to be its mean; a job used nothing then, for it will soon be gone. A
 pod fits its new node by its requests. Jobs are never moved: they would begin anew.
 
@@ -20,12 +27,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from scoring.arrays import Bools, Float64s, Int64s
+from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
 from simulator.cluster import Cluster
 from simulator.moving import Moving, Occasion
 from simulator.watcher import Watcher
 
 _TRIED_PODS = 40
-_HIGHEST_LEVEL = 100.0  # its powers are finite
+_HOUR = 60
+_QUARTER = 15
+# Costs are looked up, in so many steps up to the target, and for up to so many times the target.
+_STEPS = 4096
+_HIGHEST = 4
 
 
 @dataclass(frozen=True)
@@ -34,17 +46,21 @@ class Moves(Moving):
 
     Attributes:
         history_minutes: of how long a past congestion is looked at.
-        step_minutes: of what length its steps are.
-        targets: of CPU and memory, in parts of capacity.
-        powers: of the same.
-        least_gain: by how much the cost has to fall on average; a node at its target for CPU costs 1.
+        sampled_minutes: each of how many minutes is looked at.
+        last_hour_share: how much of a pod's level is that of the last hour; the rest is that of the past.
+        cpu: what its congestion costs.
+        memory_target: in parts of capacity.
+        memory_power: how fast the cost of memory rises.
+        least_gain: by how much the cost has to fall on average; a node that is hot costs 1.
     """
 
     history_minutes: int = 1440
-    step_minutes: int = 15
-    targets: tuple[float, float] = (0.8, 0.9)
-    powers: tuple[int, int] = (8, 64)
-    least_gain: float = 0.03
+    sampled_minutes: int = 5
+    last_hour_share: float = 0.5
+    cpu: CongestedResource = CONGESTED_CPU_AND_MEMORY[0]
+    memory_target: float = 0.9
+    memory_power: int = 64
+    least_gain: float = 0.01
 
     def begin(self, cluster: Cluster, watcher: Watcher) -> "BestMoves":
         """Begin a replay."""
@@ -63,13 +79,17 @@ class BestMoves:
     def __init__(self, moves: Moves, cluster: Cluster, watcher: Watcher) -> None:
         self._moves, self._cluster = moves, cluster
         self._occasion = Occasion(moves, cluster, watcher)
+        levels = np.arange(_HIGHEST * _STEPS + 1) / _STEPS
+        self._costs = (cost_of_mean(levels, moves.cpu), levels**moves.memory_power)
 
     def due(self) -> list[tuple[int, int | None]]:
         """Return the moves to make now, in order: the pod's number and the row that it goes to; usually none."""
         budget = self._occasion.budget()
-        if not budget:
+        minutes = min(self._moves.history_minutes, self._cluster.minute)
+        minutes -= minutes % (_HOUR if minutes >= _HOUR else _QUARTER)
+        if not budget or not minutes or not self._cluster.running:
             return []
-        found = _Plan(self._moves, self._cluster).best(budget)
+        found = _Plan(self._moves, self._cluster, self._costs, minutes).best(budget)
         self._occasion.spend(len(found))
         return found
 
@@ -77,27 +97,23 @@ class BestMoves:
 class _Plan:
     """The nodes' past as if every pod had always been where it is now, and what moves would make of it."""
 
-    def __init__(self, moves: Moves, cluster: Cluster) -> None:
-        self._moves, self._cluster = moves, cluster
-        self._numbers = [number for number in cluster.running if not cluster.is_job(number)]
-        steps = max(min(moves.history_minutes, cluster.minute) // moves.step_minutes, 1)
-        row = {number: place for place, number in enumerate(cluster.numbers.tolist())}
-        self._row = np.array([row[cluster.running[number].node] for number in self._numbers], np.int64)
-        self._pods = self._parts(self._numbers, steps)
-        scale = np.array(moves.targets)[:, None] * cluster.capacity
-        self._scale = scale[:, :, None]
-        nodes = len(cluster.nodes)
-        self._use = np.zeros((2, nodes, steps))
-        self._pile(self._row, self._pods)
-        others = [number for number in cluster.running if cluster.is_job(number)]
-        rows = np.array([row[cluster.running[number].node] for number in others], np.int64)
-        self._pile(rows, self._parts(others, steps))
-        self._requests = np.array([cluster.requests(number) for number in self._numbers], np.float64)
+    def __init__(self, moves: Moves, cluster: Cluster, costs: tuple[Float64s, Float64s], minutes: int) -> None:
+        self._moves, self._cluster, self._costs = moves, cluster, costs
+        targets = np.array([moves.cpu.target / 100, moves.memory_target])
+        self._scale = (_STEPS / (targets[:, None] * cluster.capacity))[:, :, None]
+        pods = np.fromiter(cluster.running, np.int64)
+        row = np.zeros(cluster.numbers.max() + 1, np.int64)
+        row[cluster.numbers] = np.arange(len(cluster.nodes))
+        rows = row[[stay.node for stay in cluster.running.values()]]
+        parts = self._parts(pods, minutes)
+        self._use = [np.zeros((len(cluster.nodes), part.shape[1])) for part in parts]
+        for use, part in zip(self._use, parts, strict=True):
+            np.add.at(use, rows, part)
+        services = np.array([not cluster.is_job(number) for number in pods.tolist()], np.bool_)
+        self._numbers, self._row = pods[services], rows[services]
+        self._pods = [part[services] for part in parts]
+        self._requests = np.array([cluster.requests(number) for number in self._numbers.tolist()], np.float64)
         self._free = cluster.free
-
-    def _pile(self, rows: Int64s, parts: Float64s) -> None:
-        for resource in (0, 1):
-            np.add.at(self._use[resource], rows, parts[resource])
 
     def best(self, count: int) -> list[tuple[int, int | None]]:
         """Return up to so many moves, each the best after those before it."""
@@ -106,10 +122,11 @@ class _Plan:
             pod, target = self._best()
             if target < 0:
                 break
-            found.append((self._numbers[pod], target))
-            source, part = self._row[pod], self._pods[:, pod]
-            self._use[:, source] -= part
-            self._use[:, target] += part
+            found.append((int(self._numbers[pod]), target))
+            source = self._row[pod]
+            for use, part in zip(self._use, self._pods, strict=True):
+                use[source] -= part[pod]
+                use[target] += part[pod]
             self._free[:, source] += self._requests[pod]
             self._free[:, target] -= self._requests[pod]
             self._row[pod] = target
@@ -118,58 +135,44 @@ class _Plan:
     def _best(self) -> tuple[int, int]:
         """Return the best move: a pod's place and a row, -1 when none is worth it."""
         cost = self._cost(self._use, self._scale)
-        relief = cost[self._row] - self._cost(self._use[:, self._row] - self._pods, self._scale[:, self._row])
+        without = [use[self._row] - part for use, part in zip(self._use, self._pods, strict=True)]
+        relief = cost[self._row] - self._cost(without, self._scale[:, self._row])
         tried = np.argsort(-relief, kind="stable")[:_TRIED_PODS]
-        after = self._use[:, None] + self._pods[:, tried][:, :, None]
-        rise = self._cost(after, self._scale[:, None]) - cost
+        after = [use + part[tried][:, None] for use, part in zip(self._use, self._pods, strict=True)]
+        rise = self._cost(after, self._scale) - cost
         fits: Bools = np.all(self._free[:, None] >= self._requests[tried].T[:, :, None], axis=0)
         fits[np.arange(len(tried)), self._row[tried]] = False
         gain = np.where(fits, relief[tried][:, None] - rise, -np.inf)
         pod, target = np.unravel_index(int(gain.argmax()), gain.shape)
-        least = self._moves.least_gain * self._use.shape[2]
-        return int(tried[pod]), int(target) if gain[pod, target] > max(least, 0.0) else -1
+        return int(tried[pod]), int(target) if gain[pod, target] > max(self._moves.least_gain, 0.0) else -1
 
-    def _cost(self, use: Float64s, scale: Float64s) -> Float64s:
-        """Return the cost over the past, added up over resources and time; the first and last axes go."""
+    def _cost(self, use: list[Float64s], scale: Float64s) -> Float64s:
+        """Return the mean cost over the past, added up over resources; the last axis goes."""
         cpu, memory = (
-            whole_power(np.clip(part / full, 0, _HIGHEST_LEVEL), power).sum(axis=-1)
-            for part, full, power in zip(use, scale, self._moves.powers, strict=True)
+            np.take(costs, (part * each).astype(np.int32), mode="clip").mean(axis=-1)
+            for costs, part, each in zip(self._costs, use, scale, strict=True)
         )
         total: Float64s = cpu + memory
         return total
 
-    def _parts(self, numbers: list[int], steps: int) -> Float64s:
-        """Return what pods used in each step of the past: CPU on average, memory at most; shape (2, pods, steps)."""
-        cluster, length = self._cluster, self._moves.step_minutes
-        use, trace = cluster.trace.use, cluster.trace
-        parts = np.zeros((2, len(numbers), steps))
-        for place, number in enumerate(numbers):
-            stay = cluster.running[number]
-            began = cluster.began(stay)
-            lived = cluster.minute - began
-            first = int(use.offsets[number])
-            known = min(lived // length, steps)
-            if not lived:
-                continue
-            for resource, (level, request) in enumerate(
-                ((use.cpu, trace.cpu_request_milli), (use.memory, trace.memory_request_bytes))
-            ):
-                past = level[first : first + lived].astype(np.float64) * float(request[number])
-                if not cluster.is_job(number):
-                    parts[resource, place] = past[-steps * length :].mean()
-                if known:
-                    minutes = past[lived - known * length :].reshape(known, length)
-                    parts[resource, place, steps - known :] = minutes.max(1) if resource else minutes.mean(1)
-        return parts
-
-
-def whole_power(values: Float64s, power: int) -> Float64s:
-    """Return values to a whole power, by squaring: several times faster than the general function."""
-    result, square = np.ones_like(values), values
-    while power:
-        if power & 1:
-            result = result * square
-        power >>= 1
-        if power:
-            square = square * square
-    return result
+    def _parts(self, pods: Int64s, minutes: int) -> tuple[Float64s, Float64s]:
+        """Return CPU in the sampled minutes, as it may be again, and the highest memory of each quarter of an hour."""
+        cluster, moves = self._cluster, self._moves
+        trace, use = cluster.trace, cluster.trace.use
+        lived = cluster.minute - np.array([cluster.began(cluster.running[number]) for number in pods.tolist()])
+        ago = np.arange(minutes, 0, -1)
+        known = ago <= lived[:, None]
+        at = np.where(known, (use.offsets[pods] + lived)[:, None] - ago, use.offsets[pods][:, None])
+        is_job = np.array([cluster.is_job(number) for number in pods.tolist()], np.bool_)
+        levels = []
+        for level, request in ((use.cpu, trace.cpu_request_milli), (use.memory, trace.memory_request_bytes)):
+            past = level[at].astype(np.float32)
+            mean = np.einsum("ij,ij->i", past, known) / np.maximum(np.minimum(lived, minutes), 1)
+            past = np.where(known, past, np.where(is_job, 0, mean)[:, None])
+            levels.append(past * request[pods].astype(np.float64)[:, None])
+        cpu, memory = levels
+        hours = cpu.reshape(len(pods), -1, min(_HOUR, minutes)).mean(axis=2)
+        slow = moves.last_hour_share * (hours[:, -1:] - hours)
+        every = slice((minutes - 1) % moves.sampled_minutes, None, moves.sampled_minutes)
+        again = cpu + np.repeat(slow, min(_HOUR, minutes), axis=1)
+        return np.maximum(again[:, every], 0), memory.reshape(len(pods), -1, _QUARTER).max(axis=2)

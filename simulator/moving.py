@@ -55,7 +55,7 @@ class Moving(ABC):
     """
 
     percent_per_hour: float = 0.1
-    every_minutes: int = 30
+    every_minutes: int = 5
     after_minutes: int = 360
     triggers: tuple[Trigger, ...] = (Trigger.TIME,)
     hot_percent: float = 80.0

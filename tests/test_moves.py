@@ -13,9 +13,10 @@ from simulator.cluster import Cluster, Waiting
 from simulator.events import EventKind, NodeEvent
 from simulator.low_node_utilization import LowNodeUtilization, quality_of_service
 from simulator.measures import measures
-from simulator.moves import Moves, whole_power
+from simulator.moves import Moves
 from simulator.moving import Occasion, Trigger
 from simulator.policies.catalogue import policies
+from simulator.policies.clairvoyant import whole_power
 from simulator.policies.soft_taints import TaintToleration
 from simulator.replay import Options, Replay
 from simulator.saving import fewer_nodes, nodes_saved
@@ -68,17 +69,53 @@ def dense(trace: Trace, percents: np.ndarray) -> Trace:
     return replace(trace, use=PodUse(trace.use.offsets, np.full(len(memory), 0.1, np.float16), memory))
 
 
-@pytest.mark.parametrize(("percent", "moves"), [(80, 0), (105, 1)])
+@pytest.mark.parametrize(("percent", "moves"), [(80, 0), (100, 1)])
 def test_memory_moves_where_it_runs_out(crowded: Trace, percent: int, moves: int) -> None:
-    """A node whose pods use 80 percent of its memory is left alone; of one with 105 percent a pod goes."""
+    """A node whose pods use 80 percent of its memory is left alone; of one with 100 percent a pod goes."""
     assert moved(dense(crowded, np.full(crowded.minutes, percent)), **OFTEN).moves == moves
 
 
 def test_memory_moves_where_it_ran_out_for_minutes(crowded: Trace) -> None:
     """Memory counts by the highest use of a quarter of an hour, whose mean shows nothing of five minutes."""
     percents = np.full(crowded.minutes, 60)
-    percents[10:15] = 105
+    percents[10:15] = 100
     assert moved(dense(crowded, percents), **OFTEN).moves == 1
+
+
+def used(trace: Trace, percents: np.ndarray) -> Trace:
+    """Return the trace with five pods that use so many percent of a node's CPU together, at each minute."""
+    cpu = np.tile(10 * percents / 100 / 5 / 2, 5).astype(np.float16)  # of two cores, five pods on ten
+    return replace(trace, use=PodUse(trace.use.offsets, cpu, np.full(len(cpu), 0.1, np.float16)))
+
+
+@pytest.mark.parametrize(("percent", "moves"), [(75, False), (100, True)])
+def test_bursts_count(crowded: Trace, percent: int, moves: bool) -> None:
+    """A node that is hot for five minutes of an hour loses a pod, however cool on average; one just below does not."""
+    percents = np.full(crowded.minutes, 40)
+    percents[np.arange(crowded.minutes) % 60 < 5] = percent
+    outcome = moved(used(crowded, percents), **OFTEN | {"after_minutes": 180}, least_gain=0.02)
+    assert bool(outcome.moves) == moves
+
+
+@pytest.mark.parametrize(("share", "moves"), [(0.0, False), (1.0, True)])
+def test_the_last_hour_tells_how_much_is_used(crowded: Trace, share: float, moves: bool) -> None:
+    """What was hot for the last of three hours will be hot all the time, or for a third of it."""
+    percents = np.full(crowded.minutes, 40)
+    percents[120:] = 90
+    late = {"percent_per_hour": 1000, "every_minutes": 200, "after_minutes": 200, "least_gain": 0.6}
+    assert bool(moved(used(crowded, percents), **late, last_hour_share=share).moves) == moves
+
+
+def test_nothing_is_left_to_move(crowded: Trace) -> None:
+    """When all pods are gone there may be a budget left."""
+    gone = replace(crowded, end_minute=np.full(5, 60))
+    assert moved(gone, **OFTEN | {"after_minutes": 90}).moves == 0
+
+
+def test_a_history_of_minutes(crowded: Trace) -> None:
+    """Where there is less than an hour of history it is taken for one, and without a quarter nothing is moved."""
+    assert moved(crowded, **OFTEN, history_minutes=15).moves > 0
+    assert moved(crowded, **OFTEN, history_minutes=14).moves == 0
 
 
 @pytest.fixture(scope="module")

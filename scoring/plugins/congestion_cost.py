@@ -252,23 +252,41 @@ class CongestionCost(ScorePlugin):
         return float((terms[f"{name}.use"] + terms[f"{name}.pod_use"]) / terms[f"{name}.capacity"])
 
 
+def cost_of_mean(levels: Float64s, resource: CongestedResource) -> Float64s:
+    """Return what a use costs of which nothing is known but its mean.
+
+    Args:
+        levels: the means, in parts of the target.
+        resource: what is used.
+    """
+    return _uncertain_cost(levels, _least_deviation(resource), resource)
+
+
 def _cost(each: CongestedResource, use: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
     """Return the cost of a use; with a variance, that of a use which is normally distributed."""
     # Calls count, not nodes: np.clip takes as long as five of these.
     level = np.minimum(np.maximum(use / divisor, 0.0), _HIGHEST_USE)
-    cost: Float64s = np.power(level, each.power)
     if variance is None:
+        cost: Float64s = np.power(level, each.power)
         return cost
+    return _uncertain_cost(level, np.hypot(np.sqrt(variance) / divisor, _least_deviation(each)), each)
+
+
+def _uncertain_cost(level: Float64s, deviation: Float64s | float, each: CongestedResource) -> Float64s:
+    """Return the cost of a use with this mean and deviation, both in parts of the target."""
     from scipy.special import ndtr  # noqa: PLC0415  a tenth of a second that most importers never need
 
-    least = _LEAST_DEVIATION_OF_MEMORY if each.resource.name == MEMORY else _LEAST_DEVIATION
-    deviation = np.hypot(np.sqrt(variance) / divisor, least)
     target = each.target / 100
     beyond = (level - 1 / target) / deviation
     density = _DENSITY * np.exp(-0.5 * (beyond * beyond))
     excess = deviation * (beyond * ndtr(beyond) + density)
-    total: Float64s = ndtr((level - 1) / deviation) + (_EXCESS_SHARE * target) * excess + _POWER_SHARE * cost
+    power = np.power(level, each.power)
+    total: Float64s = ndtr((level - 1) / deviation) + (_EXCESS_SHARE * target) * excess + _POWER_SHARE * power
     return total
+
+
+def _least_deviation(each: CongestedResource) -> float:
+    return _LEAST_DEVIATION_OF_MEMORY if each.resource.name == MEMORY else _LEAST_DEVIATION
 
 
 def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:

@@ -29,6 +29,7 @@ CLAIRVOYANT = "clairvoyant"
 ORACLE = "oracle"
 CONGESTION = "congestion-cost"
 CONGESTION_MOVES = "congestion-cost+moves"
+CONGESTION_MORE_MOVES = "congestion-cost+more-moves"
 
 
 class OnEveryNode(Mapping[str, PowerModel]):
@@ -75,6 +76,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         ByProfile("congestion-cost-by-requests", congestion, spread=0),
         ByProfile(CONGESTION, congestion, spread=0, learns=True),
         ByProfile(CONGESTION_MOVES, congestion, spread=0, learns=True, moves=Moves()),
+        ByProfile(CONGESTION_MORE_MOVES, congestion, spread=0, learns=True, moves=Moves(percent_per_hour=1.0)),
         ByProfile("default+moves", profiles[DEFAULT], moves=Moves()),
         ByProfile("default+low-node-utilization", profiles[DEFAULT], moves=LowNodeUtilization()),
         SoftTaints("default+soft-taints", profiles[DEFAULT]),

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scoring.arrays import Int64s
+from scoring.arrays import Float64s, Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
-from simulator.moves import whole_power
 from simulator.moving import Moving
 from simulator.watcher import Watcher
 
@@ -89,3 +88,15 @@ class ClairvoyantChooser:
                 1
             )
         return int(candidates[int(rise.argmin())])
+
+
+def whole_power(values: Float64s, power: int) -> Float64s:
+    """Return values to a whole power, by squaring: several times faster than the general function."""
+    result, square = np.ones_like(values), values
+    while power:
+        if power & 1:
+            result = result * square
+        power >>= 1
+        if power:
+            square = square * square
+    return result

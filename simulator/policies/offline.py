@@ -13,7 +13,7 @@ import numpy as np
 
 from scoring.arrays import Bools, Float64s, Int64s
 from simulator.cluster import Cluster
-from simulator.moves import whole_power
+from simulator.policies.clairvoyant import whole_power
 
 _LEAST_GAIN = 1e-9  # of the cost; less is rounding
 _SHAKEN = 0.1  # of the stays, how many are put anywhere
