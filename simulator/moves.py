@@ -159,20 +159,20 @@ class _Plan:
         """Return CPU in the sampled minutes, as it may be again, and the highest memory of each quarter of an hour."""
         cluster, moves = self._cluster, self._moves
         trace, use = cluster.trace, cluster.trace.use
-        lived = cluster.minute - np.array([cluster.began(cluster.running[number]) for number in pods.tolist()])
-        ago = np.arange(minutes, 0, -1)
-        known = ago <= lived[:, None]
-        at = np.where(known, (use.offsets[pods] + lived)[:, None] - ago, use.offsets[pods][:, None])
+        lived = [cluster.minute - cluster.began(cluster.running[number]) for number in pods.tolist()]
+        cpu, memory = parts = np.zeros((2, len(pods), minutes), np.float32)
+        for place, (first, age) in enumerate(zip(use.offsets[pods].tolist(), lived, strict=True)):
+            seen = slice(first + max(age - minutes, 0), first + age)
+            cpu[place, max(minutes - age, 0) :] = use.cpu[seen]
+            memory[place, max(minutes - age, 0) :] = use.memory[seen]
         is_job = np.array([cluster.is_job(number) for number in pods.tolist()], np.bool_)
-        levels = []
-        for level, request in ((use.cpu, trace.cpu_request_milli), (use.memory, trace.memory_request_bytes)):
-            past = level[at].astype(np.float32)
-            mean = np.einsum("ij,ij->i", past, known) / np.maximum(np.minimum(lived, minutes), 1)
-            past = np.where(known, past, np.where(is_job, 0, mean)[:, None])
-            levels.append(past * request[pods].astype(np.float64)[:, None])
-        cpu, memory = levels
+        known = np.clip(lived, 1, minutes)[:, None]
+        unknown = (np.arange(minutes) < minutes - known) & ~is_job[:, None]
+        np.copyto(parts, parts.sum(axis=2, keepdims=True) / known, where=unknown)
+        parts *= np.array([trace.cpu_request_milli[pods], trace.memory_request_bytes[pods]])[:, :, None]
         hours = cpu.reshape(len(pods), -1, min(_HOUR, minutes)).mean(axis=2)
         slow = moves.last_hour_share * (hours[:, -1:] - hours)
         every = slice((minutes - 1) % moves.sampled_minutes, None, moves.sampled_minutes)
         again = cpu + np.repeat(slow, min(_HOUR, minutes), axis=1)
-        return np.maximum(again[:, every], 0), memory.reshape(len(pods), -1, _QUARTER).max(axis=2)
+        highest = memory.reshape(len(pods), -1, _QUARTER).max(axis=2)
+        return np.maximum(again[:, every], 0).astype(np.float64), highest.astype(np.float64)
