@@ -58,7 +58,7 @@ class Moves(Moving):
     sampled_minutes: int = 5
     last_hour_share: float = 0.5
     cpu: CongestedResource = CONGESTED_CPU_AND_MEMORY[0]
-    memory_target: float = 0.9
+    memory_target: float = 0.87
     memory_power: int = 64
     least_gain: float = 0.01
 
