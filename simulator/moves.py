@@ -105,11 +105,11 @@ class _Plan:
         row = np.zeros(cluster.numbers.max() + 1, np.int64)
         row[cluster.numbers] = np.arange(len(cluster.nodes))
         rows = row[[stay.node for stay in cluster.running.values()]]
-        parts = self._parts(pods, minutes)
+        services = np.array([not cluster.is_job(number) for number in pods.tolist()], np.bool_)
+        parts = self._parts(pods, services, minutes)
         self._use = [np.zeros((len(cluster.nodes), part.shape[1])) for part in parts]
         for use, part in zip(self._use, parts, strict=True):
             np.add.at(use, rows, part)
-        services = np.array([not cluster.is_job(number) for number in pods.tolist()], np.bool_)
         self._numbers, self._row = pods[services], rows[services]
         self._pods = [part[services] for part in parts]
         self._requests = np.array([cluster.requests(number) for number in self._numbers.tolist()], np.float64)
@@ -155,7 +155,7 @@ class _Plan:
         total: Float64s = cpu + memory
         return total
 
-    def _parts(self, pods: Int64s, minutes: int) -> tuple[Float64s, Float64s]:
+    def _parts(self, pods: Int64s, services: Bools, minutes: int) -> tuple[Float64s, Float64s]:
         """Return CPU in the sampled minutes, as it may be again, and the highest memory of each quarter of an hour."""
         cluster, moves = self._cluster, self._moves
         trace, use = cluster.trace, cluster.trace.use
@@ -165,14 +165,14 @@ class _Plan:
             seen = slice(first + max(age - minutes, 0), first + age)
             cpu[place, max(minutes - age, 0) :] = use.cpu[seen]
             memory[place, max(minutes - age, 0) :] = use.memory[seen]
-        is_job = np.array([cluster.is_job(number) for number in pods.tolist()], np.bool_)
         known = np.clip(lived, 1, minutes)[:, None]
-        unknown = (np.arange(minutes) < minutes - known) & ~is_job[:, None]
+        unknown = (np.arange(minutes) < minutes - known) & services[:, None]
         np.copyto(parts, parts.sum(axis=2, keepdims=True) / known, where=unknown)
         parts *= np.array([trace.cpu_request_milli[pods], trace.memory_request_bytes[pods]])[:, :, None]
-        hours = cpu.reshape(len(pods), -1, min(_HOUR, minutes)).mean(axis=2)
+        hour = min(_HOUR, minutes)
+        hours = cpu.reshape(len(pods), -1, hour).mean(axis=2)
         slow = moves.last_hour_share * (hours[:, -1:] - hours)
         every = slice((minutes - 1) % moves.sampled_minutes, None, moves.sampled_minutes)
-        again = cpu + np.repeat(slow, min(_HOUR, minutes), axis=1)
+        again = cpu + np.repeat(slow, hour, axis=1)
         highest = memory.reshape(len(pods), -1, _QUARTER).max(axis=2)
         return np.maximum(again[:, every], 0).astype(np.float64), highest.astype(np.float64)

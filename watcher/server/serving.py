@@ -25,9 +25,9 @@ from watcher.server.worker import GRACE_SECONDS, Worker
 MAX_BODY_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
 # For a worker to end before it is killed: with its requests, then with what it does. Docker kills all after ten.
-_GRACE_SECONDS = GRACE_SECONDS + 4
+_END_SECONDS = GRACE_SECONDS + 4
 # For a port to be free: a killed master's worker sees within a second that it is alone, and takes its grace to end.
-_PORT_SECONDS = 2 + _GRACE_SECONDS
+_PORT_SECONDS = 2 + _END_SECONDS
 
 
 class ServerError(WatcherError):
@@ -139,7 +139,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
             "workers": 1,
             "worker_class": Worker,
             "threads": self._threads,
-            "graceful_timeout": _GRACE_SECONDS,
+            "graceful_timeout": _END_SECONDS,
             "logger_class": _Logger,
             "loglevel": "warning",
             "proc_name": "trimaran",
