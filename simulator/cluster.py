@@ -7,7 +7,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from scoring.arrays import Float64s, Int64s
+from scoring.arrays import Bools, Float64s, Int64s
 from scoring.node_table import NodeTable
 from scoring.objects import CPU, MEMORY, Container, KnownRequests, Node, Owner, Pod, ResourceList
 from simulator.events import Amounts
@@ -62,6 +62,7 @@ class Cluster:
         pods: the running ones as the scheduler sees them, by their numbers.
         waiting: the pods that wait for a node, by their numbers.
         replicas: how many pods of an owner each node has, by owner and node name; zeros are left out.
+        jobs: which of the trace's pods run to their end, however late they begin; services end by the clock.
     """
 
     def __init__(self, trace: Trace, overcommit: tuple[float, float]) -> None:
@@ -75,6 +76,7 @@ class Cluster:
         self.pods: dict[int, Pod] = {}
         self.waiting: dict[int, Waiting] = {}
         self.replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
+        self.jobs: Bools = np.array([kind == JOB for kind in trace.owner_kinds], np.bool_)
         self._names = list(trace.nodes)
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
         self._owners: dict[tuple[str, str], Owner] = {}
@@ -126,8 +128,8 @@ class Cluster:
         return bool((np.array(ready) <= free).all(axis=1).any())
 
     def is_job(self, number: int) -> bool:
-        """Say whether a pod runs to its end, however late it begins; services end by the clock."""
-        return self.trace.owner_kinds[number] == JOB
+        """Say whether a pod is one of :attr:`jobs`."""
+        return bool(self.jobs[number])
 
     def requests(self, number: int) -> tuple[int, int]:
         """Return a pod's requests after overcommit: millicores and bytes, each at least 1 where it asks for any."""

@@ -16,8 +16,8 @@ by the highest use of each quarter of an hour, as it was: what runs out for a mi
 one: what is used up to its target does no harm. A move is made only where the cost falls by ``least_gain``, on average
 over the minutes: the rest of the budget is left for nodes that are hot for long.
 
-What a service's pod used before it began is taken to be its mean; a job used nothing then, for it will soon be gone. A
-pod fits its new node by its requests. Jobs are never moved: they would begin anew.
+How all that is known of pods is said in :mod:`simulator.past_use`. A pod fits its new node by its requests. Jobs are
+never moved: they would begin anew.
 
 They are made when :mod:`simulator.moving` says so, and as many as its budget has.
 """
@@ -30,11 +30,10 @@ from scoring.arrays import Bools, Float64s, Int64s
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
 from simulator.cluster import Cluster
 from simulator.moving import Moving, Occasion
+from simulator.past_use import HOUR, QUARTER, PastUse
 from simulator.watcher import Watcher
 
 _TRIED_PODS = 40
-_HOUR = 60
-_QUARTER = 15
 # Costs are looked up, in so many steps up to the target, and for up to so many times the target.
 _STEPS = 4096
 _HIGHEST = 4
@@ -80,16 +79,17 @@ class BestMoves:
         self._moves, self._cluster = moves, cluster
         self._occasion = Occasion(moves, cluster, watcher)
         levels = np.arange(_HIGHEST * _STEPS + 1) / _STEPS
+        self._past = PastUse(cluster)
         self._costs = (cost_of_mean(levels, moves.cpu), levels**moves.memory_power)
 
     def due(self) -> list[tuple[int, int | None]]:
         """Return the moves to make now, in order: the pod's number and the row that it goes to; usually none."""
         budget = self._occasion.budget()
         minutes = min(self._moves.history_minutes, self._cluster.minute)
-        minutes -= minutes % (_HOUR if minutes >= _HOUR else _QUARTER)
+        minutes -= minutes % (HOUR if minutes >= HOUR else QUARTER)
         if not budget or not minutes or not self._cluster.running:
             return []
-        found = _Plan(self._moves, self._cluster, self._costs, minutes).best(budget)
+        found = _Plan(self._moves, self._cluster, self._past, self._costs, minutes).best(budget)
         self._occasion.spend(len(found))
         return found
 
@@ -97,7 +97,9 @@ class BestMoves:
 class _Plan:
     """The nodes' past as if every pod had always been where it is now, and what moves would make of it."""
 
-    def __init__(self, moves: Moves, cluster: Cluster, costs: tuple[Float64s, Float64s], minutes: int) -> None:
+    def __init__(
+        self, moves: Moves, cluster: Cluster, past: PastUse, costs: tuple[Float64s, Float64s], minutes: int
+    ) -> None:
         self._moves, self._cluster, self._costs = moves, cluster, costs
         targets = np.array([moves.cpu.target / 100, moves.memory_target])
         self._scale = (_STEPS / (targets[:, None] * cluster.capacity))[:, :, None]
@@ -105,14 +107,14 @@ class _Plan:
         row = np.zeros(cluster.numbers.max() + 1, np.int64)
         row[cluster.numbers] = np.arange(len(cluster.nodes))
         rows = row[[stay.node for stay in cluster.running.values()]]
-        services = np.array([not cluster.is_job(number) for number in pods.tolist()], np.bool_)
-        parts = self._parts(pods, services, minutes)
-        self._use = [np.zeros((len(cluster.nodes), part.shape[1])) for part in parts]
-        for use, part in zip(self._use, parts, strict=True):
-            np.add.at(use, rows, part)
+        services = ~cluster.jobs[pods]
+        parts = (
+            past.cpu(pods, minutes, moves.sampled_minutes, moves.last_hour_share),
+            past.highest_memory(pods, minutes),
+        )
+        self._use = [_added_up(part, rows, len(cluster.nodes)) for part in parts]
         self._numbers, self._row = pods[services], rows[services]
         self._pods = [part[services] for part in parts]
-        self._requests = np.array([cluster.requests(number) for number in self._numbers.tolist()], np.float64)
         self._free = cluster.free
 
     def best(self, count: int) -> list[tuple[int, int | None]]:
@@ -127,8 +129,9 @@ class _Plan:
             for use, part in zip(self._use, self._pods, strict=True):
                 use[source] -= part[pod]
                 use[target] += part[pod]
-            self._free[:, source] += self._requests[pod]
-            self._free[:, target] -= self._requests[pod]
+            requests = self._cluster.requests(found[-1][0])
+            self._free[:, source] += requests
+            self._free[:, target] -= requests
             self._row[pod] = target
         return found
 
@@ -140,7 +143,8 @@ class _Plan:
         tried = np.argsort(-relief, kind="stable")[:_TRIED_PODS]
         after = [use + part[tried][:, None] for use, part in zip(self._use, self._pods, strict=True)]
         rise = self._cost(after, self._scale) - cost
-        fits: Bools = np.all(self._free[:, None] >= self._requests[tried].T[:, :, None], axis=0)
+        requests = np.array([self._cluster.requests(number) for number in self._numbers[tried].tolist()])
+        fits: Bools = np.all(self._free[:, None] >= requests.T[:, :, None], axis=0)
         fits[np.arange(len(tried)), self._row[tried]] = False
         gain = np.where(fits, relief[tried][:, None] - rise, -np.inf)
         pod, target = np.unravel_index(int(gain.argmax()), gain.shape)
@@ -155,24 +159,11 @@ class _Plan:
         total: Float64s = cpu + memory
         return total
 
-    def _parts(self, pods: Int64s, services: Bools, minutes: int) -> tuple[Float64s, Float64s]:
-        """Return CPU in the sampled minutes, as it may be again, and the highest memory of each quarter of an hour."""
-        cluster, moves = self._cluster, self._moves
-        trace, use = cluster.trace, cluster.trace.use
-        lived = [cluster.minute - cluster.began(cluster.running[number]) for number in pods.tolist()]
-        cpu, memory = parts = np.zeros((2, len(pods), minutes), np.float32)
-        for place, (first, age) in enumerate(zip(use.offsets[pods].tolist(), lived, strict=True)):
-            seen = slice(first + max(age - minutes, 0), first + age)
-            cpu[place, max(minutes - age, 0) :] = use.cpu[seen]
-            memory[place, max(minutes - age, 0) :] = use.memory[seen]
-        known = np.clip(lived, 1, minutes)[:, None]
-        unknown = (np.arange(minutes) < minutes - known) & services[:, None]
-        np.copyto(parts, parts.sum(axis=2, keepdims=True) / known, where=unknown)
-        parts *= np.array([trace.cpu_request_milli[pods], trace.memory_request_bytes[pods]])[:, :, None]
-        hour = min(_HOUR, minutes)
-        hours = cpu.reshape(len(pods), -1, hour).mean(axis=2)
-        slow = moves.last_hour_share * (hours[:, -1:] - hours)
-        every = slice((minutes - 1) % moves.sampled_minutes, None, moves.sampled_minutes)
-        again = cpu + np.repeat(slow, hour, axis=1)
-        highest = memory.reshape(len(pods), -1, _QUARTER).max(axis=2)
-        return np.maximum(again[:, every], 0).astype(np.float64), highest.astype(np.float64)
+
+def _added_up(parts: Float64s, rows: Int64s, count: int) -> Float64s:
+    """Return the sum of the parts of each row, shape (rows, what a part has)."""
+    order = np.argsort(rows, kind="stable")
+    found, begins = np.unique(rows[order], return_index=True)
+    sums = np.zeros((count, parts.shape[1]))
+    sums[found] = np.add.reduceat(parts[order], begins, axis=0)
+    return sums

@@ -1,0 +1,70 @@
+"""The past of the pods that run, against the same told minute by minute."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulator.cluster import Cluster
+from simulator.past_use import PastUse
+from simulator.policies.catalogue import policies
+from simulator.replay import Replay
+from simulator.synthetic import Synthetic
+from simulator.trace import PodUse, Trace
+
+END = 400
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """Nine hours of eight nodes with services and jobs; the arrays of use hold more than what belongs to pods."""
+    drawn = Synthetic(seed=5, nodes=8, minutes=540, warm_up_minutes=60).trace()
+    use = drawn.use
+    more = [np.concatenate([[9.0] * 50, part, [9.0] * 50]).astype(np.float16) for part in (use.cpu, use.memory)]
+    return replace(drawn, use=PodUse(use.offsets + 50, *more))
+
+
+@pytest.fixture(scope="module")
+def cluster(trace: Trace) -> Cluster:
+    """The cluster with the pods that ran in some minute, most of them younger than the history."""
+    cluster = Replay(trace, policies(trace)["default"]).run().cluster
+    there = [stay for stay in cluster.stays if stay.start <= END < stay.end]
+    cluster.running, cluster.minute = {stay.pod: stay for stay in there}, END
+    return cluster
+
+
+def every_minute(cluster: Cluster, pod: int, resource: int, minutes: int) -> np.ndarray:
+    """Return what a pod used in each of so many past minutes; before it began its mean, if it is a service's."""
+    stay = cluster.running[pod]
+    age = END - cluster.began(stay)
+    seen = cluster.trace.used(pod, max(age - minutes, 0), age)[resource]
+    usual = seen.mean() if len(seen) and not cluster.is_job(pod) else 0.0
+    return np.concatenate([np.full(minutes - len(seen), usual), seen])
+
+
+@pytest.mark.parametrize(("minutes", "every"), [(360, 5), (360, 7), (300, 1), (45, 5), (15, 20)])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_cpu_is_that_of_each_minute_at_the_last_hours_level(
+    cluster: Cluster, minutes: int, every: int, share: float
+) -> None:
+    """Each minute differs from the mean of its hour as it did, and that mean is drawn to the last hour's."""
+    pods = np.fromiter(cluster.running, np.int64)
+    expected = []
+    for pod in pods.tolist():
+        single = every_minute(cluster, pod, 0, minutes)
+        hours = single.reshape(-1, min(60, minutes)).mean(axis=1)
+        single = single + np.repeat(share * (hours[-1] - hours), min(60, minutes))
+        expected.append(np.maximum(single, 0)[::-1][::every][::-1])
+    found = PastUse(cluster).cpu(pods, minutes, every, share)
+    assert any(map(cluster.is_job, pods.tolist()))
+    assert found == pytest.approx(np.array(expected), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("minutes", [360, 45, 15])
+def test_memory_is_the_highest_of_each_quarter(cluster: Cluster, minutes: int) -> None:
+    """What was used for a minute counts for its quarter of an hour, and what was before a service's pod, too."""
+    pods = np.fromiter(cluster.running, np.int64)
+    past = [every_minute(cluster, pod, 1, minutes).reshape(-1, 15).max(axis=1) for pod in pods.tolist()]
+    assert PastUse(cluster).highest_memory(pods, minutes) == pytest.approx(np.array(past), rel=1e-6)
+    younger = [END - cluster.began(cluster.running[pod]) < minutes for pod in pods.tolist()]
+    assert any(younger) or minutes == 15
