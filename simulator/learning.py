@@ -1,4 +1,7 @@
-"""What pods were seen to use: by owner, from the past of a replay alone, as a metrics server and a history show it."""
+"""What pods were seen to use: by owner, from the past of a replay alone, as a metrics server and a history show it.
+
+What was asked for above a node's capacity counts as used: a replay throttles nobody.
+"""
 
 import numpy as np
 
@@ -6,6 +9,7 @@ from scoring.arrays import Float64s, Int64s
 from scoring.use_levels import UseLevels
 from simulator.cluster import Cluster, Stay
 from simulator.trace import RESOURCES
+from simulator.watcher import Watcher
 
 _MARGIN = 1.15  # what VerticalPodAutoscaler adds
 _QUANTILE = 0.9  # of the CPU samples that VerticalPodAutoscaler targets; memory goes by the highest
@@ -27,6 +31,7 @@ class UseHistory:
 
     Args:
         cluster: whose pods are watched.
+        watcher: which says up to when their use is known.
 
     Attributes:
         minutes: for how many minutes of pods each owner was seen, shape (owners,).
@@ -38,8 +43,8 @@ class UseHistory:
         highest_memory: its highest memory level, shape (owners,).
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
+        self._cluster, self._watcher = cluster, watcher
         pairs = list(zip(cluster.trace.owner_kinds, cluster.trace.owners, strict=True))
         number = {owner: place for place, owner in enumerate(dict.fromkeys(pairs))}
         self.owner_of: Int64s = np.array([number[pair] for pair in pairs], np.int64)
@@ -73,7 +78,7 @@ class UseHistory:
 
     def learn(self) -> None:
         """Take in what was used since the last time, if that was long enough ago."""
-        cluster, since, now = self._cluster, self._until, self._cluster.minute
+        cluster, since, now = self._cluster, self._until, self._watcher.known_until()
         if now - since < _RENEWED_MINUTES:
             return
         self._until = now
@@ -149,7 +154,7 @@ class UseHistory:
     def _usual(self) -> Float64s:
         """Return the level of all that runs, as the nodes' use shows it, shape (2, 1)."""
         cluster = self._cluster
-        end = cluster.minute
+        end = self._until
         start = max(end - 4 * _RENEWED_MINUTES, 0)
         trace, running = cluster.trace, list(cluster.running)
         asked = np.array(

@@ -30,7 +30,7 @@ from scoring.arrays import Bools, Float64s, Int64s
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
 from simulator.cluster import Cluster
 from simulator.moving import Moving, Occasion
-from simulator.past_use import HOUR, QUARTER, PastUse
+from simulator.past_use import PastUse
 from simulator.watcher import Watcher
 
 _TRIED_PODS = 40
@@ -79,14 +79,13 @@ class BestMoves:
         self._moves, self._cluster = moves, cluster
         self._occasion = Occasion(moves, cluster, watcher)
         levels = np.arange(_HIGHEST * _STEPS + 1) / _STEPS
-        self._past = PastUse(cluster)
+        self._past = PastUse(cluster, watcher)
         self._costs = (cost_of_mean(levels, moves.cpu), levels**moves.memory_power)
 
     def due(self) -> list[tuple[int, int | None]]:
         """Return the moves to make now, in order: the pod's number and the row that it goes to; usually none."""
         budget = self._occasion.budget()
-        minutes = min(self._moves.history_minutes, self._cluster.minute)
-        minutes -= minutes % (HOUR if minutes >= HOUR else QUARTER)
+        minutes = self._past.known_minutes(self._moves.history_minutes)
         if not budget or not minutes or not self._cluster.running:
             return []
         found = _Plan(self._moves, self._cluster, self._past, self._costs, minutes).best(budget)

@@ -6,7 +6,8 @@
     pods            a tenth more or fewer pods run than when moves were looked for last
     fragmentation   a pod waits that all nodes together have room for, and no node alone
 
-The budget grows with time, so many percent of the pods that run an hour, and what is left is kept.
+The budget grows with time, from when the first move may be made, so many percent of the pods that run an hour. What is
+left is kept, up to what an hour gives, or one pod: so in no hour are many more moved.
 """
 
 from abc import ABC, abstractmethod
@@ -47,9 +48,9 @@ class Moving(ABC):
     """A way to move pods: when moves are looked for, and how many may be made.
 
     Attributes:
-        percent_per_hour: how many of the pods that run may be moved in an hour, on average since the start.
+        percent_per_hour: how many of the pods that run may be moved in an hour, on average.
         every_minutes: the least time between two looks.
-        after_minutes: when the first may be.
+        after_minutes: when the first move may be, and the budget begins to grow.
         triggers: one of which has to be there.
         hot_percent: for the trigger ``load``.
     """
@@ -84,8 +85,11 @@ class Occasion:
     def budget(self) -> int:
         """Return how many moves may be made now; usually 0."""
         moving, cluster = self._moving, self._cluster
-        self._budget += moving.percent_per_hour / 100 * len(cluster.running) / 60
-        too_soon = cluster.minute < max(moving.after_minutes, self._looked + moving.every_minutes)
+        if cluster.minute < moving.after_minutes:
+            return 0
+        hourly = moving.percent_per_hour / 100 * len(cluster.running)
+        self._budget = min(self._budget + hourly / 60, max(hourly, 1.0))
+        too_soon = cluster.minute < self._looked + moving.every_minutes
         if self._budget < 1 or too_soon or not any(self._is_there(trigger) for trigger in moving.triggers):
             return 0
         self._looked, self._nodes, self._pods = cluster.minute, cluster.nodes.names, len(cluster.running)

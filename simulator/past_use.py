@@ -1,6 +1,8 @@
 """What the pods that run used in the past, as if each had always run: what moves go by.
 
-What a service's pod used before it began is taken to be its mean; a job used nothing then, for it will soon be gone.
+It is known as late as what the watcher tells of nodes, and in an outage not at all. What a service's pod used before it
+began is taken to be its mean; a job used nothing then, for it will soon be gone. What was asked for above a node's
+capacity counts as used.
 """
 
 from typing import Any
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from scoring.arrays import Float64s, Int64s
 from simulator.cluster import Cluster
+from simulator.watcher import Watcher
 
 HOUR = 60
 QUARTER = 15
@@ -20,22 +23,33 @@ class PastUse:
 
     Args:
         cluster: whose pods they are.
+        watcher: which says up to when their use is known.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster, self._use = cluster, cluster.trace.use
+    def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
+        self._cluster, self._watcher, self._use = cluster, watcher, cluster.trace.use
         # What all minutes before one have together, so that the sum of any span is a difference.
         self._cpu_before, self._memory_before = (
             np.concatenate([[0.0], np.cumsum(part, dtype=np.float64)]) for part in (self._use.cpu, self._use.memory)
         )
         self._highest_memory = _highest(self._use.memory, self._use.offsets, QUARTER)
 
+    def known_minutes(self, most: int) -> int:
+        """Return how many past minutes are known, up to so many: whole hours, or whole quarters of the first one.
+
+        None are while nodes are not measured: what nobody watches is left alone.
+        """
+        if self._watcher.snapshot() is None:
+            return 0
+        minutes = min(most, self._watcher.known_until())
+        return minutes - minutes % (HOUR if minutes >= HOUR else QUARTER)
+
     def cpu(self, pods: Int64s, minutes: int, every: int, last_hour_share: float) -> Float64s:
         """Return millicores in each of so many past minutes, the last one among them, as they may be again.
 
         Args:
             pods: numbers of pods that run.
-            minutes: how many to look back; whole hours, or less than one.
+            minutes: how many to look back, as :meth:`known_minutes` returns them.
             every: one of how many minutes is returned.
             last_hour_share: how much of each hour's mean is replaced by the last hour's.
 
@@ -60,7 +74,7 @@ class PastUse:
 
         Args:
             pods: numbers of pods that run.
-            minutes: how many to look back, whole quarters.
+            minutes: the same.
         """
         first, now, usual = self._lives(pods, self._memory_before, minutes)
         last = now[:, None] - 1 - np.arange(minutes - QUARTER, -1, -QUARTER)
@@ -70,11 +84,11 @@ class PastUse:
         return highest
 
     def _lives(self, pods: Int64s, before: Float64s, minutes: int) -> tuple[Int64s, Int64s, Float64s]:
-        """Return where each pod's minutes begin in the trace's arrays, where the present one is, and its usual use."""
+        """Return where each pod's minutes begin in the trace's arrays, where what is known ends, and its usual use."""
         cluster, first = self._cluster, self._use.offsets[pods]
         jobs, arrived = cluster.jobs[pods], cluster.trace.arrival_minute[pods]
         started = np.array([cluster.running[number].start for number in pods.tolist()], np.int64)
-        now = first + cluster.minute - np.where(jobs, started, arrived)
+        now = first + np.maximum(self._watcher.known_until() - np.where(jobs, started, arrived), 0)
         since = np.maximum(first, now - minutes)
         mean = (before[now] - before[since]) / np.maximum(now - since, 1)
         return first, now, np.where(jobs, 0.0, mean)

@@ -14,7 +14,7 @@ import numpy as np
 from nodes.heat import loads_of
 from simulator.cluster import Cluster
 from simulator.faults import Fault, FaultKind
-from simulator.windows import Windows, seconds
+from simulator.windows import Windows, minute_of, seconds
 from watcher.freshness import Freshness
 from watcher.model import NodeMetrics, WatcherMetrics
 from watcher.publishing.substitution import of_window
@@ -52,6 +52,16 @@ class Watcher:
         served = self._served
         fresh = served is not None and self._freshness(self._cluster.minute).holds(served.window.end)
         return served if fresh else None
+
+    def known_until(self) -> int:
+        """Return up to which minute use is known: where the newest window that was fetched ends; 0 before there is one.
+
+        What is told of pods, by a metrics server and its history, comes as late, and not at all in an outage.
+        """
+        if not self._faults:
+            return self.windows.window_end(self._cluster.minute)
+        self.snapshot()
+        return 0 if self._served is None else minute_of(self._served.window.end)
 
     def loads(self) -> dict[str, float]:
         """Return each node's load as ``trimaran nodes`` goes by it; nothing where nothing is fresh."""

@@ -21,6 +21,11 @@ def seconds(minute: float) -> int:
     return BEGIN_SECONDS + round(60 * minute)
 
 
+def minute_of(moment: float) -> int:
+    """Return the minute of a replay that a unix time is in."""
+    return int((moment - BEGIN_SECONDS) // 60)
+
+
 @dataclass(frozen=True)
 class Windows:
     """How nodes are watched.

@@ -25,7 +25,7 @@ from simulator.trace import PodUse, Trace
 from simulator.watcher import Watcher
 from simulator.windows import Windows
 
-OFTEN = {"percent_per_hour": 1000, "every_minutes": 10, "after_minutes": 30}  # as many as there are, and soon
+OFTEN = {"percent_per_hour": 2000, "every_minutes": 10, "after_minutes": 30}  # as many as there are, and soon
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_the_last_hour_tells_how_much_is_used(crowded: Trace, share: float, move
     """What was hot for the last of three hours will be hot all the time, or for a third of it."""
     percents = np.full(crowded.minutes, 40)
     percents[120:] = 90
-    late = {"percent_per_hour": 1000, "every_minutes": 200, "after_minutes": 200, "least_gain": 0.6}
+    late = {"percent_per_hour": 2000, "every_minutes": 200, "after_minutes": 200, "least_gain": 0.6}
     assert bool(moved(used(crowded, percents), **late, last_hour_share=share).moves) == moves
 
 
@@ -243,7 +243,7 @@ def test_fragmentation_is_a_trigger() -> None:
 def test_low_node_utilization_evicts_from_hot_nodes() -> None:
     """Two pods of the node above the target go in a run, and the scheduler places them elsewhere."""
     trace = small_world(2, [("Deployment", 1.8)] * 5)
-    policy = replace(policies(trace)["most-allocated"], spread=0, moves=LowNodeUtilization(1000.0, after_minutes=30))
+    policy = replace(policies(trace)["most-allocated"], spread=0, moves=LowNodeUtilization(3000.0, after_minutes=30))
     outcome = Replay(trace, policy).run()
     evicted = [stay for stay in outcome.cluster.stays if stay.start > 0]
     assert [stay.start for stay in evicted[:2]] == [30, 30]

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from simulator.cluster import Cluster
+from simulator.faults import Fault, FaultKind
 from simulator.past_use import PastUse
 from simulator.policies.catalogue import policies
 from simulator.replay import Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import PodUse, Trace
+from simulator.watcher import Watcher
+from simulator.windows import Windows
 
-END = 400
+END, DELAY = 400, 3
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +31,19 @@ def trace() -> Trace:
 def cluster(trace: Trace) -> Cluster:
     """The cluster with the pods that ran in some minute, most of them younger than the history."""
     cluster = Replay(trace, policies(trace)["default"]).run().cluster
-    there = [stay for stay in cluster.stays if stay.start <= END < stay.end]
-    cluster.running, cluster.minute = {stay.pod: stay for stay in there}, END
+    there = [stay for stay in cluster.stays if stay.start <= END + DELAY < stay.end]
+    cluster.running, cluster.minute = {stay.pod: stay for stay in there}, END + DELAY
     return cluster
+
+
+def known(cluster: Cluster) -> PastUse:
+    return PastUse(cluster, Watcher(Windows(delay_minutes=DELAY), cluster))
 
 
 def every_minute(cluster: Cluster, pod: int, resource: int, minutes: int) -> np.ndarray:
     """Return what a pod used in each of so many past minutes; before it began its mean, if it is a service's."""
     stay = cluster.running[pod]
-    age = END - cluster.began(stay)
+    age = max(END - cluster.began(stay), 0)
     seen = cluster.trace.used(pod, max(age - minutes, 0), age)[resource]
     usual = seen.mean() if len(seen) and not cluster.is_job(pod) else 0.0
     return np.concatenate([np.full(minutes - len(seen), usual), seen])
@@ -55,7 +62,7 @@ def test_cpu_is_that_of_each_minute_at_the_last_hours_level(
         hours = single.reshape(-1, min(60, minutes)).mean(axis=1)
         single = single + np.repeat(share * (hours[-1] - hours), min(60, minutes))
         expected.append(np.maximum(single, 0)[::-1][::every][::-1])
-    found = PastUse(cluster).cpu(pods, minutes, every, share)
+    found = known(cluster).cpu(pods, minutes, every, share)
     assert any(map(cluster.is_job, pods.tolist()))
     assert found == pytest.approx(np.array(expected), rel=1e-6, abs=1e-6)
 
@@ -65,6 +72,19 @@ def test_memory_is_the_highest_of_each_quarter(cluster: Cluster, minutes: int) -
     """What was used for a minute counts for its quarter of an hour, and what was before a service's pod, too."""
     pods = np.fromiter(cluster.running, np.int64)
     past = [every_minute(cluster, pod, 1, minutes).reshape(-1, 15).max(axis=1) for pod in pods.tolist()]
-    assert PastUse(cluster).highest_memory(pods, minutes) == pytest.approx(np.array(past), rel=1e-6)
+    assert known(cluster).highest_memory(pods, minutes) == pytest.approx(np.array(past), rel=1e-6)
     younger = [END - cluster.began(cluster.running[pod]) < minutes for pod in pods.tolist()]
     assert any(younger) or minutes == 15
+
+
+def test_as_much_is_known_as_the_watcher_tells(trace: Trace) -> None:
+    """The past ends with what is served, and in an outage nothing is known."""
+    cluster = Cluster(trace, trace.overcommit)
+    outage = (Fault(FaultKind.OUTAGE, 200, 300),)
+    past = PastUse(cluster, Watcher(Windows(delay_minutes=1), cluster, outage))
+    told = {}
+    for minute in range(330):
+        cluster.minute = minute
+        told[minute] = past.known_minutes(1440)
+    assert [told[minute] for minute in (0, 15, 16, 60, 61, 200, 280, 320)] == [0, 0, 15, 45, 60, 180, 0, 300]
+    assert past.known_minutes(100) == 60

@@ -11,17 +11,28 @@ import orjson
 import pytest
 from support.extending import StillView
 
+from client import NoMetrics
 from extender.answer import Outcome
 from extender.prioritizer import Options as Answering
 from extender.prioritizer import Prioritizer
 from extender.profiles import Profiles
 from extender.wire import ExtenderArgs
-from scoring import Node, NodeTable, Pod
+from scoring import (
+    MetricsTable,
+    Node,
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFit,
+    NodeTable,
+    Pod,
+    Profile,
+    WeightedPlugin,
+)
 from simulator.cluster import Cluster, Stay
 from simulator.events import EventKind, NodeEvent
 from simulator.faults import Fault, FaultKind
 from simulator.policies.catalogue import policies
 from simulator.policies.profiles import ByProfile, ProfileChooser
+from simulator.policies.topology_spread import PodTopologySpread
 from simulator.replay import Options, Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace
@@ -138,7 +149,11 @@ class Live:
         self.prioritizer = Prioritizer(profiles, self.view, self, options, clock=lambda: self.chooser._cluster.now)
 
     def snapshot(self):
-        return self.chooser._watcher.snapshot()
+        """Return what the watcher serves, as a client does."""
+        snapshot = self.chooser._watcher.snapshot()
+        if snapshot is None:
+            raise NoMetrics("nothing is fresh")
+        return snapshot
 
     def close(self) -> None:
         self.prioritizer.close()
@@ -179,7 +194,15 @@ class Live:
         body = {"Pod": written(pod, self.name), "Nodes": None, "NodeNames": names}
         answer = self.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(body)))
         self.answered[answer.outcome] += 1
-        if answer.outcome is Outcome.NO_METRICS:
+        if answer.outcome is Outcome.NO_METRICS:  # all alike, so that kube-scheduler's own plugins decide
+            assert len(set(answer.scores.values())) == 1
+            own = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
+            spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), 2)
+            own = Profile((*own.plugins, spread)).prepare(
+                chooser._cluster.nodes, MetricsTable.empty(chooser._cluster.nodes)
+            )
+            total = own.score(pod, among=candidates).total
+            assert total[list(candidates).index(row)] == total.max()
             return
         total = chooser.prepared().score(pod, among=candidates).total
         expected = dict(zip(names, ((2 * total + self.weight) // (2 * self.weight)).tolist(), strict=True))
@@ -215,4 +238,5 @@ def test_choices_are_the_live_paths_while_things_fail() -> None:
         policy = ByProfile("both", profiles.by_scheduler["both"].profile, spread=0)
         Replay(trace, checked(policy, live.check), Options(faults=faults)).run()
     assert live.answered[Outcome.SCORED] > 50
+    assert live.answered[Outcome.NO_METRICS] > 10
     assert live.answered.keys() <= {Outcome.SCORED, Outcome.NO_METRICS}

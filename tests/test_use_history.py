@@ -7,6 +7,8 @@ from scoring.objects import Owner
 from simulator.cluster import Cluster
 from simulator.learning import UseHistory
 from simulator.trace import PodUse, Trace
+from simulator.watcher import Watcher
+from simulator.windows import Windows
 
 GIB = 2**30
 MINUTES = 600
@@ -47,7 +49,7 @@ def cluster() -> Cluster:
 
 
 def learnt(cluster: Cluster, until: int) -> UseHistory:
-    history = UseHistory(cluster)
+    history = UseHistory(cluster, Watcher(Windows(delay_minutes=0), cluster))
     for minute in range(0, until + 1, 5):
         cluster.minute = minute
         history.levels()

@@ -19,7 +19,7 @@ from simulator.policies.clairvoyant import Clairvoyant, Random
 from simulator.policies.crane import Crane
 from simulator.policies.koordinator import KoordinatorLoadAware
 from simulator.policies.oracle import Oracle
-from simulator.policies.profiles import ByProfile
+from simulator.policies.profiles import KUBE_SCHEDULER, ByProfile
 from simulator.policies.soft_taints import SoftTaints
 from simulator.policies.volcano import VolcanoUsage
 from simulator.trace import Trace
@@ -53,13 +53,12 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
 
     Without a trace they are good for their names only.
     """
-    fit, balanced = NodeResourcesFit(), NodeResourcesBalancedAllocation()
     packing, variation = TargetLoadPacking(), LoadVariationRiskBalancing()
     # The example that Peaks is documented with; watts at x percent are k0 + k1 e^(k2 x).
     power = PowerModel(471.7412504314313, -91.50493019588365, -0.07186049052516228)
     profiles = {
-        DEFAULT: Profile.of(fit, balanced),
-        "most-allocated": Profile.of(NodeResourcesFit("MostAllocated"), balanced),
+        DEFAULT: KUBE_SCHEDULER,
+        "most-allocated": Profile.of(NodeResourcesFit("MostAllocated"), NodeResourcesBalancedAllocation()),
         "target-load-packing": Profile.of(packing),
         "load-variation-risk-balancing": Profile.of(variation),
         "target-load-packing+load-variation-risk-balancing": Profile.of(packing, variation),
@@ -67,7 +66,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         "low-risk-over-commitment": Profile.of(LowRiskOverCommitment()),
         "tail-risk": Profile.of(TailRisk()),
         "koordinator": Profile.of(KoordinatorLoadAware()),
-        "volcano": Profile((WeightedPlugin(fit), WeightedPlugin(balanced), WeightedPlugin(VolcanoUsage(), 5))),
+        "volcano": Profile((*KUBE_SCHEDULER.plugins, WeightedPlugin(VolcanoUsage(), 5))),
     }
     made: list[Policy] = [ByProfile(name, profile) for name, profile in profiles.items()]
     made.append(ByProfile("right-sized", profiles[DEFAULT], right_sized=True))

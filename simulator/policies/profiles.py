@@ -7,6 +7,8 @@ import numpy as np
 from scoring.arrays import Int64s
 from scoring.fallback import FallbackPolicy
 from scoring.objects import Pod
+from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scoring.plugins.node_resources_fit import NodeResourcesFit
 from scoring.profile import PreparedProfile, Profile
 from scoring.scores import WeightedPlugin
 from simulator.cluster import Cluster
@@ -15,6 +17,10 @@ from simulator.moving import Moving
 from simulator.policies.base import drawn
 from simulator.policies.topology_spread import PodTopologySpread
 from simulator.watcher import Watcher
+
+KUBE_SCHEDULER = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
+"""Its plugins that score by requests; PodTopologySpread is beside them."""
+SPREAD_WEIGHT = 2
 
 
 @dataclass(frozen=True)
@@ -29,11 +35,13 @@ class ByProfile:
         learns: plugins are told what the pods of an owner were seen to use.
         moves: what pods are moved by beside.
         fallback: what to do where metrics are missing.
+
+    Without any metrics the default scheduler's plugins decide, as they do where the extender answers all nodes alike.
     """
 
     name: str
     profile: Profile
-    spread: int = 2
+    spread: int = SPREAD_WEIGHT
     right_sized: bool = False
     learns: bool = False
     moves: Moving | None = None
@@ -49,11 +57,9 @@ class ProfileChooser:
 
     def __init__(self, policy: ByProfile, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> None:
         self._policy, self._cluster, self._watcher, self._rng = policy, cluster, watcher, rng
-        self._history = UseHistory(cluster) if policy.right_sized or policy.learns else None
-        self._profile = policy.profile
-        if policy.spread:
-            spread = WeightedPlugin(PodTopologySpread(cluster.replicas), policy.spread)
-            self._profile = Profile((*policy.profile.plugins, spread), policy.profile.scheduler_name)
+        self._history = UseHistory(cluster, watcher) if policy.right_sized or policy.learns else None
+        self._profile = self._spreading(policy.profile, policy.spread)
+        self._without_metrics = self._spreading(KUBE_SCHEDULER, SPREAD_WEIGHT)
         self._reads_metrics = any(each.plugin.reads_metrics for each in self._profile.plugins)
         self._prepared: PreparedProfile | None = None
         self._snapshot: object = None  # which one it is prepared with
@@ -80,6 +86,16 @@ class ProfileChooser:
             self._snapshot = snapshot
             judgment = self._policy.fallback.judge(self._cluster.nodes, snapshot, self._cluster.now)
             levels = self._history.levels() if self._history is not None and self._policy.learns else None
-            known = judgment if self._reads_metrics else judgment.metrics
-            self._prepared = self._profile.prepare(self._cluster.nodes, known, levels)
+            if self._reads_metrics and judgment.evidence.outage:
+                self._prepared = self._without_metrics.prepare(self._cluster.nodes, judgment.metrics, levels)
+            else:
+                known = judgment if self._reads_metrics else judgment.metrics
+                self._prepared = self._profile.prepare(self._cluster.nodes, known, levels)
         return self._prepared
+
+    def _spreading(self, profile: Profile, weight: int) -> Profile:
+        """Return a profile with PodTopologySpread beside its plugins."""
+        if not weight:
+            return profile
+        spread = WeightedPlugin(PodTopologySpread(self._cluster.replicas), weight)
+        return Profile((*profile.plugins, spread), profile.scheduler_name)
