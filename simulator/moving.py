@@ -7,7 +7,7 @@
     fragmentation   a pod waits that all nodes together have room for, and no node alone
 
 The budget grows with time, from when the first move may be made, so many percent of the pods that run an hour. What is
-left is kept, up to what an hour gives, or one pod: so in no hour are many more moved.
+left is kept, up to what an hour gives, or one pod.
 """
 
 from abc import ABC, abstractmethod
