@@ -287,6 +287,26 @@ def test_a_mistake_is_one_line_and_status_2(
     assert not (tmp_path / "out").exists()
 
 
+def test_several_days_are_refused(tmp_path: Path) -> None:
+    """A virtual machine's file has the same name each day, so that one day's folder is asked for."""
+    for day in ("20110303", "20110306"):
+        (tmp_path / day).mkdir()
+        planetlab(tmp_path / day)
+    result = run("planetlab", tmp_path, tmp_path / "out")
+    assert result.exit_code == 2
+    assert f"has files in 2 folders; give one day's folder: {tmp_path / '20110306'}" in result.stderr
+    assert run("planetlab", tmp_path / "20110303", tmp_path / "out").exit_code == 0
+
+
+def test_progress_is_a_line_for_all_files_of_a_table(tmp_path: Path) -> None:
+    """Not one for each of a thousand files."""
+    day = tmp_path / "20110303"
+    day.mkdir()
+    for number in range(20):
+        (day / f"vm{number}").write_text("10\n" * 288)
+    assert run("planetlab", day, tmp_path / "out", "--hours", 24).stderr.splitlines() == ["20110303"]
+
+
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     """A download that broke off is said with the file, whatever could be read of it."""
     azure2019(tmp_path)

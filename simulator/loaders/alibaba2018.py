@@ -39,7 +39,7 @@ class Alibaba2018(Format):
             seen.add(row[0])
             return made
 
-        for path in source.files("machine_meta"):
+        for path in source.reading("machine_meta"):
             yield from source.rows(path, parse)
 
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
@@ -53,7 +53,7 @@ class Alibaba2018(Format):
             seen.add(row[0])
             return made
 
-        for path in source.files("container_meta"):
+        for path in source.reading("container_meta"):
             yield from source.rows(path, parse)
 
     def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
@@ -67,7 +67,7 @@ class Alibaba2018(Format):
             cpu, memory = (_part(text) * amount for text, amount in zip(row[3:5], asked, strict=True))
             return Use(row[0], start, start + _INTERVAL_SECONDS, cpu, memory)
 
-        for path in source.files("container_usage"):
+        for path in source.reading("container_usage"):
             yield from source.rows(path, parse)
 
 

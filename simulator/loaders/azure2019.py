@@ -33,7 +33,7 @@ class Azure2019(Format):
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
         """Yield the virtual machines."""
         del machines
-        for path in source.files("vmtable"):
+        for path in source.reading("vmtable"):
             yield from source.rows(path, _task)
 
     def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
@@ -47,7 +47,7 @@ class Azure2019(Format):
                 raise ValueError(f"{percent} is no percentage")
             return Use(row[1], start, start + _STEP_SECONDS, percent / 100 * requests[row[1]][0], float("nan"))
 
-        for path in source.files("vm_cpu_readings"):
+        for path in source.reading("vm_cpu_readings"):
             yield from source.rows(path, parse)
 
 

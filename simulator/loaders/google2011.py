@@ -41,7 +41,7 @@ class Google2011(Format):
             seen.add(row[1])
             return made
 
-        for path in source.files("machine_events"):
+        for path in source.reading("machine_events"):
             yield from source.rows(path, parse)
 
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
@@ -54,7 +54,7 @@ class Google2011(Format):
             return (row[2], row[3]), Event(float(row[0]) * _MICRO, row[5] == _SCHEDULE, *asked, int(row[7]))
 
         happened: dict[tuple[str, str], list[Event]] = defaultdict(list)
-        for path in source.files("task_events"):
+        for path in source.reading("task_events"):
             for key, event in source.rows(path, parse):
                 happened[key].append(event)
         yield from events.tasks(happened)
@@ -69,5 +69,5 @@ class Google2011(Format):
             cpu, memory = (float(text or "nan") for text in row[5:7])
             return Use(key, float(row[0]) * _MICRO, float(row[1]) * _MICRO, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
 
-        for path in source.files("task_usage"):
+        for path in source.reading("task_usage"):
             yield from source.rows(path, parse)

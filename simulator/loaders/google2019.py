@@ -44,7 +44,7 @@ class Google2019(Format):
             seen.add(name)
             return Machine(name, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
 
-        for path in source.files("machine_events"):
+        for path in source.reading("machine_events"):
             yield from source.records(path, parse)
 
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
@@ -63,7 +63,7 @@ class Google2019(Format):
             return (str(row["collection_id"]), str(row["instance_index"])), event
 
         happened: dict[tuple[str, str], list[Event]] = defaultdict(list)
-        for path in source.files("instance_events"):
+        for path in source.reading("instance_events"):
             for key, event in source.records(path, parse):
                 happened[key].append(event)
         yield from events.tasks(happened)
@@ -79,7 +79,7 @@ class Google2019(Format):
             start, end = int(row["start_time"]) * _MICRO, int(row["end_time"]) * _MICRO
             return Use(key, start, end, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
 
-        for path in source.files("instance_usage"):
+        for path in source.reading("instance_usage"):
             yield from source.records(path, parse)
 
 

@@ -45,6 +45,7 @@ class Source:
         self.folder, self.title = folder, title
         self.bad: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
+        self._show: Callable[[int], None] | None = None
 
     def files(self, table: str, *, needed: bool = True) -> list[Path]:
         """Return a table's files by name: those whose name, or folder, begins with it, by number; packed or not.
@@ -63,6 +64,27 @@ class Source:
         return sorted(
             unpacked.values(), key=lambda path: [int(part) if part.isdigit() else part for part in _split(path)]
         )
+
+    def reading(self, table: str, *, needed: bool = True) -> Iterator[Path]:
+        """Yield a table's files, and show with one bar how far they are read.
+
+        Raises:
+            LoadError: as of :meth:`files`.
+        """
+        files = self.files(table, needed=needed)
+        sizes = [path.stat().st_size for path in files]
+        with click.progressbar(length=max(sum(sizes), 1), label=table or self.folder.name, file=sys.stderr) as bar:
+            done = 0
+
+            def show(read: int) -> None:
+                bar.update(done + read - bar.pos)
+
+            self._show = show
+            for path, size in zip(files, sizes, strict=True):
+                yield path
+                show(size)
+                done += size
+            self._show = None
 
     def rows(self, path: Path, parse: Callable[[list[str]], Parsed | None]) -> Iterator[Parsed]:
         """Yield what is made of each row of comma-separated values; None passes a row over.
@@ -105,23 +127,19 @@ class Source:
 
     @contextmanager
     def _text(self, path: Path) -> Iterator[Iterator[str]]:
-        """Open a file, and show how far it is read."""
+        """Open a file; how far it is read is shown, where there is a bar."""
         with ExitStack() as stack:
             try:
                 raw = stack.enter_context(path.open("rb"))
                 texts = _texts(raw, path.name, stack)
             except (OSError, tarfile.TarError) as error:
                 raise LoadError(f"{path}: cannot be read: {error}") from None
-            length = max(path.stat().st_size, 1)
-            bar = stack.enter_context(click.progressbar(length=length, label=path.name, file=sys.stderr))
 
             def lines() -> Iterator[str]:
-                told = 0
                 for text in texts:
-                    for number, line in enumerate(text):
-                        if number % _TOLD_EVERY == 0:
-                            bar.update(raw.tell() - told)
-                            told = raw.tell()
+                    for number, line in enumerate(text, 1):
+                        if self._show and number % _TOLD_EVERY == 0:
+                            self._show(raw.tell())
                         yield line
 
             yield lines()
