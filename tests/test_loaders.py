@@ -45,10 +45,11 @@ def alibaba2018(folder: Path) -> None:
     (folder / "machine_meta.csv").write_text("m_1,0,1,a,96,100,USING\nm_1,60,1,a,96,100,USING\nm_2,0,2,b,96,50,USING\n")
     (folder / "container_meta.csv").write_text(
         "c_1,m_1,0,app_7,started,400,800,1.56\nc_1,m_1,300,app_7,started,400,800,1.56\nc_2,m_9,0,app_8,started,100,100,1\n"
+        "c_3,m_2,0,app_9,started,100,100,1\n"
     )
     usage = (
         b"c_1,m_1,600,50,90,1.2,,2,,,3\nc_2,m_9,600,50,90,,,,,,\nc_1,m_1,900,101,80,,,,,,\nc_1,m_1,1200,25,80,,,,,,\n"
-        b"c_1,m_1,none,25,80,,,,,,\n"
+        b"c_1,m_1,none,25,80,,,,,,\nc_3,m_2,3300,50,50,,,,,,\n"
     )
     with tarfile.open(folder / "container_usage.tar.gz", "w:gz") as archive:
         member = tarfile.TarInfo("container_usage.csv")
@@ -95,12 +96,13 @@ def google2019(folder: Path) -> None:
     )
     ends |= {"time": "1800000000", "type": "7"}
     starts |= {"time": "600000000", "type": "3"}
+    later = {**starts, "instance_index": "4", "time": "3300000000"}
     alloc = {**starts, "collection_id": "10", "collection_type": "1"}
     with gzip.open(folder / "instance_events-000000000000.json.gz", "wt") as file:
-        file.write("\n".join(json.dumps(each) for each in (ends, alloc, starts)) + "\n[1]\n")
+        file.write("\n".join(json.dumps(each) for each in (ends, alloc, starts, later)) + "\n[1]\n")
     (folder / "instance_usage-000000000000.csv").write_text(
         "start_time,end_time,collection_id,instance_index,machine_id,average_usage_cpus,average_usage_memory\n"
-        "600000000,900000000,9,3,5,0.0625,0.03\n900000000,1200000000,9,3,5,0.03125,\n0,300000000,8,1,5,0.1,0.1\n600000000,900000000,10,3,5,0.1,0.1\n"
+        "600000000,900000000,9,3,5,0.0625,0.03\n900000000,1200000000,9,3,5,0.03125,\n0,300000000,8,1,5,0.1,0.1\n600000000,900000000,10,3,5,0.1,0.1\n3300000000,3600000000,9,4,5,0.1,0.1\n"
     )
 
 
@@ -113,6 +115,7 @@ def azure2019(folder: Path) -> None:
     with gzip.open(folder / "vm_cpu_readings-file-1-of-195.csv.gz", "wt") as file:
         file.write(
             "0,vm1,1.0,9.0,5.0\n300,vm1,1.0,20.0,10.0\n600,vm2,1,2,50\n900,vm2,1,2,250\n0,vm9,1,2,3\n1200,vm1,1,12,10\n1200,vm2,1,2,50\n"
+            "2400,vm1,1,12,10\n3300,vm1,1,12,10\n"
         )
 
 
@@ -139,7 +142,10 @@ def openb(folder: Path) -> None:
         (
             alibaba2018,
             {"m_1": (96_000, 256 * GIB), "m_2": (96_000, 128 * GIB)},
-            {"c_1": ("Deployment", "app_7", 10, 25, 4000, round(1.56 * 2.56 * GIB))},
+            {
+                "c_1": ("Deployment", "app_7", 10, 25, 4000, round(1.56 * 2.56 * GIB)),
+                "c_3": ("Deployment", "app_9", 55, 60, 1000, round(2.56 * GIB)),
+            },
         ),
         (
             google2011,
@@ -150,7 +156,14 @@ def openb(folder: Path) -> None:
                 "77-0#1": ("Job", "77", 25, 29, 4000, round(2.56 * GIB)),
             },
         ),
-        (google2019, {"5": (32_000, 64 * GIB)}, {"9-3": ("Deployment", "9", 10, 30, 8000, 16 * GIB)}),
+        (
+            google2019,
+            {"5": (32_000, 64 * GIB)},
+            {
+                "9-3": ("Deployment", "9", 10, 30, 8000, 16 * GIB),
+                "9-4": ("Deployment", "9", 55, 60, 8000, 16 * GIB),
+            },
+        ),
         (
             azure2019,
             {"node-0000": (64_000, 256 * GIB)},
@@ -230,6 +243,30 @@ def test_a_span_is_cut_out(tmp_path: Path) -> None:
     azure2019(tmp_path)
     trace = imported("azure2019", tmp_path, "--from-hour", 0.25, "--hours", 0.5, "--warm-up-hours", 0.1)
     assert {pod: row[2:4] for pod, row in lives(trace).items()} == {"vm1": (0, 30), "vm2": (0, 15)}
+
+
+@pytest.mark.parametrize(
+    ("write", "hours", "minutes"),
+    [(planetlab, 60, 1440), (alibaba2018, 2, 60), (azure2019, 10, 60), (google2011, 3, 60), (google2019, 3, 60)],
+)
+def test_a_trace_ends_where_nothing_more_is_told(
+    tmp_path: Path, write: Callable[[Path], None], hours: int, minutes: int
+) -> None:
+    """No hour is measured in which nothing is known; the warm-up keeps its part of the time, and it is said."""
+    write(tmp_path)
+    result = run(write.__name__, tmp_path, tmp_path / "out", "--hours", hours, "--warm-up-hours", hours / 5)
+    trace = read_trace(tmp_path / "out")
+    assert (trace.minutes, trace.warm_up_minutes, trace.end_minute.max()) == (minutes, minutes // 5, minutes)
+    assert f"nothing is told after {minutes / 60:g} of these {hours} hours" in result.stderr
+
+
+def test_without_any_use_the_last_end_of_a_task_ends_the_trace(tmp_path: Path) -> None:
+    """Of openb pods come and go, and nothing else is told; one without an end goes on as long as the others."""
+    openb(tmp_path)
+    file = tmp_path / "openb_pod_list_default.csv"
+    file.write_text(file.read_text().replace("12537496", ""))
+    trace = imported("openb", tmp_path)
+    assert (trace.minutes, trace.end_minute.tolist()) == (21, [21, 21])
 
 
 def test_machines_are_drawn_by_the_seed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ are four bytes for each minute that a chosen task is there.
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import count
 
@@ -45,11 +45,20 @@ class Wanted:
 
 @dataclass(eq=False)
 class _Pod:
-    """A run of a task in the span: levels are not-a-number where nothing is told, shape (2, end - start)."""
+    """A run of a task in the span.
+
+    Attributes:
+        task: what runs.
+        start: the minute of the span in which it begins.
+        end: it runs before this one.
+        told: the minute before which something is told of it.
+        levels: its use in parts of the request, not-a-number where nothing is told; shape (2, end - start).
+    """
 
     task: Task
     start: int
     end: int
+    told: int = 0
     levels: _ROWS = field(default_factory=lambda: np.zeros((2, 0), np.float16))
 
 
@@ -86,6 +95,7 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
     left.without_use = len(pods) - len(kept)
     if not kept:
         raise LoadError(f"{source.folder}: no task has use in these hours; are its files of use there for them?")
+    wanted = _cut(kept, wanted)
     machines = machines if form.has_machines else _made_up(kept, wanted)
     return _trace(name, machines, sorted(kept, key=lambda pod: (pod.start, pod.task.key)), wanted), left
 
@@ -167,7 +177,12 @@ def _filled(pod: _Pod, form: Format) -> _Pod | None:
         return None
     if pod.task.start is None and known.size:  # it is there while its use is told
         first, last = int(known[0]), int(known[-1]) + 1
-        pod = _Pod(pod.task, pod.start + first, pod.start + last, pod.levels[:, first:last])
+        pod = _Pod(pod.task, pod.start + first, pod.start + last, levels=pod.levels[:, first:last])
+        known -= first
+    if known.size:
+        pod.told = pod.start + int(known[-1]) + 1
+    else:
+        pod.told = pod.end if np.isfinite(pod.task.end) else pod.start + 1
     for row, level in zip(pod.levels, (form.cpu_level or 0.0, form.memory_level), strict=True):
         known = np.flatnonzero(~np.isnan(row))
         if known.size:
@@ -175,6 +190,15 @@ def _filled(pod: _Pod, form: Format) -> _Pod | None:
         else:
             row[:] = level
     return pod
+
+
+def _cut(pods: Sequence[_Pod], wanted: Wanted) -> Wanted:
+    """End the span, which would be empty then, where nothing more is told of any pod; the warm-up keeps its part."""
+    minutes = max(pod.told for pod in pods)
+    for pod in pods:
+        pod.end = min(pod.end, minutes)
+        pod.levels = pod.levels[:, : pod.end - pod.start]
+    return replace(wanted, minutes=minutes, warm_up_minutes=wanted.warm_up_minutes * minutes // wanted.minutes)
 
 
 def _trace(name: str, machines: Sequence[Machine], pods: Sequence[_Pod], wanted: Wanted) -> Trace:

@@ -63,6 +63,12 @@ def import_(
         click.echo(f"trimaran: {name}: {count} rows cannot be read and are left out; {source.examples[name]}", err=True)
     if left.without_use:
         click.echo(f"trimaran: {left.without_use} pods are left out: nothing is told of their use", err=True)
+    if trace.minutes < wanted.minutes:
+        click.echo(
+            f"trimaran: nothing is told after {trace.minutes / 60:g} of these {wanted.minutes / 60:g} hours: the trace "
+            f"ends there, and its warm-up after {trace.warm_up_minutes / 60:.3g}",
+            err=True,
+        )
     factors = " and ".join(f"{factor:g}" for factor in trace.overcommit)
     click.echo(
         f"{out}: {len(trace.nodes)} nodes, {len(trace.pods)} pods, {trace.minutes} minutes; "
