@@ -269,6 +269,30 @@ def test_without_any_use_the_last_end_of_a_task_ends_the_trace(tmp_path: Path) -
     assert (trace.minutes, trace.end_minute.tolist()) == (21, [21, 21])
 
 
+def test_what_is_made_up_is_not_overcommitted(tmp_path: Path) -> None:
+    """Use that is taken to be the request would overload nodes by the factor: of openb it is 1, of both resources."""
+    openb(tmp_path)
+    with (tmp_path / "openb_pod_list_default.csv").open("a") as file:
+        file.writelines(f"crowd-{each},12000,90000,0,0,,LS,Running,0,12537496,0\n" for each in range(30))
+    trace = imported("openb", tmp_path)
+    assert trace.cpu_request_milli.sum() > 2 * trace.cpu_capacity_milli.sum()
+    assert trace.overcommit == (1, 1)
+
+
+def test_machines_that_are_made_up_have_the_memory_that_is(tmp_path: Path) -> None:
+    """Azure's virtual machines use what they request of it: there is enough for them, and no overrun is built in."""
+    rows = (f"vm{number},s,d{number},0,36000,1,1,1,Unknown,2,32\n" for number in range(80))
+    (tmp_path / "vmtable.csv").write_text("".join(rows))
+    readings = (f"{start},vm{number},1,1,20\n" for start in range(0, 3600, 300) for number in range(80))
+    (tmp_path / "vm_cpu_readings-file-1-of-195.csv").write_text("".join(readings))
+    trace = imported("azure2019", tmp_path)
+    assert trace.overcommit == (pytest.approx(1.42, abs=0.01), 1)
+    assert trace.memory_request_bytes.sum() == pytest.approx(0.88 * trace.memory_capacity_bytes.sum())
+    asked = ("simulate", "compare", "--trace", str(tmp_path / "out"), "--policy", "default", "--json")
+    measures = json.loads(CliRunner().invoke(main, asked).stdout)["out"]["default"]
+    assert (measures["memory_overrun_minutes"], measures["unplaced_pods"]) == (0, 0)
+
+
 def test_machines_are_drawn_by_the_seed(tmp_path: Path) -> None:
     """--nodes takes so many, always the same of one seed, and with them the tasks that ran there."""
     google2011(tmp_path)

@@ -4,8 +4,9 @@ vmtable.csv(.gz)                  vm id, subscription id, deployment id, created
                                   CPU, 95th percentile of max CPU, category, bucket of cores, bucket of memory (GB)
 vm_cpu_readings-file-*.csv(.gz)   timestamp (seconds), vm id, min CPU, max CPU, average CPU (percent)
 
-No file has a header. Physical machines are not told. Buckets such as ">24" are taken by their number. Memory is a
-virtual machine's own: what it requests is what it uses. A deployment is an owner; delay-insensitive ones are jobs.
+No file has a header. Physical machines are not told, nor the use of memory, which is a virtual machine's own: what
+it requests is what it uses. Buckets such as ">24" are taken by their number. A deployment is an owner;
+delay-insensitive ones are jobs.
 Source: github.com/Azure/AzurePublicDataset, AzurePublicDatasetV2.md and its notebook, which names the columns.
 """
 

@@ -19,7 +19,7 @@ from simulator.loaders.rows import LoadError, Source
 from simulator.trace import MOST_LEVEL, NO_LIMIT, PodUse, Trace
 
 _REQUESTED = 0.88  # of what is allocatable, after overcommit
-_OVERCOMMIT = 1.5  # where machines are made up for tasks
+_OVERCOMMIT = 1.5  # of CPU, where machines are made up for tasks
 _LEAST = (1.0, 1024.0**2)
 _ROWS = NDArray[np.float16]
 
@@ -53,6 +53,7 @@ class _Pod:
         end: it runs before this one.
         told: the minute before which something is told of it.
         levels: its use in parts of the request, not-a-number where nothing is told; shape (2, end - start).
+        known: whether anything is told of its use of CPU, and of memory; shape (2,).
     """
 
     task: Task
@@ -60,6 +61,7 @@ class _Pod:
     end: int
     told: int = 0
     levels: _ROWS = field(default_factory=lambda: np.zeros((2, 0), np.float16))
+    known: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(2, np.bool_))
 
 
 @dataclass
@@ -141,10 +143,12 @@ def _fitting(pods: Iterator[_Pod], wanted: Wanted) -> list[_Pod]:
 
 
 def _made_up(pods: Sequence[_Pod], wanted: Wanted) -> list[Machine]:
-    """Return as many machines as these pods are worth, at most as many as are wanted."""
+    """Return as many machines as these pods are worth, at most as many as are wanted, with memory for all of them."""
     worth = round(sum(_machines_worth(pod, wanted) for pod in pods))
     made = min(wanted.nodes, max(worth, 1))
-    return [Machine(f"node-{place:04}", LARGEST_MILLI, LARGEST_BYTES) for place in range(made)]
+    asked = sum(_asked(pod.task)[1] * (pod.end - pod.start) for pod in pods) / wanted.minutes
+    memory = max(LARGEST_BYTES, asked / (_REQUESTED * made))
+    return [Machine(f"node-{place:04}", LARGEST_MILLI, memory) for place in range(made)]
 
 
 def _machines_worth(pod: _Pod, wanted: Wanted) -> float:
@@ -183,6 +187,7 @@ def _filled(pod: _Pod, form: Format) -> _Pod | None:
         pod.told = pod.start + int(known[-1]) + 1
     else:
         pod.told = pod.end if np.isfinite(pod.task.end) else pod.start + 1
+    pod.known[:] = ~np.isnan(pod.levels).all(axis=1)
     for row, level in zip(pod.levels, (form.cpu_level or 0.0, form.memory_level), strict=True):
         known = np.flatnonzero(~np.isnan(row))
         if known.size:
@@ -226,20 +231,28 @@ def _trace(name: str, machines: Sequence[Machine], pods: Sequence[_Pod], wanted:
             np.concatenate([pod.levels[0] for pod in pods]),
             np.concatenate([pod.levels[1] for pod in pods]),
         ),
-        overcommit=_overcommit(requests, lives, capacity, wanted),
+        overcommit=_overcommit(requests, lives, capacity, np.stack([pod.known for pod in pods]), wanted),
         warm_up_minutes=wanted.warm_up_minutes,
         minutes=wanted.minutes,
     )
 
 
 def _overcommit(
-    requests: NDArray[np.int64], lives: NDArray[np.int64], capacity: NDArray[np.int64], wanted: Wanted
+    requests: NDArray[np.int64],
+    lives: NDArray[np.int64],
+    capacity: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    wanted: Wanted,
 ) -> tuple[float, float]:
-    """Return what requests are to be divided by so that 88 percent of what is allocatable is requested; at least 1."""
+    """Return what requests are to be divided by so that 88 percent of what is allocatable is requested; at least 1.
+
+    It is 1 for a resource whose use is not known of any pod: what is made up from requests would overload nodes by it.
+    """
     measured = np.maximum(lives[:, 1] - np.maximum(lives[:, 0], wanted.warm_up_minutes), 0)
     asked = measured.astype(np.float64) @ requests / (wanted.minutes - wanted.warm_up_minutes)
-    cpu, memory = (asked / (_REQUESTED * capacity.sum(axis=0))).tolist()
-    return max(round(cpu, 3), 1.0), max(round(memory, 3), 1.0)
+    full = np.where(known.any(axis=0), asked / (_REQUESTED * capacity.sum(axis=0)), 1.0)
+    cpu, memory = np.maximum(full.round(3), 1.0).tolist()
+    return cpu, memory
 
 
 def _asked(task: Task) -> tuple[float, float]:
