@@ -378,6 +378,146 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     assert f"{file}: is damaged at row" in result.stderr
 
 
+def changed(file: Path, *replaced: tuple[str, str]) -> None:
+    """Replace parts of a file, which has them."""
+    text = gzip.decompress(file.read_bytes()).decode() if file.suffix == ".gz" else file.read_text()
+    for old, new in replaced:
+        assert old in text
+        text = text.replace(old, new)
+    file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
+
+
+READINGS, PART = "vm_cpu_readings-file-1-of-195.csv.gz", "part-00000-of-00001.csv.gz"
+
+
+@pytest.mark.parametrize(
+    ("write", "spoil", "said"),
+    [
+        (azure2019, lambda it: changed(it / "vmtable.csv", (",", ";")), "vmtable.csv: is no file of Azure public"),
+        (azure2019, lambda it: changed(it / READINGS, (",", ";")), "can be read; the first is row 1: it has too few"),
+        (azure2019, lambda it: (it / "vmtable.csv").write_text(""), "vmtable.csv: is empty; download it again"),
+        (azure2019, lambda it: (it / READINGS).write_bytes(b""), f"{READINGS}: is empty; download it again"),
+        (
+            azure2019,
+            lambda it: (it / READINGS).write_bytes(b"0,vm1"),
+            f"{READINGS}: is damaged at row 1: Not a gzipped",
+        ),
+        (azure2019, lambda it: (it / "vmtable.csv").write_bytes(bytes(range(256)) * 9), "vmtable.csv: is no file of"),
+        (
+            google2011,
+            lambda it: changed(it / "machine_events" / PART, (",", "\t")),
+            f"machine_events/{PART}: is no file of Google",
+        ),
+        (
+            alibaba2018,
+            lambda it: (it / "container_usage.tar.gz").write_bytes((it / "container_usage.tar.gz").read_bytes()[:60]),
+            "container_usage.tar.gz: is no whole tar archive; download it again",
+        ),
+        (
+            alibaba2018,
+            lambda it: (it / "container_usage.tar.gz").write_text("<html>404</html>"),
+            "container_usage.tar.gz: is no whole tar archive; download it again",
+        ),
+        (openb, lambda it: changed(it / "openb_pod_list_default.csv", (",", ";")), "1: it has no field name"),
+        (openb, lambda it: changed(it / "openb_node_list_all_node.csv", ("sn,", "s,")), "row 1: it has no field sn"),
+        (google2019, lambda it: changed(it / "machine_events.json", ("0.5", "Infinity")), "row 1: inf is no number"),
+        (planetlab, lambda it: (it / "README.md").write_text("PlanetLab\n"), "README.md: is no file of PlanetLab"),
+        (planetlab, openb, "openb_node_list_all_node.csv: is no file of PlanetLab (CoMon): no row can be read"),
+        (planetlab, lambda it: (it / "day.tar.gz").write_bytes(b""), "day.tar.gz: is an archive; unpack it"),
+        (planetlab, lambda it: [each.unlink() for each in it.iterdir()], "source: has no files"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused(
+    tmp_path: Path, write: Callable[[Path], None], spoil: Callable[[Path], object], said: str
+) -> None:
+    """In one line with the file and what is wrong with it, whatever was downloaded in its place."""
+    source = tmp_path / "source"
+    source.mkdir()
+    write(source)
+    spoil(source)
+    result = run(write.__name__, source, tmp_path / "out")
+    assert result.exit_code == 2
+    assert said in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("write", "file", "old", "new", "said"),
+    [
+        (azure2019, "vmtable.csv", "dep2,600", "dep2,-inf", "row 2: -inf is no number"),
+        (azure2019, "vmtable.csv", ",>24,", ",nan,", "row 2: nan is no number"),
+        (azure2019, "vmtable.csv", ",>24,", ",-4,", "row 2: -4 is less than nothing"),
+        (azure2019, "vmtable.csv", "vm2,", ",", "row 2: it has no name"),
+        (
+            azure2019,
+            READINGS,
+            "\n300,vm1",
+            "\nnan,vm1",
+            "2 rows cannot be read and are left out; the first is row 2: nan",
+        ),
+        (google2011, f"machine_events/{PART}", "6,0,HofLG,1,1", "6,0,HofLG,1e300,1", "row 3: '6' with"),
+        (google2011, f"task_usage/{PART}", "0.03125,0.005", "-1,0.005", "row 2: -1 is less than nothing"),
+        (google2011, f"task_usage/{PART}", "1500000000,1740000000", "1500000000,inf", "row 3: inf is no number"),
+        (openb, "openb_pod_list_default.csv", ",6000,", ",nan,", "row 2: nan is no number"),
+    ],
+)
+def test_numbers_that_are_none_are_bad_rows(
+    tmp_path: Path, write: Callable[[Path], None], file: str, old: str, new: str, said: str
+) -> None:
+    """Neither a traceback nor a trace that cannot be read comes of them."""
+    write(tmp_path)
+    changed(tmp_path / file, (old, new))
+    result = run(write.__name__, tmp_path, tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert said in result.stderr
+    read_trace(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("write", "file"),
+    [
+        (alibaba2018, "machine_meta.csv"),
+        (azure2019, "vmtable.csv"),
+        (google2011, f"task_events/{PART}"),
+        (openb, "openb_node_list_all_node.csv"),
+        (openb, "openb_pod_list_default.csv"),
+    ],
+)
+def test_what_is_told_twice_is_there_once(tmp_path: Path, write: Callable[[Path], None], file: str) -> None:
+    """Rows of a part that was downloaded twice make neither machines nor tasks."""
+    write(tmp_path)
+    once = imported(write.__name__, tmp_path)
+    content = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(content * 2)
+    assert run(write.__name__, tmp_path, tmp_path / "twice").exit_code == 0
+    twice = read_trace(tmp_path / "twice")
+    assert (twice.nodes, twice.pods) == (once.nodes, once.pods)
+
+
+def test_a_mark_at_the_beginning_is_no_text(tmp_path: Path) -> None:
+    """Spreadsheets write a byte order mark before the first name."""
+    openb(tmp_path)
+    changed(tmp_path / "openb_node_list_all_node.csv", ("sn,", "\ufeffsn,"))
+    assert len(imported("openb", tmp_path).nodes) == 2
+
+
+def test_a_bad_row_keeps_its_time(tmp_path: Path) -> None:
+    """PlanetLab's rows have no time but their place in the file."""
+    planetlab(tmp_path)
+    changed(tmp_path / "planetlab1.site.edu", ("10\n20\n", "10\n-20\n"))
+    expected = [100] * 10 + [300] * 50
+    assert cpu(imported("planetlab", tmp_path), "planetlab1.site.edu") == pytest.approx(expected, rel=0.001)
+
+
+@pytest.mark.parametrize("option", ["--from-hour", "--hours", "--warm-up-hours"])
+def test_hours_are_numbers(tmp_path: Path, option: str) -> None:
+    """Not-a-number is refused with the option."""
+    azure2019(tmp_path)
+    result = run("azure2019", tmp_path, tmp_path / "out", option, "nan")
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}': nan is no number of hours" in result.stderr
+
+
 def test_what_is_imported_is_replayed(tmp_path: Path) -> None:
     """``simulate compare`` takes it as it is, and it is not written over."""
     google2011(tmp_path)

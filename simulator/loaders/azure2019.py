@@ -13,7 +13,7 @@ Source: github.com/Azure/AzurePublicDataset, AzurePublicDatasetV2.md and its not
 from collections.abc import Collection, Iterator, Mapping
 
 from simulator.loaders.dataset import JOB, SERVICE, Format, Machine, Task, Use
-from simulator.loaders.rows import Source
+from simulator.loaders.rows import Source, amount, number
 
 _GIB = 1024**3
 _STEP_SECONDS = 300
@@ -43,7 +43,7 @@ class Azure2019(Format):
         def parse(row: list[str]) -> Use | None:
             if row[1] not in requests:
                 return None
-            start, percent = float(row[0]), float(row[4])
+            start, percent = number(row[0]), number(row[4])
             if not 0 <= percent <= 100:
                 raise ValueError(f"{percent} is no percentage")
             return Use(row[1], start, start + _STEP_SECONDS, percent / 100 * requests[row[1]][0], float("nan"))
@@ -53,6 +53,6 @@ class Azure2019(Format):
 
 
 def _task(row: list[str]) -> Task:
-    cores, gigabytes = (float(bucket.lstrip(">")) for bucket in row[9:11])
+    cores, gigabytes = (amount(row[place].lstrip(">")) for place in (9, 10))
     kind = JOB if row[8] == "Delay-insensitive" else SERVICE
-    return Task(row[0], kind, row[2], 1000 * cores, gigabytes * _GIB, float(row[3]), float(row[4]))
+    return Task(row[0], kind, row[2], 1000 * cores, gigabytes * _GIB, number(row[3]), number(row[4]))

@@ -91,6 +91,7 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
             f"{source.folder}: there is nothing of {form.title} between the hours {wanted.begin_minute / 60:g} and "
             f"{(wanted.begin_minute + wanted.minutes) / 60:g}; choose others"
         )
+    pods = list({pod.task: pod for pod in pods}.values())  # what is told twice is there once
     left = Left()
     _read_uses(source, form, wanted, pods)
     kept = [pod for pod in (_filled(pod, form) for pod in pods) if pod is not None]
@@ -105,17 +106,17 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
 def _machines(source: Source, form: Format, wanted: Wanted) -> tuple[list[Machine], float]:
     """Return so many machines, drawn, and what part of all they are."""
     lowest: list[tuple[float, str, Machine]] = []  # the largest first, as it is the one to go
-    total = 0
+    seen: set[str] = set()
     for machine in form.machines(source):
-        if machine.cpu_milli < 1 or machine.memory_bytes < 1:
+        if machine.name in seen or machine.cpu_milli < 1 or machine.memory_bytes < 1:
             continue
-        total += 1
+        seen.add(machine.name)
         entry = (-_drawn(wanted.seed, machine.name), machine.name, machine)
         if len(lowest) < wanted.nodes:
             heapq.heappush(lowest, entry)
         else:
             heapq.heappushpop(lowest, entry)
-    return sorted((each[2] for each in lowest), key=lambda machine: machine.name), len(lowest) / max(total, 1)
+    return sorted((each[2] for each in lowest), key=lambda machine: machine.name), len(lowest) / max(len(seen), 1)
 
 
 def _lives(tasks: Iterator[Task], wanted: Wanted) -> Iterator[_Pod]:

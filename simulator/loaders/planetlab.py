@@ -6,11 +6,12 @@ one core and no memory, and to be there all day.
 Source: github.com/beloglazov/planetlab-workload-traces, github.com/cloudsimplus/planetlab-workload-traces.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 from simulator.loaders.dataset import SERVICE, Format, Machine, Task, Use
-from simulator.loaders.rows import LoadError, Source
+from simulator.loaders.rows import ARCHIVES, LoadError, Source, number
 
 _STEP_SECONDS = 300
 
@@ -38,7 +39,7 @@ class PlanetLab(Format):
         for path in source.reading(""):
             if path.name in requests:
                 cpu = requests[path.name][0]
-                for place, part in enumerate(source.rows(path, _part)):
+                for place, part in source.rows(path, _parts()):
                     start = place * _STEP_SECONDS
                     yield Use(path.name, start, start + _STEP_SECONDS, part * cpu, float("nan"))
 
@@ -49,13 +50,25 @@ def _day(source: Source) -> list[Path]:
     folders = sorted({path.parent for path in files})
     if len(folders) > 1:
         raise LoadError(f"{source.folder}: has files in {len(folders)} folders; give one day's folder: {folders[-1]}")
+    archive = next((path for path in files if path.name.endswith(ARCHIVES)), None)
+    if archive is not None:
+        raise LoadError(f"{archive}: is an archive; unpack it, and give one day's folder")
     return files
 
 
-def _part(row: list[str]) -> float | None:
-    if row and row[0].startswith("#"):
-        return None  # CloudSim Plus writes the number of lines there
-    percent = float(row[0])
-    if not 0 <= percent <= 100:
-        raise ValueError(f"{percent} is no percentage")
-    return percent / 100
+def _parts() -> Callable[[list[str]], tuple[int, float] | None]:
+    """Return what makes of each row of a file its place in the day, and a part of a core."""
+    places = count()
+
+    def parse(row: list[str]) -> tuple[int, float] | None:
+        if row and row[0].startswith("#"):
+            return None  # CloudSim Plus writes the number of lines there
+        place = next(places)  # also of a row that cannot be read: those after it keep their time
+        if len(row) != 1:
+            raise ValueError("it is not one number")
+        percent = number(row[0])
+        if not 0 <= percent <= 100:
+            raise ValueError(f"{percent} is no percentage")
+        return place, percent / 100
+
+    return parse
