@@ -438,6 +438,7 @@ def test_files_that_cannot_be_used_are_refused(
     result = run(write.__name__, source, tmp_path / "out")
     assert result.exit_code == 2
     assert said in result.stderr.splitlines()[-1]
+    assert "left out" not in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -499,6 +500,29 @@ def test_a_mark_at_the_beginning_is_no_text(tmp_path: Path) -> None:
     openb(tmp_path)
     changed(tmp_path / "openb_node_list_all_node.csv", ("sn,", "\ufeffsn,"))
     assert len(imported("openb", tmp_path).nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("write", "file"),
+    [(azure2019, "vmtable.csv"), (planetlab, "planetlab1.site.edu"), (google2019, "machine_events.json")],
+)
+def test_empty_lines_are_no_rows(tmp_path: Path, write: Callable[[Path], None], file: str) -> None:
+    """They are not told as bad ones, wherever they are, and take no time."""
+    write(tmp_path)
+    (tmp_path / file).write_text((tmp_path / file).read_text().replace("\n", "\n\n"))
+    result = run(write.__name__, tmp_path, tmp_path / "out")
+    assert f"{file}:" not in result.stderr
+    assert read_trace(tmp_path / "out").minutes == 60
+
+
+def test_a_field_without_an_end_is_a_bad_row(tmp_path: Path) -> None:
+    """A quote that is not closed makes the rest of a file one field, longer than any: nothing else is lost by it."""
+    azure2019(tmp_path)
+    with (tmp_path / "vmtable.csv").open("a") as file:
+        file.write('"' + "x" * 200_000)
+    assert "vmtable.csv: 1 rows cannot be read" in run("azure2019", tmp_path, tmp_path / "out").stderr
+    (tmp_path / "vmtable.csv").write_text('"' + "x" * 200_000)
+    assert "is no file of Azure" in run("azure2019", tmp_path, tmp_path / "none").stderr
 
 
 def test_a_bad_row_keeps_its_time(tmp_path: Path) -> None:

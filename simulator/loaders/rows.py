@@ -124,7 +124,7 @@ class Source:
             LoadError: the file is damaged, or none of its rows can be read.
         """
         with self._text(path) as lines:
-            yield from self._parsed(path, csv.reader(lines), parse)
+            yield from self._parsed(path, filter(None, csv.reader(lines)), parse)
 
     def records(self, path: Path, parse: Callable[[Mapping[str, Any]], Parsed | None]) -> Iterator[Parsed]:
         """Yield what is made of each object: of JSON a line (``.json``), or of a row under a header.
@@ -134,33 +134,33 @@ class Source:
         """
         with self._text(path) as lines:
             if ".json" in path.name:
-                yield from self._parsed(path, lines, lambda line: parse(_object(line)))
+                yield from self._parsed(path, filter(str.strip, lines), lambda line: parse(_object(line)))
             else:
                 yield from self._parsed(path, csv.DictReader(lines), parse)
 
     def _parsed(self, path: Path, rows: Iterator[Row], parse: Callable[[Row], Parsed | None]) -> Iterator[Parsed]:
-        name, place, bad, why = str(path.relative_to(self.folder)), 0, 0, ""
+        name, good, bad, why = str(path.relative_to(self.folder)), 0, 0, ""
         while True:
             try:
                 row = next(rows, None)
                 if row is None:
                     break
-                place += 1
                 made = parse(row)
             except (ValueError, LookupError, TypeError, csv.Error) as error:
                 bad += 1
-                why = why or f"the first is row {place}: {_reason(error)}"
+                why = why or f"the first is row {good + bad}: {_reason(error)}"
                 continue
             except _DAMAGED as error:
-                raise LoadError(f"{path}: is damaged at row {place + 1}: {error}; download it again") from None
+                raise LoadError(f"{path}: is damaged at row {good + bad + 1}: {error}; download it again") from None
+            good += 1
             if made is not None:
                 yield made
-        self._rows += place
+        self._rows += good + bad
+        if bad and not good:
+            raise LoadError(f"{path}: is no file of {self.title}: no row can be read; {why}")
         if bad:
             self.bad[name] += bad
             self.examples.setdefault(name, why)
-        if bad and bad == place:
-            raise LoadError(f"{path}: is no file of {self.title}: no row can be read; {why}")
 
     @contextmanager
     def _text(self, path: Path) -> Iterator[Iterator[str]]:
