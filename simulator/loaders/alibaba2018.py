@@ -14,7 +14,7 @@ Source: github.com/alibaba/clusterdata, cluster-trace-v2018/schema.txt and trace
 from collections.abc import Collection, Iterator, Mapping
 
 from simulator.loaders.dataset import LARGEST_BYTES, SERVICE, Format, Machine, Task, Use
-from simulator.loaders.rows import Source
+from simulator.loaders.rows import Source, amount, number
 
 _MEMORY_UNIT = LARGEST_BYTES / 100
 _MILLI_UNIT = 10.0
@@ -29,17 +29,12 @@ class Alibaba2018(Format):
     cpu_level, memory_level = None, 1.0
 
     def machines(self, source: Source) -> Iterator[Machine]:
-        """Yield each machine, once."""
-        seen: set[str] = set()
+        """Yield each machine, as often as it is told of."""
 
-        def parse(row: list[str]) -> Machine | None:
-            if row[0] in seen:
-                return None
-            made = Machine(row[0], 1000 * float(row[4]), float(row[5]) * _MEMORY_UNIT)
-            seen.add(row[0])
-            return made
+        def parse(row: list[str]) -> Machine:
+            return Machine(row[0], 1000 * amount(row[4]), amount(row[5]) * _MEMORY_UNIT)
 
-        for path in source.files("machine_meta"):
+        for path in source.reading("machine_meta"):
             yield from source.rows(path, parse)
 
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
@@ -49,11 +44,11 @@ class Alibaba2018(Format):
         def parse(row: list[str]) -> Task | None:
             if row[1] not in machines or row[0] in seen:
                 return None
-            made = Task(row[0], SERVICE, row[3], float(row[5]) * _MILLI_UNIT, float(row[7]) * _MEMORY_UNIT, None)
+            made = Task(row[0], SERVICE, row[3], amount(row[5]) * _MILLI_UNIT, amount(row[7]) * _MEMORY_UNIT, None)
             seen.add(row[0])
             return made
 
-        for path in source.files("container_meta"):
+        for path in source.reading("container_meta"):
             yield from source.rows(path, parse)
 
     def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
@@ -63,11 +58,11 @@ class Alibaba2018(Format):
             asked = requests.get(row[0])
             if asked is None:
                 return None
-            start = float(row[2])
-            cpu, memory = (_part(text) * amount for text, amount in zip(row[3:5], asked, strict=True))
+            start = number(row[2])
+            cpu, memory = (_part(row[place]) * most for place, most in zip((3, 4), asked, strict=True))
             return Use(row[0], start, start + _INTERVAL_SECONDS, cpu, memory)
 
-        for path in source.files("container_usage"):
+        for path in source.reading("container_usage"):
             yield from source.rows(path, parse)
 
 

@@ -4,15 +4,16 @@ vmtable.csv(.gz)                  vm id, subscription id, deployment id, created
                                   CPU, 95th percentile of max CPU, category, bucket of cores, bucket of memory (GB)
 vm_cpu_readings-file-*.csv(.gz)   timestamp (seconds), vm id, min CPU, max CPU, average CPU (percent)
 
-No file has a header. Physical machines are not told. Buckets such as ">24" are taken by their number. Memory is a
-virtual machine's own: what it requests is what it uses. A deployment is an owner; delay-insensitive ones are jobs.
+No file has a header. Physical machines are not told, nor the use of memory, which is a virtual machine's own: what
+it requests is what it uses. Buckets such as ">24" are taken by their number. A deployment is an owner;
+delay-insensitive ones are jobs.
 Source: github.com/Azure/AzurePublicDataset, AzurePublicDatasetV2.md and its notebook, which names the columns.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 
 from simulator.loaders.dataset import JOB, SERVICE, Format, Machine, Task, Use
-from simulator.loaders.rows import Source
+from simulator.loaders.rows import Source, amount, number
 
 _GIB = 1024**3
 _STEP_SECONDS = 300
@@ -33,7 +34,7 @@ class Azure2019(Format):
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
         """Yield the virtual machines."""
         del machines
-        for path in source.files("vmtable"):
+        for path in source.reading("vmtable"):
             yield from source.rows(path, _task)
 
     def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
@@ -42,16 +43,16 @@ class Azure2019(Format):
         def parse(row: list[str]) -> Use | None:
             if row[1] not in requests:
                 return None
-            start, percent = float(row[0]), float(row[4])
+            start, percent = number(row[0]), number(row[4])
             if not 0 <= percent <= 100:
                 raise ValueError(f"{percent} is no percentage")
             return Use(row[1], start, start + _STEP_SECONDS, percent / 100 * requests[row[1]][0], float("nan"))
 
-        for path in source.files("vm_cpu_readings"):
+        for path in source.reading("vm_cpu_readings"):
             yield from source.rows(path, parse)
 
 
 def _task(row: list[str]) -> Task:
-    cores, gigabytes = (float(bucket.lstrip(">")) for bucket in row[9:11])
+    cores, gigabytes = (amount(row[place].lstrip(">")) for place in (9, 10))
     kind = JOB if row[8] == "Delay-insensitive" else SERVICE
-    return Task(row[0], kind, row[2], 1000 * cores, gigabytes * _GIB, float(row[3]), float(row[4]))
+    return Task(row[0], kind, row[2], 1000 * cores, gigabytes * _GIB, number(row[3]), number(row[4]))

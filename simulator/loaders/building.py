@@ -6,7 +6,7 @@ are four bytes for each minute that a chosen task is there.
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import count
 
@@ -19,7 +19,7 @@ from simulator.loaders.rows import LoadError, Source
 from simulator.trace import MOST_LEVEL, NO_LIMIT, PodUse, Trace
 
 _REQUESTED = 0.88  # of what is allocatable, after overcommit
-_OVERCOMMIT = 1.5  # where machines are made up for tasks
+_OVERCOMMIT = 1.5  # of CPU, where machines are made up for tasks
 _LEAST = (1.0, 1024.0**2)
 _ROWS = NDArray[np.float16]
 
@@ -45,12 +45,23 @@ class Wanted:
 
 @dataclass(eq=False)
 class _Pod:
-    """A run of a task in the span: levels are not-a-number where nothing is told, shape (2, end - start)."""
+    """A run of a task in the span.
+
+    Attributes:
+        task: what runs.
+        start: the minute of the span in which it begins.
+        end: it runs before this one.
+        told: the minute before which something is told of it.
+        levels: its use in parts of the request, not-a-number where nothing is told; shape (2, end - start).
+        known: whether anything is told of its use of CPU, and of memory; shape (2,).
+    """
 
     task: Task
     start: int
     end: int
+    told: int = 0
     levels: _ROWS = field(default_factory=lambda: np.zeros((2, 0), np.float16))
+    known: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(2, np.bool_))
 
 
 @dataclass
@@ -80,12 +91,14 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
             f"{source.folder}: there is nothing of {form.title} between the hours {wanted.begin_minute / 60:g} and "
             f"{(wanted.begin_minute + wanted.minutes) / 60:g}; choose others"
         )
+    pods = list({pod.task: pod for pod in pods}.values())  # what is told twice is there once
     left = Left()
     _read_uses(source, form, wanted, pods)
     kept = [pod for pod in (_filled(pod, form) for pod in pods) if pod is not None]
     left.without_use = len(pods) - len(kept)
     if not kept:
         raise LoadError(f"{source.folder}: no task has use in these hours; are its files of use there for them?")
+    wanted = _cut(kept, wanted)
     machines = machines if form.has_machines else _made_up(kept, wanted)
     return _trace(name, machines, sorted(kept, key=lambda pod: (pod.start, pod.task.key)), wanted), left
 
@@ -93,17 +106,17 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
 def _machines(source: Source, form: Format, wanted: Wanted) -> tuple[list[Machine], float]:
     """Return so many machines, drawn, and what part of all they are."""
     lowest: list[tuple[float, str, Machine]] = []  # the largest first, as it is the one to go
-    total = 0
+    seen: set[str] = set()
     for machine in form.machines(source):
-        if machine.cpu_milli < 1 or machine.memory_bytes < 1:
+        if machine.name in seen or machine.cpu_milli < 1 or machine.memory_bytes < 1:
             continue
-        total += 1
+        seen.add(machine.name)
         entry = (-_drawn(wanted.seed, machine.name), machine.name, machine)
         if len(lowest) < wanted.nodes:
             heapq.heappush(lowest, entry)
         else:
             heapq.heappushpop(lowest, entry)
-    return sorted((each[2] for each in lowest), key=lambda machine: machine.name), len(lowest) / max(total, 1)
+    return sorted((each[2] for each in lowest), key=lambda machine: machine.name), len(lowest) / max(len(seen), 1)
 
 
 def _lives(tasks: Iterator[Task], wanted: Wanted) -> Iterator[_Pod]:
@@ -131,10 +144,12 @@ def _fitting(pods: Iterator[_Pod], wanted: Wanted) -> list[_Pod]:
 
 
 def _made_up(pods: Sequence[_Pod], wanted: Wanted) -> list[Machine]:
-    """Return as many machines as these pods are worth, at most as many as are wanted."""
+    """Return as many machines as these pods are worth, at most as many as are wanted, with memory for all of them."""
     worth = round(sum(_machines_worth(pod, wanted) for pod in pods))
     made = min(wanted.nodes, max(worth, 1))
-    return [Machine(f"node-{place:04}", LARGEST_MILLI, LARGEST_BYTES) for place in range(made)]
+    asked = sum(_asked(pod.task)[1] * (pod.end - pod.start) for pod in pods) / wanted.minutes
+    memory = max(LARGEST_BYTES, asked / (_REQUESTED * made))
+    return [Machine(f"node-{place:04}", LARGEST_MILLI, memory) for place in range(made)]
 
 
 def _machines_worth(pod: _Pod, wanted: Wanted) -> float:
@@ -167,7 +182,13 @@ def _filled(pod: _Pod, form: Format) -> _Pod | None:
         return None
     if pod.task.start is None and known.size:  # it is there while its use is told
         first, last = int(known[0]), int(known[-1]) + 1
-        pod = _Pod(pod.task, pod.start + first, pod.start + last, pod.levels[:, first:last])
+        pod = _Pod(pod.task, pod.start + first, pod.start + last, levels=pod.levels[:, first:last])
+        known -= first
+    if known.size:
+        pod.told = pod.start + int(known[-1]) + 1
+    else:
+        pod.told = pod.end if np.isfinite(pod.task.end) else pod.start + 1
+    pod.known[:] = ~np.isnan(pod.levels).all(axis=1)
     for row, level in zip(pod.levels, (form.cpu_level or 0.0, form.memory_level), strict=True):
         known = np.flatnonzero(~np.isnan(row))
         if known.size:
@@ -175,6 +196,15 @@ def _filled(pod: _Pod, form: Format) -> _Pod | None:
         else:
             row[:] = level
     return pod
+
+
+def _cut(pods: Sequence[_Pod], wanted: Wanted) -> Wanted:
+    """End the span, which would be empty then, where nothing more is told of any pod; the warm-up keeps its part."""
+    minutes = max(pod.told for pod in pods)
+    for pod in pods:
+        pod.end = min(pod.end, minutes)
+        pod.levels = pod.levels[:, : pod.end - pod.start]
+    return replace(wanted, minutes=minutes, warm_up_minutes=wanted.warm_up_minutes * minutes // wanted.minutes)
 
 
 def _trace(name: str, machines: Sequence[Machine], pods: Sequence[_Pod], wanted: Wanted) -> Trace:
@@ -202,20 +232,28 @@ def _trace(name: str, machines: Sequence[Machine], pods: Sequence[_Pod], wanted:
             np.concatenate([pod.levels[0] for pod in pods]),
             np.concatenate([pod.levels[1] for pod in pods]),
         ),
-        overcommit=_overcommit(requests, lives, capacity, wanted),
+        overcommit=_overcommit(requests, lives, capacity, np.stack([pod.known for pod in pods]), wanted),
         warm_up_minutes=wanted.warm_up_minutes,
         minutes=wanted.minutes,
     )
 
 
 def _overcommit(
-    requests: NDArray[np.int64], lives: NDArray[np.int64], capacity: NDArray[np.int64], wanted: Wanted
+    requests: NDArray[np.int64],
+    lives: NDArray[np.int64],
+    capacity: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    wanted: Wanted,
 ) -> tuple[float, float]:
-    """Return what requests are to be divided by so that 88 percent of what is allocatable is requested; at least 1."""
+    """Return what requests are to be divided by so that 88 percent of what is allocatable is requested; at least 1.
+
+    It is 1 for a resource whose use is not known of any pod: what is made up from requests would overload nodes by it.
+    """
     measured = np.maximum(lives[:, 1] - np.maximum(lives[:, 0], wanted.warm_up_minutes), 0)
     asked = measured.astype(np.float64) @ requests / (wanted.minutes - wanted.warm_up_minutes)
-    cpu, memory = (asked / (_REQUESTED * capacity.sum(axis=0))).tolist()
-    return max(round(cpu, 3), 1.0), max(round(memory, 3), 1.0)
+    full = np.where(known.any(axis=0), asked / (_REQUESTED * capacity.sum(axis=0)), 1.0)
+    cpu, memory = np.maximum(full.round(3), 1.0).tolist()
+    return cpu, memory
 
 
 def _asked(task: Task) -> tuple[float, float]:

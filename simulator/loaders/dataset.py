@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from scoring.objects import MOST
 from simulator.loaders.rows import Source
 
 SERVICE, JOB = "Deployment", "Job"
@@ -19,6 +20,11 @@ class Machine:
     name: str
     cpu_milli: float
     memory_bytes: float
+
+    def __post_init__(self) -> None:
+        """Refuse what no machine is."""
+        if not self.name or not max(self.cpu_milli, self.memory_bytes) <= MOST:
+            raise ValueError(f"{self.name!r} with {self.cpu_milli:g}m and {self.memory_bytes:g} bytes is no machine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,11 @@ class Task:
     memory_bytes: float
     start: float | None
     end: float = float("inf")
+
+    def __post_init__(self) -> None:
+        """Refuse one without a name."""
+        if not self.key:
+            raise ValueError("it has no name")
 
 
 class Use(NamedTuple):

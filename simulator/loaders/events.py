@@ -25,10 +25,10 @@ def tasks(events: dict[tuple[str, str], list[Event]]) -> Iterator[Task]:
     """
     for (collection, index), happened in events.items():
         running: Event | None = None
-        for event in sorted(happened, key=lambda event: (event.seconds, event.starts)):
+        for place, event in enumerate(sorted(happened, key=lambda event: (event.seconds, event.starts))):
             if event.starts:
                 running = running or event
-            else:
+            elif running or place == 0:  # else it ended before: told twice
                 yield _task(collection, index, running or event, running.seconds if running else 0.0, event.seconds)
                 running = None
         if running is not None:

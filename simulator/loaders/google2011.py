@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from simulator.loaders import events
 from simulator.loaders.dataset import LARGEST_BYTES, LARGEST_MILLI, Format, Machine, Task, Use
 from simulator.loaders.events import Event
-from simulator.loaders.rows import Source
+from simulator.loaders.rows import Source, amount, amount_or_nan, number
 
 _MICRO = 1e-6
 _SCHEDULE, _ENDS = "1", frozenset("23456")
@@ -31,17 +31,14 @@ class Google2011(Format):
     cpu_level, memory_level = None, 1.0
 
     def machines(self, source: Source) -> Iterator[Machine]:
-        """Yield each machine, once."""
-        seen: set[str] = set()
+        """Yield each machine, as often as it is told of."""
 
         def parse(row: list[str]) -> Machine | None:
-            if row[1] in seen or row[2] == "1" or not row[4]:
+            if row[2] == "1" or not row[4]:
                 return None
-            made = Machine(row[1], float(row[4]) * LARGEST_MILLI, float(row[5]) * LARGEST_BYTES)
-            seen.add(row[1])
-            return made
+            return Machine(row[1], amount(row[4]) * LARGEST_MILLI, amount(row[5]) * LARGEST_BYTES)
 
-        for path in source.files("machine_events"):
+        for path in source.reading("machine_events"):
             yield from source.rows(path, parse)
 
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
@@ -50,11 +47,11 @@ class Google2011(Format):
         def parse(row: list[str]) -> tuple[tuple[str, str], Event] | None:
             if row[4] not in machines or not (row[5] == _SCHEDULE or row[5] in _ENDS):
                 return None
-            asked = float(row[9] or 0), float(row[10] or 0)
-            return (row[2], row[3]), Event(float(row[0]) * _MICRO, row[5] == _SCHEDULE, *asked, int(row[7]))
+            asked = amount(row[9] or 0), amount(row[10] or 0)
+            return (row[2], row[3]), Event(number(row[0]) * _MICRO, row[5] == _SCHEDULE, *asked, int(row[7]))
 
         happened: dict[tuple[str, str], list[Event]] = defaultdict(list)
-        for path in source.files("task_events"):
+        for path in source.reading("task_events"):
             for key, event in source.rows(path, parse):
                 happened[key].append(event)
         yield from events.tasks(happened)
@@ -66,8 +63,9 @@ class Google2011(Format):
             key = f"{row[2]}-{row[3]}"
             if key not in requests:
                 return None
-            cpu, memory = (float(text or "nan") for text in row[5:7])
-            return Use(key, float(row[0]) * _MICRO, float(row[1]) * _MICRO, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
+            cpu, memory = (amount_or_nan(row[place]) for place in (5, 6))
+            start, end = (number(row[place]) * _MICRO for place in (0, 1))
+            return Use(key, start, end, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
 
-        for path in source.files("task_usage"):
+        for path in source.reading("task_usage"):
             yield from source.rows(path, parse)

@@ -19,7 +19,7 @@ from typing import Any
 from simulator.loaders import events
 from simulator.loaders.dataset import LARGEST_BYTES, LARGEST_MILLI, Format, Machine, Task, Use
 from simulator.loaders.events import Event
-from simulator.loaders.rows import Source
+from simulator.loaders.rows import Source, amount
 
 _MICRO = 1e-6
 _REMOVE, _SCHEDULE, _ENDS, _ALLOC_SET = 2, 3, frozenset(range(4, 9)), 1
@@ -33,18 +33,16 @@ class Google2019(Format):
     cpu_level, memory_level = None, 1.0
 
     def machines(self, source: Source) -> Iterator[Machine]:
-        """Yield each machine, once."""
-        seen: set[str] = set()
+        """Yield each machine, as often as it is told of."""
 
         def parse(row: Mapping[str, Any]) -> Machine | None:
             name = str(row["machine_id"])
             cpu, memory = _nested(row, "capacity", "cpus"), _nested(row, "capacity", "memory")
-            if name in seen or int(row["type"]) == _REMOVE or not cpu > 0:
+            if int(row["type"]) == _REMOVE or not cpu > 0:
                 return None
-            seen.add(name)
             return Machine(name, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
 
-        for path in source.files("machine_events"):
+        for path in source.reading("machine_events"):
             yield from source.records(path, parse)
 
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
@@ -63,7 +61,7 @@ class Google2019(Format):
             return (str(row["collection_id"]), str(row["instance_index"])), event
 
         happened: dict[tuple[str, str], list[Event]] = defaultdict(list)
-        for path in source.files("instance_events"):
+        for path in source.reading("instance_events"):
             for key, event in source.records(path, parse):
                 happened[key].append(event)
         yield from events.tasks(happened)
@@ -79,7 +77,7 @@ class Google2019(Format):
             start, end = int(row["start_time"]) * _MICRO, int(row["end_time"]) * _MICRO
             return Use(key, start, end, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
 
-        for path in source.files("instance_usage"):
+        for path in source.reading("instance_usage"):
             yield from source.records(path, parse)
 
 
@@ -95,5 +93,5 @@ def _nested(row: Mapping[str, Any], outer: str, inner: str) -> float:
     elif outer in row:
         value = None  # an empty record
     else:
-        raise KeyError(f"there is no {outer}.{inner}")
-    return float("nan") if value in {None, ""} else float(value)
+        raise KeyError(f"{outer}.{inner}")
+    return float("nan") if value in {None, ""} else amount(value)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from simulator.loaders.dataset import JOB, SERVICE, Format, Machine, Task, Use
-from simulator.loaders.rows import Source
+from simulator.loaders.rows import Source, amount, number
 
 _MIB = 1024**2
 
@@ -29,9 +29,10 @@ class Openb(Format):
         """Yield the nodes of the first list: that of all nodes, where it is there."""
 
         def parse(row: Mapping[str, Any]) -> Machine:
-            return Machine(row["sn"], float(row["cpu_milli"]), float(row["memory_mib"]) * _MIB)
+            return Machine(row["sn"], amount(row["cpu_milli"]), amount(row["memory_mib"]) * _MIB)
 
-        return source.records(source.files("openb_node_list")[0], parse)
+        for path in source.reading("openb_node_list", source.files("openb_node_list")[:1]):
+            yield from source.records(path, parse)
 
     def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
         """Yield the pods of the default list, or of the first there is."""
@@ -41,11 +42,12 @@ class Openb(Format):
 
         def parse(row: Mapping[str, Any]) -> Task:
             name, kind = row["name"], SERVICE if row["qos"] in {"LS", "Guaranteed"} else JOB
-            end = float(row["deletion_time"] or "inf")
-            asked = float(row["cpu_milli"]), float(row["memory_mib"]) * _MIB
-            return Task(name, kind, name, *asked, float(row["creation_time"]), end)
+            end = number(row["deletion_time"]) if row["deletion_time"] else float("inf")
+            asked = amount(row["cpu_milli"]), amount(row["memory_mib"]) * _MIB
+            return Task(name, kind, name, *asked, number(row["creation_time"]), end)
 
-        return source.records(chosen, parse)
+        for path in source.reading("openb_pod_list", [chosen]):
+            yield from source.records(path, parse)
 
     def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
         """Yield nothing."""

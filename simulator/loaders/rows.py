@@ -4,27 +4,53 @@ import csv
 import gzip
 import io
 import json
+import math
 import re
 import sys
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
 import click
 
-_ARCHIVES = (".tar.gz", ".tgz", ".tar")
+ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _TOLD_EVERY = 50_000
-_TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "replace", "newline": ""}
+_TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": ""}
+_DAMAGED = (OSError, EOFError, zlib.error, tarfile.TarError)
 Row = TypeVar("Row")
 Parsed = TypeVar("Parsed")
 
 
 class LoadError(Exception):
     """A data set cannot be read; the message names the file or folder, and what to do."""
+
+
+def number(text: str | float) -> float:
+    """Return a finite number, or raise ValueError."""
+    try:
+        made = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    if not math.isfinite(made):
+        raise ValueError(f"{text} is no number")
+    return made
+
+
+def amount(text: str | float) -> float:
+    """Return a finite number that is not negative, or raise ValueError."""
+    made = number(text)
+    if made < 0:
+        raise ValueError(f"{text} is less than nothing")
+    return made
+
+
+def amount_or_nan(text: str) -> float:
+    """Return an amount, or not-a-number where nothing is written."""
+    return amount(text) if text else math.nan
 
 
 class Source:
@@ -45,12 +71,14 @@ class Source:
         self.folder, self.title = folder, title
         self.bad: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
+        self._show: Callable[[int], None] | None = None
+        self._rows = 0
 
-    def files(self, table: str, *, needed: bool = True) -> list[Path]:
+    def files(self, table: str) -> list[Path]:
         """Return a table's files by name: those whose name, or folder, begins with it, by number; packed or not.
 
         Raises:
-            LoadError: there is none, though it is needed.
+            LoadError: there is none.
         """
         found = []
         for path in self.folder.rglob("*"):
@@ -58,73 +86,111 @@ class Source:
             if path.is_file() and not any(part.startswith(".") for part in parts):
                 found += [path] if any(part.startswith(table) for part in parts) else []
         unpacked = {_without_suffixes(path): path for path in sorted(found, key=lambda path: -len(path.name))}
-        if needed and not found:
-            raise LoadError(f"{self.folder}: has no {table}*; {self.title} is read from files of that name")
+        if not found:
+            wanted = f"no {table}*; {self.title} is read from files of that name" if table else "no files"
+            raise LoadError(f"{self.folder}: has {wanted}")
         return sorted(
             unpacked.values(), key=lambda path: [int(part) if part.isdigit() else part for part in _split(path)]
         )
+
+    def reading(self, table: str, files: Sequence[Path] = ()) -> Iterator[Path]:
+        """Yield a table's files, or these of them, and show with one bar how far they are read.
+
+        Raises:
+            LoadError: there are none, or they have no rows.
+        """
+        files = files or self.files(table)
+        self._rows = 0
+        sizes = [path.stat().st_size for path in files]
+        with click.progressbar(length=max(sum(sizes), 1), label=table or self.folder.name, file=sys.stderr) as bar:
+            done = 0
+
+            def show(read: int) -> None:
+                bar.update(done + read - bar.pos)
+
+            self._show = show
+            for path, size in zip(files, sizes, strict=True):
+                yield path
+                show(size)
+                done += size
+            self._show = None
+        if not self._rows:
+            raise LoadError(f"{files[0] if len(files) == 1 else self.folder / table}: is empty; download it again")
 
     def rows(self, path: Path, parse: Callable[[list[str]], Parsed | None]) -> Iterator[Parsed]:
         """Yield what is made of each row of comma-separated values; None passes a row over.
 
         Raises:
-            LoadError: the file is damaged.
+            LoadError: the file is damaged, or none of its rows can be read.
         """
         with self._text(path) as lines:
-            yield from self._parsed(path, csv.reader(lines), parse)
+            yield from self._parsed(path, filter(None, csv.reader(lines)), parse)
 
     def records(self, path: Path, parse: Callable[[Mapping[str, Any]], Parsed | None]) -> Iterator[Parsed]:
         """Yield what is made of each object: of JSON a line (``.json``), or of a row under a header.
 
         Raises:
-            LoadError: the file is damaged.
+            LoadError: the file is damaged, or none of its rows can be read.
         """
         with self._text(path) as lines:
             if ".json" in path.name:
-                yield from self._parsed(path, lines, lambda line: parse(_object(line)))
+                yield from self._parsed(path, filter(str.strip, lines), lambda line: parse(_object(line)))
             else:
                 yield from self._parsed(path, csv.DictReader(lines), parse)
 
     def _parsed(self, path: Path, rows: Iterator[Row], parse: Callable[[Row], Parsed | None]) -> Iterator[Parsed]:
-        number = 0
+        name, good, bad, why = str(path.relative_to(self.folder)), 0, 0, ""
         while True:
-            number += 1
             try:
                 row = next(rows, None)
                 if row is None:
-                    return
+                    break
                 made = parse(row)
             except (ValueError, LookupError, TypeError, csv.Error) as error:
-                self.bad[path.name] += 1
-                self.examples.setdefault(path.name, f"the first is row {number}: {error}")
+                bad += 1
+                why = why or f"the first is row {good + bad}: {_reason(error)}"
                 continue
-            except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-                raise LoadError(f"{path}: is damaged at row {number}: {error}; download it again") from None
+            except _DAMAGED as error:
+                raise LoadError(f"{path}: is damaged at row {good + bad + 1}: {error}; download it again") from None
+            good += 1
             if made is not None:
                 yield made
+        self._rows += good + bad
+        if bad and not good:
+            raise LoadError(f"{path}: is no file of {self.title}: no row can be read; {why}")
+        if bad:
+            self.bad[name] += bad
+            self.examples.setdefault(name, why)
 
     @contextmanager
     def _text(self, path: Path) -> Iterator[Iterator[str]]:
-        """Open a file, and show how far it is read."""
+        """Open a file; how far it is read is shown, where there is a bar."""
         with ExitStack() as stack:
             try:
                 raw = stack.enter_context(path.open("rb"))
                 texts = _texts(raw, path.name, stack)
-            except (OSError, tarfile.TarError) as error:
-                raise LoadError(f"{path}: cannot be read: {error}") from None
-            length = max(path.stat().st_size, 1)
-            bar = stack.enter_context(click.progressbar(length=length, label=path.name, file=sys.stderr))
+            except OSError as error:
+                raise LoadError(f"{path}: cannot be read: {error.strerror or error}") from None
+            except _DAMAGED:
+                raise LoadError(f"{path}: is no whole tar archive; download it again") from None
 
             def lines() -> Iterator[str]:
-                told = 0
                 for text in texts:
-                    for number, line in enumerate(text):
-                        if number % _TOLD_EVERY == 0:
-                            bar.update(raw.tell() - told)
-                            told = raw.tell()
+                    for number, line in enumerate(text, 1):
+                        if self._show and number % _TOLD_EVERY == 0:
+                            self._show(raw.tell())
                         yield line
 
             yield lines()
+
+
+def _reason(error: Exception) -> str:
+    """Say what is wrong with a row."""
+    if isinstance(error, KeyError):
+        return f"it has no field {error.args[0]}"
+    if isinstance(error, IndexError):
+        return "it has too few columns"
+    return "it has no value where one is needed" if isinstance(error, TypeError) else str(error)
 
 
 def _without_suffixes(path: Path) -> str:
@@ -134,7 +200,7 @@ def _without_suffixes(path: Path) -> str:
 
 def _texts(raw: IO[bytes], name: str, stack: ExitStack) -> Iterator[TextIO]:
     """Return what is in a file as text: itself, unpacked, or each file of an archive."""
-    if name.endswith(_ARCHIVES):
+    if name.endswith(ARCHIVES):
         archive = stack.enter_context(tarfile.open(fileobj=raw, mode="r:*"))  # noqa: SIM115  the stack is one
         members = (stream for member in archive if (stream := archive.extractfile(member)) is not None)
         return (io.TextIOWrapper(stream, **_TEXT) for stream in members)
@@ -146,7 +212,7 @@ def _texts(raw: IO[bytes], name: str, stack: ExitStack) -> Iterator[TextIO]:
 def _object(line: str) -> dict[str, Any]:
     made = json.loads(line)
     if not isinstance(made, dict):
-        raise TypeError("it is no object")
+        raise ValueError("it is no object")  # noqa: TRY004  a bad row, as others
     return made
 
 
