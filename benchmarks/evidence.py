@@ -55,11 +55,16 @@ def closed(comparison: Comparison, policy: str, goal: str, *, together: bool) ->
     return f"{found.mean:.0f} ({found.low:.0f} to {found.high:.0f})"
 
 
+def rounded(mean: float) -> str:
+    """Return a mean with a decimal where it is small."""
+    return f"{mean:,.0f}" if mean >= 100 or not mean else f"{mean:.1f}"
+
+
 def row(comparison: Comparison, policy: str, *, together: bool) -> str:
     """Return a policy's row."""
     defaults = [of(comparison, DEFAULT, measure) for measure in HOT]
     hot = [of(comparison, policy, measure) for measure in HOT]
-    means = [f"{of(comparison, policy, measure).mean():,.4g}" for measure in MEANS]
+    means = [rounded(float(of(comparison, policy, measure).mean())) for measure in MEANS]
     if policy == DEFAULT:
         cells = [*(f"{each.mean():,.0f}" for each in hot), "", *means, "0", "0"]
     else:
