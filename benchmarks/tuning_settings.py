@@ -61,11 +61,11 @@ class Tried:
 IN_TREE = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
 
 
-def kube_scheduler(name, _, *, cpu, memory, fit, balanced, spread, strategy="LeastAllocated", right_sized=False):
+def kube_scheduler(name, _, *, cpu, memory, fit, balanced, strategy="LeastAllocated", right_sized=False):
     resources = (ResourceWeight(CPU, cpu), ResourceWeight(MEMORY, memory))
     weighted = (NodeResourcesFit(strategy, resources), fit), (NodeResourcesBalancedAllocation(), balanced)
     profile = Profile(tuple(WeightedPlugin(plugin, weight) for plugin, weight in weighted))
-    return ByProfile(name, profile, spread=spread, right_sized=right_sized)
+    return ByProfile(name, profile, right_sized=right_sized)
 
 
 def one_plugin(name, _, *, plugin, **arguments):
@@ -124,9 +124,10 @@ def soft_taints(name, _, **arguments):
     return SoftTaints(name, IN_TREE, rule=HeatRule(**arguments))
 
 
-IN_TREE_SHIPPED = {"cpu": 1, "memory": 1, "fit": 1, "balanced": 1, "spread": 2}
+IN_TREE_SHIPPED = {"cpu": 1, "memory": 1, "fit": 1, "balanced": 1}
+# The weight of PodTopologySpread is not among them: whatever it is, the default scheduler's placements stay the same.
 IN_TREE_OTHERS = (
-    {"spread": 1}, {"spread": 5}, {"cpu": 2}, {"cpu": 4}, {"memory": 2}, {"fit": 3}, {"balanced": 3},
+    {"cpu": 2}, {"cpu": 4}, {"memory": 2}, {"fit": 3}, {"balanced": 3}, {"balanced": 6}, {"cpu": 4, "balanced": 3},
 )  # fmt: skip
 COST_SHIPPED = {"cpu_target": 80, "cpu_power": 8, "memory_target": 95, "learnt": 0.5, "crowding": 32}
 MOVES_SHIPPED = {
