@@ -8,7 +8,10 @@ from pathlib import Path
 
 MINUTES = 20
 FOLDER = Path(__file__).parent
-APART = {"__main__.py", "attacks.py", "closed_loop.py", "evidence.py", "node_writes.py", "soak.py"}
+APART = {
+    "__main__.py", "attacks.py", "closed_loop.py", "evidence.py", "node_writes.py", "soak.py", "tuning.py",
+    "tuning_settings.py",
+}  # fmt: skip
 
 
 def main() -> int:

@@ -41,10 +41,9 @@ _SAMPLED_EVERY = 60
 def measures(outcome: Outcome) -> dict[str, float]:
     """Return each measure of a replay by its name."""
     cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
-    cpu = cluster.ledger.cpu_milli[:, warm_up:] / cluster.ledger.capacity[0][:, None]
+    cpu = _cpu_use(outcome)
     memory = cluster.ledger.memory_bytes[:, warm_up:] / cluster.ledger.capacity[1][:, None]
     there = cluster.ledger.there()[:, warm_up:]
-    hot = {percent: np.count_nonzero(cpu >= percent / 100) for percent in HOT_PERCENTS}
     throttled = np.maximum(cpu - 1, 0).sum(axis=1) @ cluster.ledger.capacity[0] / 1000 * 60
     waited = [
         Wait(each.pod, max(each.start, warm_up), each.end, each.is_last)
@@ -52,7 +51,7 @@ def measures(outcome: Outcome) -> dict[str, float]:
         if each.end > warm_up
     ]
     return {
-        **{f"hot_minutes_{percent}": float(count) for percent, count in hot.items()},
+        **{f"hot_minutes_{percent}": hot_minutes(outcome, percent) for percent in HOT_PERCENTS},
         "throttled_core_seconds": round(float(throttled), 3),
         "p99_node_cpu_percent": round(100 * float(np.percentile(cpu[there], 99)), 3) if there.any() else 0.0,
         "memory_overrun_minutes": float(np.count_nonzero(memory > 1)),
@@ -67,6 +66,18 @@ def measures(outcome: Outcome) -> dict[str, float]:
         "nodes": float(len(cluster.nodes)),
         "node_minutes": float(np.count_nonzero(there)),
     }
+
+
+def hot_minutes(outcome: Outcome, percent: int) -> float:
+    """Return the node-minutes with CPU use at or above so many percent of capacity, after the warm-up."""
+    return float(np.count_nonzero(_cpu_use(outcome) >= percent / 100))
+
+
+def _cpu_use(outcome: Outcome) -> Float64s:
+    """Return CPU use in parts of capacity after the warm-up, shape (nodes, minutes)."""
+    ledger = outcome.cluster.ledger
+    use: Float64s = ledger.cpu_milli[:, outcome.cluster.trace.warm_up_minutes :] / ledger.capacity[0][:, None]
+    return use
 
 
 def fragmentation_percent(outcome: Outcome) -> float:

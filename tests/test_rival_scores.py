@@ -107,6 +107,14 @@ def test_crane_leaves_out_nodes_above_its_limits(cpu: list[float], memory: list[
     assert crane.overloaded(usages((cpu, memory))).tolist() == [out]
 
 
+def test_cranes_own_policy_is_a_setting() -> None:
+    """What is written has weights and limits: (0.6 * 3 + 0.4 * 1) / 4 of CPU and 0.8 of memory are 67.5, truncated."""
+    metrics = (crane.Usage(0, 3, 3.0, 0.3), crane.Usage(60, 15, 1.0))
+    seen = usages(([0.4, 0.6], [0.2, 0.2]), ([0.3, 0.9], [0.2, 0.2]))
+    assert crane.scores(seen, np.array([0, 0]), metrics).tolist() == [67, 67]
+    assert crane.overloaded(seen, metrics).tolist() == [True, False]
+
+
 def test_crane_writes_averages_and_the_highest_of_them() -> None:
     """The last five minutes' average every 3 minutes, the hour's highest every 15, the day's every 3 hours."""
     cluster = Cluster(small_world(1, [("Job", 1.0)], minutes=500), (1.0, 1.0))

@@ -32,7 +32,6 @@ from simulator.cluster import Cluster
 from simulator.policies.profiles import ByProfile, ProfileChooser
 from simulator.watcher import Watcher
 
-DYNAMIC_WEIGHT = 3
 _AVERAGED_MINUTES = 5
 _HOT_PENALTY = 10
 
@@ -59,23 +58,24 @@ HOT_VALUES = ((5, 5), (1, 2))
 """Within how many minutes pods were bound, and by what their number is divided."""
 
 
-def scores(usages: Float64s, hot: Int64s) -> Int64s:
+def scores(usages: Float64s, hot: Int64s, metrics: tuple[Usage, ...] = USAGES) -> Int64s:
     """Return the scores.
 
     Args:
-        usages: parts of capacity, NaN where not known, shape (2 resources, len(USAGES), nodes).
+        usages: parts of capacity, NaN where not known, shape (2 resources, len(metrics), nodes).
         hot: the hot values, shape (nodes,).
+        metrics: what is written.
     """
-    weights = np.array([usage.weight for usage in USAGES])
+    weights = np.array([usage.weight for usage in metrics])
     parts = np.nan_to_num((1 - usages) * weights[:, None] * MAX_NODE_SCORE, nan=0.0)
     score = (parts.sum(axis=(0, 1)) / (2 * weights.sum())).astype(np.int64) - _HOT_PENALTY * hot
     clipped: Int64s = np.clip(score, 0, MAX_NODE_SCORE)
     return clipped
 
 
-def overloaded(usages: Float64s) -> Bools:
+def overloaded(usages: Float64s, metrics: tuple[Usage, ...] = USAGES) -> Bools:
     """Return which nodes are left out, shape (nodes,); arguments as for :func:`scores`."""
-    limits = np.array([usage.limit for usage in USAGES])[:, None]
+    limits = np.array([usage.limit for usage in metrics])[:, None]
     above: Bools = np.any(usages > limits, axis=(0, 1))
     return above
 
@@ -83,15 +83,22 @@ def overloaded(usages: Float64s) -> Bools:
 class Annotations:
     """What is written on the nodes, by their numbers in the ledger.
 
+    Args:
+        cluster: whose nodes they are.
+        delay_minutes: how old it is when it is written.
+        metrics: what is written.
+
     Attributes:
+        metrics: what is written.
         usages: see :func:`scores`.
         hot: the hot values, shape (nodes,).
     """
 
-    def __init__(self, cluster: Cluster, delay_minutes: int) -> None:
+    def __init__(self, cluster: Cluster, delay_minutes: int, metrics: tuple[Usage, ...] = USAGES) -> None:
         self._cluster, self._delay = cluster, delay_minutes
-        self._written = [-1] * len(USAGES)
-        self.usages = np.full((2, len(USAGES), 0), np.nan)
+        self.metrics = metrics
+        self._written = [-1] * len(metrics)
+        self.usages = np.full((2, len(metrics), 0), np.nan)
         self.hot = np.zeros(0, np.int64)
 
     def renew(self) -> None:
@@ -101,7 +108,7 @@ class Annotations:
         if more:
             self.usages = np.pad(self.usages, ((0, 0), (0, 0), (0, more)), constant_values=np.nan)
             self.hot = np.pad(self.hot, (0, more))
-        for place, usage in enumerate(USAGES):
+        for place, usage in enumerate(self.metrics):
             due = minute // usage.every_minutes * usage.every_minutes
             if due > self._written[place]:
                 self._written[place] = due
@@ -149,7 +156,8 @@ class CraneDynamic(WithoutNodeTerms):
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return the score, of which the pod knows nothing."""
         written, numbers = self.annotations, self.cluster.numbers[rows]
-        return {"score": scores(written.usages[:, :, numbers], written.hot[numbers])[None, :].repeat(len(pods), axis=0)}
+        score = scores(written.usages[:, :, numbers], written.hot[numbers], written.metrics)
+        return {"score": score[None, :].repeat(len(pods), axis=0)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say that it is Crane's."""
@@ -158,7 +166,15 @@ class CraneDynamic(WithoutNodeTerms):
 
 @dataclass(frozen=True)
 class Crane(ByProfile):
-    """kube-scheduler with the Dynamic plugin beside its own."""
+    """kube-scheduler with the Dynamic plugin beside its own.
+
+    Attributes:
+        weight: of the Dynamic plugin.
+        metrics: what is written on the nodes; the first as often as any other.
+    """
+
+    weight: int = 3
+    metrics: tuple[Usage, ...] = USAGES
 
     def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "CraneChooser":
         """Begin a replay."""
@@ -169,13 +185,14 @@ class CraneChooser(ProfileChooser):
     """Crane at work."""
 
     def __init__(self, policy: Crane, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> None:
-        self._annotations = Annotations(cluster, watcher.windows.delay_minutes)
-        dynamic = WeightedPlugin(CraneDynamic(cluster, self._annotations), DYNAMIC_WEIGHT)
+        self._annotations = Annotations(cluster, watcher.windows.delay_minutes, policy.metrics)
+        dynamic = WeightedPlugin(CraneDynamic(cluster, self._annotations), policy.weight)
         profile = Profile((*policy.profile.plugins, dynamic), policy.profile.scheduler_name)
         super().__init__(replace(policy, profile=profile), cluster, watcher, rng)
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
         """Return the row with the highest score of the nodes that are not left out."""
         self._annotations.renew()
-        cool = candidates[~overloaded(self._annotations.usages[:, :, self._cluster.numbers[candidates]])]
+        written = self._annotations
+        cool = candidates[~overloaded(written.usages[:, :, self._cluster.numbers[candidates]], written.metrics)]
         return super().choose(number, pod, cool if cool.size else candidates)
