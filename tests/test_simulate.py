@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from simulator import commands, comparison
+from simulator import comparison, work
 from simulator.comparison import Kept, Task, make
 from simulator.measures import measures
 from simulator.policies.catalogue import policies, policy_names
@@ -60,6 +60,17 @@ def test_a_table_has_a_row_for_each_policy(worlds: list[Path]) -> None:
     assert [line.split()[0] for line in lines[1:]] == ["random", "default"]
 
 
+def test_one_policy_may_be_run(worlds: list[Path]) -> None:
+    """``run`` replays congestion-cost, or another that is named, and answers as ``compare`` does."""
+    asked = ("--trace", *worlds, "--overcommit", "1.5", "--json")
+    compared = json.loads(run("compare", *asked, "--policy", "congestion-cost", "--policy", "random").stdout)
+    for policy, chosen in (("congestion-cost", ()), ("random", ("--policy", "random"))):
+        answered = run("run", *asked, *chosen)
+        assert answered.exit_code == 0, answered.stderr
+        assert json.loads(answered.stdout) == {world: {policy: rows[policy]} for world, rows in compared.items()}
+    assert "hot_minutes_80" in run("run", "--trace", worlds[0], "--policy", "random").stdout
+
+
 def test_a_sweep_compares_at_each_factor(worlds: list[Path]) -> None:
     """The answer is {factor: {world: ...}}."""
     answered = run("sweep", "--trace", worlds[0], "--policy", "default", "--overcommit", "1,1.5", "--json")
@@ -84,14 +95,14 @@ def test_what_is_done_is_kept(worlds: list[Path], tmp_path: Path, monkeypatch: p
             made.append(task.folder.name)
             yield make(task)
 
-    monkeypatch.setattr(commands, "make_all", interrupted)
+    monkeypatch.setattr(work, "make_all", interrupted)
     stopped = run(*asked)
     assert json.loads(stopped.stdout) == {"one": whole["one"]}
     assert stopped.exit_code == 1  # or a script would take a part for the whole
     assert "stopped: 1 of 2 replays are done" in stopped.stderr
     with (tmp_path / "kept").open("a") as file:
         file.write('{"key": "half a li')
-    monkeypatch.setattr(commands, "make_all", counted)
+    monkeypatch.setattr(work, "make_all", counted)
     assert json.loads(run(*asked).stdout) == whole
     assert made == ["two"]
     assert json.loads(run(*asked).stdout) == whole
@@ -118,7 +129,7 @@ def test_a_sweep_stops_at_once(worlds: list[Path], monkeypatch: pytest.MonkeyPat
         yield make(tasks[0])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "make_all", interrupted)
+    monkeypatch.setattr(work, "make_all", interrupted)
     answered = run("sweep", "--trace", *worlds, "--policy", "random", "--overcommit", "1,1.5", "--json")
     assert {factor: list(made) for factor, made in json.loads(answered.stdout).items()} == {"1": ["one"]}
     assert answered.exit_code == 1
@@ -179,6 +190,7 @@ def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
     [
         (["compare", "--trace", "/nowhere"], "trimaran: /nowhere: is no folder"),
         (["compare", "--policy", "magic"], "no policy is called magic; there are: default"),
+        (["run", "--policy", "magic"], "no policy is called magic; there are: default"),
         (["compare", "--overcommit", "0"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "nan"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "1e308"], "one number from 0.01 to 1000, or two"),
@@ -235,7 +247,7 @@ def test_what_is_named_twice_is_replayed_once(worlds: list[Path], monkeypatch: p
             made.append(task.policy)
             yield make(task)
 
-    monkeypatch.setattr(commands, "make_all", counted)
+    monkeypatch.setattr(work, "make_all", counted)
     monkeypatch.chdir(worlds[0])
     asked = ("--trace", worlds[0], f"{worlds[0]}/", "../one", "--policy", "random", "--policy", "random", "--json")
     assert list(json.loads(run("compare", *asked).stdout)) == ["one"]
@@ -247,7 +259,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_replayed(
 ) -> None:
     """Not after hours of work, which would be lost."""
     pytest.importorskip("matplotlib", reason="pip install matplotlib")
-    monkeypatch.setattr(commands, "make_all", lambda *_: pytest.fail("was replayed"))
+    monkeypatch.setattr(work, "make_all", lambda *_: pytest.fail("was replayed"))
     refused = run("compare", "--trace", worlds[0], "--policy", "random", "--html", "/dev/null/x/report.html")
     assert (refused.exit_code, "/dev/null/x/report.html cannot be written: Not a" in refused.stderr) == (2, True)
 
