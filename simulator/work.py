@@ -3,12 +3,11 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
 import click
 
-from simulator.comparison import Kept, Task, make_all, world_names
+from simulator.comparison import Kept, Task, make_all, program, world_names
 from simulator.events import check_events
 from simulator.faults import check_faults
 from simulator.replay import Options
@@ -47,7 +46,7 @@ class Work:
             own[folder] = trace.overcommit
             hours.append((trace.minutes - trace.warm_up_minutes) / 60)
         try:
-            kept = Kept(self.keep, version("trimaran"))
+            kept = Kept(self.keep, program())
         except OSError as error:
             raise click.UsageError(f"--keep {self.keep}: cannot be read and written: {error.strerror}") from None
         tasks = {

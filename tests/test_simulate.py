@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from simulator import comparison, work
-from simulator.comparison import Kept, Task, make
+from simulator.comparison import Kept, Task, make, program
 from simulator.measures import measures
 from simulator.policies.catalogue import policies, policy_names
 from simulator.replay import Options, Replay
@@ -120,6 +120,28 @@ def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp
     assert Kept(tmp_path / "kept", "1").find(Task(folder, "random", Options(seed=1))) is None
     write_trace(Synthetic(seed=2, nodes=4, minutes=60, warm_up_minutes=10).trace(), folder)
     assert Kept(tmp_path / "kept", "1").find(task) is None
+
+
+def test_what_older_code_made_is_made_again(
+    worlds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program is known by its source, as a checkout's version is always the same; unchanged it is the same."""
+    package = tmp_path / "replayed"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "policy.py").write_text("WEIGHT = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = program(["replayed"])
+    assert program(["replayed"]) == before
+    (package / "policy.py").write_text("WEIGHT = 2\n")
+    changed = program(["replayed"])
+    (package / "policy.py").rename(package / "rule.py")
+    assert len({before, changed, program(["replayed"])}) == 3
+    asked = ("run", "--trace", worlds[0], "--policy", "random", "--keep", tmp_path / "kept", "--json")
+    for source in (before, changed, changed):
+        monkeypatch.setattr(work, "program", lambda source=source: source)
+        assert run(*asked).exit_code == 0
+    assert len((tmp_path / "kept").read_text().splitlines()) == 2
 
 
 def test_a_sweep_stops_at_once(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
