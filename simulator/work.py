@@ -1,13 +1,15 @@
 """The work of a command: every replay that is not kept, made, kept and put together."""
 
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
-from simulator.comparison import Kept, Task, make_all, program, world_names
+from simulator.comparison import Done, Kept, Task, make_all, program, world_names
 from simulator.events import check_events
 from simulator.faults import check_faults
 from simulator.replay import Options
@@ -15,6 +17,16 @@ from simulator.report.compared import Compared
 from simulator.trace import read_trace
 
 Factor = tuple[float, float] | None
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end what is within as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass(frozen=True)
@@ -30,8 +42,9 @@ class Work:
     nodes_saved: bool = False
     html: Path | None = None
 
+    @_ended_by_sigterm()
     def make(self, factors: Sequence[Factor] = (None,)) -> list[Compared]:
-        """Make every replay that is not kept, at each overcommit; Ctrl-C ends it with what is done.
+        """Make every replay that is not kept, at each overcommit; Ctrl-C and SIGTERM end it with what is done.
 
         Args:
             factors: of CPU and of memory; None is each trace's own.
@@ -61,11 +74,9 @@ class Work:
         done = {task: made for task in wanted if (made := kept.find(task)) is not None}
         missing = [task for task in wanted if task not in done]
         try:
-            with click.progressbar(length=len(missing), label="replays", file=sys.stderr) as bar:
-                for each in make_all(missing, self.jobs, self.scheduler):
-                    kept.keep(each)
-                    done[each.task] = each
-                    bar.update(1)
+            for each in self._told(missing, len(wanted)):
+                kept.keep(each)
+                done[each.task] = each
         except KeyboardInterrupt:
             click.echo(f"stopped: {len(done)} of {len(wanted)} replays are done", err=True)
         result = []
@@ -81,6 +92,23 @@ class Work:
             result.append(compared)
         return result
 
+    def _told(self, tasks: Sequence[Task], wanted: int) -> Iterator[Done]:
+        """Make replays, of so many with those that were kept, and tell each: by a bar, or a line where none can be."""
+        names, terminal = world_names(self.folders), sys.stderr.isatty()
+        with click.progressbar(length=len(tasks), label="replays", file=sys.stderr, hidden=not terminal) as bar:
+            for number, each in enumerate(make_all(tasks, self.jobs, self.scheduler), wanted - len(tasks) + 1):
+                yield each
+                bar.update(1)
+                if not terminal:
+                    click.echo(f"{number} of {wanted}: {_words(each, names[each.task.folder])}", err=True)
+
     def _heats(self, folder: Path) -> bool:
         """Say whether heat maps are drawn of a world: the first one's, as those of all would make a huge page."""
         return self.html is not None and folder == self.folders[0]
+
+
+def _words(done: Done, world: str) -> str:
+    """Return what a replay was of, and what it cost."""
+    factor = done.task.options.overcommit
+    at = "" if factor is None else f", overcommit {','.join(f'{each:g}' for each in dict.fromkeys(factor))}"
+    return f"{world}, {done.task.policy}{at}, {done.processor_seconds:.0f} s"

@@ -2,6 +2,9 @@
 
 import doctest
 import json
+import os
+import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -107,6 +110,38 @@ def test_what_is_done_is_kept(worlds: list[Path], tmp_path: Path, monkeypatch: p
     assert made == ["two"]
     assert json.loads(run(*asked).stdout) == whole
     assert made == ["two"]  # nothing twice, the half line notwithstanding
+
+
+def test_sigterm_ends_as_ctrl_c_does(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done is printed, with status 1; then the signal does again what it did before."""
+
+    def terminated(tasks, jobs, scheduler):
+        yield make(tasks[0])
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield from map(make, tasks[1:])
+
+    def before(*_: object) -> None:
+        pytest.fail("the command did not handle the signal")
+
+    monkeypatch.setattr(work, "make_all", terminated)
+    own = signal.signal(signal.SIGTERM, before)
+    try:
+        stopped = run("compare", "--trace", *worlds, "--policy", "random", "--json")
+        assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, own)
+    assert (list(json.loads(stopped.stdout)), stopped.exit_code) == (["one"], 1)
+    assert "stopped: 1 of 2 replays are done" in stopped.stderr
+
+
+def test_each_replay_is_told_when_it_is_done(worlds: list[Path], tmp_path: Path) -> None:
+    """Where stderr is no terminal, a line says how far the work is; what is kept counts as done."""
+    asked = ("--trace", *worlds, "--policy", "random", "--keep", tmp_path / "kept")
+    lines = run("compare", *asked).stderr.splitlines()
+    assert [re.sub(r"\d+ s", "- s", line) for line in lines] == ["1 of 2: one, random, - s", "2 of 2: two, random, - s"]
+    (line,) = run("compare", *asked[:2], "--overcommit", "1.5,1.2", *asked[3:]).stderr.splitlines()
+    assert line.startswith("1 of 1: one, random, overcommit 1.5,1.2, ")
+    assert run("sweep", *asked, "--overcommit", "1,2").stderr.startswith("1 of 4: one, random, overcommit 1, ")
 
 
 def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp_path: Path) -> None:
