@@ -10,6 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from support.page import browser
 
+from simulator.measures import measures
+from simulator.policies.catalogue import policies
+from simulator.replay import Replay
 from simulator.report import statistics
 from simulator.report.compared import Compared
 from simulator.report.page import document, page
@@ -91,6 +94,17 @@ def test_every_lost_case_is_told() -> None:
     assert {(each.world, each.policy) for each in lost} == {("busy", "cooler")}
     assert [each.measure for each in lost] == [*statistics.GAP_MEASURES, "unplaced_pods"]
     assert (lost[0].value, lost[0].default) == (210.0, 200.0)
+
+
+def test_what_services_and_jobs_lose_is_lost() -> None:
+    """Of every measure of a replay less is better, but for moves and nodes, which are what it costs."""
+    trace = Synthetic(nodes=2, minutes=60, warm_up_minutes=10).trace()
+    names = measures(Replay(trace, policies(trace)["random"]).run())
+    neither = {"moves", "moves_percent_per_hour", "nodes", "node_minutes"}
+    assert set(statistics.LESS_IS_BETTER) == names.keys() - neither
+    less = {"service_waited_pod_minutes": 2.0, "job_hot_pod_minutes": 1.0, "displaced_pods": 3.0}
+    compared = {"calm": {"default": row(5.0), "cooler": row(4.0, **less)}}
+    assert {each.measure: each.value for each in statistics.lost_cases(compared)} == less
 
 
 def test_the_front_has_what_nothing_is_better_than() -> None:
