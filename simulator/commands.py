@@ -127,7 +127,7 @@ def run(policy: str, **options: Any) -> None:
 @_NODES_SAVED
 @click.option("--list", "listing", is_flag=True, help="List the policies.")
 def compare(*, listing: bool, **options: Any) -> None:
-    """Replay every policy in every world: {world: {policy: {measure: number}}}.
+    """Replay every policy in every world: {world: {policy: {measure: number}}}; a table has the main measures.
 
     \b
     Example: trimaran simulate compare --trace worlds/a worlds/b --policy default --policy congestion-cost --json
