@@ -167,15 +167,19 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of everything that is drawn.")
 @click.option("--nodes", default=60, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--hours", default=60, show_default=True, type=click.IntRange(2, 10_000))
-@click.option("--warm-up-hours", default=12, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--warm-up-hours", type=click.IntRange(0), help="Not measured. [default: a fifth of the hours, at most 12]"
+)
 @click.option("--rollouts", default=0.0, show_default=True, type=click.FloatRange(0, 1), help="Owners rolled anew.")
-def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int, rollouts: float) -> None:
+def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int | None, rollouts: float) -> None:
     """Write a synthetic world with published statistics.
 
     \b
-    Example: trimaran simulate generate worlds/small --nodes 10 --hours 6 --warm-up-hours 1
+    Example: trimaran simulate generate worlds/small --nodes 20 --hours 36
     """
     check_new(folder)
+    if warm_up_hours is None:
+        warm_up_hours = min(hours // 5, 12)
     if warm_up_hours >= hours:
         raise click.UsageError(f"a warm-up of {warm_up_hours} hours leaves nothing of {hours}")
     drawn = Synthetic(seed, nodes, 60 * hours, 60 * warm_up_hours, rollouts=rollouts)
