@@ -20,7 +20,6 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from time import process_time
@@ -29,7 +28,7 @@ import click
 import joblib
 from tuning_settings import TRIED, Arguments
 
-from simulator.comparison import Done, Kept, Task
+from simulator.comparison import Done, Kept, Task, program
 from simulator.measures import HOT_PERCENTS, hot_minutes, measures
 from simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, policies
 from simulator.replay import Options, Replay
@@ -166,5 +165,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         main(
             options.tune or drawn(Path(folder), TUNING_SEEDS), options.judge or drawn(Path(folder), JUDGING_SEEDS),
-            options.policy, Kept(options.keep, version("trimaran")), options.jobs,
+            options.policy, Kept(options.keep, program()), options.jobs,
         )  # fmt: skip

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -15,92 +15,43 @@ import click
 
 from client.options import fail
 from simulator.autoscaling import Autoscaling
-from simulator.comparison import Kept, SchedulerError, Task, make_all, world_names
-from simulator.events import check_events, read_events
+from simulator.comparison import SchedulerError
+from simulator.events import read_events
 from simulator.factors import Factors, Overcommit
-from simulator.faults import check_faults, read_faults
+from simulator.faults import read_faults
 from simulator.loaders.commands import import_
 from simulator.moving import Trigger
-from simulator.policies.catalogue import policy_names
+from simulator.policies.catalogue import CONGESTION, policy_names
 from simulator.replay import Options
 from simulator.report.compared import Compared
 from simulator.report.text import tables
 from simulator.synthetic import Synthetic
-from simulator.trace import TraceError, read_trace, write_trace
+from simulator.trace import TraceError, write_trace
+from simulator.windows import Windows
+from simulator.work import Work
 from simulator.writing import check_new, write_or_fail
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Factor = tuple[float, float] | None
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is to be replayed, and how; the options that commands share."""
-
-    folders: tuple[Path, ...]
-    policies: tuple[str, ...]
-    options: Options
-    jobs: int
-    scheduler: str
-    keep: Path | None
-    nodes_saved: bool = False
-    html: Path | None = None
-
-    def make(self, factors: Sequence[Factor] = (None,)) -> list[Compared]:
-        """Make every replay that is not kept, at each overcommit; Ctrl-C ends it with what is done.
-
-        Args:
-            factors: of CPU and of memory; None is each trace's own.
-        """
-        names, own, hours = world_names(self.folders), {}, []
-        for folder in self.folders:
-            trace = read_trace(folder)  # what is wrong is told before hours of work
-            events = trace.events if self.options.events is None else self.options.events
-            check_events(events, trace.amounts())
-            if self.options.autoscaling is None:  # its nodes get their names later
-                check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
-            own[folder] = trace.overcommit
-            hours.append((trace.minutes - trace.warm_up_minutes) / 60)
-        try:
-            kept = Kept(self.keep, version("trimaran"))
-        except OSError as error:
-            raise click.UsageError(f"--keep {self.keep}: cannot be read and written: {error.strerror}") from None
-        tasks = {
-            factor: [
-                Task(folder, policy, replace(self.options, overcommit=factor), self.nodes_saved, self._heats(folder))
-                for folder in self.folders
-                for policy in self.policies
-            ]
-            for factor in factors
-        }
-        wanted = [task for each in tasks.values() for task in each]
-        done = {task: made for task in wanted if (made := kept.find(task)) is not None}
-        missing = [task for task in wanted if task not in done]
-        try:
-            with click.progressbar(length=len(missing), label="replays", file=sys.stderr) as bar:
-                for each in make_all(missing, self.jobs, self.scheduler):
-                    kept.keep(each)
-                    done[each.task] = each
-                    bar.update(1)
-        except KeyboardInterrupt:
-            click.echo(f"stopped: {len(done)} of {len(wanted)} replays are done", err=True)
-        result = []
-        for factor, at_factor in tasks.items():
-            label, of_cpu = f"{factor[0]:g}" if factor else "", {names[each]: (factor or own[each])[0] for each in own}
-            whole = all(task in done for task in at_factor)
-            compared = Compared(label, of_cpu, heat_world=names[self.folders[0]], heat_hours=hours[0], whole=whole)
-            for task in at_factor:
-                if task in done:
-                    compared.comparison.setdefault(names[task.folder], {})[task.policy] = dict(done[task].measures)
-                    if (heat := done[task].heat) is not None:
-                        compared.heat[task.policy] = heat
-            result.append(compared)
-        return result
-
-    def _heats(self, folder: Path) -> bool:
-        """Say whether heat maps are drawn of a world: the first one's, as those of all would make a huge page."""
-        return self.html is not None and folder == self.folders[0]
+_POLICIES = click.option("--policy", "chosen", multiple=True, help="Replay this one; several times. [default: all]")
+_OVERCOMMIT = click.option(
+    "--overcommit", type=Overcommit(), help="What requests are divided by. [default: the trace's own]"
+)
+_NODES_SAVED = click.option(
+    "--nodes-saved", is_flag=True, help="Measure also how many nodes each policy saves; takes longer."
+)
+_WINDOWS = {
+    name: click.option(
+        f"--{name.replace('_', '-')}", default=getattr(Windows, name), show_default=True, type=click.IntRange(least),
+        help=said,
+    )
+    for name, least, said in (
+        ("window_minutes", 1, "What metrics are averaged over."),
+        ("interval_minutes", 1, "From one fetch of metrics to the next."),
+        ("delay_minutes", 0, "How old metrics are when they are fetched."),
+        ("smoothing_minutes", 1, "What each sample of CPU is a rate over."),
+    )
+}  # fmt: skip
 
 
 def _jobs(context: click.Context, option: click.Parameter, value: int) -> int:
@@ -119,12 +70,12 @@ def shared_options(command: Command) -> Command:
                 help="A trace's folder; several times, or followed by more. [default: a synthetic world]",
             ),
             click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]..."),
-            click.option("--policy", "chosen", multiple=True, help="Replay this one; several times. [default: all]"),
             click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Draws among equals."),
             click.option(
                 "--faults", type=click.Path(path_type=Path, dir_okay=False),
                 help="A list of what goes wrong with metrics, start_minute,end_minute,node,fault,value.",
             ),
+            *_WINDOWS.values(),
             click.option(
                 "--events", type=click.Path(path_type=Path, dir_okay=False),
                 help="Nodes that fail and join, in place of the traces' own events.csv.",
@@ -169,13 +120,28 @@ simulate.add_command(import_)
 
 @simulate.command()
 @shared_options
-@click.option("--overcommit", type=Overcommit(), help="What requests are divided by. [default: the trace's own]")
-@click.option("--nodes-saved", is_flag=True, help="Measure also how many nodes each policy saves; takes longer.")
+@click.option("--policy", default=CONGESTION, show_default=True, help="The one to replay.")
+@_OVERCOMMIT
+@_NODES_SAVED
+def run(policy: str, **options: Any) -> None:
+    """Replay one policy: {world: {policy: {measure: number}}}.
+
+    \b
+    Example: trimaran simulate run --trace worlds/a --policy default
+
+    Ends with status 0 when every replay is done, 1 when it was stopped before, 2 when the input cannot be used.
+    """
+    _compare(chosen=(policy,), **options)
+
+
+@simulate.command()
+@shared_options
+@_POLICIES
+@_OVERCOMMIT
+@_NODES_SAVED
 @click.option("--list", "listing", is_flag=True, help="List the policies.")
-def compare(
-    overcommit: tuple[float, float] | None, *, nodes_saved: bool, listing: bool, as_json: bool, **shared: Any
-) -> None:
-    """Replay every policy in every world: {world: {policy: {measure: number}}}.
+def compare(*, listing: bool, **options: Any) -> None:
+    """Replay every policy in every world: {world: {policy: {measure: number}}}; a table has the main measures.
 
     \b
     Example: trimaran simulate compare --trace worlds/a worlds/b --policy default --policy congestion-cost --json
@@ -185,13 +151,12 @@ def compare(
     if listing:
         click.echo("\n".join(policy_names()))
         return
-    (made,) = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make([overcommit]))
-    click.echo(json.dumps(made.comparison, indent=1) if as_json else tables(made.comparison))
-    raise SystemExit(0 if made.whole else 1)
+    _compare(**options)
 
 
 @simulate.command()
 @shared_options
+@_POLICIES
 @click.option("--overcommit", "factors", type=Factors(), default=_FACTORS, show_default=True, help="Of both resources.")
 def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
     """Compare at several values of overcommit: {factor: {world: {policy: {measure: number}}}}.
@@ -216,19 +181,30 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of everything that is drawn.")
 @click.option("--nodes", default=60, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--hours", default=60, show_default=True, type=click.IntRange(2, 10_000))
-@click.option("--warm-up-hours", default=12, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--warm-up-hours", type=click.IntRange(0), help="Not measured. [default: a fifth of the hours, at most 12]"
+)
 @click.option("--rollouts", default=0.0, show_default=True, type=click.FloatRange(0, 1), help="Owners rolled anew.")
-def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int, rollouts: float) -> None:
+def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int | None, rollouts: float) -> None:
     """Write a synthetic world with published statistics.
 
     \b
-    Example: trimaran simulate generate worlds/small --nodes 10 --hours 6 --warm-up-hours 1
+    Example: trimaran simulate generate worlds/small --nodes 20 --hours 36
     """
     check_new(folder)
+    if warm_up_hours is None:
+        warm_up_hours = min(hours // 5, 12)
     if warm_up_hours >= hours:
         raise click.UsageError(f"a warm-up of {warm_up_hours} hours leaves nothing of {hours}")
     drawn = Synthetic(seed, nodes, 60 * hours, 60 * warm_up_hours, rollouts=rollouts)
     write_or_fail(drawn.trace(), folder)
+
+
+def _compare(*, overcommit: tuple[float, float] | None, nodes_saved: bool, as_json: bool, **shared: Any) -> None:
+    """Replay at one overcommit, and print the measures."""
+    (made,) = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make([overcommit]))
+    click.echo(json.dumps(made.comparison, indent=1) if as_json else tables(made.comparison))
+    raise SystemExit(0 if made.whole else 1)
 
 
 def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]) -> list[Compared]:
@@ -247,6 +223,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
     try:
         options = Options(
             seed=shared["seed"],
+            windows=Windows(**{name: shared[name] for name in _WINDOWS}),
             events=read_events(shared["events"]) if shared["events"] else None,
             autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
             move_triggers=tuple(map(Trigger, shared["moves_at"])),

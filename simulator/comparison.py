@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -133,18 +134,18 @@ def _on_dask(tasks: Sequence[Task], scheduler: str) -> Iterator[Done]:
 class Kept:
     """What was done before, in a file with one line for each replay: an interrupted comparison goes on from it.
 
-    A replay is known by its trace's bytes, its policy and its options; of another trace or version it is made again.
+    A replay is known by its trace's bytes, its policy and its options; of another trace or program it is made again.
 
     Args:
         path: the file, made where there is none; None keeps nothing.
-        version: of this program.
+        program: what made it, as :func:`program` tells it.
 
     Raises:
         OSError: the file cannot be read and written.
     """
 
-    def __init__(self, path: Path | None, version: str) -> None:
-        self._path, self._version = path, version
+    def __init__(self, path: Path | None, program: str) -> None:
+        self._path, self._program = path, program
         self._digests: dict[Path, str] = {}
         self._known: dict[str, dict[str, Any]] = {}
         if path is None:
@@ -186,9 +187,23 @@ class Kept:
                     digest.update((folder / name).read_bytes())
             self._digests[folder] = digest.hexdigest()
         said = json.dumps(
-            [self._version, self._digests[folder], task.policy, asdict(task.options), task.nodes_saved], sort_keys=True
+            [self._program, self._digests[folder], task.policy, asdict(task.options), task.nodes_saved], sort_keys=True
         )
         return sha256(said.encode()).hexdigest()
+
+
+def program(packages: Sequence[str] = ("simulator", "scoring")) -> str:
+    """Return what tells programs apart by what they make of a replay: the version, and a digest of packages' source.
+
+    The version alone does not: it stays the same from commit to commit.
+    """
+    digest = sha256()
+    for package in packages:
+        root = Path(str(import_module(package).__file__)).parent
+        for path in sorted(root.rglob("*.py")):
+            digest.update(f"{package}/{path.relative_to(root).as_posix()}".encode() + b"\0")
+            digest.update(sha256(path.read_bytes()).digest())
+    return f"{version('trimaran')} {digest.hexdigest()}"
 
 
 def world_names(folders: Sequence[Path]) -> dict[Path, str]:

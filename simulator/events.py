@@ -48,7 +48,7 @@ def read_events(path: Path) -> tuple[NodeEvent, ...]:
     Raises:
         TraceError: it cannot be read, or a row has no meaning; the message names it.
     """
-    table = read_table(path, COLUMNS)
+    table = read_table(path, COLUMNS, may_be_empty=True)
     minutes = whole_numbers(path, table, "minute").tolist()
     cpu, memory = (whole_numbers(path, table, column, least=1, empty=0).tolist() for column in COLUMNS[3:])
     events = []

@@ -34,6 +34,9 @@ from simulator.replay import Outcome
 from simulator.waiting import Wait, waits
 
 HOT_PERCENTS = (70, 80, 90)
+_OF_KIND = ("hot_pod_minutes", "throttled_core_seconds", "overrun_pod_minutes", "unplaced_pods", "waited_pod_minutes")
+#: What is told of services and of jobs apart.
+BY_KIND = tuple(f"{kind}_{name}" for name in _OF_KIND for kind in ("service", "job"))
 _SAMPLED_PODS = 200
 _SAMPLED_EVERY = 60
 
@@ -158,8 +161,7 @@ def _by_kind(outcome: Outcome, cpu: Float64s, overrun: Bools, waited: Iterable[W
     for wait in waited:
         total[f"{_kind(outcome, wait.pod)}_unplaced_pods"] += wait.is_last
         total[f"{_kind(outcome, wait.pod)}_waited_pod_minutes"] += wait.end - wait.start
-    names = ("hot_pod_minutes", "throttled_core_seconds", "overrun_pod_minutes", "unplaced_pods", "waited_pod_minutes")
-    return {f"{kind}_{name}": round(total[f"{kind}_{name}"], 3) for name in names for kind in ("service", "job")}
+    return {name: round(total[name], 3) for name in BY_KIND}
 
 
 def _kind(outcome: Outcome, pod: int) -> str:

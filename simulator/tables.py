@@ -16,8 +16,16 @@ class TraceError(Exception):
     """A trace cannot be read; the message names the file, what is wrong and what to do."""
 
 
-def read_table(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
+def read_table(
+    path: Path, columns: Sequence[str], optional: Sequence[str] = (), *, may_be_empty: bool = False
+) -> dict[str, list[str]]:
     """Return the columns of a table as text, by their names; other columns are left out.
+
+    Args:
+        path: the table's.
+        columns: those that it must have.
+        optional: those that it may have; where one is missing its values are empty.
+        may_be_empty: whether a file without even a header is a table without rows.
 
     Raises:
         TraceError: it cannot be read, lacks a column, or a row is not as long as the header.
@@ -25,10 +33,11 @@ def read_table(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            header = next(reader, [])
+            header = next(reader, list(columns) if may_be_empty else [])
             missing = [name for name in columns if name not in header]
             if missing:
-                raise TraceError(f"{path}: has no column {missing[0]}; its columns are {', '.join(columns)}")
+                wanted = ", ".join((*columns, *optional))
+                raise TraceError(f"{path}: has no column {missing[0]}; its columns are {wanted}")
             rows = [row for row in reader if row]
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
@@ -37,8 +46,9 @@ def read_table(path: Path, columns: Sequence[str]) -> dict[str, list[str]]:
     for number, row in enumerate(rows, 2):
         if len(row) != len(header):
             raise TraceError(f"{path}: row {number} has {len(row)} values, the header has {len(header)}")
-    places = [header.index(name) for name in columns]
-    return {name: [row[place] for row in rows] for name, place in zip(columns, places, strict=True)}
+    found = {name: header.index(name) for name in (*columns, *optional) if name in header}
+    table = {name: [row[place] for row in rows] for name, place in found.items()}
+    return {name: [""] * len(rows) for name in optional} | table
 
 
 def whole_numbers(

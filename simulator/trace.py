@@ -2,10 +2,10 @@
 
 On disk it is a folder:
 
-    world.json   overcommit (cpu, memory), warm_up_minutes, minutes
+    world.json   overcommit (cpu, memory; or one number for both; none is 1), warm_up_minutes, minutes
     nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable is capacity
     pods.csv     pod, owner_kind, owner, arrival_minute, end_minute (it ends before that minute), cpu_request_milli,
-                 memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty: none)
+                 memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty, or no such column: none)
     events.csv   nodes that fail and join, see :mod:`simulator.events`; may be absent
     usage.npz    offsets (pods + 1); cpu and memory: use in parts of the request, minute by minute from the arrival on,
                  pod i's at offsets[i] to offsets[i + 1]
@@ -34,8 +34,8 @@ WORLD, NODES, PODS, USAGE = "world.json", "nodes.csv", "pods.csv", "usage.npz"
 NODE_COLUMNS = ("node", "cpu_capacity_milli", "memory_capacity_bytes")
 POD_COLUMNS = (
     "pod", "owner_kind", "owner", "arrival_minute", "end_minute", "cpu_request_milli", "memory_request_bytes",
-    "cpu_limit_milli", "memory_limit_bytes",
 )  # fmt: skip
+LIMIT_COLUMNS = ("cpu_limit_milli", "memory_limit_bytes")
 RESOURCES = ("cpu", "memory")
 NO_LIMIT = -1
 _MOST_MINUTES = 10_000_000
@@ -133,7 +133,7 @@ def read_trace(folder: Path) -> Trace:
     world = _world(folder / WORLD)
     minutes = _whole(folder / WORLD, world, "minutes", 1, _MOST_MINUTES)
     nodes = read_table(folder / NODES, NODE_COLUMNS)
-    pods = read_table(folder / PODS, POD_COLUMNS)
+    pods = read_table(folder / PODS, POD_COLUMNS, LIMIT_COLUMNS)
     if not nodes["node"]:
         raise TraceError(f"{folder / NODES}: has no nodes")
     for path, names in ((folder / NODES, nodes["node"]), (folder / PODS, pods["pod"])):
@@ -184,7 +184,7 @@ def write_trace(trace: Trace, folder: Path) -> None:
         trace.pods, trace.owner_kinds, trace.owners, trace.arrival_minute, trace.end_minute, trace.cpu_request_milli,
         trace.memory_request_bytes, *limits,
     )  # fmt: skip
-    write_table(folder / PODS, POD_COLUMNS, pods)
+    write_table(folder / PODS, (*POD_COLUMNS, *LIMIT_COLUMNS), pods)
     if trace.events:
         write_events(trace.events, folder / EVENTS)
     use = trace.use
@@ -207,29 +207,36 @@ def _world(path: Path) -> Mapping[str, Any]:
 
 def _whole(path: Path, world: Mapping[str, Any], key: str, least: int, most: int) -> int:
     value = world.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    # Some libraries write whole numbers as 360.0.
+    if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 or not least <= value <= most:
         raise TraceError(f"{path}: {key} must be a whole number from {least} to {most}, got {value!r}")
-    return value
+    return int(value)
 
 
 def _overcommit(path: Path, world: Mapping[str, Any]) -> tuple[float, float]:
-    written = world.get("overcommit", {})
-    if not isinstance(written, dict):
-        raise TraceError(f"{path}: overcommit must be an object, got {written!r}")
-    factors = []
-    for resource in RESOURCES:
-        value = written.get(resource, 1.0)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not LEAST_OVERCOMMIT <= value <= MOST_OVERCOMMIT
-        ):
-            raise TraceError(
-                f"{path}: overcommit.{resource} must be a number from {LEAST_OVERCOMMIT:g} to {MOST_OVERCOMMIT:g}, "
-                f"got {value!r}"
-            )
-        factors.append(float(value))
-    return factors[0], factors[1]
+    """Return the factors of CPU and of memory: of an object, one number for both, or none, which is 1."""
+    written = world.get("overcommit")
+    if written is None:
+        return 1.0, 1.0
+    if isinstance(written, dict):
+        cpu, memory = (_factor(path, f"overcommit.{name}", written.get(name, 1.0)) for name in RESOURCES)
+        return cpu, memory
+    if isinstance(written, bool) or not isinstance(written, int | float):
+        raise TraceError(f"{path}: overcommit must be an object, or one number, got {written!r}")
+    both = _factor(path, "overcommit", written)
+    return both, both
+
+
+def _factor(path: Path, key: str, value: object) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not LEAST_OVERCOMMIT <= value <= MOST_OVERCOMMIT
+    ):
+        raise TraceError(
+            f"{path}: {key} must be a number from {LEAST_OVERCOMMIT:g} to {MOST_OVERCOMMIT:g}, got {value!r}"
+        )
+    return float(value)
 
 
 def _use(path: Path, pods: int) -> PodUse:

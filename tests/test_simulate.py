@@ -2,18 +2,22 @@
 
 import doctest
 import json
+import os
+import re
+import signal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from simulator import commands, comparison
-from simulator.comparison import Kept, Task, make
+from simulator import comparison, work
+from simulator.comparison import Kept, Task, make, program
 from simulator.measures import measures
 from simulator.policies.catalogue import policies, policy_names
 from simulator.replay import Options, Replay
 from simulator.synthetic import Synthetic
-from simulator.trace import write_trace
+from simulator.trace import read_trace, write_trace
+from simulator.windows import Windows
 from trimaran.cli import main
 
 
@@ -54,10 +58,22 @@ def test_overcommit_may_be_another(worlds: list[Path]) -> None:
 
 
 def test_a_table_has_a_row_for_each_policy(worlds: list[Path]) -> None:
-    """Without --json the measures stand side by side."""
+    """Without --json the main measures stand side by side, the words of a name below each other."""
     lines = run("compare", "--trace", worlds[0], "--policy", "random", "--policy", "default").stdout.splitlines()
-    assert lines[0].split()[:2] == ["one", "hot_minutes_70"]
-    assert [line.split()[0] for line in lines[1:]] == ["random", "default"]
+    assert lines[0] == "one"
+    assert [line.split()[:3] for line in lines[1:4]] == [["hot"] * 3, ["minutes"] * 3, ["70", "80", "90"]]
+    assert [line.split()[0] for line in lines[4:]] == ["random", "default"]
+
+
+def test_one_policy_may_be_run(worlds: list[Path]) -> None:
+    """``run`` replays congestion-cost, or another that is named, and answers as ``compare`` does."""
+    asked = ("--trace", *worlds, "--overcommit", "1.5", "--json")
+    compared = json.loads(run("compare", *asked, "--policy", "congestion-cost", "--policy", "random").stdout)
+    for policy, chosen in (("congestion-cost", ()), ("random", ("--policy", "random"))):
+        answered = run("run", *asked, *chosen)
+        assert answered.exit_code == 0, answered.stderr
+        assert json.loads(answered.stdout) == {world: {policy: rows[policy]} for world, rows in compared.items()}
+    assert "throttled" in run("run", "--trace", worlds[0], "--policy", "random").stdout
 
 
 def test_a_sweep_compares_at_each_factor(worlds: list[Path]) -> None:
@@ -84,18 +100,50 @@ def test_what_is_done_is_kept(worlds: list[Path], tmp_path: Path, monkeypatch: p
             made.append(task.folder.name)
             yield make(task)
 
-    monkeypatch.setattr(commands, "make_all", interrupted)
+    monkeypatch.setattr(work, "make_all", interrupted)
     stopped = run(*asked)
     assert json.loads(stopped.stdout) == {"one": whole["one"]}
     assert stopped.exit_code == 1  # or a script would take a part for the whole
     assert "stopped: 1 of 2 replays are done" in stopped.stderr
     with (tmp_path / "kept").open("a") as file:
         file.write('{"key": "half a li')
-    monkeypatch.setattr(commands, "make_all", counted)
+    monkeypatch.setattr(work, "make_all", counted)
     assert json.loads(run(*asked).stdout) == whole
     assert made == ["two"]
     assert json.loads(run(*asked).stdout) == whole
     assert made == ["two"]  # nothing twice, the half line notwithstanding
+
+
+def test_sigterm_ends_as_ctrl_c_does(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done is printed, with status 1; then the signal does again what it did before."""
+
+    def terminated(tasks, jobs, scheduler):
+        yield make(tasks[0])
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield from map(make, tasks[1:])
+
+    def before(*_: object) -> None:
+        pytest.fail("the command did not handle the signal")
+
+    monkeypatch.setattr(work, "make_all", terminated)
+    own = signal.signal(signal.SIGTERM, before)
+    try:
+        stopped = run("compare", "--trace", *worlds, "--policy", "random", "--json")
+        assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, own)
+    assert (list(json.loads(stopped.stdout)), stopped.exit_code) == (["one"], 1)
+    assert "stopped: 1 of 2 replays are done" in stopped.stderr
+
+
+def test_each_replay_is_told_when_it_is_done(worlds: list[Path], tmp_path: Path) -> None:
+    """Where stderr is no terminal, a line says how far the work is; what is kept counts as done."""
+    asked = ("--trace", *worlds, "--policy", "random", "--keep", tmp_path / "kept")
+    lines = run("compare", *asked).stderr.splitlines()
+    assert [re.sub(r"\d+ s", "- s", line) for line in lines] == ["1 of 2: one, random, - s", "2 of 2: two, random, - s"]
+    (line,) = run("compare", *asked[:2], "--overcommit", "1.5,1.2", *asked[3:]).stderr.splitlines()
+    assert line.startswith("1 of 1: one, random, overcommit 1.5,1.2, ")
+    assert run("sweep", *asked, "--overcommit", "1,2").stderr.startswith("1 of 4: one, random, overcommit 1, ")
 
 
 def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp_path: Path) -> None:
@@ -111,6 +159,28 @@ def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp
     assert Kept(tmp_path / "kept", "1").find(task) is None
 
 
+def test_what_older_code_made_is_made_again(
+    worlds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program is known by its source, as a checkout's version is always the same; unchanged it is the same."""
+    package = tmp_path / "replayed"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "policy.py").write_text("WEIGHT = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = program(["replayed"])
+    assert program(["replayed"]) == before
+    (package / "policy.py").write_text("WEIGHT = 2\n")
+    changed = program(["replayed"])
+    (package / "policy.py").rename(package / "rule.py")
+    assert len({before, changed, program(["replayed"])}) == 3
+    asked = ("run", "--trace", worlds[0], "--policy", "random", "--keep", tmp_path / "kept", "--json")
+    for source in (before, changed, changed):
+        monkeypatch.setattr(work, "program", lambda source=source: source)
+        assert run(*asked).exit_code == 0
+    assert len((tmp_path / "kept").read_text().splitlines()) == 2
+
+
 def test_a_sweep_stops_at_once(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends all factors, not the one at hand alone; what is done of it is printed."""
 
@@ -118,7 +188,7 @@ def test_a_sweep_stops_at_once(worlds: list[Path], monkeypatch: pytest.MonkeyPat
         yield make(tasks[0])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "make_all", interrupted)
+    monkeypatch.setattr(work, "make_all", interrupted)
     answered = run("sweep", "--trace", *worlds, "--policy", "random", "--overcommit", "1,1.5", "--json")
     assert {factor: list(made) for factor, made in json.loads(answered.stdout).items()} == {"1": ["one"]}
     assert answered.exit_code == 1
@@ -179,11 +249,13 @@ def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
     [
         (["compare", "--trace", "/nowhere"], "trimaran: /nowhere: is no folder"),
         (["compare", "--policy", "magic"], "no policy is called magic; there are: default"),
+        (["run", "--policy", "magic"], "no policy is called magic; there are: default"),
         (["compare", "--overcommit", "0"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "nan"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "1e308"], "one number from 0.01 to 1000, or two"),
         (["sweep", "--overcommit", "1,,2"], "numbers from 0.01 to 1000, with commas between them"),
         (["compare", "--jobs", "0"], "'--jobs': 0"),
+        (["run", "--interval-minutes", "0"], "'--interval-minutes': 0 is not in the range x>=1"),
         (["compare", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
         (["generate", "/tmp/x", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
         (["generate", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),
@@ -218,6 +290,24 @@ def test_a_generated_world_can_be_compared(tmp_path: Path) -> None:
     assert list(json.loads(run("compare", "--trace", tmp_path / "w", "--policy", "random", "--json").stdout)) == ["w"]
 
 
+@pytest.mark.parametrize(("hours", "warm_up"), [(2, 0), (6, 60), (60, 720), (61, 720)])
+def test_a_warm_up_leaves_most_of_a_world(tmp_path: Path, hours: int, warm_up: int) -> None:
+    """It is a fifth of the hours, at most 12, so that short worlds can be generated by their hours alone."""
+    assert run("generate", tmp_path / "w", "--nodes", 2, "--hours", hours).exit_code == 0
+    assert json.loads((tmp_path / "w" / "world.json").read_text())["warm_up_minutes"] == warm_up
+
+
+def test_the_pages_world_has_something_to_tell(tmp_path: Path) -> None:
+    """In the first world of docs/simulator.md all pods find nodes, and the default leaves a gap to close."""
+    text = (Path(__file__).parent.parent / "docs" / "simulator.md").read_text()
+    generate, compare = (line.split()[2:] for line in re.findall(r"^    trimaran simulate .*", text, re.MULTILINE)[:2])
+    assert run(*generate[:1], tmp_path / "w", *generate[2:]).exit_code == 0
+    asked = ("--policy", "default", "--policy", "clairvoyant", "--json")
+    rows = json.loads(run(*compare[:2], tmp_path / "w", *asked).stdout)["w"]
+    assert {each["unplaced_pods"] for each in rows.values()} == {0.0}
+    assert rows["clairvoyant"]["hot_minutes_70"] < 0.5 * rows["default"]["hot_minutes_70"]
+
+
 def test_a_world_is_never_written_over(tmp_path: Path) -> None:
     """Files of another world would be left among those of the new one."""
     asked = ("generate", tmp_path / "w", "--nodes", 3, "--hours", 2, "--warm-up-hours", 1)
@@ -235,7 +325,7 @@ def test_what_is_named_twice_is_replayed_once(worlds: list[Path], monkeypatch: p
             made.append(task.policy)
             yield make(task)
 
-    monkeypatch.setattr(commands, "make_all", counted)
+    monkeypatch.setattr(work, "make_all", counted)
     monkeypatch.chdir(worlds[0])
     asked = ("--trace", worlds[0], f"{worlds[0]}/", "../one", "--policy", "random", "--policy", "random", "--json")
     assert list(json.loads(run("compare", *asked).stdout)) == ["one"]
@@ -247,9 +337,23 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_replayed(
 ) -> None:
     """Not after hours of work, which would be lost."""
     pytest.importorskip("matplotlib", reason="pip install matplotlib")
-    monkeypatch.setattr(commands, "make_all", lambda *_: pytest.fail("was replayed"))
+    monkeypatch.setattr(work, "make_all", lambda *_: pytest.fail("was replayed"))
     refused = run("compare", "--trace", worlds[0], "--policy", "random", "--html", "/dev/null/x/report.html")
     assert (refused.exit_code, "/dev/null/x/report.html cannot be written: Not a" in refused.stderr) == (2, True)
+
+
+def test_metrics_may_be_others(worlds: list[Path]) -> None:
+    """Each option of metrics changes what a load-aware policy does; those that are not named are as the library's."""
+    asked = ("run", "--trace", worlds[0], "--policy", "target-load-packing", "--json")
+    plain = run(*asked).stdout
+    for name in ("window", "interval", "delay", "smoothing"):
+        other = getattr(Windows, f"{name}_minutes") + 3
+        answered = run(*asked, f"--{name}-minutes", other)
+        trace = read_trace(worlds[0])
+        options = Options(windows=Windows(**{f"{name}_minutes": other}))
+        made = measures(Replay(trace, policies(trace)["target-load-packing"], options).run())
+        assert json.loads(answered.stdout) == {"one": {"target-load-packing": made}}
+        assert answered.stdout != plain, name
 
 
 def test_faults_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:

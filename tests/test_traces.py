@@ -51,6 +51,39 @@ def test_a_table_may_come_from_a_spreadsheet(trace: Trace, folder: Path) -> None
     assert read_trace(folder).pods == trace.pods
 
 
+@pytest.mark.parametrize(
+    ("written", "read"), [(None, (1.0, 1.0)), (1.5, (1.5, 1.5)), (2, (2.0, 2.0)), ({"cpu": 1.5}, (1.5, 1.0))]
+)
+def test_overcommit_may_be_none_or_one_number(folder: Path, written: object, read: tuple[float, float]) -> None:
+    """None is 1, one number is of both resources, and what an object leaves out is 1."""
+    broken_world(overcommit=written)(folder)
+    assert read_trace(folder).overcommit == read
+
+
+def test_whole_numbers_may_be_written_with_a_point(folder: Path) -> None:
+    """A library that knows no whole numbers writes 200.0 minutes."""
+    broken_world(minutes=200.0, warm_up_minutes=50.0)(folder)
+    read = read_trace(folder)
+    assert (read.minutes, read.warm_up_minutes) == (200, 50)
+    assert isinstance(read.minutes, int)
+
+
+def test_an_empty_list_of_events_has_none(folder: Path) -> None:
+    """As a script leaves it that had nothing to write, not even a header."""
+    (folder / "events.csv").touch()
+    assert read_trace(folder).events == ()
+
+
+@pytest.mark.parametrize("columns", [7, 8])
+def test_a_trace_may_have_no_columns_of_limits(trace: Trace, folder: Path, columns: int) -> None:
+    """Then no pod has one."""
+    lines = [",".join(line.split(",")[:columns]) for line in (folder / "pods.csv").read_text().splitlines()]
+    (folder / "pods.csv").write_text("\n".join(lines) + "\n")
+    read = read_trace(folder)
+    assert (read.memory_limit_bytes == -1).all()
+    assert (read.cpu_limit_milli == (-1 if columns == 7 else trace.cpu_limit_milli)).all()
+
+
 def broken_world(**changes):
     def change(folder: Path) -> None:
         world = json.loads((folder / "world.json").read_text())
@@ -103,6 +136,15 @@ def broken_archive(folder: Path) -> None:
             r"overcommit\.memory must be a number from 0\.01 to 1000, got 1e-09",
         ),
         (broken_world(overcommit={"cpu": 10**400}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got 1000"),
+        (broken_world(overcommit=0), r"overcommit must be a number from 0\.01 to 1000, got 0"),
+        (broken_world(overcommit="1.5"), r"overcommit must be an object, or one number, got '1\.5'"),
+        (broken_world(overcommit=True), r"overcommit must be an object, or one number, got True"),
+        (broken_world(overcommit={"cpu": None}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got None"),
+        (broken_world(minutes=200.5), r"world\.json: minutes must be a whole number from 1 .* got 200\.5"),
+        (broken_world(minutes=float("inf")), r"world\.json: minutes must be a whole number from 1 .* got inf"),
+        (broken_world(minutes=True), r"world\.json: minutes must be a whole number from 1 .* got True"),
+        (lambda folder: (folder / "events.csv").write_text("\n"), r"events\.csv: has no column minute"),
+        (lambda folder: (folder / "pods.csv").write_text(""), r"pods\.csv: has no column pod"),
         (broken_world(warm_up_minutes=500), r"warm_up_minutes must be a whole number from 0 to 200, got 500"),
         (broken_text("nodes.csv", "cpu_capacity_milli", "cores"), r"nodes\.csv: has no column cpu_capacity_milli"),
         (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: the name 'node-000' is empty or there twice"),

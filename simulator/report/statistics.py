@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 
 from simulator.comparison import Comparison
+from simulator.measures import BY_KIND
 from simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, ORACLE
 
 #: What no cluster can have: how much of the way to each of them, from the default scheduler, a policy goes.
@@ -23,6 +24,8 @@ LESS_IS_BETTER = (
     "stranded_core_hours",
     "unplaced_pods",
     "waited_pod_minutes",
+    *BY_KIND,
+    "displaced_pods",
 )
 _RESAMPLES = 10_000
 _SEED = 20_110_501
