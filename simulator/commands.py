@@ -27,6 +27,7 @@ from simulator.report.compared import Compared
 from simulator.report.text import tables
 from simulator.synthetic import Synthetic
 from simulator.trace import TraceError, write_trace
+from simulator.windows import Windows
 from simulator.work import Work
 from simulator.writing import check_new, write_or_fail
 
@@ -39,6 +40,18 @@ _OVERCOMMIT = click.option(
 _NODES_SAVED = click.option(
     "--nodes-saved", is_flag=True, help="Measure also how many nodes each policy saves; takes longer."
 )
+_WINDOWS = {
+    name: click.option(
+        f"--{name.replace('_', '-')}", default=getattr(Windows, name), show_default=True, type=click.IntRange(least),
+        help=said,
+    )
+    for name, least, said in (
+        ("window_minutes", 1, "What metrics are averaged over."),
+        ("interval_minutes", 1, "From one fetch of metrics to the next."),
+        ("delay_minutes", 0, "How old metrics are when they are fetched."),
+        ("smoothing_minutes", 1, "What each sample of CPU is a rate over."),
+    )
+}  # fmt: skip
 
 
 def _jobs(context: click.Context, option: click.Parameter, value: int) -> int:
@@ -62,6 +75,7 @@ def shared_options(command: Command) -> Command:
                 "--faults", type=click.Path(path_type=Path, dir_okay=False),
                 help="A list of what goes wrong with metrics, start_minute,end_minute,node,fault,value.",
             ),
+            *_WINDOWS.values(),
             click.option(
                 "--events", type=click.Path(path_type=Path, dir_okay=False),
                 help="Nodes that fail and join, in place of the traces' own events.csv.",
@@ -209,6 +223,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
     try:
         options = Options(
             seed=shared["seed"],
+            windows=Windows(**{name: shared[name] for name in _WINDOWS}),
             events=read_events(shared["events"]) if shared["events"] else None,
             autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
             move_triggers=tuple(map(Trigger, shared["moves_at"])),

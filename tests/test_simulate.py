@@ -16,7 +16,8 @@ from simulator.measures import measures
 from simulator.policies.catalogue import policies, policy_names
 from simulator.replay import Options, Replay
 from simulator.synthetic import Synthetic
-from simulator.trace import write_trace
+from simulator.trace import read_trace, write_trace
+from simulator.windows import Windows
 from trimaran.cli import main
 
 
@@ -254,6 +255,7 @@ def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
         (["compare", "--overcommit", "1e308"], "one number from 0.01 to 1000, or two"),
         (["sweep", "--overcommit", "1,,2"], "numbers from 0.01 to 1000, with commas between them"),
         (["compare", "--jobs", "0"], "'--jobs': 0"),
+        (["run", "--interval-minutes", "0"], "'--interval-minutes': 0 is not in the range x>=1"),
         (["compare", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
         (["generate", "/tmp/x", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
         (["generate", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),
@@ -338,6 +340,20 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_replayed(
     monkeypatch.setattr(work, "make_all", lambda *_: pytest.fail("was replayed"))
     refused = run("compare", "--trace", worlds[0], "--policy", "random", "--html", "/dev/null/x/report.html")
     assert (refused.exit_code, "/dev/null/x/report.html cannot be written: Not a" in refused.stderr) == (2, True)
+
+
+def test_metrics_may_be_others(worlds: list[Path]) -> None:
+    """Each option of metrics changes what a load-aware policy does; those that are not named are as the library's."""
+    asked = ("run", "--trace", worlds[0], "--policy", "target-load-packing", "--json")
+    plain = run(*asked).stdout
+    for name in ("window", "interval", "delay", "smoothing"):
+        other = getattr(Windows, f"{name}_minutes") + 3
+        answered = run(*asked, f"--{name}-minutes", other)
+        trace = read_trace(worlds[0])
+        options = Options(windows=Windows(**{f"{name}_minutes": other}))
+        made = measures(Replay(trace, policies(trace)["target-load-packing"], options).run())
+        assert json.loads(answered.stdout) == {"one": {"target-load-packing": made}}
+        assert answered.stdout != plain, name
 
 
 def test_faults_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
