@@ -8,34 +8,19 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from support.placing import NODES, node, pod
 from support.servers import reply, serving
 
 from scoring import NodeTable
 from simulator.placement import commands, planning
 from simulator.placement.cluster import read_batch, read_waiting
+from simulator.placement.exact import Exact
+from simulator.placement.problem import cost
 from trimaran.cli import main
 from watcher import wire
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 PEAKS = {"node-0": 90.0, "node-1": 10.0, "node-2": 10.0}
-
-
-def node(name: str, *, cpu: str = "8", **labels: str) -> dict[str, object]:
-    """Return a Node of 32 GiB."""
-    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
-    status = {"capacity": amounts, "allocatable": amounts}
-    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
-
-
-def pod(name: str, cpu: str = "500m", memory: str = "2Gi", gang: str = "", **spec: object) -> dict[str, object]:
-    """Return a Pod that waits, unless its spec names a node."""
-    labels = {"scheduling.x-k8s.io/pod-group": gang} if gang else {}
-    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]
-    return {
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "shop", "labels": labels},
-        "spec": {"containers": containers, **spec},
-    }
 
 
 @pytest.fixture
@@ -72,9 +57,6 @@ def watcher():
 
     with serving(answer) as fake:
         yield fake.url
-
-
-NODES = [node(f"node-{number}", rack=f"rack-{number // 2}") for number in range(4)]
 
 
 def test_a_plan_and_how_good_it_is(place) -> None:
@@ -138,7 +120,7 @@ def test_long_work_is_told_on_a_terminal_alone(place, monkeypatch) -> None:
     ("pods", "said"),
     [
         ([pod("a", gang="g"), pod("b", gang="g")], "CP-SAT knows no gangs; leave --exact out"),
-        ([pod(f"web-{number}") for number in range(1300)], "too many for CP-SAT"),
+        ([pod(f"web-{number}") for number in range(26)], "26 pods on 4 nodes are too many for CP-SAT"),
         ([pod("a")], "CP-SAT is not installed"),
     ],
 )
@@ -148,6 +130,25 @@ def test_what_is_no_case_for_the_solver_is_refused_before_any_search(place, monk
     monkeypatch.setattr(planning, "local_search", lambda *_: pytest.fail("was searched"))
     refused = place(NODES, pods, "--exact", "--bound-seconds", "0")
     assert (refused.exit_code, said in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("proven", "better"), [(True, False), (True, True), (False, False), (False, True)])
+def test_the_solver_is_told_by_what_it_found_and_proved(place, monkeypatch, proven: bool, better: bool) -> None:
+    """The plan has the name of what found it; where time ran out before the proof, that is said, and how to mend it."""
+
+    def solve(problem, start, **_limits: object) -> Exact:
+        value = cost(problem, start, 1.0)
+        return Exact(start, value / 2 if better else value, value / 4, proven)
+
+    monkeypatch.setattr(planning, "check_case", lambda _problem: None)
+    monkeypatch.setattr(planning, "solve_exactly", solve)
+    pods = [pod("a", "1", "1Gi"), pod("b", "2", "2Gi"), pod("c", "1", "9Gi")]
+    said = place(NODES, pods, "--exact").output
+    assert ("cp-sat" in said, "local-search" in said) == (better, not better)
+    assert ("(time ran out: a greater --seconds may find a better plan or a higher bound" in said) is not proven
+    document = json.loads(place(NODES, pods, "--exact", "--output", "json").stdout)
+    assert document["bound_exact"] is proven
+    assert list(document["methods"]) == ["cp-sat" if better else "local-search"]
 
 
 def test_the_plan_is_written_as_bindings(place, tmp_path) -> None:

@@ -1,12 +1,11 @@
 """Batch placement: what a plan is worth, the paper's methods, ours, and the bound."""
 
-import itertools
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from support.placing import every_plan, small
 
 from simulator.placement.arrivals import Churn, follow
 from simulator.placement.assignment import Assignment
@@ -32,23 +31,6 @@ from simulator.placement.rules import (
 from simulator.placement.searching import Searched
 
 QUICK = Search(rounds=300, seconds=60)
-
-
-def small(seed: int, *, nodes: int = 3, pods: int = 6) -> Problem:
-    """Return a case that can be counted through."""
-    rng = np.random.default_rng(seed)
-    capacity = rng.integers(60, 140, (nodes, 3)).astype(float)
-    used = np.floor(capacity * rng.uniform(0, 0.3, capacity.shape))
-    demand = rng.integers(1, 25, (pods, 3)).astype(float)
-    return Problem.of(capacity, used, demand, ("cpu", "memory", "bandwidth"))
-
-
-def every_plan(problem: Problem):
-    """Yield each plan that places all pods where they fit and may go."""
-    for places in itertools.product(range(problem.nodes), repeat=problem.pods):
-        plan = np.array(places)
-        if (problem.load(plan) <= problem.limit).all() and problem.allowed[problem.group, plan].all():
-            yield plan
 
 
 def test_measures_are_the_paper_s() -> None:
@@ -362,17 +344,3 @@ def test_what_is_no_case_for_the_solver_is_refused(problem: Problem, start, name
     """Before it is looked for."""
     with pytest.raises(ValueError, match=named):
         solve_exactly(problem, start)
-
-
-if find_spec("ortools"):  # an extra that signalfx's protobuf keeps out of the usual environment
-
-    @pytest.mark.parametrize("seed", range(3))
-    def test_the_solver_finds_the_best(seed: int) -> None:
-        """Its plan is the best of all that can be counted through, and its bound is just below."""
-        problem = small(seed)
-        best = min(cost(problem, plan, 1.0) for plan in every_plan(problem))
-        start = local_search(problem, np.random.default_rng(0), Search(rounds=1))
-        found = solve_exactly(problem, start, workers=1)
-        assert found.cost == pytest.approx(best, rel=1e-3)
-        assert found.bound <= best + 1e-9
-        assert found.bound == pytest.approx(best, rel=2e-3)

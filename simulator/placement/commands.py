@@ -35,6 +35,10 @@ from watcher.transport.session import UnusableAnswer
 
 _SYNC_SECONDS = 60.0
 _PENDING = "spec.nodeName=,status.phase=Pending"
+_MORE = {
+    "--bound-seconds": "--bound-seconds may find a higher one",
+    "--seconds": "--seconds may find a better plan or a higher bound",
+}
 _UNUSABLE = (requests.RequestException, UnusableToken, UnusableAnswer, TimeoutError)
 
 
@@ -80,7 +84,7 @@ _UNUSABLE = (requests.RequestException, UnusableToken, UnusableAnswer, TimeoutEr
     "--rounds", type=click.IntRange(1), default=1_000_000, help="The same in rounds, for equal plans each time."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--exact", is_flag=True, help="Go on with OR-tools' CP-SAT; for small cases.")
+@click.option("--exact", is_flag=True, help="Go on with CP-SAT, for as long again; up to 64 pairs of pod and node.")
 @click.option("--compare", is_flag=True, help="Show what the plans of other methods would be worth, TBESK among them.")
 @click.option("--write", "plan_file", type=click.Path(path_type=Path), help="Write the plan as v1 Bindings to a file.")
 @click.option("--bind", "carry_out", is_flag=True, help="Carry the plan out. [default: a dry run]")
@@ -236,8 +240,7 @@ def _show(batch: Batch, planned: Planned, rivals: dict[str, Measures], spread_we
         click.echo(f"left to the scheduler: {name}: {reason}")
     header, *rows = measure_rows(planned, rivals, spread_weight)
     echo_table(header, rows)
-    more = " (time ran out: a greater --bound-seconds may find a higher one, and so a smaller gap)"
-    closing = "" if planned.bound.exact else more
+    closing = f" (time ran out: a greater {_MORE[planned.short]}, and so a smaller gap)" if planned.short else ""
     click.echo(f"\n{len(pods)} pods on {batch.problem.nodes} nodes, by {', '.join(batch.problem.resources)}")
     click.echo(f"no plan for these pods costs less than {planned.bound.cost:.4f}{closing}")
     for note in batch.notes:

@@ -11,7 +11,7 @@ from simulator.placement.bound import Bound, lower_bound
 from simulator.placement.cluster import Batch
 from simulator.placement.exact import check_case, solve_exactly
 from simulator.placement.local_search import Search, local_search
-from simulator.placement.methods import RIVALS
+from simulator.placement.methods import OURS, RIVALS, SOLVER
 from simulator.placement.problem import Measures, Problem, cost, measure, why_unplaced
 
 BOUND_SECONDS = 60.0  # 2,000 nodes and 20,000 pods take about 20 s of a processor
@@ -24,15 +24,19 @@ class Planned:
 
     Attributes:
         plan: the node of each pod, -1 without one.
+        method: by which it was found: local search, or CP-SAT where that found a better one.
         measures: what it is worth.
         bound: what no plan that places the same pods can beat.
         gap: how far its cost is above that, as a share.
+        short: the option that gave too little time to find the highest bound; "" where there was enough.
     """
 
     plan: Int64s
+    method: str
     measures: Measures
     bound: Bound
     gap: float
+    short: str
 
 
 def make_plan(
@@ -80,12 +84,16 @@ def make_plan(
         bound = Bound(cost(problem, plan, search.spread_weight), exact=True)
     elif len(placed) < problem.pods:  # the bound is of the pods that were placed
         bound = look_for_bound(problem.take(placed))
+    method, short = OURS, "" if bound.exact else "--bound-seconds"
     if exactly:
         tell(f"looking for the best plan, for {search.seconds:g} s at most")
-        found = solve_exactly(problem, plan, spread_weight=search.spread_weight, seconds=search.seconds)
-        plan, bound = found.plan, Bound(max(bound.cost, found.bound), exact=True)
+        weight, seconds, known = search.spread_weight, search.seconds, bound.cost
+        found = solve_exactly(problem, plan, spread_weight=weight, seconds=seconds, known=known)
+        method = SOLVER if found.cost < cost(problem, plan, weight) else OURS
+        plan, bound = found.plan, Bound(found.bound, exact=found.proven)
+        short = "" if found.proven else "--seconds"
     gap = bound.gap(cost(problem, plan, search.spread_weight))
-    return Planned(plan, measure(problem, plan), bound, gap)
+    return Planned(plan, method, measure(problem, plan), bound, gap, short)
 
 
 def compare_rivals(problem: Problem, seed: int) -> dict[str, Measures]:
@@ -107,7 +115,7 @@ def as_document(batch: Batch, planned: Planned, rivals: Mapping[str, Measures], 
         "gap": planned.gap if np.isfinite(planned.gap) else None,
         "methods": {
             name: {**asdict(each), "cost": each.imbalance + spread_weight * each.spread}
-            for name, each in {"local-search": planned.measures, **rivals}.items()
+            for name, each in {planned.method: planned.measures, **rivals}.items()
         },
         "notes": batch.notes,
     }
@@ -116,7 +124,7 @@ def as_document(batch: Batch, planned: Planned, rivals: Mapping[str, Measures], 
 def measure_rows(planned: Planned, rivals: Mapping[str, Measures], spread_weight: float) -> list[list[str]]:
     """Return a table of all methods; a gap is told where all of the same number of pods have a node."""
     rows = [["METHOD", "IMBALANCE", "SPREAD", "COST", "GAP", "HIGHEST", "OVERLOADED", "UNPLACED"]]
-    for name, each in {"local-search": planned.measures, **rivals}.items():
+    for name, each in {planned.method: planned.measures, **rivals}.items():
         total = each.imbalance + spread_weight * each.spread
         gap = planned.bound.gap(total)
         told = each.unplaced == planned.measures.unplaced and np.isfinite(gap)
