@@ -19,7 +19,7 @@ from simulator.placement.greedy import greedy
 from simulator.placement.local_search import Search, improve, local_search, moved
 from simulator.placement.methods import RIVALS, in_batches, ours
 from simulator.placement.problem import UNPLACED, Problem, cost, imbalances, measure, why_unplaced
-from simulator.placement.refits import Refits
+from simulator.placement.refits import Refits, _State
 from simulator.placement.rules import (
     balanced_resources,
     cwt_topsis,
@@ -208,6 +208,18 @@ def test_even_nodes_are_made_exact_out_of_lopsided_ones() -> None:
     assert (after >= 0).all()
     assert assignment.load == pytest.approx(problem.load(after))
     assert Refits(Assignment(problem, plan), 1.0, exchanges).round(rng, lambda: True) == 0
+
+
+@pytest.mark.parametrize("spread_weight", [0.0, 1.0])
+def test_no_refit_that_gains_is_out_of_reach(spread_weight: float) -> None:
+    """Whatever use costs less than a node does is no farther from the average than is looked."""
+    rng = np.random.default_rng(0)
+    problem = generated_cluster(70, 500, seed=1)
+    state = _State.of(Assignment(problem, greedy(problem)[0]), spread_weight)
+    use = state.average + rng.normal(0, 0.05, (10_000, 1)) + rng.normal(0, 0.05, (10_000, 4))
+    away, costs = np.linalg.norm(use - state.average, axis=1), state.cost(use)
+    for most in np.quantile(costs, (0.01, 0.1, 0.5)):
+        assert away[costs < most].max() <= state.reach(float(most))
 
 
 def _beyond_even(problem: Problem, plan) -> float:
