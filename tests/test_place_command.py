@@ -1,6 +1,7 @@
 """``trimaran place``, as a person calls it, on files and against a watcher over HTTP."""
 
 import json
+import re
 import sys
 import time
 from http.server import BaseHTTPRequestHandler
@@ -81,6 +82,17 @@ def test_json_says_everything(place) -> None:
     assert document["gap"] == pytest.approx(0, abs=1e-6)
 
 
+def test_json_is_not_read_as_yaml(tmp_path, monkeypatch) -> None:
+    """It would be a hundred times as slow: minutes for 20,000 pods."""
+    for name, items in (("nodes", NODES), ("pods", [pod("web")])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": "List", "items": items}))
+    monkeypatch.setattr(yaml, "load_all", lambda *_, **__: pytest.fail("was read as YAML"))
+    files = ["--nodes", str(tmp_path / "nodes.json"), "--pods", str(tmp_path / "pods.json")]
+    result = CliRunner().invoke(main, ["place", *files, "--rounds", "1"])
+    assert result.exit_code == 0, result.output
+    assert "shop/web" in result.output
+
+
 def test_the_bound_has_time_of_its_own(place) -> None:
     """Where it ran out, the gap is too high, and it is said how to get a better one; however short the search is."""
     pods = [pod(f"web-{number}") for number in range(8)]
@@ -114,6 +126,25 @@ def test_long_work_is_told_on_a_terminal_alone(place, monkeypatch) -> None:
         "trimaran: looking for a plan, for 20 s at most",
     ]
     assert json.loads(result.stdout)["unplaced"] == {}
+
+
+def test_how_far_a_long_search_is(place, monkeypatch) -> None:
+    """On a terminal it is told now and then, with the gap so far."""
+    monkeypatch.setattr(commands, "_on_terminal", lambda: True)
+    monkeypatch.setattr(planning, "_TOLD_EVERY", 0.0)
+    pods = [pod(f"web-{number}", f"{number + 1}00m") for number in range(8)]
+    said = place(NODES, pods).stderr
+    assert re.search(r"^trimaran: after 0 s: [0-9.]+% above what no plan can beat$", said, re.MULTILINE)
+
+
+def test_many_pods_are_searched_for_longer(place, monkeypatch) -> None:
+    """For 20 s up to 2,000 pods, for 230 s at 20,000, where --seconds does not say; the help tells so."""
+    assert [planning.enough_seconds(pods) for pods in (1, 2_000, 20_000)] == [20, 20, 230]
+    assert "230 for 20,000" in " ".join(place(NODES, [pod("web")], "--help").output.split())
+    monkeypatch.setattr(commands, "_on_terminal", lambda: True)
+    monkeypatch.setattr(commands, "enough_seconds", lambda pods: 100 + pods)
+    assert "looking for a plan, for 101 s at most" in place(NODES, [pod("web")]).stderr
+    assert "looking for a plan, for 30 s at most" in place(NODES, [pod("web")], "--seconds", "30").stderr
 
 
 @pytest.mark.parametrize(

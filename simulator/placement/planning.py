@@ -1,7 +1,8 @@
 """A plan made, held against what no plan can beat, and told."""
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,10 @@ from simulator.placement.problem import Measures, Problem, cost, measure, why_un
 
 BOUND_SECONDS = 60.0  # 2,000 nodes and 20,000 pods take about 20 s of a processor
 _GOOD_ENOUGH = 0.001  # of a gap: to look further would not pay
+_SEARCHED = 20.0  # seconds, for up to ...
+_FEW = 2_000  # ... pods; each further one needs ...
+_FOR_A_POD = 210 / 18_000  # ... seconds: 230 for 20,000 pods on 2,000 nodes, after which little is gained
+_TOLD_EVERY = 10.0  # seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +78,7 @@ def make_plan(
         return lower_bound(of, spread_weight=search.spread_weight, seconds=bound_seconds)
 
     bound = look_for_bound(problem)
-    search = Search(
-        search.spread_weight, search.rounds, search.seconds,
-        lambda so_far: bound.cost > 0 and bound.gap(so_far) <= _GOOD_ENOUGH,
-    )  # fmt: skip
+    search = replace(search, good_enough=_Onlooker(bound, tell))
     tell(f"looking for a plan, for {search.seconds:g} s at most")
     plan = local_search(problem, rng, search)
     placed = np.flatnonzero(plan >= 0)
@@ -94,6 +96,26 @@ def make_plan(
         short = "" if found.proven else "--seconds"
     gap = bound.gap(cost(problem, plan, search.spread_weight))
     return Planned(plan, method, measure(problem, plan), bound, gap, short)
+
+
+def enough_seconds(pods: int) -> float:
+    """Return for how long to look for a plan of so many pods."""
+    return round(_SEARCHED + _FOR_A_POD * max(0, pods - _FEW), 1)
+
+
+class _Onlooker:
+    """Looks on at a search: now and then tells how far it is, and ends it where more would not pay."""
+
+    def __init__(self, bound: Bound, tell: Callable[[str], None]) -> None:
+        self._bound, self._tell = bound, tell
+        self._began = self._told = time.monotonic()
+
+    def __call__(self, so_far: float) -> bool:
+        gap, now = self._bound.gap(so_far), time.monotonic()
+        if now - self._told >= _TOLD_EVERY and np.isfinite(gap):
+            self._told = now
+            self._tell(f"after {now - self._began:.0f} s: {gap:.1%} above what no plan can beat")
+        return self._bound.cost > 0 and gap <= _GOOD_ENOUGH
 
 
 def compare_rivals(problem: Problem, seed: int) -> dict[str, Measures]:
