@@ -1,5 +1,6 @@
 """Batch placement: what a plan is worth, the paper's methods, ours, and the bound."""
 
+import itertools
 import sys
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from support.placing import every_plan, small
 
-from simulator.placement.arrivals import Churn, follow
+from simulator.placement.arrivals import Churn, follow, turns
 from simulator.placement.assignment import Assignment
 from simulator.placement.bound import lower_bound
 from simulator.placement.eagles import tbesk
@@ -325,6 +326,20 @@ def test_pods_come_and_go() -> None:
     assert cost(problem, better, 1.0) < cost(problem, plan, 1.0)
     with pytest.raises(ValueError, match="share from 0 to 1"):
         Churn(start=1, rounds=1, share=2)
+
+
+def test_who_comes_and_goes_is_the_same_for_all() -> None:
+    """Pods leave that were there, new ones come in their order, and what is measured is of those that are there."""
+    problem, churn = generated_cluster(4, 100, seed=4), Churn(start=40, rounds=3, share=0.25)
+    found = list(turns(problem.pods, churn, seed=1))
+    assert [turn.new.tolist() for turn in found] == [
+        [*range(each, end)] for each, end in ((0, 40), (40, 50), (50, 60), (60, 70))
+    ]
+    for before, after in itertools.pairwise(found):
+        assert sorted([*after.gone, *after.staying]) == sorted(before.here)
+    for turn, each in zip(found, follow(problem, RIVALS["lra"], churn, seed=1), strict=True):
+        bound = lower_bound(problem.take(turn.here), tolerance=0.01)
+        assert bound.gap(each.cost) > 0
 
 
 def test_ours_is_better_than_the_paper_s_methods() -> None:
