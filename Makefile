@@ -9,7 +9,7 @@ WORKERS ?= $(shell nproc)
 # They start Python some hundred times: what was compiled once is kept, also where the environment says otherwise.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-all test-lowest e2e lint docs bench soak audit osv image sbom lock openapi clean
+.PHONY: help run test test-all test-lowest solver e2e lint docs bench soak audit osv image sbom lock openapi clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -36,6 +36,9 @@ test-all:  ## run the tests on each Python from 3.11 to 3.13 that is installed
 
 test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	$(VENV)/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
+
+solver: $(VENV)/.solver  ## test `trimaran place --exact` with OR-tools, whose protobuf signalfx cannot have
+	$(VENV)/solver/bin/python -m pytest tests/test_solver.py
 
 # Programs are built once, into ~/.cache/trimaran (TRIMARAN_E2E_CACHE: another folder). See tests/control_plane/README.md.
 E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kubectl $(if $(ALL),kube-scheduler-oldest)
@@ -108,6 +111,14 @@ $(VENV)/.docs: $(BIN)/python requirements/docs.txt
 	$(VENV)/docs/bin/python -m pip install --quiet --require-hashes -r requirements/docs.txt
 	touch $@
 
+# What is not in it is looked up in the environment of the tests.
+PACKAGES = -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+$(VENV)/.solver: $(VENV)/.dev requirements/solver.txt
+	$(BIN)/python -m venv $(VENV)/solver
+	$(VENV)/solver/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements/solver.txt
+	$(BIN)/python $(PACKAGES) > "$$($(VENV)/solver/bin/python $(PACKAGES))/tests.pth"
+	touch $@
+
 $(VENV)/.lowest: $(VENV)/.run pyproject.toml
 	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(VENV)/lowest
 	$(UV) pip compile --quiet --resolution lowest-direct $(addprefix --extra ,$(DEV_EXTRAS)) --python $(VENV)/lowest/bin/python --no-header \
@@ -138,11 +149,14 @@ sbom: $(VENV)/.sbom  ## list what the image's Python environment holds, as Cyclo
 # What the image has; and what tests have besides: all but placement, which cannot be installed beside signalfx.
 EXTRAS = dashboard kubernetes signalfx simulator
 DEV_EXTRAS = $(EXTRAS) distributed notebook report
+# What OR-tools needs and the environment of the tests has.
+THERE = numpy pandas python-dateutil six typing-extensions tzdata
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(EXTRAS)) -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(DEV_EXTRAS)) --group dev -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) --group solver $(addprefix --no-emit-package ,$(THERE)) -o requirements/solver.txt
 	$(COMPILE) --group audit -o requirements/audit.txt
 	$(COMPILE) --group sbom -o requirements/sbom.txt
 	$(COMPILE) --group docs -o requirements/docs.txt

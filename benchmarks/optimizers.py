@@ -1,6 +1,6 @@
 """TBESK, BES, tSSA, tSBO and tPSO on benchmark functions, plain and shifted: the paper's second table, and Wilcoxon.
 
-python benchmarks/optimizers.py [--seeds 30] [--evaluations 15000] [--seconds 0.1]
+python benchmarks/optimizers.py [--seeds 30] [--evaluations 9000] [--seconds 0.05]
 """
 
 import argparse
@@ -31,8 +31,8 @@ def tests(runs, champion):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--evaluations", type=int, default=15_000)
-    parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--evaluations", type=int, default=9_000)
+    parser.add_argument("--seconds", type=float, default=0.05)
     arguments = parser.parse_args()
     seeds = range(arguments.seeds)
     for budget in ({"evaluations": arguments.evaluations}, {"seconds": arguments.seconds}):

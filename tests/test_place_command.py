@@ -1,6 +1,7 @@
 """``trimaran place``, as a person calls it, on files and against a watcher over HTTP."""
 
 import json
+import re
 import sys
 import time
 from http.server import BaseHTTPRequestHandler
@@ -8,34 +9,19 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from support.placing import NODES, node, pod
 from support.servers import reply, serving
 
 from scoring import NodeTable
 from simulator.placement import commands, planning
 from simulator.placement.cluster import read_batch, read_waiting
+from simulator.placement.exact import Exact
+from simulator.placement.problem import cost
 from trimaran.cli import main
 from watcher import wire
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 PEAKS = {"node-0": 90.0, "node-1": 10.0, "node-2": 10.0}
-
-
-def node(name: str, *, cpu: str = "8", **labels: str) -> dict[str, object]:
-    """Return a Node of 32 GiB."""
-    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
-    status = {"capacity": amounts, "allocatable": amounts}
-    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
-
-
-def pod(name: str, cpu: str = "500m", memory: str = "2Gi", gang: str = "", **spec: object) -> dict[str, object]:
-    """Return a Pod that waits, unless its spec names a node."""
-    labels = {"scheduling.x-k8s.io/pod-group": gang} if gang else {}
-    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]
-    return {
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "shop", "labels": labels},
-        "spec": {"containers": containers, **spec},
-    }
 
 
 @pytest.fixture
@@ -74,9 +60,6 @@ def watcher():
         yield fake.url
 
 
-NODES = [node(f"node-{number}", rack=f"rack-{number // 2}") for number in range(4)]
-
-
 def test_a_plan_and_how_good_it_is(place) -> None:
     """Each pod with its node, a table with the gap, that nothing was done, status 0."""
     result = place(NODES, [pod(f"web-{number}") for number in range(8)])
@@ -97,6 +80,17 @@ def test_json_says_everything(place) -> None:
     assert document["methods"].keys() >= {"local-search", "lra", "bra", "cwt", "bes", "tbesk", "tbesk-original"}
     assert document["methods"]["local-search"]["cost"] >= document["bound"]
     assert document["gap"] == pytest.approx(0, abs=1e-6)
+
+
+def test_json_is_not_read_as_yaml(tmp_path, monkeypatch) -> None:
+    """It would be a hundred times as slow: minutes for 20,000 pods."""
+    for name, items in (("nodes", NODES), ("pods", [pod("web")])):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"kind": "List", "items": items}))
+    monkeypatch.setattr(yaml, "load_all", lambda *_, **__: pytest.fail("was read as YAML"))
+    files = ["--nodes", str(tmp_path / "nodes.json"), "--pods", str(tmp_path / "pods.json")]
+    result = CliRunner().invoke(main, ["place", *files, "--rounds", "1"])
+    assert result.exit_code == 0, result.output
+    assert "shop/web" in result.output
 
 
 def test_the_bound_has_time_of_its_own(place) -> None:
@@ -134,11 +128,30 @@ def test_long_work_is_told_on_a_terminal_alone(place, monkeypatch) -> None:
     assert json.loads(result.stdout)["unplaced"] == {}
 
 
+def test_how_far_a_long_search_is(place, monkeypatch) -> None:
+    """On a terminal it is told now and then, with the gap so far."""
+    monkeypatch.setattr(commands, "_on_terminal", lambda: True)
+    monkeypatch.setattr(planning, "_TOLD_EVERY", 0.0)
+    pods = [pod(f"web-{number}", f"{number + 1}00m") for number in range(8)]
+    said = place(NODES, pods).stderr
+    assert re.search(r"^trimaran: after 0 s: [0-9.]+% above what no plan can beat$", said, re.MULTILINE)
+
+
+def test_many_pods_are_searched_for_longer(place, monkeypatch) -> None:
+    """For 20 s up to 2,000 pods, for 230 s at 20,000, where --seconds does not say; the help tells so."""
+    assert [planning.enough_seconds(pods) for pods in (1, 2_000, 20_000)] == [20, 20, 230]
+    assert "230 for 20,000" in " ".join(place(NODES, [pod("web")], "--help").output.split())
+    monkeypatch.setattr(commands, "_on_terminal", lambda: True)
+    monkeypatch.setattr(commands, "enough_seconds", lambda pods: 100 + pods)
+    assert "looking for a plan, for 101 s at most" in place(NODES, [pod("web")]).stderr
+    assert "looking for a plan, for 30 s at most" in place(NODES, [pod("web")], "--seconds", "30").stderr
+
+
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
         ([pod("a", gang="g"), pod("b", gang="g")], "CP-SAT knows no gangs; leave --exact out"),
-        ([pod(f"web-{number}") for number in range(1300)], "too many for CP-SAT"),
+        ([pod(f"web-{number}") for number in range(26)], "26 pods on 4 nodes are too many for CP-SAT"),
         ([pod("a")], "CP-SAT is not installed"),
     ],
 )
@@ -148,6 +161,25 @@ def test_what_is_no_case_for_the_solver_is_refused_before_any_search(place, monk
     monkeypatch.setattr(planning, "local_search", lambda *_: pytest.fail("was searched"))
     refused = place(NODES, pods, "--exact", "--bound-seconds", "0")
     assert (refused.exit_code, said in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("proven", "better"), [(True, False), (True, True), (False, False), (False, True)])
+def test_the_solver_is_told_by_what_it_found_and_proved(place, monkeypatch, proven: bool, better: bool) -> None:
+    """The plan has the name of what found it; where time ran out before the proof, that is said, and how to mend it."""
+
+    def solve(problem, start, **_limits: object) -> Exact:
+        value = cost(problem, start, 1.0)
+        return Exact(start, value / 2 if better else value, value / 4, proven)
+
+    monkeypatch.setattr(planning, "check_case", lambda _problem: None)
+    monkeypatch.setattr(planning, "solve_exactly", solve)
+    pods = [pod("a", "1", "1Gi"), pod("b", "2", "2Gi"), pod("c", "1", "9Gi")]
+    said = place(NODES, pods, "--exact").output
+    assert ("cp-sat" in said, "local-search" in said) == (better, not better)
+    assert ("(time ran out: a greater --seconds may find a better plan or a higher bound" in said) is not proven
+    document = json.loads(place(NODES, pods, "--exact", "--output", "json").stdout)
+    assert document["bound_exact"] is proven
+    assert list(document["methods"]) == ["cp-sat" if better else "local-search"]
 
 
 def test_the_plan_is_written_as_bindings(place, tmp_path) -> None:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+import orjson
 import yaml
 
 _WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController")
@@ -67,7 +68,7 @@ def _read(path: Path, kind: str) -> list[dict[str, Any]]:
 
 def _parse(content: bytes | str, kind: str, path: Path | str) -> list[dict[str, Any]]:
     try:
-        documents = list(yaml.load_all(content, Loader=yaml.CSafeLoader))
+        documents = _documents(content)
     except (yaml.YAMLError, ValueError) as error:  # a date that does not exist, say
         raise FileError(f"{path} is neither YAML nor JSON: {error}") from error
     found: list[dict[str, Any]] = []
@@ -80,6 +81,14 @@ def _parse(content: bytes | str, kind: str, path: Path | str) -> list[dict[str, 
                 raise _other(path, kind, type(item).__name__)
             found.append(item)
     return found
+
+
+def _documents(content: bytes | str) -> list[Any]:
+    """Return the documents of a text. JSON is YAML too, but is read a hundred times as fast as such."""
+    try:
+        return [orjson.loads(content)]
+    except orjson.JSONDecodeError:
+        return list(yaml.load_all(content, Loader=yaml.CSafeLoader))
 
 
 def _pod_of(item: dict[str, Any], path: Path | str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Pods that come and go: a cluster followed through many batches, placed by one method all along."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,47 @@ class Churn:
             raise ValueError(f"churn needs pods to start with, rounds from 0 and a share from 0 to 1, not {self}")
 
 
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Who comes and goes together.
+
+    Attributes:
+        gone: pods that leave, shape (k,).
+        staying: those that were there and stay, shape (k,).
+        new: those that come, shape (k,).
+    """
+
+    gone: Int64s
+    staying: Int64s
+    new: Int64s
+
+    @property
+    def here(self) -> Int64s:
+        """The pods that are there then."""
+        return np.concatenate([self.staying, self.new])
+
+
+def turns(pods: int, churn: Churn, seed: int) -> Iterator[Turn]:
+    """Yield the start and each round: the same for all methods.
+
+    Args:
+        pods: how many there are; the first ``start`` are there at first, the others arrive in their order.
+        churn: how pods come and go.
+        seed: of who leaves.
+    """
+    rng, nobody = np.random.default_rng((seed, 0)), np.zeros(0, np.int64)
+    turn = Turn(nobody, nobody, np.arange(min(churn.start, pods)))
+    yield turn
+    arrived = len(turn.new)
+    for _ in range(churn.rounds):
+        count = round(churn.share * len(turn.here))
+        gone = rng.choice(turn.here, count, replace=False)
+        new = np.arange(arrived, min(arrived + count, pods))
+        arrived += len(new)
+        turn = Turn(gone, np.setdiff1d(turn.here, gone), new)
+        yield turn
+
+
 def follow(
     problem: Problem, method: Method, churn: Churn, seed: int, *, moves: int = 0, search: Search | None = None
 ) -> list[Measures]:
@@ -45,26 +87,12 @@ def follow(
         moves: how many running pods may be moved to another node in each round.
         search: for how long moves are looked for.
     """
-    leaving, rng = np.random.default_rng((seed, 0)), np.random.default_rng((seed, 1))
-    here = np.arange(min(churn.start, problem.pods))
-    plan = np.full(problem.pods, UNPLACED)
-    plan[here] = method(problem.take(here), rng)
-    found = [_measured(problem, plan, here)]
-    arrived = len(here)
-    for _ in range(churn.rounds):
-        count = round(churn.share * len(here))
-        gone = leaving.choice(here, count, replace=False)
-        plan[gone] = UNPLACED
-        here = np.setdiff1d(here, gone)
-        new = np.arange(arrived, min(arrived + count, problem.pods))
-        arrived += len(new)
-        plan[new] = method(problem.take(new).beside(problem.take(here), plan[here]), rng)
-        here = np.concatenate([here, new])
-        if moves:
+    rng, plan, found = np.random.default_rng((seed, 1)), np.full(problem.pods, UNPLACED), []
+    for turn in turns(problem.pods, churn, seed):
+        here, new, staying = turn.here, turn.new, turn.staying
+        plan[turn.gone] = UNPLACED
+        plan[new] = method(problem.take(new).beside(problem.take(staying), plan[staying]), rng)
+        if moves and len(staying):
             plan[here] = moved(problem.take(here), plan[here], moves, rng, search or Search(rounds=20))
-        found.append(_measured(problem, plan, here))
+        found.append(measure(problem.take(here), plan[here]))
     return found
-
-
-def _measured(problem: Problem, plan: Int64s, here: Int64s) -> Measures:
-    return measure(problem.take(here), plan[here])

@@ -35,7 +35,8 @@ class Bound:
 
     Attributes:
         cost: no plan that places these pods costs less.
-        exact: that is the fractional optimum, up to a ten-thousandth; else time ran out before.
+        exact: it was looked for to the end: it is the fractional optimum, up to a ten-thousandth, or the cost of a plan
+            that was proven the best; else time ran out before.
     """
 
     cost: float

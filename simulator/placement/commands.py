@@ -22,7 +22,15 @@ from simulator.placement.binding import BindingRefused, Bound, bind, bindings, f
 from simulator.placement.cluster import Batch, Waiting, read_batch, read_waiting
 from simulator.placement.exact import SolverMissing
 from simulator.placement.local_search import Search
-from simulator.placement.planning import BOUND_SECONDS, Planned, as_document, compare_rivals, make_plan, measure_rows
+from simulator.placement.planning import (
+    BOUND_SECONDS,
+    Planned,
+    as_document,
+    compare_rivals,
+    enough_seconds,
+    make_plan,
+    measure_rows,
+)
 from simulator.placement.problem import Measures, why_unplaced
 from watcher import masking
 from watcher.kubernetes_files import FileError, read_objects
@@ -35,6 +43,10 @@ from watcher.transport.session import UnusableAnswer
 
 _SYNC_SECONDS = 60.0
 _PENDING = "spec.nodeName=,status.phase=Pending"
+_MORE = {
+    "--bound-seconds": "--bound-seconds may find a higher one",
+    "--seconds": "--seconds may find a better plan or a higher bound",
+}
 _UNUSABLE = (requests.RequestException, UnusableToken, UnusableAnswer, TimeoutError)
 
 
@@ -67,7 +79,9 @@ _UNUSABLE = (requests.RequestException, UnusableToken, UnusableAnswer, TimeoutEr
     help="What spread between nodes counts beside imbalance within them; 0 is the paper's measure.",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0.1, 3600), default=20.0, show_default=True, help="How long to search."
+    "--seconds",
+    type=click.FloatRange(0.1, 3600),
+    help="How long to search. [default: 20, from 2,000 pods on one more for each 86 pods: 230 for 20,000]",
 )
 @click.option(
     "--bound-seconds",
@@ -80,7 +94,7 @@ _UNUSABLE = (requests.RequestException, UnusableToken, UnusableAnswer, TimeoutEr
     "--rounds", type=click.IntRange(1), default=1_000_000, help="The same in rounds, for equal plans each time."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--exact", is_flag=True, help="Go on with OR-tools' CP-SAT; for small cases.")
+@click.option("--exact", is_flag=True, help="Go on with CP-SAT, for as long again; up to 64 pairs of pod and node.")
 @click.option("--compare", is_flag=True, help="Show what the plans of other methods would be worth, TBESK among them.")
 @click.option("--write", "plan_file", type=click.Path(path_type=Path), help="Write the plan as v1 Bindings to a file.")
 @click.option("--bind", "carry_out", is_flag=True, help="Carry the plan out. [default: a dry run]")
@@ -96,7 +110,7 @@ def place(
     limit: float,
     gangs_within: str,
     spread_weight: float,
-    seconds: float,
+    seconds: float | None,
     bound_seconds: float,
     rounds: int,
     seed: int,
@@ -121,7 +135,7 @@ def place(
     if live == bool(nodes_file or pods_file) or (not live and not (nodes_file and pods_file)):
         raise click.UsageError("give --nodes and --pods, or --live")
     for option, value in (
-        ("--limit", limit), ("--spread-weight", spread_weight), ("--seconds", seconds),
+        ("--limit", limit), ("--spread-weight", spread_weight), ("--seconds", seconds or 0.0),
         ("--bound-seconds", bound_seconds),
     ):  # fmt: skip
         if not math.isfinite(value):
@@ -138,12 +152,13 @@ def place(
                 nodes, (waiting, left) = _from_files(nodes_file, pods_file, scheduler_name)
             batch = read_batch(nodes, waiting, left, peaks=peaks, limit=limit, gangs_within=gangs_within)
             _check_writable(plan_file)
-            search = Search(spread_weight, rounds, seconds)
+            search = Search(spread_weight, rounds, seconds or enough_seconds(batch.problem.pods))
             planned = make_plan(batch.problem, search, seed, exactly=exact, bound_seconds=bound_seconds, tell=_tell)
             rivals = compare_rivals(batch.problem, seed) if compare else {}
             wanted = bindings(batch, planned.plan)
             if plan_file is not None:
-                plan_file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": wanted}))
+                listed = {"apiVersion": "v1", "kind": "List", "items": wanted}
+                plan_file.write_text(yaml.dump(listed, Dumper=yaml.CSafeDumper))
         except OSError as error:
             fail(f"{plan_file} cannot be written: {error.strerror}", 2)
         except (ValueError, SolverMissing) as error:
@@ -236,8 +251,7 @@ def _show(batch: Batch, planned: Planned, rivals: dict[str, Measures], spread_we
         click.echo(f"left to the scheduler: {name}: {reason}")
     header, *rows = measure_rows(planned, rivals, spread_weight)
     echo_table(header, rows)
-    more = " (time ran out: a greater --bound-seconds may find a higher one, and so a smaller gap)"
-    closing = "" if planned.bound.exact else more
+    closing = f" (time ran out: a greater {_MORE[planned.short]}, and so a smaller gap)" if planned.short else ""
     click.echo(f"\n{len(pods)} pods on {batch.problem.nodes} nodes, by {', '.join(batch.problem.resources)}")
     click.echo(f"no plan for these pods costs less than {planned.bound.cost:.4f}{closing}")
     for note in batch.notes:

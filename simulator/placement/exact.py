@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar
 
 _SCALE: Final = 10**7  # whole numbers in 1
-_MOST_CELLS: Final = 5_000  # pods x nodes
+_MOST_CELLS: Final = 64  # pods x nodes: 48 take seconds to prove, 64 up to minutes, 72 more than that
 
 
 class SolverMissing(ImportError):
@@ -34,11 +34,13 @@ class Exact:
         plan: the best plan, shape (pods,).
         cost: what it costs.
         bound: what no plan can beat.
+        proven: they meet, within the tolerance; else time ran out before.
     """
 
     plan: Int64s
     cost: float
     bound: float
+    proven: bool
 
 
 def solve_exactly(
@@ -47,6 +49,7 @@ def solve_exactly(
     *,
     spread_weight: float = 1.0,
     seconds: float = 60.0,
+    known: float = 0.0,
     tolerance: float = 1e-3,
     workers: int = 0,
 ) -> Exact:
@@ -57,6 +60,7 @@ def solve_exactly(
         start: a plan that fits and places all pods.
         spread_weight: as in :class:`~simulator.placement.local_search.Search`.
         seconds: for all turns together.
+        known: what no plan can beat, as far as is known before.
         tolerance: between the cost and the bound, as a share, at which it ends.
         workers: threads; 0 is one for each processor.
 
@@ -69,18 +73,18 @@ def solve_exactly(
     check_case(problem)
     until = time.monotonic() + seconds
     model = _Model(problem, spread_weight)
-    best, bound = Exact(start, cost(problem, start, spread_weight), 0.0), 0.0
+    best, least, bound = start, cost(problem, start, spread_weight), known
     model.cut(start)
-    while (left := until - time.monotonic()) > 0 and best.cost - bound > tolerance * best.cost:
-        plan, proven = model.solve(best.plan, left, workers)
+    while (left := until - time.monotonic()) > 0 and least - bound > tolerance * least:
+        plan, proven = model.solve(best, left, workers)
         bound = max(bound, proven)
         if plan is None:
             break
         found = cost(problem, plan, spread_weight)
-        if found < best.cost:
-            best = Exact(plan, found, bound)
+        if found < least:
+            best, least = plan, found
         model.cut(plan)
-    return Exact(best.plan, best.cost, min(bound, best.cost))
+    return Exact(best, least, min(bound, least), proven=least - bound <= tolerance * least)
 
 
 def check_case(problem: Problem) -> None:
@@ -92,7 +96,8 @@ def check_case(problem: Problem) -> None:
     """
     if problem.pods * problem.nodes > _MOST_CELLS:
         raise ValueError(
-            f"{problem.pods} pods on {problem.nodes} nodes are too many for CP-SAT: at most {_MOST_CELLS} pairs"
+            f"{problem.pods} pods on {problem.nodes} nodes are too many for CP-SAT, which is for {_MOST_CELLS} pairs "
+            "of a pod and a node at most; leave --exact out"
         )
     if (problem.demand != np.floor(problem.demand)).any():
         raise ValueError("CP-SAT needs whole amounts; give smaller units")

@@ -18,7 +18,8 @@ Method = Callable[[Problem, np.random.Generator], Int64s]
 """From a problem and random numbers to a plan."""
 
 OURS: Final = "local-search"
-#: The ways to place pods but :data:`OURS`, which has settings, and CP-SAT, which is for small cases.
+SOLVER: Final = "cp-sat"
+#: The ways to place pods but :data:`OURS`, which has settings, and :data:`SOLVER`, which is for small cases.
 RIVALS: Final[Mapping[str, Method]] = {
     "lra": lambda problem, _rng: place_by_rule(problem, least_requested, columns=2),
     "bra": lambda problem, _rng: place_by_rule(problem, balanced_resources, columns=2),

@@ -1,7 +1,8 @@
 """A plan made, held against what no plan can beat, and told."""
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,15 @@ from simulator.placement.bound import Bound, lower_bound
 from simulator.placement.cluster import Batch
 from simulator.placement.exact import check_case, solve_exactly
 from simulator.placement.local_search import Search, local_search
-from simulator.placement.methods import RIVALS
+from simulator.placement.methods import OURS, RIVALS, SOLVER
 from simulator.placement.problem import Measures, Problem, cost, measure, why_unplaced
 
 BOUND_SECONDS = 60.0  # 2,000 nodes and 20,000 pods take about 20 s of a processor
 _GOOD_ENOUGH = 0.001  # of a gap: to look further would not pay
+_SEARCHED = 20.0  # seconds, for up to ...
+_FEW = 2_000  # ... pods; each further one needs ...
+_FOR_A_POD = 210 / 18_000  # ... seconds: 230 for 20,000 pods on 2,000 nodes, after which little is gained
+_TOLD_EVERY = 10.0  # seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,15 +29,19 @@ class Planned:
 
     Attributes:
         plan: the node of each pod, -1 without one.
+        method: by which it was found: local search, or CP-SAT where that found a better one.
         measures: what it is worth.
         bound: what no plan that places the same pods can beat.
         gap: how far its cost is above that, as a share.
+        short: the option that gave too little time to find the highest bound; "" where there was enough.
     """
 
     plan: Int64s
+    method: str
     measures: Measures
     bound: Bound
     gap: float
+    short: str
 
 
 def make_plan(
@@ -69,10 +78,7 @@ def make_plan(
         return lower_bound(of, spread_weight=search.spread_weight, seconds=bound_seconds)
 
     bound = look_for_bound(problem)
-    search = Search(
-        search.spread_weight, search.rounds, search.seconds,
-        lambda so_far: bound.cost > 0 and bound.gap(so_far) <= _GOOD_ENOUGH,
-    )  # fmt: skip
+    search = replace(search, good_enough=_Onlooker(bound, tell))
     tell(f"looking for a plan, for {search.seconds:g} s at most")
     plan = local_search(problem, rng, search)
     placed = np.flatnonzero(plan >= 0)
@@ -80,12 +86,36 @@ def make_plan(
         bound = Bound(cost(problem, plan, search.spread_weight), exact=True)
     elif len(placed) < problem.pods:  # the bound is of the pods that were placed
         bound = look_for_bound(problem.take(placed))
+    method, short = OURS, "" if bound.exact else "--bound-seconds"
     if exactly:
         tell(f"looking for the best plan, for {search.seconds:g} s at most")
-        found = solve_exactly(problem, plan, spread_weight=search.spread_weight, seconds=search.seconds)
-        plan, bound = found.plan, Bound(max(bound.cost, found.bound), exact=True)
+        weight, seconds, known = search.spread_weight, search.seconds, bound.cost
+        found = solve_exactly(problem, plan, spread_weight=weight, seconds=seconds, known=known)
+        method = SOLVER if found.cost < cost(problem, plan, weight) else OURS
+        plan, bound = found.plan, Bound(found.bound, exact=found.proven)
+        short = "" if found.proven else "--seconds"
     gap = bound.gap(cost(problem, plan, search.spread_weight))
-    return Planned(plan, measure(problem, plan), bound, gap)
+    return Planned(plan, method, measure(problem, plan), bound, gap, short)
+
+
+def enough_seconds(pods: int) -> float:
+    """Return for how long to look for a plan of so many pods."""
+    return round(_SEARCHED + _FOR_A_POD * max(0, pods - _FEW), 1)
+
+
+class _Onlooker:
+    """Looks on at a search: now and then tells how far it is, and ends it where more would not pay."""
+
+    def __init__(self, bound: Bound, tell: Callable[[str], None]) -> None:
+        self._bound, self._tell = bound, tell
+        self._began = self._told = time.monotonic()
+
+    def __call__(self, so_far: float) -> bool:
+        gap, now = self._bound.gap(so_far), time.monotonic()
+        if now - self._told >= _TOLD_EVERY and np.isfinite(gap):
+            self._told = now
+            self._tell(f"after {now - self._began:.0f} s: {gap:.1%} above what no plan can beat")
+        return self._bound.cost > 0 and gap <= _GOOD_ENOUGH
 
 
 def compare_rivals(problem: Problem, seed: int) -> dict[str, Measures]:
@@ -107,7 +137,7 @@ def as_document(batch: Batch, planned: Planned, rivals: Mapping[str, Measures], 
         "gap": planned.gap if np.isfinite(planned.gap) else None,
         "methods": {
             name: {**asdict(each), "cost": each.imbalance + spread_weight * each.spread}
-            for name, each in {"local-search": planned.measures, **rivals}.items()
+            for name, each in {planned.method: planned.measures, **rivals}.items()
         },
         "notes": batch.notes,
     }
@@ -116,7 +146,7 @@ def as_document(batch: Batch, planned: Planned, rivals: Mapping[str, Measures], 
 def measure_rows(planned: Planned, rivals: Mapping[str, Measures], spread_weight: float) -> list[list[str]]:
     """Return a table of all methods; a gap is told where all of the same number of pods have a node."""
     rows = [["METHOD", "IMBALANCE", "SPREAD", "COST", "GAP", "HIGHEST", "OVERLOADED", "UNPLACED"]]
-    for name, each in {"local-search": planned.measures, **rivals}.items():
+    for name, each in {planned.method: planned.measures, **rivals}.items():
         total = each.imbalance + spread_weight * each.spread
         gap = planned.bound.gap(total)
         told = each.unplaced == planned.measures.unplaced and np.isfinite(gap)

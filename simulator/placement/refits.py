@@ -66,6 +66,12 @@ class _State:
         """Return what an even node of such use costs, times the number of nodes; shapes (k, R) and (k,)."""
         return np.asarray(imbalances(use) + self.bend * (use.mean(axis=1) - self.average) ** 2)
 
+    def reach(self, cost: float) -> float:
+        """Return how far from the average of all resources a node may be at most that costs less."""
+        if not self.bend:
+            return float("inf")
+        return max(cost, float(np.sqrt(self.use.shape[1] * cost / self.bend)))
+
 
 @dataclass(frozen=True)
 class _Offer:
@@ -160,29 +166,26 @@ class Refits:
         at = self._at
         if len(own) > _OWN:
             own = rng.choice(own, _OWN, replace=False)
-        bundles = [np.array(each) for size in range(1, _GIVEN + 1) for each in combinations(own.tolist(), size)]
-        if not bundles:
+        if not len(own):
             return None
-        kept = state.use[node] - self._share(bundles, node)
-        near, place = offer.tree.query(state.average - kept, k=min(_NEAREST, len(offer.first)))
-        near, place = near.reshape(len(bundles), -1), place.reshape(len(bundles), -1)
-        row = np.repeat(np.arange(len(bundles)), near.shape[1])[near.ravel().argsort(kind="stable")[:_TRIED]]
-        place = place.ravel()[near.ravel().argsort(kind="stable")[:_TRIED]]
+        bundles, demand = _BUNDLES[len(own)], at.demand[own, : state.use.shape[1]]
+        kept = state.use[node] - bundles @ demand / at.problem.capacity[node]
+        now = float(state.cost(state.use[node][None])[0])
+        count, reach = min(_NEAREST, len(offer.first)), state.reach(now)
+        near, place = offer.tree.query(state.average - kept, k=count, distance_upper_bound=reach)
+        nearest = near.ravel().argsort(kind="stable")[:_TRIED]
+        nearest = nearest[np.isfinite(near.ravel()[nearest])]
+        row, place = nearest // count, place.ravel()[nearest]
         first, second = offer.first[place], offer.second[place]
-        gain = state.cost(state.use[node][None])[0] - state.cost(kept[row] + offer.share[place])
+        gain = now - state.cost(kept[row] + offer.share[place])
         fits = at.may_go(first, np.array(node)) & at.may_go(second, np.array(node)) & (gain > _LEAST)
         best: _Found | None = None
         for each in np.flatnonzero(fits)[gain[fits].argsort(kind="stable")[::-1]].tolist():
-            found = self._shared_out(node, bundles[row[each]], (first[each], second[each]), gain[each], state, free)
+            bundle = own[bundles[row[each]]]
+            found = self._shared_out(node, bundle, (first[each], second[each]), gain[each], state, free)
             if found is not None and (best is None or found.gain > best.gain):
                 best = found
         return best
-
-    def _share(self, bundles: list[Int64s], node: int) -> Float64s:
-        """Return the share of a node's capacity that each bundle asks for, shape (bundles, R)."""
-        capacity = self._at.problem.capacity[node]
-        demand = self._at.demand[:, : len(capacity)]
-        return np.asarray(np.stack([demand[each].sum(axis=0) for each in bundles]) / capacity)
 
     def _shared_out(
         self, node: int, bundle: Int64s, taken: tuple[int, int], gain: float, state: _State, free: Bools
@@ -222,6 +225,15 @@ class Refits:
             self._exchanges.exchange((order[:half], order[::-1][:half]), 0.0, _BLUNT, rng)
 
 
+#: All bundles of at most ``_GIVEN`` of so many pods, true where a pod is in one, shape (bundles, pods).
+_BUNDLES: Final[dict[int, Bools]] = {
+    count: np.array([
+        [pod in each for pod in range(count)]
+        for size in range(1, _GIVEN + 1)
+        for each in combinations(range(count), size)
+    ])
+    for count in range(1, _OWN + 1)
+}  # fmt: skip
 #: All ways to share out so many pods to two nodes, true where one goes to the second, shape (ways, pods).
 _SPLITS: Final[dict[int, Bools]] = {
     size: (np.arange(2**size)[:, None] >> np.arange(size)) % 2 == 1 for size in range(1, _GIVEN + 1)
