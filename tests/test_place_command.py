@@ -151,7 +151,7 @@ def test_many_pods_are_searched_for_longer(place, monkeypatch) -> None:
     ("pods", "said"),
     [
         ([pod("a", gang="g"), pod("b", gang="g")], "CP-SAT knows no gangs; leave --exact out"),
-        ([pod(f"web-{number}") for number in range(26)], "26 pods on 4 nodes are too many for CP-SAT"),
+        ([pod(f"web-{number}") for number in range(251)], "251 pods on 4 nodes are too many for CP-SAT"),
         ([pod("a")], "CP-SAT is not installed"),
     ],
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntVar
 
 _SCALE: Final = 10**7  # whole numbers in 1
-_MOST_CELLS: Final = 64  # pods x nodes: 48 take seconds to prove, 64 up to minutes, 72 more than that
+_MOST_CELLS: Final = 1_000  # pods x nodes: 48 take seconds to prove, 64 up to minutes, more are seldom proven
 
 
 class SolverMissing(ImportError):
