@@ -37,11 +37,16 @@ def of(comparison: Comparison, policy: str, measure: str) -> Float64s:
     return np.array([policies[policy][measure] for policies in comparison.values()])
 
 
+def told(mean: float, low: float, high: float) -> str:
+    """Return a mean with its interval, in whole numbers."""
+    return f"{round(mean)} ({round(low)} to {round(high)})"
+
+
 def ratio(above: Float64s, below: Float64s) -> str:
     """Return the percent that the sums over worlds have of each other, with its interval over worlds."""
     drawn = np.random.default_rng(0).integers(len(above), size=(RESAMPLES, len(above)))
     low, high = np.percentile(100 * above[drawn].sum(axis=1) / below[drawn].sum(axis=1), (2.5, 97.5))
-    return f"{100 * above.sum() / below.sum():.0f} ({low:.0f} to {high:.0f})"
+    return told(100 * above.sum() / below.sum(), low, high)
 
 
 def closed(comparison: Comparison, policy: str, goal: str, *, together: bool) -> str:
@@ -52,7 +57,7 @@ def closed(comparison: Comparison, policy: str, goal: str, *, together: bool) ->
         default = of(comparison, DEFAULT, MEASURE)
         return ratio(default - of(comparison, policy, MEASURE), default - of(comparison, goal, MEASURE))
     found = interval(list(gap_closed(comparison, policy, MEASURE, goal).values()))
-    return f"{found.mean:.0f} ({found.low:.0f} to {found.high:.0f})"
+    return told(found.mean, found.low, found.high)
 
 
 def rounded(mean: float) -> str:

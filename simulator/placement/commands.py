@@ -94,7 +94,7 @@ _UNUSABLE = (requests.RequestException, UnusableToken, UnusableAnswer, TimeoutEr
     "--rounds", type=click.IntRange(1), default=1_000_000, help="The same in rounds, for equal plans each time."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--exact", is_flag=True, help="Go on with CP-SAT, for as long again; proves some 64 pairs of pod and node.")
+@click.option("--exact", is_flag=True, help="Go on with CP-SAT, for as long again; it proves some 64 pairs.")
 @click.option("--compare", is_flag=True, help="Show what the plans of other methods would be worth, TBESK among them.")
 @click.option("--write", "plan_file", type=click.Path(path_type=Path), help="Write the plan as v1 Bindings to a file.")
 @click.option("--bind", "carry_out", is_flag=True, help="Carry the plan out. [default: a dry run]")
