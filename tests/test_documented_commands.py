@@ -191,6 +191,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, document in documents.items():
         (folder / name).write_text(yaml.safe_dump(document))
+        (folder / name).with_suffix(".json").write_text(json.dumps(document))
     (folder / "token").write_text("a token of sixteen letters\n")
     made = CliRunner().invoke(main, ["extender", "config", str(folder / "scheduler.yaml")])
     (folder / "kube-scheduler.yaml").write_text(made.output)
