@@ -27,7 +27,7 @@ from simulator.policies.base import Policy
 from simulator.policies.catalogue import CONGESTION, DEFAULT, OnEveryNode, policies
 from simulator.policies.crane import USAGES, Crane
 from simulator.policies.koordinator import KoordinatorLoadAware
-from simulator.policies.profiles import ByProfile
+from simulator.policies.profiles import KUBE_SCHEDULER, ByProfile
 from simulator.policies.soft_taints import SoftTaints
 from simulator.policies.volcano import VolcanoUsage
 from simulator.trace import Trace
@@ -56,9 +56,6 @@ class Tried:
     def policy(self, name: str, trace: Trace, different: Arguments) -> Policy:
         """Return the policy with a setting."""
         return self.make(name, trace, **{**self.shipped, **different})
-
-
-IN_TREE = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
 
 
 def kube_scheduler(name, _, *, cpu, memory, fit, balanced, strategy="LeastAllocated", right_sized=False):
@@ -97,12 +94,13 @@ def koordinator(name, _, *, cpu_scaling, memory_scaling, cpu_threshold, memory_t
 
 def volcano(name, _, *, threshold_percent, weight):
     usage = WeightedPlugin(VolcanoUsage(threshold_percent), weight)
-    return ByProfile(name, Profile((*IN_TREE.plugins, usage)))
+    return ByProfile(name, Profile((*KUBE_SCHEDULER.plugins, usage)))
 
 
 def crane(name, _, *, weight, weights, limits):
     of_each = zip(USAGES, weights, (*limits, float("inf")), strict=True)
-    return Crane(name, IN_TREE, weight=weight, metrics=tuple(replace(m, weight=w, limit=top) for m, w, top in of_each))
+    metrics = tuple(replace(usage, weight=part, limit=limit) for usage, part, limit in of_each)
+    return Crane(name, KUBE_SCHEDULER, weight=weight, metrics=metrics)
 
 
 def congestion_cost(name, _, *, cpu_target, cpu_power, memory_target, learnt, crowding, learns=True):
@@ -117,11 +115,11 @@ def moves(name, trace, *, beside, percent_per_hour=0.1, cpu_target, **arguments)
 
 
 def low_node_utilization(name, _, **arguments):
-    return ByProfile(name, IN_TREE, moves=LowNodeUtilization(**arguments))
+    return ByProfile(name, KUBE_SCHEDULER, moves=LowNodeUtilization(**arguments))
 
 
 def soft_taints(name, _, **arguments):
-    return SoftTaints(name, IN_TREE, rule=HeatRule(**arguments))
+    return SoftTaints(name, KUBE_SCHEDULER, rule=HeatRule(**arguments))
 
 
 IN_TREE_SHIPPED = {"cpu": 1, "memory": 1, "fit": 1, "balanced": 1}
