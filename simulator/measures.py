@@ -54,7 +54,7 @@ def measures(outcome: Outcome) -> dict[str, float]:
         if each.end > warm_up
     ]
     return {
-        **{f"hot_minutes_{percent}": hot_minutes(outcome, percent) for percent in HOT_PERCENTS},
+        **{f"hot_minutes_{percent}": _hot(cpu, percent) for percent in HOT_PERCENTS},
         "throttled_core_seconds": round(float(throttled), 3),
         "p99_node_cpu_percent": round(100 * float(np.percentile(cpu[there], 99)), 3) if there.any() else 0.0,
         "memory_overrun_minutes": float(np.count_nonzero(memory > 1)),
@@ -73,7 +73,11 @@ def measures(outcome: Outcome) -> dict[str, float]:
 
 def hot_minutes(outcome: Outcome, percent: int) -> float:
     """Return the node-minutes with CPU use at or above so many percent of capacity, after the warm-up."""
-    return float(np.count_nonzero(_cpu_use(outcome) >= percent / 100))
+    return _hot(_cpu_use(outcome), percent)
+
+
+def _hot(cpu: Float64s, percent: int) -> float:
+    return float(np.count_nonzero(cpu >= percent / 100))
 
 
 def _cpu_use(outcome: Outcome) -> Float64s:

@@ -85,8 +85,10 @@ class BestMoves:
     def due(self) -> list[tuple[int, int | None]]:
         """Return the moves to make now, in order: the pod's number and the row that it goes to; usually none."""
         budget = self._occasion.budget()
+        if not budget or not self._cluster.running:
+            return []
         minutes = self._past.known_minutes(self._moves.history_minutes)
-        if not budget or not minutes or not self._cluster.running:
+        if not minutes:
             return []
         found = _Plan(self._moves, self._cluster, self._past, self._costs, minutes).best(budget)
         self._occasion.spend(len(found))
