@@ -145,6 +145,13 @@ def test_a_bound_that_ran_out_of_time_is_one_still() -> None:
     assert early.cost <= late.cost
 
 
+def test_the_bound_is_looked_for_to_the_end_where_presolve_fails() -> None:
+    """Some 70 planes on, HiGHS's presolve leaves a program unsolved that is solved without; time was not short."""
+    cluster = generated_cluster(31, 1800)
+    turn = list(turns(cluster.pods, Churn(start=900, rounds=1, share=0.1), seed=0))[-1]
+    assert lower_bound(cluster.take(turn.here), seconds=600).exact
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_local_search_comes_near_the_best(seed: int) -> None:
     """Against all plans of a small case it is within 5 %, fits, and is the same again with the same seed."""

@@ -119,11 +119,14 @@ class _Relaxed:
         Where the solver finds nothing, which is when the pods do not fit at all, these are 0 and None.
         """
         rows, limits = np.array(self._rows).reshape(-1, len(self._objective)), np.array(self._limits)
-        found = linprog(
-            self._objective, rows, limits, self._equal, self._equal_to,
-            bounds=np.stack([self._low, self._high], axis=1), method="highs",
-        )  # fmt: skip
-        if found.x is None:
+        for presolve in (True, False):  # some programs HiGHS solves only as they are
+            found = linprog(
+                self._objective, rows, limits, self._equal, self._equal_to,
+                bounds=np.stack([self._low, self._high], axis=1), method="highs", options={"presolve": presolve},
+            )  # fmt: skip
+            if found.x is not None:
+                break
+        else:
             return 0.0, None
         prices = np.minimum(found.ineqlin.marginals, 0.0)
         equal_prices = found.eqlin.marginals
