@@ -2,8 +2,8 @@
 
     python benchmarks/placement.py [--one] [--seed 0] [--large] [--figures FOLDER]
 
-``--one`` also lets BES and TBESK search for one pod at a time, which takes minutes. ``--large`` places 20,000 pods on
-2,000 nodes instead, which takes minutes too. ``--figures`` redraws the paper's figures 2 to 7; it needs matplotlib.
+``--one`` also lets BES and TBESK search for one pod at a time, which takes a minute. ``--large`` places 20,000 pods on
+2,000 nodes instead, which takes minutes. ``--figures`` redraws the paper's figures 2 to 7; it needs matplotlib.
 """
 
 import argparse
