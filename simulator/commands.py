@@ -20,7 +20,7 @@ from simulator.events import read_events
 from simulator.factors import Factors, Overcommit
 from simulator.faults import read_faults
 from simulator.loaders.commands import import_
-from simulator.moving import Trigger
+from simulator.moving.base import Trigger
 from simulator.policies.catalogue import CONGESTION, policy_names
 from simulator.replay import Options
 from simulator.report.compared import Compared

@@ -21,7 +21,7 @@ from simulator.autoscaling import Autoscaler, Autoscaling
 from simulator.cluster import Cluster, Stay, Waiting, requested
 from simulator.events import Amounts, EventKind, NodeEvent, check_events
 from simulator.faults import Fault
-from simulator.moving import Mover, Trigger
+from simulator.moving.base import Mover, Trigger
 from simulator.policies.base import Chooser, Policy
 from simulator.trace import Trace
 from simulator.watcher import Watcher

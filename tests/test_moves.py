@@ -11,10 +11,10 @@ from support.worlds import GIB, small_world
 from scoring import MetricsTable, Node, NodeTable, Pod, Profile, ResourceList
 from simulator.cluster import Cluster, Waiting
 from simulator.events import EventKind, NodeEvent
-from simulator.low_node_utilization import LowNodeUtilization, quality_of_service
 from simulator.measures import measures
-from simulator.moves import Moves
-from simulator.moving import Occasion, Trigger
+from simulator.moving.base import Occasion, Trigger
+from simulator.moving.by_cost import Moves
+from simulator.moving.low_node_utilization import LowNodeUtilization, quality_of_service
 from simulator.policies.catalogue import policies
 from simulator.policies.clairvoyant import whole_power
 from simulator.policies.soft_taints import TaintToleration

@@ -10,7 +10,7 @@ import pytest
 from simulator.cluster import Cluster
 from simulator.events import EventKind, NodeEvent
 from simulator.measures import measures
-from simulator.moving import Moving
+from simulator.moving.base import Moving
 from simulator.policies.clairvoyant import Clairvoyant, ClairvoyantChooser
 from simulator.policies.offline import OfflineSearch
 from simulator.policies.oracle import Oracle, OracleChooser

@@ -7,7 +7,7 @@ import pytest
 
 from simulator.cluster import Cluster
 from simulator.faults import Fault, FaultKind
-from simulator.past_use import PastUse
+from simulator.moving.past_use import PastUse
 from simulator.policies.catalogue import policies
 from simulator.replay import Replay
 from simulator.synthetic import Synthetic

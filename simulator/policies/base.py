@@ -7,7 +7,7 @@ import numpy as np
 from scoring.arrays import Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
-from simulator.moving import Moving
+from simulator.moving.base import Moving
 from simulator.watcher import Watcher
 
 

@@ -12,8 +12,8 @@ from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profile import Profile
 from scoring.scores import WeightedPlugin
-from simulator.low_node_utilization import LowNodeUtilization
-from simulator.moves import Moves
+from simulator.moving.by_cost import Moves
+from simulator.moving.low_node_utilization import LowNodeUtilization
 from simulator.policies.base import Policy
 from simulator.policies.clairvoyant import Clairvoyant, Random
 from simulator.policies.crane import Crane

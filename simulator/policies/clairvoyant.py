@@ -15,7 +15,7 @@ import numpy as np
 from scoring.arrays import Float64s, Int64s
 from scoring.objects import Pod
 from simulator.cluster import Cluster
-from simulator.moving import Moving
+from simulator.moving.base import Moving
 from simulator.watcher import Watcher
 
 

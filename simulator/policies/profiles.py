@@ -13,7 +13,7 @@ from scoring.profile import PreparedProfile, Profile
 from scoring.scores import WeightedPlugin
 from simulator.cluster import Cluster
 from simulator.learning import UseHistory
-from simulator.moving import Moving
+from simulator.moving.base import Moving
 from simulator.policies.base import drawn
 from simulator.policies.topology_spread import PodTopologySpread
 from simulator.watcher import Watcher

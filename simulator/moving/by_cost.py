@@ -16,10 +16,10 @@ by the highest use of each quarter of an hour, as it was: what runs out for a mi
 one: what is used up to its target does no harm. A move is made only where the cost falls by ``least_gain``, on average
 over the minutes: the rest of the budget is left for nodes that are hot for long.
 
-How all that is known of pods is said in :mod:`simulator.past_use`. A pod fits its new node by its requests. Jobs are
-never moved: they would begin anew.
+How all that is known of pods is said in :mod:`simulator.moving.past_use`. A pod fits its new node by its requests. Jobs
+are never moved: they would begin anew.
 
-They are made when :mod:`simulator.moving` says so, and as many as its budget has.
+They are made when :mod:`simulator.moving.base` says so, and as many as its budget has.
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ import numpy as np
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
 from simulator.cluster import Cluster
-from simulator.moving import Moving, Occasion
-from simulator.past_use import PastUse
+from simulator.moving.base import Moving, Occasion
+from simulator.moving.past_use import PastUse
 from simulator.watcher import Watcher
 
 _TRIED_PODS = 40

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from scoring.objects import CPU, MEMORY, Pod
 from simulator.cluster import Cluster
-from simulator.moving import Moving, Occasion
+from simulator.moving.base import Moving, Occasion
 from simulator.watcher import Watcher
 
 _BEST_EFFORT, _BURSTABLE, _GUARANTEED = range(3)
