@@ -129,11 +129,11 @@ IN_TREE_OTHERS = (
 )  # fmt: skip
 COST_SHIPPED = {"cpu_target": 80, "cpu_power": 8, "memory_target": 95, "learnt": 0.5, "crowding": 32}
 MOVES_SHIPPED = {
-    "cpu_target": 80, "memory_target": 0.87, "memory_power": 64, "last_hour_share": 0.5, "least_gain": 0.01,
+    "cpu_target": 80, "memory_target": 0.87, "memory_power": 64, "last_hour_share": 0.75, "least_gain": 0.01,
     "history_minutes": 1440, "sampled_minutes": 5,
 }  # fmt: skip
 MOVES_OTHERS = (
-    {"cpu_target": 75}, {"memory_target": 0.93}, {"last_hour_share": 0.25}, {"last_hour_share": 0.75},
+    {"cpu_target": 75}, {"memory_target": 0.93}, {"last_hour_share": 0.5}, {"last_hour_share": 1.0},
     {"least_gain": 0.003}, {"least_gain": 0.03}, {"history_minutes": 720},
 )  # fmt: skip
 

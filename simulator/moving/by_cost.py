@@ -55,7 +55,7 @@ class Moves(Moving):
 
     history_minutes: int = 1440
     sampled_minutes: int = 5
-    last_hour_share: float = 0.5
+    last_hour_share: float = 0.75
     cpu: CongestedResource = CONGESTED_CPU_AND_MEMORY[0]
     memory_target: float = 0.87
     memory_power: int = 64
