@@ -36,10 +36,15 @@ class OwnedPods:
     Attributes:
         count: how many.
         cpu_milli: what they request of CPU, 100m for a container without a request, as kube-scheduler spreads them.
+        requests: what they request by resource, as Trimaran counts it; replaced, never changed.
     """
 
     count: int
     cpu_milli: int
+    requests: Mapping[str, int]
+
+
+_NO_PODS = OwnedPods(0, 0, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +251,13 @@ class Occupancy:
         if pod.owner is None:
             return
         owners = dict(self.owners[row])
-        before = owners.pop(pod.owner, OwnedPods(0, 0))
+        before = owners.get(pod.owner, _NO_PODS)
         count = before.count + sign
         if count:
-            request = pod_demand.in_tree_requests(pod, CPU, non_zero=True)
-            owners[pod.owner] = OwnedPods(count, before.cpu_milli + sign * request)
+            cpu_milli = before.cpu_milli + sign * pod_demand.in_tree_requests(pod, CPU, non_zero=True)
+            owners[pod.owner] = OwnedPods(count, cpu_milli, _added(before.requests, pod_demand.requested(pod), sign))
+        else:
+            del owners[pod.owner]
         self.owners[row] = owners
 
     def touch(self, row: int) -> None:
@@ -267,6 +274,12 @@ class Occupancy:
     def _follow_resources(self, before: NodeRows) -> None:
         if self.rows.column is not before.column:
             self.sums = self.sums.of_resources(self.rows.column, ((row, placed.pod) for row, placed in self.placed()))
+
+
+def _added(amounts: Mapping[str, int], more: Mapping[str, int], sign: int) -> Mapping[str, int]:
+    if not amounts:
+        return more  # as of most owners on a node, which have one pod there
+    return {name: amounts.get(name, 0) + sign * more.get(name, 0) for name in (*amounts, *more)}
 
 
 def _placed_at(item: tuple[str, PlacedPod]) -> float:

@@ -21,12 +21,12 @@ A pod whose time of placement is unknown is an old one: it counts as reported. A
 was told when (:meth:`scoring.NodeTable.remove`).
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from scoring.arrays import Float64s, Int64s
+from scoring.arrays import Float64s, Int64s, by_row
 from scoring.metrics_table import MetricsTable
 from scoring.node_table import NodeTable
 from scoring.objects import Pod
@@ -48,10 +48,10 @@ def unmeasured(
     """
     # In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
     oldest = metrics.window_end - REPORTING_INTERVAL_SECONDS + 1
-    use: dict[int, float] = defaultdict(float)
-    for row, placed in nodes.placed_since(oldest, rows):
-        use[row] += expected_use(placed.pod)
-    return _of(use, range(len(nodes)) if rows is None else rows.tolist())
+    place = _places(nodes, rows)
+    found = [(place[row], expected_use(placed.pod)) for row, placed in nodes.placed_since(oldest, rows)]
+    use = np.array(found, np.float64).reshape(-1, 2)
+    return by_row(use[:, 0].astype(np.int64), use[:, 1], len(place))
 
 
 def unreported(
@@ -61,16 +61,48 @@ def unreported(
 
     Below 0 where they show pods that left. Arguments as for :func:`unmeasured`.
     """
+    parts = unreported_parts(nodes, metrics, rows)
+    return parts.use(np.array([expected_use(pod) for pod in parts.pods], np.float64))
+
+
+@dataclass(frozen=True, slots=True)
+class UnreportedParts:
+    """The pods whose use averages do not show in full, or show though they left.
+
+    Attributes:
+        pods: these.
+        parts: what to add of the use of each; below 0 of one that left.
+        rows: where each is, by the place of its row among those that were asked for.
+        size: how many rows were asked for.
+    """
+
+    pods: list[Pod]
+    parts: list[float]
+    rows: list[int]
+    size: int
+
+    def use(self, expected: Float64s) -> Float64s:
+        """Return what to add to the averages of each row, given what each pod is expected to use."""
+        return by_row(np.array(self.rows, np.int64), np.array(self.parts) * expected, self.size)
+
+
+def unreported_parts(nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> UnreportedParts:
+    """Return of which pods how much is to be added to averages; arguments as for :func:`unmeasured`."""
     start, end = metrics.window_start, metrics.window_end
-    use: dict[int, float] = defaultdict(float)
+    place = _places(nodes, rows)
+    found = UnreportedParts([], [], [], len(place))
+
+    def add(row: int, pod: Pod, part: float) -> None:
+        found.pods.append(pod)
+        found.parts.append(part)
+        found.rows.append(place[row])
+
     for row, placed in nodes.placed_since(start, rows):
-        reported = reported_share(placed.placed_at, start.item(row), end.item(row))
-        use[row] += expected_use(placed.pod) * (1 - reported)
+        add(row, placed.pod, 1 - reported_share(placed.placed_at, start.item(row), end.item(row)))
     for row, departed in nodes.left_since(start, rows):
         window = start.item(row), end.item(row)
-        came, left = (reported_share(at, *window) for at in (departed.placed_at, departed.left_at))
-        use[row] -= expected_use(departed.pod) * (came - left)
-    return _of(use, range(len(nodes)) if rows is None else rows.tolist())
+        add(row, departed.pod, reported_share(departed.left_at, *window) - reported_share(departed.placed_at, *window))
+    return found
 
 
 def at_most_shown(missing: Float64s, shown: Float64s) -> Float64s:
@@ -78,8 +110,9 @@ def at_most_shown(missing: Float64s, shown: Float64s) -> Float64s:
     return np.where(missing < 0, np.maximum(missing, -np.maximum(shown, 0.0)), missing)
 
 
-def _of(use: Mapping[int, float], rows: Iterable[int]) -> Float64s:
-    return np.array([use.get(row, 0.0) for row in rows], np.float64)
+def _places(nodes: NodeTable, rows: Int64s | None) -> Mapping[int, int] | range:
+    """Return the place of each row among those that are asked for."""
+    return range(len(nodes)) if rows is None else {row: place for place, row in enumerate(rows.tolist())}
 
 
 def reported_share(placed_at: float, window_start: float, window_end: float) -> float:

@@ -8,137 +8,153 @@ Pods of one owner are taken to rise and fall together, and pods of different own
 deviations of an owner's pods on a node add up, and the squares of these sums are the variance of the node's use.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
 
 from scoring import pod_demand
+from scoring.arrays import Float64s, Int64s, by_row
 from scoring.node_table import NodeTable
 from scoring.objects import Owner, Pod
-from scoring.occupancy import PlacedPod
 
-_MOST_SUMS = 1 << 16
+_NONE: Mapping[Owner, Mapping[str, float]] = {}
+_EVERYBODY_ELSE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedUse:
-    """What the pods on a node should use, all in one unit: millicores for cpu, else bytes or pieces.
+class OwnerPlaces:
+    """Owners with their places in arrays; the last place is everybody else's.
 
-    Attributes:
-        mean: of all of them.
-        variance: of their sum, in that unit squared.
-        together: owner to the deviation of its pods, added up; owners without any are left out.
+    What the pods on nodes request is kept in this order for as long as they are there, so levels that are renewed again
+    and again share one of these. Threads may share it.
+
+    Args:
+        owners: in the order of their places.
     """
 
-    mean: float
-    variance: float
-    together: Mapping[Owner, float]
+    def __init__(self, owners: Iterable[Owner] = ()) -> None:
+        self._place: dict[Owner | None, int] = {owner: place for place, owner in enumerate(owners)}
+        self._on_row: dict[tuple[int, str], tuple[Mapping[str, object], Int64s, Float64s]] = {}
+
+    def of(self, owner: Owner | None) -> int:
+        """Return an owner's place."""
+        return self._place.get(owner, _EVERYBODY_ELSE)
+
+    def requested_on(self, nodes: NodeTable, row: int, resource: str) -> tuple[Int64s, Float64s]:
+        """Return what the pods in a row request, added up by owner; pods without one each by itself.
+
+        Returns:
+            The places of their owners and the amounts, both of shape (owners on the row,).
+        """
+        pods = nodes.occupancy.pods[row]  # replaced with every change, so what is kept is good for as long as it is
+        kept = self._on_row.get((row, resource))
+        if kept is None or kept[0] is not pods:
+            kept = self._on_row[row, resource] = pods, *self._added_up(nodes, row, resource)
+        return kept[1:]
+
+    def _added_up(self, nodes: NodeTable, row: int, resource: str) -> tuple[Int64s, Float64s]:
+        owned, pods = nodes.owners_on(row), nodes.placed_on(row)
+        places = [self._place.get(owner, _EVERYBODY_ELSE) for owner in owned]
+        requests = [each.requests.get(resource, 0) for each in owned.values()]
+        if sum([each.count for each in owned.values()]) < len(pods):
+            alone = [pod_demand.requests(each.pod, resource) for each in pods if each.pod.owner is None]
+            places += [_EVERYBODY_ELSE] * len(alone)
+            requests += alone
+        return np.array(places, np.int64), np.array(requests, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class UseLevels:
-    """Levels by owner.
+    """Levels by owner. :meth:`of` reads them from mappings.
 
     Attributes:
-        by_owner: owner to resource to level, where it is known.
-        default: resource to the level of everybody else; 1 where nothing is said: pods use what they request.
-        deviation_by_owner: owner to resource to deviation, where it is known.
-        default_deviation: resource to the deviation of everybody else; a resource that is not named has none at all.
+        owners: the places of owners in the arrays.
+        levels: resource to the level of each owner, shape (owners + 1,); 1 for a resource that is not named: pods use
+            what they request.
+        deviations: resource to the deviation of each owner, shape (owners + 1,); a resource that is not named has none.
     """
 
-    by_owner: Mapping[Owner, Mapping[str, float]] = field(default_factory=dict)
-    default: Mapping[str, float] = field(default_factory=dict)
-    deviation_by_owner: Mapping[Owner, Mapping[str, float]] = field(default_factory=dict)
-    default_deviation: Mapping[str, float] = field(default_factory=dict)
-    _sums: dict[tuple[int, str], tuple[Mapping[str, PlacedPod], ExpectedUse]] = field(
-        default_factory=dict, init=False, repr=False
-    )
-    _known: dict[tuple[str, str], tuple[dict[Owner | None, float], float]] = field(
-        default_factory=dict, init=False, repr=False
-    )
-    _pairs: dict[str, tuple[Mapping[Owner | None, tuple[float, float]], tuple[float, float]]] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    owners: OwnerPlaces = field(default_factory=OwnerPlaces)
+    levels: Mapping[str, Float64s] = field(default_factory=dict)
+    deviations: Mapping[str, Float64s] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        by_owner: Mapping[Owner, Mapping[str, float]] = _NONE,
+        default: Mapping[str, float] | None = None,
+        deviation_by_owner: Mapping[Owner, Mapping[str, float]] = _NONE,
+        default_deviation: Mapping[str, float] | None = None,
+    ) -> Self:
+        """Make them of mappings.
+
+        Args:
+            by_owner: owner to resource to level, where it is known.
+            default: resource to the level of everybody else; 1 where nothing is said.
+            deviation_by_owner: owner to resource to deviation, where it is known.
+            default_deviation: resource to the deviation of everybody else; a resource that is not named has none at
+                all.
+        """
+        default, default_deviation = default or {}, default_deviation or {}
+        owners = list(dict.fromkeys([*by_owner, *deviation_by_owner]))
+        named = {name for each in (default, *by_owner.values()) for name in each}
+
+        def column(known: Mapping[Owner, Mapping[str, float]], name: str, other: float) -> Float64s:
+            return np.array([*(known.get(owner, {}).get(name, other) for owner in owners), other], np.float64)
+
+        return cls(
+            OwnerPlaces(owners),
+            {name: column(by_owner, name, default.get(name, 1.0)) for name in named},
+            {name: column(deviation_by_owner, name, other) for name, other in default_deviation.items()},
+        )
 
     def strays(self, resource: str) -> bool:
         """Say whether deviations are told of a resource."""
-        return resource in self.default_deviation
+        return resource in self.deviations
 
-    def level(self, pod: Pod, resource: str) -> float:
-        """Return the level to expect of a pod."""
-        by_owner, default = self._levels(resource)
-        return by_owner.get(pod.owner, default)
+    def level(self, owner: Owner | None, resource: str) -> float:
+        """Return the level to expect of an owner's pods."""
+        levels = self.levels.get(resource)
+        return 1.0 if levels is None else levels.item(self.owners.of(owner))
 
     def expected_use(self, pod: Pod, resource: str) -> float:
         """Return the use to expect of a pod: its request times its level; millicores for cpu, else bytes or pieces."""
-        return pod_demand.requests(pod, resource) * self.level(pod, resource)
+        return pod_demand.requests(pod, resource) * self.level(pod.owner, resource)
 
-    def expecting(self, resource: str) -> Callable[[Pod], float]:
-        """Return :meth:`expected_use` for a resource, which it is looked up for once: it is asked for many pods."""
-        by_owner, default = self._levels(resource)
-        return lambda pod: pod_demand.requests(pod, resource) * by_owner.get(pod.owner, default)
+    def expected_uses(self, pods: Sequence[Pod], resource: str) -> Float64s:
+        """Return :meth:`expected_use` of each pod, shape (pods,)."""
+        requests = np.array([pod_demand.requests(pod, resource) for pod in pods], np.float64)
+        levels = self.levels.get(resource)
+        if levels is None:
+            return requests
+        return requests * levels[np.array([self.owners.of(pod.owner) for pod in pods], np.int64)]
 
-    def deviation(self, pod: Pod, resource: str) -> float:
-        """Return how far a pod's use strays from what is expected, in the units of :meth:`expected_use`."""
-        by_owner, default = self._deviations(resource)
-        return pod_demand.requests(pod, resource) * by_owner.get(pod.owner, default)
+    def deviation(self, owner: Owner | None, resource: str) -> float:
+        """Return how far the use of an owner's pods strays from the level."""
+        deviations = self.deviations.get(resource)
+        return 0.0 if deviations is None else deviations.item(self.owners.of(owner))
 
-    def expected_on(self, nodes: NodeTable, row: int, resource: str) -> ExpectedUse:
-        """Return the use to expect of the pods in a row, added up."""
-        pods = nodes.occupancy.pods[row]  # replaced with every change, so its sum is good for as long as it is there
-        key = id(pods), resource
-        known = self._sums.get(key)
-        if known is None or known[0] is not pods:
-            if len(self._sums) >= _MOST_SUMS:
-                self._sums.clear()
-            known = self._sums[key] = pods, self._added_up([placed.pod for placed in pods.values()], resource)
-        return known[1]
+    def expected_on(self, nodes: NodeTable, rows: Int64s, resource: str) -> tuple[Float64s, Float64s]:
+        """Return the use to expect of the pods in some rows, added up.
 
-    def _added_up(self, pods: list[Pod], resource: str) -> ExpectedUse:
-        if not self.strays(resource):
-            return ExpectedUse(sum(map(self.expecting(resource), pods)), 0.0, {})
-        of_owner, of_others = self._both(resource)
-        together: dict[Owner, float] = {}
-        mean = variance = 0.0
-        for pod in pods:
-            request, owner = pod_demand.requests(pod, resource), pod.owner
-            level, deviation = of_owner.get(owner, of_others)
-            mean += request * level
-            strays = request * deviation
-            if owner is None:
-                variance += strays**2
-            elif strays:
-                together[owner] = together.get(owner, 0.0) + strays
-        return ExpectedUse(mean, variance + sum([each**2 for each in together.values()]), together)
+        Args:
+            nodes: the table.
+            rows: row numbers, shape (k,).
+            resource: the resource's name.
 
-    def _levels(self, resource: str) -> tuple[dict[Owner | None, float], float]:
-        """Return the level of each owner, and that of everybody else."""
-        return self._of("level", resource, self.by_owner, self.default.get(resource, 1.0))
-
-    def _deviations(self, resource: str) -> tuple[dict[Owner | None, float], float]:
-        """Return the deviation of each owner, and that of everybody else."""
-        return self._of("deviation", resource, self.deviation_by_owner, self.default_deviation.get(resource, 0.0))
-
-    def _both(self, resource: str) -> tuple[Mapping[Owner | None, tuple[float, float]], tuple[float, float]]:
-        """Return the level and deviation of each owner, and those of everybody else: looked up at once."""
-        known = self._pairs.get(resource)
-        if known is None:
-            (levels, level), (deviations, deviation) = self._levels(resource), self._deviations(resource)
-            each = {
-                owner: (levels.get(owner, level), deviations.get(owner, deviation)) for owner in levels | deviations
-            }
-            known = self._pairs[resource] = each, (level, deviation)
-        return known
-
-    def _of(
-        self, what: str, resource: str, by_owner: Mapping[Owner, Mapping[str, float]], default: float
-    ) -> tuple[dict[Owner | None, float], float]:
-        known = self._known.get((what, resource))
-        if known is None:
-            each: dict[Owner | None, float] = {
-                owner: values[resource] for owner, values in by_owner.items() if resource in values
-            }
-            known = self._known[what, resource] = each, default
-        return known
+        Returns:
+            The mean, in millicores for cpu, else bytes or pieces, and the variance, in that unit squared; both of shape
+            (k,).
+        """
+        of_each = [self.owners.requested_on(nodes, row, resource) for row in rows.tolist()]
+        row = np.repeat(np.arange(len(rows)), [len(places) for places, _ in of_each])
+        places = np.concatenate([places for places, _ in of_each]) if of_each else row
+        requests = np.concatenate([requests for _, requests in of_each]) if of_each else np.zeros(0)
+        levels, deviations = self.levels.get(resource), self.deviations.get(resource)
+        use = requests if levels is None else requests * levels[places]
+        strays = np.zeros_like(requests) if deviations is None else requests * deviations[places]
+        return by_row(row, use, len(rows)), by_row(row, strays * strays, len(rows))
 
 
 NOTHING_LEARNT = UseLevels()

@@ -3,10 +3,12 @@
 What was asked for above a node's capacity counts as used: a replay throttles nobody.
 """
 
+from itertools import compress
+
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
-from scoring.use_levels import UseLevels
+from scoring.use_levels import OwnerPlaces, UseLevels
 from simulator.cluster import Cluster, Stay
 from simulator.trace import RESOURCES
 from simulator.watcher import Watcher
@@ -53,10 +55,11 @@ class UseHistory:
         self.sums, self.squares = np.zeros((2, 2, len(number)))
         self.histogram = np.zeros((len(number), _BINS))
         self.highest_memory = np.zeros(len(number))
-        self._seen: list[Stay] = []
+        self._seen: list[Stay] = []  # the stays that were not over the last time
+        self._known: Int64s = np.zeros((3, 0), np.int64)  # of these: the pod, the start, where its use is counted from
         self._begun = 0
         self._until = 0
-        self._owners = [cluster.owner(kind, name) for kind, name in number]
+        self._places = OwnerPlaces(cluster.owner(kind, name) for kind, name in number)
         self._levels: UseLevels | None = None
         self._levels_until = -1
 
@@ -82,17 +85,18 @@ class UseHistory:
         if now - since < _RENEWED_MINUTES:
             return
         self._until = now
-        stays = self._seen + cluster.stays[self._begun :]
-        self._begun = len(cluster.stays)
-        self._seen = [stay for stay in stays if stay.end > now]
-        if not stays:
+        if not self._follow_stays():
             return
-        use, numbers = cluster.trace.use, np.array([stay.pod for stay in stays])
-        start = np.maximum([stay.start for stay in stays], since)
-        length = np.maximum(np.minimum([stay.end for stay in stays], now) - start, 0)
-        first = use.offsets[numbers] + start - [cluster.began(stay) for stay in stays]
+        numbers, begin, began = self._known
+        start = np.maximum(begin, since)
+        end = np.array([stay.end for stay in self._seen])  # a pod that is moved or evicted ends earlier
+        length = np.maximum(np.minimum(end, now) - start, 0)
+        use = cluster.trace.use
+        first = use.offsets[numbers] + start - began
         at = np.repeat(first - np.cumsum(length) + length, length) + np.arange(length.sum())
         owner = np.repeat(self.owner_of[numbers], length)
+        lasts = end > now
+        self._seen, self._known = list(compress(self._seen, lasts.tolist())), self._known[:, lasts]
         cpu, memory = use.cpu[at].astype(np.float64), use.memory[at].astype(np.float64)
         count = len(self.minutes)
         minutes = np.bincount(owner, minlength=count)
@@ -101,6 +105,16 @@ class UseHistory:
         bins = np.minimum(cpu * (_BINS / _HIGHEST_LEVEL), _BINS - 1).astype(np.int64)
         self.histogram += np.bincount(owner * _BINS + bins, minlength=count * _BINS).reshape(count, _BINS)
         np.maximum.at(self.highest_memory, owner, memory)
+
+    def _follow_stays(self) -> bool:
+        """Take in the stays that began since the last time; say whether there are any at all."""
+        cluster = self._cluster
+        new = cluster.stays[self._begun :]
+        self._begun = len(cluster.stays)
+        self._seen += new
+        known = np.array([(stay.pod, stay.start, cluster.began(stay)) for stay in new], np.int64)
+        self._known = np.hstack([self._known, known.reshape(-1, 3).T])
+        return bool(self._seen)
 
     def _weigh(self, minutes: Int64s, sums: Float64s, length: int) -> None:
         """Add what was seen of owners in some minutes to what was seen before, which counts a little less by then."""
@@ -130,15 +144,12 @@ class UseHistory:
             factors = np.array(cluster.overcommit)[:, None]
             usual = self._usual()
             means = (self.sums + _PRIOR_MINUTES * usual) / (self.weights + _PRIOR_MINUTES) * factors
-            deviations = self._deviations(means, factors)
-            seen = np.flatnonzero(self.watched).tolist()
-            by_owner = {self._owners[k]: dict(zip(RESOURCES, means[:, k].tolist(), strict=True)) for k in seen}
-            deviation_by_owner = {
-                self._owners[k]: dict(zip(RESOURCES, deviations[:, k].tolist(), strict=True)) for k in seen
-            }
-            default = dict(zip(RESOURCES, (usual * factors)[:, 0].tolist(), strict=True))
-            strays = {name: part * default[name] for name, part in zip(RESOURCES, _UNKNOWN, strict=True)}
-            self._levels = UseLevels(by_owner, default, deviation_by_owner, strays)
+            default = usual * factors
+            levels = np.hstack([means, default])
+            strays = np.hstack([self._deviations(means, factors), default * np.array(_UNKNOWN)[:, None]])
+            self._levels = UseLevels(
+                self._places, dict(zip(RESOURCES, levels, strict=True)), dict(zip(RESOURCES, strays, strict=True))
+            )
         return self._levels
 
     def _deviations(self, levels: Float64s, factors: Float64s) -> Float64s:

@@ -95,7 +95,7 @@ def test_a_pod_that_left_makes_room_but_no_more_than_is_measured():
 
 def test_levels_say_what_pods_use():
     """With levels a pod is expected to use its request times its owner's level, else times the default."""
-    levels = UseLevels({WEB: {"cpu": 0.2}}, {"cpu": 0.5})
+    levels = UseLevels.of({WEB: {"cpu": 0.2}}, {"cpu": 0.5})
     plugin = CongestionCost(learnt=0).informed(levels)
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
     prepared = plugin.prepare(nodes, metrics)
@@ -110,7 +110,7 @@ def test_learnt_use_is_mixed_with_what_is_measured():
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
     nodes.add(pod("old", cpu=3000, owner=WEB), "a", START - 100)
     profile = Profile.of(CongestionCost(CPU_ONLY, learnt=0.25))
-    levels = UseLevels({WEB: {"cpu": 0.5}})
+    levels = UseLevels.of({WEB: {"cpu": 0.5}})
     terms = profile.prepare(nodes, metrics, levels).score(pod()).plugins["CongestionCost"].terms
     assert terms["cpu.use"].tolist() == [0.75 * 2000 + 0.25 * 1500, 0.75 * 2000]
     without = profile.prepare(nodes, metrics).score(pod()).plugins["CongestionCost"].terms
@@ -158,20 +158,39 @@ def test_pods_of_an_owner_count_by_what_they_request_of_the_node():
 
 def certain(level=0.5, deviation=0.25):
     """Return levels with deviations: everybody uses half of the request, give or take a quarter."""
-    return UseLevels({}, {"cpu": level}, {}, {"cpu": deviation})
+    return UseLevels.of({}, {"cpu": level}, {}, {"cpu": deviation})
 
 
 def test_deviations_of_one_owner_add_up():
     """What the pods on a node use has the sum of their means, and the squares of each owner's summed deviations."""
-    levels = UseLevels({WEB: {"cpu": 0.2}}, {"cpu": 0.5}, {WEB: {"cpu": 0.1}}, {"cpu": 0.3})
+    levels = UseLevels.of({WEB: {"cpu": 0.2}}, {"cpu": 0.5}, {WEB: {"cpu": 0.1}}, {"cpu": 0.3})
     nodes = table()
     for name, owner in (("one", WEB), ("two", WEB), ("three", BATCH), ("four", None)):
         nodes.add(pod(name, owner=owner), "a", START - 100)
-    use = levels.expected_on(nodes, 0, "cpu")
-    assert use.mean == pytest.approx(2 * 200 + 2 * 500)
-    assert use.variance == pytest.approx((100 + 100) ** 2 + 300**2 + 300**2)
-    assert use.together == {WEB: pytest.approx(200), BATCH: pytest.approx(300)}
-    assert levels.expected_on(nodes, 0, "memory").variance == 0
+    nodes.add_nodes(table("b").nodes)
+    rows = np.array([1, 0])
+    mean, variance = levels.expected_on(nodes, rows, "cpu")
+    assert mean == pytest.approx([0, 2 * 200 + 2 * 500])
+    assert variance == pytest.approx([0, (100 + 100) ** 2 + 300**2 + 300**2])
+    mean, variance = levels.expected_on(nodes, rows, "memory")
+    assert mean == pytest.approx([0, nodes.requests("memory")[0]])
+    assert (variance == 0).all()
+    assert [len(each) for each in levels.expected_on(nodes, rows[:0], "cpu")] == [0, 0]
+
+
+def test_levels_follow_the_pods_of_a_node():
+    """What is kept of a row is that of the pods that are there, whichever table it was asked for last."""
+    levels, nodes = UseLevels.of({WEB: {"cpu": 0.2}}), table()
+    for name in ("one", "two"):
+        nodes.add(pod(name, owner=WEB), "a", START - 100)
+    with nodes.transaction() as plan:
+        plan.remove(pod("one"))
+        plan.add(pod("three", owner=BATCH), "a", START)
+        seen = [levels.expected_on(each, np.array([0]), "cpu")[0].item() for each in (nodes, plan, nodes)]
+    assert seen == pytest.approx([400, 1200, 400])
+    nodes.remove(pod("two"))
+    nodes.remove(pod("three"))
+    assert levels.expected_on(nodes, np.array([0]), "cpu")[0] == 0
 
 
 def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
@@ -195,7 +214,7 @@ def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
 def test_memory_is_surer_than_cpu():
     """A node at nine tenths of its target for memory will do; one at nine tenths of its target for CPU may be hot."""
     nodes, metrics = table(), snapshot(a=(72.0, 85.5), b=(10.0, 10.0))
-    steady = UseLevels({}, {}, {}, {"cpu": 0.0, "memory": 0.0})
+    steady = UseLevels.of({}, {}, {}, {"cpu": 0.0, "memory": 0.0})
     terms = CongestionCost(learnt=0, crowding=1).informed(steady).prepare(nodes, metrics).terms(pod())
     costs = terms["cpu.cost"][0], terms["memory.cost"][0]
     assert costs == pytest.approx([norm.sf(0.1 / 0.05), norm.sf(0.1 / 0.03)], rel=0.3)
@@ -224,7 +243,7 @@ def test_it_follows_its_table(deviations):
     """After pods come and go, and nodes join and leave, scores are those of a plugin prepared anew."""
     nodes, metrics = table("abc"), snapshot(a=(40.0, 10.0), b=(45.0, 10.0), c=(20.0, 60.0), d=(5.0, 5.0))
     profile = Profile.of(CongestionCost())
-    levels = UseLevels({WEB: {"cpu": 0.3, "memory": 0.7}}, {"cpu": 0.4}, {}, deviations)
+    levels = UseLevels.of({WEB: {"cpu": 0.3, "memory": 0.7}}, {"cpu": 0.4}, {}, deviations)
     prepared = profile.prepare(nodes, metrics, levels)
     prepared.score(pod())
     nodes.add(pod("one", owner=WEB), "c", END - 100)

@@ -59,40 +59,40 @@ def learnt(cluster: Cluster, until: int) -> UseHistory:
 def test_levels_are_of_requests_after_overcommit(cluster: Cluster) -> None:
     """Requests were halved, so half of what the user wrote is all of it; memory stays."""
     levels = learnt(cluster, 480).levels()
-    assert levels.by_owner[STEADY]["cpu"] == pytest.approx(1.0, rel=0.05)
-    assert levels.by_owner[WAVING]["memory"] == pytest.approx(0.75, rel=0.02)
+    assert levels.level(STEADY, "cpu") == pytest.approx(1.0, rel=0.05)
+    assert levels.level(WAVING, "memory") == pytest.approx(0.75, rel=0.02)
 
 
 def test_what_waves_strays_more(cluster: Cluster) -> None:
     """An owner that rises and falls by .3 of what was written strays by .6 of the halved request, and more."""
     levels = learnt(cluster, 480).levels()
     unknown = 0.8**2 / (1 + 480 / 120)
-    assert levels.deviation_by_owner[STEADY]["cpu"] == pytest.approx(unknown**0.5, rel=0.05)
-    assert levels.deviation_by_owner[WAVING]["cpu"] == pytest.approx((0.6**2 + unknown) ** 0.5, rel=0.05)
+    assert levels.deviation(STEADY, "cpu") == pytest.approx(unknown**0.5, rel=0.05)
+    assert levels.deviation(WAVING, "cpu") == pytest.approx((0.6**2 + unknown) ** 0.5, rel=0.05)
 
 
 def test_memory_strays_less(cluster: Cluster) -> None:
     """What is steady strays by what nobody knows of it alone, which of memory is less than of CPU."""
     levels = learnt(cluster, 480).levels()
     unknown = 0.3**2 / (1 + 480 / 120)
-    memory = levels.by_owner[STEADY]["memory"]
-    assert levels.deviation_by_owner[STEADY]["memory"] == pytest.approx(memory * unknown**0.5, rel=0.05)
-    assert levels.default_deviation["memory"] == pytest.approx(0.3 * levels.default["memory"])
+    memory = levels.level(STEADY, "memory")
+    assert levels.deviation(STEADY, "memory") == pytest.approx(memory * unknown**0.5, rel=0.05)
+    assert levels.deviation(None, "memory") == pytest.approx(0.3 * levels.level(None, "memory"))
 
 
 def test_memory_strays_as_far_as_it_was_seen(cluster: Cluster) -> None:
     """Five minutes of half as much again are hardly a variance, but what the node must have room for."""
     cluster.trace.use.memory[100:105] = 1.125  # of the steady one
     levels = learnt(cluster, 480).levels()
-    mean = levels.by_owner[STEADY]["memory"]
+    mean = levels.level(STEADY, "memory")
     unknown = 0.3**2 * mean**2 / (1 + 480 / 120)
     expected = ((1.125 - mean) ** 2 + unknown) ** 0.5
-    assert levels.deviation_by_owner[STEADY]["memory"] == pytest.approx(expected, rel=0.05)
+    assert levels.deviation(STEADY, "memory") == pytest.approx(expected, rel=0.05)
 
 
 def test_deviations_fade_as_owners_are_watched(cluster: Cluster) -> None:
     """Of a new owner less is known than of one that was watched for hours; of one that nobody saw, least."""
-    early = learnt(cluster, 20).levels().deviation_by_owner[STEADY]["cpu"]
+    early = learnt(cluster, 20).levels().deviation(STEADY, "cpu")
     late = learnt(cluster, 480).levels()
-    assert late.deviation_by_owner[STEADY]["cpu"] < early < late.default_deviation["cpu"] * 1.2
-    assert late.default_deviation["cpu"] == pytest.approx(0.8 * late.default["cpu"])
+    assert late.deviation(STEADY, "cpu") < early < late.deviation(None, "cpu") * 1.2
+    assert late.deviation(None, "cpu") == pytest.approx(0.8 * late.level(None, "cpu"))

@@ -56,6 +56,7 @@ from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, MEMORY, Owner, Pod
 from scoring.occupancy import OwnedPods
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.recent_pods import UnreportedParts
 from scoring.use_levels import NOTHING_LEARNT, UseLevels
 
 # Logarithms are compared to a millionth. The smallest rise that counts is that of a pod which uses nothing.
@@ -126,6 +127,7 @@ class CongestionCost(ScorePlugin):
         """Return for each resource what is there, requested, measured, in flight and expected, and the use at last."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         rows = np.arange(len(nodes))
+        unreported = recent_pods.unreported_parts(nodes, metrics)
         for each in self.resources:
             name = each.resource.name
             measured = metrics.of(each.resource.metric_type)
@@ -138,7 +140,7 @@ class CongestionCost(ScorePlugin):
             terms[f"_{name}.divisor"] = np.where(counted, capacity * (each.target / 100), np.inf)
             allocatable = nodes.allocatable(name).astype(np.float64)
             terms[f"_{name}.allocatable"] = np.where(counted & (allocatable > 0), allocatable, np.inf)
-            terms |= self._use(each, terms, nodes, metrics, rows)
+            terms |= self._use(each, terms, nodes, unreported, rows)
         if self.crowding != 1:
             terms["_crowd"] = np.maximum(_CROWD * nodes.capacity(CPU), 1.0)
         return terms | self._owners(nodes, rows)
@@ -146,27 +148,27 @@ class CongestionCost(ScorePlugin):
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
         """Return for each resource what is in flight, expected, requested, and the use at last."""
         terms = self._owners(nodes, rows)
+        unreported = recent_pods.unreported_parts(nodes, metrics, rows)
         for each in self.resources:
-            terms |= self._use(each, node, nodes, metrics, rows)
+            terms |= self._use(each, node, nodes, unreported, rows)
         return terms
 
     def _use(
-        self, each: CongestedResource, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s
+        self, each: CongestedResource, node: Terms, nodes: NodeTable, unreported: UnreportedParts, rows: Int64s
     ) -> Terms:
         """Return the terms of a resource that depend on the pods of some rows."""
         name, levels = each.resource.name, self.levels
         shown, divisor = node[f"{name}.measured_use"].take(rows), node[f"_{name}.divisor"].take(rows)
-        missing = recent_pods.unreported(nodes, metrics, levels.expecting(name), rows)
+        missing = unreported.use(levels.expected_uses(unreported.pods, name))
         missing = recent_pods.at_most_shown(missing, shown)
         terms: Terms = {f"{name}.missing_use": missing}
         use, variance = shown + missing, None
         if levels is not NOTHING_LEARNT:
-            on_rows = [levels.expected_on(nodes, row, name) for row in rows.tolist()]
-            terms[f"{name}.expected_use"] = np.array([on.mean for on in on_rows], np.float64)
-            use = (1 - self.learnt) * use + self.learnt * terms[f"{name}.expected_use"]
+            expected, strays = levels.expected_on(nodes, rows, name)
+            terms[f"{name}.expected_use"] = expected
+            use = (1 - self.learnt) * use + self.learnt * expected
             if levels.strays(name):
-                variance = terms[f"{name}.variance"] = np.array([on.variance for on in on_rows], np.float64)
-                terms[f"_{name}.together"] = _objects([on.together for on in on_rows])
+                variance = terms[f"{name}.variance"] = strays
         terms[f"{name}.use"] = use
         terms[f"{name}.cost"] = _cost(each, use, variance, divisor)
         requested = terms[f"{name}.requested"] = nodes.in_tree_requests(name).take(rows).astype(np.float64)
@@ -191,7 +193,7 @@ class CongestionCost(ScorePlugin):
             if variance is None:
                 cost = _cost(each, use, None, divisor)
             else:
-                more = variance + self._more_variance(pods, name, node, rows_of)
+                more = variance + self._more_variance(pods, name, owners, rows_of)
                 terms[f"{name}.deviation"] = np.sqrt(more)
                 # Above the target more deviation makes it likelier to be below: no reason to go there.
                 both = np.empty((2, *more.shape))
@@ -212,15 +214,17 @@ class CongestionCost(ScorePlugin):
         terms["score"] = np.where(node["measured"], terms["score"], _UNMEASURED)
         return terms
 
-    def _more_variance(self, pods: Sequence[Pod], name: str, node: Terms, rows_of: list[list[int]]) -> Float64s:
+    def _more_variance(
+        self, pods: Sequence[Pod], name: str, owners: Sequence[Mapping[Owner, OwnedPods]], rows_of: list[list[int]]
+    ) -> Float64s:
         """Return by how much each pod raises the variance of each node's use, shape (pods, nodes)."""
-        own = np.array([[self.levels.deviation(pod, name)] for pod in pods])
-        together = node[f"_{name}.together"]
-        there = np.zeros((len(pods), len(together)))
+        deviation = np.array([[self.levels.deviation(pod.owner, name)] for pod in pods])
+        own = deviation * per_pod(pods, pod_demand.requests, name)
+        there = np.zeros((len(pods), len(owners)))
         for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
-            for row in rows:
-                there[place, row] = together[row].get(pod.owner, 0.0)
-        more: Float64s = own * (own + 2 * there)
+            if pod.owner is not None:
+                there[place, rows] = [owners[row][pod.owner].requests.get(name, 0) for row in rows]
+        more: Float64s = own * (own + 2 * deviation * there)
         return more
 
     def normalize(self, scores: Int64s) -> Int64s:
