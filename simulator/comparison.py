@@ -192,7 +192,11 @@ class Kept:
         return sha256(said.encode()).hexdigest()
 
 
-def program(packages: Sequence[str] = ("simulator", "scoring")) -> str:
+REPLAYING = ("nodes", "scoring", "simulator", "watcher")
+"""The packages whose source makes a replay what it is."""
+
+
+def program(packages: Sequence[str] = REPLAYING) -> str:
     """Return what tells programs apart by what they make of a replay: the version, and a digest of packages' source.
 
     The version alone does not: it stays the same from commit to commit.

@@ -5,13 +5,15 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from simulator import comparison, work
-from simulator.comparison import Kept, Task, make, program
+from simulator.comparison import REPLAYING, Kept, Task, make, program
 from simulator.measures import measures
 from simulator.policies.catalogue import policies, policy_names
 from simulator.replay import Options, Replay
@@ -157,6 +159,14 @@ def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp
     assert Kept(tmp_path / "kept", "1").find(Task(folder, "random", Options(seed=1))) is None
     write_trace(Synthetic(seed=2, nodes=4, minutes=60, warm_up_minutes=10).trace(), folder)
     assert Kept(tmp_path / "kept", "1").find(task) is None
+
+
+def test_the_program_is_all_that_makes_a_replay() -> None:
+    """A change of any package of ours that a replay imports makes another program."""
+    told = "import sys, simulator.comparison; print(*{name.partition('.')[0] for name in sys.modules})"
+    imported = subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True).stdout.split()
+    ours = {"client", "cluster", "dashboard", "extender", "nodes", "scoring", "simulator", "trimaran", "watcher"}
+    assert set(REPLAYING) == ours & set(imported)
 
 
 def test_what_older_code_made_is_made_again(
