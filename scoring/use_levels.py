@@ -122,13 +122,16 @@ class UseLevels:
         """Return the use to expect of a pod: its request times its level; millicores for cpu, else bytes or pieces."""
         return pod_demand.requests(pod, resource) * self.level(pod.owner, resource)
 
-    def expected_uses(self, pods: Sequence[Pod], resource: str) -> Float64s:
-        """Return :meth:`expected_use` of each pod, shape (pods,)."""
-        requests = np.array([pod_demand.requests(pod, resource) for pod in pods], np.float64)
-        levels = self.levels.get(resource)
-        if levels is None:
-            return requests
-        return requests * levels[np.array([self.owners.of(pod.owner) for pod in pods], np.int64)]
+    def expected_uses(self, pods: Sequence[Pod], resources: Sequence[str]) -> Float64s:
+        """Return :meth:`expected_use` of many pods, shape (resources, pods)."""
+        requests = [[pod_demand.requests(pod, resource) for pod in pods] for resource in resources]
+        places = np.array([self.owners.of(pod.owner) for pod in pods], np.int64)
+        use = np.array(requests, np.float64)
+        for row, resource in enumerate(resources):
+            levels = self.levels.get(resource)
+            if levels is not None:
+                use[row] *= levels[places]
+        return use
 
     def deviation(self, owner: Owner | None, resource: str) -> float:
         """Return how far the use of an owner's pods strays from the level."""

@@ -56,7 +56,6 @@ from scoring.normalization import MAX_NODE_SCORE
 from scoring.objects import CPU, MEMORY, Owner, Pod
 from scoring.occupancy import OwnedPods
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.recent_pods import UnreportedParts
 from scoring.use_levels import NOTHING_LEARNT, UseLevels
 
 # Logarithms are compared to a millionth. The smallest rise that counts is that of a pod which uses nothing.
@@ -127,7 +126,7 @@ class CongestionCost(ScorePlugin):
         """Return for each resource what is there, requested, measured, in flight and expected, and the use at last."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         rows = np.arange(len(nodes))
-        unreported = recent_pods.unreported_parts(nodes, metrics)
+        unreported = self._unreported(nodes, metrics)
         for each in self.resources:
             name = each.resource.name
             measured = metrics.of(each.resource.metric_type)
@@ -148,19 +147,22 @@ class CongestionCost(ScorePlugin):
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
         """Return for each resource what is in flight, expected, requested, and the use at last."""
         terms = self._owners(nodes, rows)
-        unreported = recent_pods.unreported_parts(nodes, metrics, rows)
+        unreported = self._unreported(nodes, metrics, rows)
         for each in self.resources:
             terms |= self._use(each, node, nodes, unreported, rows)
         return terms
 
-    def _use(
-        self, each: CongestedResource, node: Terms, nodes: NodeTable, unreported: UnreportedParts, rows: Int64s
-    ) -> Terms:
+    def _unreported(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> Terms:
+        """Return what metrics of some rows do not show yet, or show too much, by resource."""
+        parts = recent_pods.unreported_parts(nodes, metrics, rows)
+        names = [each.resource.name for each in self.resources]
+        return {n: parts.use(use) for n, use in zip(names, self.levels.expected_uses(parts.pods, names), strict=True)}
+
+    def _use(self, each: CongestedResource, node: Terms, nodes: NodeTable, unreported: Terms, rows: Int64s) -> Terms:
         """Return the terms of a resource that depend on the pods of some rows."""
         name, levels = each.resource.name, self.levels
         shown, divisor = node[f"{name}.measured_use"].take(rows), node[f"_{name}.divisor"].take(rows)
-        missing = unreported.use(levels.expected_uses(unreported.pods, name))
-        missing = recent_pods.at_most_shown(missing, shown)
+        missing = recent_pods.at_most_shown(unreported[name], shown)
         terms: Terms = {f"{name}.missing_use": missing}
         use, variance = shown + missing, None
         if levels is not NOTHING_LEARNT:
