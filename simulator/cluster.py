@@ -20,12 +20,21 @@ JOB = "Job"
 
 @dataclass(slots=True)
 class Stay:
-    """A pod's time on one node: from ``start`` on and before ``end``, in minutes; ``node`` is a ledger's number."""
+    """A pod's time on one node.
+
+    Attributes:
+        pod: its number.
+        node: the ledger's number.
+        start: the first minute.
+        end: the minute after the last one.
+        asks: the millicores and bytes that the pod requests, as it was admitted.
+    """
 
     pod: int
     node: int
     start: int
     end: int
+    asks: Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +202,8 @@ class Cluster:
         node_number = int(self.numbers[row])
         self.nodes.add(pod, self.nodes.names[row], placed_at=self.now)
         self.ledger.add(node_number, self.minute, series)
-        stay = Stay(number, node_number, self.minute, min(self.minute + series.shape[1], self.trace.minutes))
+        end = min(self.minute + series.shape[1], self.trace.minutes)
+        stay = Stay(number, node_number, self.minute, end, requested(pod))
         self.running[number] = stay
         self.pods[number] = pod
         if pod.owner is not None:

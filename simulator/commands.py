@@ -1,6 +1,7 @@
 """``trimaran simulate``: replay what pods really used against any policy, and compare policies."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,16 @@ _WINDOWS = {
 }  # fmt: skip
 
 
+class _Folder(click.Path):
+    """A folder's path, which is not empty: as Path has it, that would be the current folder."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return the path."""
+        if not os.fspath(value):
+            self.fail("a trace's folder has no name; is a variable of the shell empty?", parameter, context)
+        return super().convert(value, parameter, context)
+
+
 def _jobs(context: click.Context, option: click.Parameter, value: int) -> int:
     """Refuse 0, which has no meaning; below it counts from all processors, as joblib does."""
     if value == 0:
@@ -66,10 +77,10 @@ def shared_options(command: Command) -> Command:
     for decorate in reversed(
         (
             click.option(
-                "--trace", "traces", multiple=True, type=click.Path(path_type=Path), metavar="DIR...",
+                "--trace", "traces", multiple=True, type=_Folder(path_type=Path), metavar="DIR...",
                 help="A trace's folder; several times, or followed by more. [default: a synthetic world]",
             ),
-            click.argument("more", nargs=-1, type=click.Path(path_type=Path), metavar="[DIR]..."),
+            click.argument("more", nargs=-1, type=_Folder(path_type=Path), metavar="[DIR]..."),
             click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Draws among equals."),
             click.option(
                 "--faults", type=click.Path(path_type=Path, dir_okay=False),
@@ -212,7 +223,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
 
     A synthetic world is compared in where none is named.
     """
-    folders = tuple({folder.resolve(): folder for folder in (*shared["traces"], *shared["more"])}.values())
+    folders = tuple({os.path.abspath(each): each for each in (*shared["traces"], *shared["more"])}.values())  # noqa: PTH100
     known = policy_names()
     unknown = set(shared["chosen"]) - set(known)
     if unknown:
@@ -244,6 +255,8 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
             made = make(work)
     except (TraceError, SchedulerError) as error:
         fail(error, 2)
+    except MemoryError as error:
+        fail(f"not enough memory: {error}; replay fewer at once (--jobs), or a shorter trace", 2)
     except ModuleNotFoundError as error:
         extra = {"distributed": "distributed", "matplotlib": "report"}.get(error.name or "", "simulator")
         fail(f"{error.name} is not installed: pip install trimaran[{extra}]", 2)

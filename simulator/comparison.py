@@ -16,7 +16,7 @@ from simulator.measures import measures
 from simulator.policies.catalogue import DEFAULT, policies
 from simulator.replay import Options, Replay
 from simulator.saving import nodes_saved
-from simulator.trace import NODES, PODS, USAGE, WORLD, read_trace
+from simulator.trace import NODES, PODS, USAGE, WORLD, read_trace, world_name
 
 Comparison = dict[str, dict[str, dict[str, float]]]
 """World to policy to measure to number."""
@@ -211,6 +211,6 @@ def program(packages: Sequence[str] = REPLAYING) -> str:
 
 
 def world_names(folders: Sequence[Path]) -> dict[Path, str]:
-    """Return what each world is called: its folder's name, or the whole path where several have one name."""
-    names = [folder.resolve().name for folder in folders]
+    """Return what each world is called: its folder's name, or the path as it was given where several have one name."""
+    names = [world_name(folder) for folder in folders]
     return {f: n if names.count(n) == 1 else str(f) for f, n in zip(folders, names, strict=True)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from simulator.tables import TraceError, read_table, whole_numbers, write_table
+from simulator.tables import TraceError, read_table, write_table
 
 EVENTS = "events.csv"
 COLUMNS = ("minute", "event", "node", "cpu_capacity_milli", "memory_capacity_bytes")
@@ -49,16 +49,18 @@ def read_events(path: Path) -> tuple[NodeEvent, ...]:
         TraceError: it cannot be read, or a row has no meaning; the message names it.
     """
     table = read_table(path, COLUMNS, may_be_empty=True)
-    minutes = whole_numbers(path, table, "minute").tolist()
-    cpu, memory = (whole_numbers(path, table, column, least=1, empty=0).tolist() for column in COLUMNS[3:])
+    minutes = table.whole_numbers("minute").tolist()
+    cpu, memory = (table.whole_numbers(column, least=1, empty=0).tolist() for column in COLUMNS[3:])
     events = []
-    for row, (minute, kind, node, amounts) in enumerate(
-        zip(minutes, table["event"], table["node"], zip(cpu, memory, strict=True), strict=True), 2
+    for place, (minute, kind, node, amounts) in enumerate(
+        zip(minutes, table["event"], table["node"], zip(cpu, memory, strict=True), strict=True)
     ):
         if kind not in set(EventKind):
-            raise TraceError(f"{path}: row {row}: event must be {' or '.join(EventKind)}, got {kind!r}")
+            raise TraceError(f"{table.where(place)}: event must be {' or '.join(EventKind)}, got {kind!r}")
         if any(amounts) and (kind == EventKind.FAIL or not all(amounts)):
-            raise TraceError(f"{path}: row {row}: a node that joins has both amounts or none, one that fails has none")
+            raise TraceError(
+                f"{table.where(place)}: a node that joins has both amounts or none, one that fails has none"
+            )
         events.append(NodeEvent(minute, EventKind(kind), node, amounts if any(amounts) else None))
     return tuple(sorted(events, key=lambda event: event.minute))
 
@@ -71,19 +73,20 @@ def write_events(events: Iterable[NodeEvent], path: Path) -> None:
     write_table(path, COLUMNS, (*columns, [cpu for cpu, _ in amounts], [memory for _, memory in amounts]))
 
 
-def check_events(events: Iterable[NodeEvent], nodes: Mapping[str, Amounts]) -> None:
+def check_events(events: Iterable[NodeEvent], nodes: Mapping[str, Amounts], world: object) -> None:
     """See that events can happen to a trace's nodes.
 
     Args:
         events: in their order.
         nodes: the amounts of those that are there at first.
+        world: the trace's folder or name, for what is refused.
 
     Raises:
         TraceError: a node fails that is not there, joins that is, or joins with amounts that nobody knows.
     """
     known, there = set(nodes), set(nodes)
     for event in events:
-        what = f"{EVENTS}: minute {event.minute}: node {event.node!r}"
+        what = f"{world}: events, minute {event.minute}: node {event.node!r}"
         if event.kind is EventKind.FAIL:
             if event.node not in there:
                 raise TraceError(f"{what} fails and is not there")

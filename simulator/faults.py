@@ -15,7 +15,7 @@ from enum import StrEnum
 from math import isfinite
 from pathlib import Path
 
-from simulator.tables import TraceError, read_table, whole_numbers
+from simulator.tables import TraceError, read_table
 
 EVERY_NODE = "*"
 COLUMNS = ("start_minute", "end_minute", "node", "fault", "value")
@@ -71,14 +71,14 @@ def read_faults(path: Path) -> tuple[Fault, ...]:
         TraceError: it cannot be read, or a row has no meaning; the message names it.
     """
     table = read_table(path, COLUMNS)
-    starts, ends = (whole_numbers(path, table, column).tolist() for column in COLUMNS[:2])
+    starts, ends = (table.whole_numbers(column).tolist() for column in COLUMNS[:2])
     faults = []
     rows = zip(starts, ends, table["node"], table["fault"], table["value"], strict=True)
-    for row, (start, end, node, kind, value) in enumerate(rows, 2):
+    for place, (start, end, node, kind, value) in enumerate(rows):
         try:
             faults.append(Fault(FaultKind(kind), start, end, node, _factor(kind, value)))
         except ValueError as error:
-            raise TraceError(f"{path}: row {row}: {error}; faults are {', '.join(FaultKind)}") from None
+            raise TraceError(f"{table.where(place)}: {error}; faults are {', '.join(FaultKind)}") from None
     return tuple(faults)
 
 

@@ -92,8 +92,9 @@ def fragmentation_percent(outcome: Outcome) -> float:
     cluster, trace = outcome.cluster, outcome.cluster.trace
     if not trace.pods:
         return 0.0
-    every = max(len(trace.pods) // _SAMPLED_PODS, 1)
-    asked = np.array([cluster.requests(number) for number in range(0, len(trace.pods), every)], np.float64)
+    # Sorted, so that the order in which pods are told does not matter.
+    asked = np.array(sorted(map(cluster.requests, range(len(trace.pods)))), np.float64)
+    asked = asked[:: max(len(asked) // _SAMPLED_PODS, 1)]
     free, lost, there = 0.0, 0.0, cluster.ledger.there()
     for minute in range(trace.warm_up_minutes, trace.minutes, _SAMPLED_EVERY):
         left = (cluster.ledger.capacity - requested_at(outcome, minute))[:, there[:, minute]]
@@ -109,7 +110,7 @@ def requested_at(outcome: Outcome, minute: int) -> Float64s:
     cluster = outcome.cluster
     there = [stay for stay in cluster.stays if stay.start <= minute < stay.end]
     nodes = np.array([stay.node for stay in there], np.int64)
-    asked = np.array([cluster.requests(stay.pod) for stay in there], np.float64).reshape(len(there), 2)
+    asked = np.array([stay.asks for stay in there], np.float64).reshape(len(there), 2)
     count = cluster.ledger.capacity.shape[1]
     return np.stack([np.bincount(nodes, asked[:, resource], count) for resource in (0, 1)])
 
@@ -124,9 +125,7 @@ def _stranded_core_hours(outcome: Outcome, waited: Iterable[Wait]) -> float:
     """Return the CPU that no pod requested in minutes in which pods waited: what waits fits on no node."""
     cluster, minutes = outcome.cluster, outcome.cluster.trace.minutes
     waiting = _running_total(minutes, ((each.start, each.end, 1.0) for each in waited))
-    requested = _running_total(
-        minutes, ((stay.start, stay.end, float(cluster.requests(stay.pod)[0])) for stay in cluster.stays)
-    )
+    requested = _running_total(minutes, ((stay.start, stay.end, float(stay.asks[0])) for stay in cluster.stays))
     free = cluster.ledger.capacity[0] @ cluster.ledger.there() - requested
     return float(free[waiting > 0].sum()) / 1000 / 60
 

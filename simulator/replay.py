@@ -105,7 +105,7 @@ class Replay:
         self._ends: dict[int, list[Stay]] = defaultdict(list)
         self._queue = self.cluster.waiting
         events = trace.events if self.options.events is None else self.options.events
-        check_events(events, trace.amounts())
+        check_events(events, trace.amounts(), trace.name)
         self._events: dict[int, list[NodeEvent]] = defaultdict(list)
         for event in events:
             self._events[event.minute].append(event)

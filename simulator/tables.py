@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,75 @@ class TraceError(Exception):
     """A trace cannot be read; the message names the file, what is wrong and what to do."""
 
 
+@dataclass(frozen=True)
+class Table:
+    """The columns of a table as text.
+
+    Attributes:
+        path: the file's.
+        columns: the values by column.
+        rows: the number of each value's row in the file, where the header is the first; empty ones are counted.
+    """
+
+    path: Path
+    columns: Mapping[str, list[str]]
+    rows: Sequence[int]
+
+    def __getitem__(self, column: str) -> list[str]:
+        return self.columns[column]
+
+    def where(self, place: int) -> str:
+        """Return the file and the row of a value, for what is refused."""
+        return f"{self.path}: row {self.rows[place]}"
+
+    def whole_numbers(self, column: str, *, least: int = 0, most: int = MOST, empty: int | None = None) -> Int64s:
+        """Return a column of whole numbers.
+
+        Args:
+            column: which.
+            least: what a number is at least.
+            most: what a number is at most.
+            empty: what an empty value is; None refuses it.
+
+        Raises:
+            TraceError: a value is none, or out of range; the message names the row.
+        """
+        numbers = []
+        for place, text in enumerate(self.columns[column]):
+            if not text and empty is not None:
+                numbers.append(empty)
+                continue
+            try:
+                number = float(text)
+            except ValueError:
+                number = float("nan")
+            if not isfinite(number) or number != int(number) or not least <= number <= most:
+                raise TraceError(
+                    f"{self.where(place)}: {column} must be a whole number from {least} to {most}, got {text!r}"
+                )
+            numbers.append(int(number))
+        return np.array(numbers, np.int64)
+
+    def names(self, column: str) -> tuple[str, ...]:
+        """Return a column of names, each of which is there once.
+
+        Raises:
+            TraceError: one is empty, or there twice; the message names the row.
+        """
+        first: dict[str, int] = {}
+        for place, name in enumerate(self.columns[column]):
+            if not name:
+                raise TraceError(f"{self.where(place)}: {column} is empty")
+            if name in first:
+                raise TraceError(f"{self.where(place)}: {column} {name!r} is in row {self.rows[first[name]]}, too")
+            first[name] = place
+        return tuple(first)
+
+
 def read_table(
     path: Path, columns: Sequence[str], optional: Sequence[str] = (), *, may_be_empty: bool = False
-) -> dict[str, list[str]]:
-    """Return the columns of a table as text, by their names; other columns are left out.
+) -> Table:
+    """Read a table; other columns than those asked for are left out, and so are empty rows.
 
     Args:
         path: the table's.
@@ -38,54 +104,17 @@ def read_table(
             if missing:
                 wanted = ", ".join((*columns, *optional))
                 raise TraceError(f"{path}: has no column {missing[0]}; its columns are {wanted}")
-            rows = [row for row in reader if row]
+            rows = {number: row for number, row in enumerate(reader, 2) if row}
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise TraceError(f"{path}: is no table of comma-separated values: {error}") from None
-    for number, row in enumerate(rows, 2):
+    for number, row in rows.items():
         if len(row) != len(header):
             raise TraceError(f"{path}: row {number} has {len(row)} values, the header has {len(header)}")
-    found = {name: header.index(name) for name in (*columns, *optional) if name in header}
-    table = {name: [row[place] for row in rows] for name, place in found.items()}
-    return {name: [""] * len(rows) for name in optional} | table
-
-
-def whole_numbers(
-    path: Path,
-    table: Mapping[str, list[str]],
-    column: str,
-    *,
-    least: int = 0,
-    most: int = MOST,
-    empty: int | None = None,
-) -> Int64s:
-    """Return a column of whole numbers.
-
-    Args:
-        path: the table's, for what is refused.
-        table: its columns.
-        column: which.
-        least: what a number is at least.
-        most: what a number is at most.
-        empty: what an empty value is; None refuses it.
-
-    Raises:
-        TraceError: a value is none, or out of range; the message names the row.
-    """
-    numbers = []
-    for row, text in enumerate(table[column], 2):
-        if not text and empty is not None:
-            numbers.append(empty)
-            continue
-        try:
-            number = float(text)
-        except ValueError:
-            number = float("nan")
-        if not isfinite(number) or number != int(number) or not least <= number <= most:
-            raise TraceError(f"{path}: row {row}: {column} must be a whole number from {least} to {most}, got {text!r}")
-        numbers.append(int(number))
-    return np.array(numbers, np.int64)
+    places = {name: header.index(name) for name in (*columns, *optional) if name in header}
+    found = {name: [row[place] for row in rows.values()] for name, place in places.items()}
+    return Table(path, {name: [""] * len(rows) for name in optional} | found, tuple(rows))
 
 
 def write_table(path: Path, header: Sequence[str], columns: Iterable[Iterable[Any]]) -> None:

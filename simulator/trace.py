@@ -14,9 +14,10 @@ This is a boundary: what is wrong is refused with the file, and the row where th
 """
 
 import json
+import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from scoring.arrays import Float64s, Int64s
 from simulator.events import EVENTS, Amounts, NodeEvent, check_events, read_events, write_events
-from simulator.tables import TraceError, read_table, whole_numbers, write_table
+from simulator.tables import TraceError, read_table, write_table
 
 __all__ = ["PodUse", "Trace", "TraceError", "read_trace", "write_trace"]
 
@@ -122,8 +123,13 @@ class Trace:
         return used
 
 
+def world_name(folder: Path) -> str:
+    """Return what the world in a folder is called: as the folder is, where that is a link as the link is."""
+    return Path(os.path.abspath(folder)).name  # noqa: PTH100  Path.absolute keeps "..", and resolve follows links
+
+
 def read_trace(folder: Path) -> Trace:
-    """Read a trace from its folder.
+    """Read a trace from its folder. What lies beyond the minutes of its world is left out.
 
     Raises:
         TraceError: something is missing or has no meaning.
@@ -136,32 +142,29 @@ def read_trace(folder: Path) -> Trace:
     pods = read_table(folder / PODS, POD_COLUMNS, LIMIT_COLUMNS)
     if not nodes["node"]:
         raise TraceError(f"{folder / NODES}: has no nodes")
-    for path, names in ((folder / NODES, nodes["node"]), (folder / PODS, pods["pod"])):
-        if len(set(names)) < len(names) or not all(names):
-            twice = next((name for name in names if not name or names.count(name) > 1), "")
-            raise TraceError(f"{path}: the name {twice!r} is empty or there twice")
+    arrival, end = (np.minimum(pods.whole_numbers(name), minutes) for name in ("arrival_minute", "end_minute"))
     trace = Trace(
-        name=folder.resolve().name,
-        nodes=tuple(nodes["node"]),
-        cpu_capacity_milli=whole_numbers(folder / NODES, nodes, "cpu_capacity_milli", least=1),
-        memory_capacity_bytes=whole_numbers(folder / NODES, nodes, "memory_capacity_bytes", least=1),
-        pods=tuple(pods["pod"]),
+        name=world_name(folder),
+        nodes=nodes.names("node"),
+        cpu_capacity_milli=nodes.whole_numbers("cpu_capacity_milli", least=1),
+        memory_capacity_bytes=nodes.whole_numbers("memory_capacity_bytes", least=1),
+        pods=pods.names("pod"),
         owner_kinds=tuple(pods["owner_kind"]),
         owners=tuple(pods["owner"]),
-        arrival_minute=whole_numbers(folder / PODS, pods, "arrival_minute", most=minutes),
-        end_minute=whole_numbers(folder / PODS, pods, "end_minute", most=minutes),
-        cpu_request_milli=whole_numbers(folder / PODS, pods, "cpu_request_milli"),
-        memory_request_bytes=whole_numbers(folder / PODS, pods, "memory_request_bytes"),
-        cpu_limit_milli=whole_numbers(folder / PODS, pods, "cpu_limit_milli", empty=NO_LIMIT),
-        memory_limit_bytes=whole_numbers(folder / PODS, pods, "memory_limit_bytes", empty=NO_LIMIT),
-        use=_use(folder / USAGE, len(pods["pod"])),
+        arrival_minute=arrival,
+        end_minute=end,
+        cpu_request_milli=pods.whole_numbers("cpu_request_milli"),
+        memory_request_bytes=pods.whole_numbers("memory_request_bytes"),
+        cpu_limit_milli=pods.whole_numbers("cpu_limit_milli", empty=NO_LIMIT),
+        memory_limit_bytes=pods.whole_numbers("memory_limit_bytes", empty=NO_LIMIT),
+        use=_use(folder / USAGE, pods["pod"]),
         overcommit=_overcommit(folder / WORLD, world),
         warm_up_minutes=_whole(folder / WORLD, world, "warm_up_minutes", 0, minutes),
         minutes=minutes,
         events=read_events(folder / EVENTS) if (folder / EVENTS).exists() else (),
     )
     _check_lives(folder, trace)
-    check_events(trace.events, trace.amounts())
+    check_events(trace.events, trace.amounts(), folder)
     return trace
 
 
@@ -198,7 +201,7 @@ def _world(path: Path) -> Mapping[str, Any]:
         world = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: is no JSON: {error}") from None
     if not isinstance(world, dict):
         raise TraceError(f"{path}: must be an object")
@@ -239,18 +242,26 @@ def _factor(path: Path, key: str, value: object) -> float:
     return float(value)
 
 
-def _use(path: Path, pods: int) -> PodUse:
+def _use(path: Path, pods: Sequence[str]) -> PodUse:
     offsets, cpu, memory = _arrays(path)
-    if offsets.shape != (pods + 1,) or not np.issubdtype(offsets.dtype, np.integer):
-        raise TraceError(f"{path}: offsets must be {pods + 1} whole numbers, one more than pods")
+    if offsets.shape != (len(pods) + 1,) or not np.issubdtype(offsets.dtype, np.integer):
+        raise TraceError(f"{path}: offsets must be {len(pods) + 1} whole numbers, one more than pods")
     offsets = offsets.astype(np.int64)
     for name, values in (("cpu", cpu), ("memory", memory)):
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.floating):
             raise TraceError(f"{path}: {name} must be a row of floating-point numbers")
-        if not (np.isfinite(values).all() and (values >= 0).all() and (values <= MOST_LEVEL).all()):
-            raise TraceError(f"{path}: {name} must be finite, from 0 to {MOST_LEVEL:g} times the request")
-    if (np.diff(offsets) < 0).any() or offsets[0] < 0 or offsets[-1] > min(cpu.size, memory.size):
-        raise TraceError(f"{path}: offsets must ascend, within cpu and memory")
+    if (np.diff(offsets) < 0).any() or offsets[0] < 0:
+        raise TraceError(f"{path}: offsets must ascend from 0 on")
+    if offsets[-1] > min(cpu.size, memory.size):
+        raise TraceError(f"{path}: offsets end at {offsets[-1]}, cpu at {cpu.size} and memory at {memory.size}")
+    for name, values in (("cpu", cpu), ("memory", memory)):
+        used = values[offsets[0] : offsets[-1]]
+        wrong = np.flatnonzero(~((used >= 0) & (used <= MOST_LEVEL)))  # which what is not a number is not
+        if wrong.size:
+            pod = pods[np.searchsorted(offsets - offsets[0], wrong[0], side="right") - 1]
+            raise TraceError(
+                f"{path}: {name} must be from 0 to {MOST_LEVEL:g} times the request, got {used[wrong[0]]} of pod {pod}"
+            )
     return PodUse(offsets, cpu, memory)
 
 

@@ -53,7 +53,7 @@ class Work:
         for folder in self.folders:
             trace = read_trace(folder)  # what is wrong is told before hours of work
             events = trace.events if self.options.events is None else self.options.events
-            check_events(events, trace.amounts())
+            check_events(events, trace.amounts(), folder)
             if self.options.autoscaling is None:  # its nodes get their names later
                 check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
             own[folder] = trace.overcommit

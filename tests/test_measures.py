@@ -1,13 +1,17 @@
 """What is measured of a replay, on worlds that are small enough to be counted by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from simulator.cluster import Cluster
 from simulator.events import EventKind, NodeEvent
 from simulator.heat import heat
-from simulator.measures import measures
+from simulator.measures import fragmentation_percent, measures, requested_at
 from simulator.policies.catalogue import policies
 from simulator.replay import Options, Outcome, Replay
+from simulator.synthetic import Synthetic
 from simulator.trace import NO_LIMIT, PodUse, Trace
 from simulator.waiting import Wait, waits
 
@@ -66,6 +70,36 @@ def test_waits_are_counted_after_the_warm_up() -> None:
     assert made["unplaced_pods"] == 2
     # Minutes 5 to 8 have 300m free, 12 has 500m, and from 13 on it is all.
     assert made["stranded_core_hours"] == pytest.approx((4 * 0.3 + 0.5 + 7 * 1.0) / 60, abs=0.001)
+
+
+def test_what_is_requested_is_what_pods_were_admitted_with() -> None:
+    """Right-sized pods request what their owner uses: what is free beside them is free."""
+    trace = world(
+        *[("Deployment", start, 300, 400, 0.5, 1.0) for start in (0, 100)], ("Job", 120, 125, 2000, 1.0, 1.0),
+        minutes=300, warm_up=0,
+    )  # fmt: skip
+    trace = replace(trace, owners=("web", "web", "job"))
+    outcome = Replay(trace, policies(trace)["right-sized"]).run()
+    first, second = outcome.cluster.stays
+    assert first.asks == (400, 400)
+    assert 200 < second.asks[0] < 300
+    assert requested_at(outcome, 150)[0] == first.asks[0] + second.asks[0]
+    waited = 300 - 120  # of the job, which is larger than the node
+    free = 1000 - first.asks[0] - second.asks[0]
+    assert measures(outcome)["stranded_core_hours"] == pytest.approx(waited * free / 1000 / 60, abs=0.001)
+
+
+def test_fragmentation_does_not_depend_on_the_order_of_pods() -> None:
+    """Of many pods some hundred are looked at, the same ones whichever are told first."""
+    trace = Synthetic(seed=3, nodes=6, minutes=300, warm_up_minutes=60).trace()
+    assert len(trace.pods) > 400
+    outcome = replayed(trace)
+    turned = replace(
+        trace, cpu_request_milli=trace.cpu_request_milli[::-1], memory_request_bytes=trace.memory_request_bytes[::-1]
+    )
+    cluster = Cluster(turned, trace.overcommit)
+    cluster.stays, cluster.ledger = outcome.cluster.stays, outcome.cluster.ledger
+    assert fragmentation_percent(replace(outcome, cluster=cluster)) == fragmentation_percent(outcome) > 0
 
 
 def test_a_node_that_is_gone_has_nothing_that_is_free() -> None:

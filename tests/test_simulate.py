@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner, Result
@@ -401,7 +402,36 @@ def test_events_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     assert json.loads(run(*asked).stdout)["one"]["random"]["displaced_pods"] > 0
     events.write_text(f"{header}100,fail,node-777,,\n")
     refused = run(*asked)
-    assert (refused.exit_code, "node 'node-777' fails and is not there" in refused.stderr) == (2, True)
+    said = f"{worlds[0]}: events, minute 100: node 'node-777' fails and is not there"
+    assert (refused.exit_code, said in refused.stderr) == (2, True)
+
+
+def test_a_folder_without_a_name_is_refused() -> None:
+    """An empty variable of the shell is not the current folder."""
+    for asked in (("run", "--trace", ""), ("run", "--trace", "one", "")):
+        refused = run(*asked)
+        assert (refused.exit_code, "a trace's folder has no name" in refused.stderr) == (2, True)
+
+
+def test_too_little_memory_is_told(worlds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace of millions of minutes ends with what to do, and not with a traceback."""
+
+    def exhausted(*_: object) -> NoReturn:
+        raise MemoryError("Unable to allocate 9.1 TiB")
+
+    monkeypatch.setattr(comparison, "Replay", exhausted)
+    refused = run("run", "--trace", worlds[0])
+    assert refused.exit_code == 2
+    assert "not enough memory: Unable to allocate 9.1 TiB; replay fewer at once" in refused.stderr
+
+
+def test_a_link_is_a_world_of_its_own_name(worlds: list[Path], tmp_path: Path) -> None:
+    """What is asked for by a link is answered by its name."""
+    (tmp_path / "linked").symlink_to(worlds[0])
+    answered = run("compare", "--trace", tmp_path / "linked", worlds[0], "--policy", "random", "--json")
+    result = json.loads(answered.stdout)
+    assert list(result) == ["linked", "one"]
+    assert result["linked"] == result["one"]
 
 
 def test_nodes_may_be_scaled(worlds: list[Path]) -> None:

@@ -6,13 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulator.policies.catalogue import policies
+from simulator.replay import Replay
 from simulator.synthetic import Synthetic
 from simulator.trace import Trace, TraceError, read_trace, write_trace
+
+SYNTHETIC = Synthetic(seed=1, nodes=5, minutes=200, warm_up_minutes=50)
+LAST_POD = SYNTHETIC.trace().pods[-1]
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return Synthetic(seed=1, nodes=5, minutes=200, warm_up_minutes=50).trace()
+    return SYNTHETIC.trace()
 
 
 @pytest.fixture
@@ -41,6 +46,34 @@ def test_a_pod_may_have_no_limits(folder: Path) -> None:
     lines[1] = ",".join([*lines[1].split(",")[:7], "", ""])
     (folder / "pods.csv").write_text("\n".join(lines) + "\n")
     assert read_trace(folder).cpu_limit_milli[0] == -1
+
+
+def test_a_world_may_be_shorter_than_its_pods(trace: Trace, folder: Path) -> None:
+    """A pod that ends later runs to the end, and one that comes later never comes."""
+    broken_world(minutes=120)(folder)
+    read = read_trace(folder)
+    assert (read.end_minute == np.minimum(trace.end_minute, 120)).all()
+    arrived = int((trace.arrival_minute < 120).sum())
+    assert 0 < arrived < len(trace.pods)
+    outcome = Replay(read, policies(read)["default"]).run()
+    assert outcome.decisions + len(outcome.never_placed) == arrived
+
+
+def test_empty_rows_are_no_pods(trace: Trace, folder: Path) -> None:
+    """Rows without anything are passed over, and counted where a row is told."""
+    path = folder / "pods.csv"
+    path.write_text(path.read_text().replace("\n", "\n\n"))
+    assert read_trace(folder).pods == trace.pods
+
+
+def test_a_world_is_called_as_its_folder_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever one stands; and a link to a folder is another name of it."""
+    link = folder.parent / "other"
+    link.symlink_to(folder)
+    monkeypatch.chdir(link)
+    assert [read_trace(Path(each)).name for each in (folder, link, f"{link}/", "../other", "../world/../world")] == [
+        "world", "other", "other", "other", "world",
+    ]  # fmt: skip
 
 
 def test_a_table_may_come_from_a_spreadsheet(trace: Trace, folder: Path) -> None:
@@ -129,6 +162,7 @@ def broken_archive(folder: Path) -> None:
     [
         (lambda folder: (folder / "world.json").unlink(), r"world\.json: cannot be read"),
         (lambda folder: (folder / "world.json").write_text("{"), r"world\.json: is no JSON"),
+        (lambda folder: (folder / "world.json").write_text("[" * 100_000), r"world\.json: is no JSON"),
         (broken_world(minutes=-1), r"world\.json: minutes must be a whole number from 1 .* got -1"),
         (broken_world(overcommit={"cpu": 0}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got 0"),
         (
@@ -147,15 +181,19 @@ def broken_archive(folder: Path) -> None:
         (lambda folder: (folder / "pods.csv").write_text(""), r"pods\.csv: has no column pod"),
         (broken_world(warm_up_minutes=500), r"warm_up_minutes must be a whole number from 0 to 200, got 500"),
         (broken_text("nodes.csv", "cpu_capacity_milli", "cores"), r"nodes\.csv: has no column cpu_capacity_milli"),
-        (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: the name 'node-000' is empty or there twice"),
+        (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: row 3: node 'node-000' is in row 2, too"),
+        (broken_text("nodes.csv", "node-001", ""), r"nodes\.csv: row 3: node is empty"),
+        (broken_text("pods.csv", "\npod-00001,", "\n\n\npod-00001,x,"), r"pods\.csv: row 5 has 10 values"),
+        (broken_text("pods.csv", "\npod-00002,", "\n\npod-00000,"), r"pods\.csv: row 5: pod 'pod-00000' is in row 2"),
         (
             broken_text("pods.csv", "\npod-00000,", "\npod-00000,x,"),
             r"pods\.csv: row 2 has 10 values, the header has 9",
         ),
         (broken_text("pods.csv", "Deployment", "Deploy,ment"), r"has 10 values"),
-        (broken_use(cpu=(0, np.nan)), r"usage\.npz: cpu must be finite, from 0"),
-        (broken_use(memory=(5, -1)), r"usage\.npz: memory must be finite, from 0"),
+        (broken_use(cpu=(0, np.nan)), r"usage\.npz: cpu must be from 0 .* got nan of pod pod-00000"),
+        (broken_use(memory=(-1, -1)), rf"usage\.npz: memory must be from 0 .* got -1\.0 of pod {LAST_POD}"),
         (broken_use(offsets=(2, 10**6)), r"usage\.npz: offsets must ascend"),
+        (broken_use(offsets=(-1, 10**6)), r"usage\.npz: offsets end at 1000000, cpu at \d+ and memory at \d+"),
         (
             lambda folder: (folder / "usage.npz").write_bytes(b"PK"),
             r"usage\.npz: must be an \.npz archive .* the arrays offsets",

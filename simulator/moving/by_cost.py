@@ -130,7 +130,7 @@ class _Plan:
             for use, part in zip(self._use, self._pods, strict=True):
                 use[source] -= part[pod]
                 use[target] += part[pod]
-            requests = self._cluster.requests(found[-1][0])
+            requests = self._cluster.running[found[-1][0]].asks
             self._free[:, source] += requests
             self._free[:, target] -= requests
             self._row[pod] = target
@@ -144,7 +144,7 @@ class _Plan:
         tried = np.argsort(-relief, kind="stable")[:_TRIED_PODS]
         after = [use + part[tried][:, None] for use, part in zip(self._use, self._pods, strict=True)]
         rise = self._cost(after, self._scale) - cost
-        requests = np.array([self._cluster.requests(number) for number in self._numbers[tried].tolist()])
+        requests = np.array([self._cluster.running[number].asks for number in self._numbers[tried].tolist()])
         fits: Bools = np.all(self._free[:, None] >= requests.T[:, :, None], axis=0)
         fits[np.arange(len(tried)), self._row[tried]] = False
         gain = np.where(fits, relief[tried][:, None] - rise, -np.inf)

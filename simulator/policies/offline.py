@@ -40,7 +40,7 @@ class OfflineSearch:
         ledger = cluster.ledger
         self._scale = np.array(targets)[:, None] * ledger.capacity
         self._series = [cluster.series(stay.pod, stay.start)[:, : stay.end - stay.start] for stay in self.stays]
-        self._requests = np.array([cluster.requests(stay.pod) for stay in self.stays], np.float64).reshape(-1, 2)
+        self._requests = np.array([stay.asks for stay in self.stays], np.float64).reshape(-1, 2)
         self._since, self._until = ledger.since, ledger.until
         self._use = ledger.use.copy()
         self._free = np.repeat(ledger.capacity[:, :, None], self._use.shape[2], axis=2)
