@@ -27,7 +27,7 @@ from simulator.replay import Options
 from simulator.report.compared import Compared
 from simulator.report.text import tables
 from simulator.synthetic import Synthetic
-from simulator.trace import TraceError, write_trace
+from simulator.trace import TraceError, named_path, write_trace
 from simulator.windows import Windows
 from simulator.work import Work
 from simulator.writing import check_new, write_or_fail
@@ -223,7 +223,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
 
     A synthetic world is compared in where none is named.
     """
-    folders = tuple({os.path.abspath(each): each for each in (*shared["traces"], *shared["more"])}.values())  # noqa: PTH100
+    folders = tuple({named_path(folder): folder for folder in (*shared["traces"], *shared["more"])}.values())
     known = policy_names()
     unknown = set(shared["chosen"]) - set(known)
     if unknown:

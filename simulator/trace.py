@@ -123,9 +123,14 @@ class Trace:
         return used
 
 
+def named_path(folder: Path) -> Path:
+    """Return a folder's whole path as it is named: a link is another folder than the one that it leads to."""
+    return Path(os.path.abspath(folder))  # noqa: PTH100  Path.absolute keeps "..", and resolve follows links
+
+
 def world_name(folder: Path) -> str:
-    """Return what the world in a folder is called: as the folder is, where that is a link as the link is."""
-    return Path(os.path.abspath(folder)).name  # noqa: PTH100  Path.absolute keeps "..", and resolve follows links
+    """Return what the world in a folder is called: as the folder is."""
+    return named_path(folder).name
 
 
 def read_trace(folder: Path) -> Trace:
@@ -255,12 +260,12 @@ def _use(path: Path, pods: Sequence[str]) -> PodUse:
     if offsets[-1] > min(cpu.size, memory.size):
         raise TraceError(f"{path}: offsets end at {offsets[-1]}, cpu at {cpu.size} and memory at {memory.size}")
     for name, values in (("cpu", cpu), ("memory", memory)):
-        used = values[offsets[0] : offsets[-1]]
-        wrong = np.flatnonzero(~((used >= 0) & (used <= MOST_LEVEL)))  # which what is not a number is not
+        wrong = np.flatnonzero(~((values >= 0) & (values <= MOST_LEVEL)))  # which what is not a number is not
         if wrong.size:
-            pod = pods[np.searchsorted(offsets - offsets[0], wrong[0], side="right") - 1]
+            pod = int(np.searchsorted(offsets, wrong[0], side="right")) - 1
+            whose = f"pod {pods[pod]}" if 0 <= pod < len(pods) else "no pod"
             raise TraceError(
-                f"{path}: {name} must be from 0 to {MOST_LEVEL:g} times the request, got {used[wrong[0]]} of pod {pod}"
+                f"{path}: {name} must be from 0 to {MOST_LEVEL:g} times the request, got {values[wrong[0]]} of {whose}"
             )
     return PodUse(offsets, cpu, memory)
 

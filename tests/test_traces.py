@@ -192,6 +192,12 @@ def broken_archive(folder: Path) -> None:
         (broken_text("pods.csv", "Deployment", "Deploy,ment"), r"has 10 values"),
         (broken_use(cpu=(0, np.nan)), r"usage\.npz: cpu must be from 0 .* got nan of pod pod-00000"),
         (broken_use(memory=(-1, -1)), rf"usage\.npz: memory must be from 0 .* got -1\.0 of pod {LAST_POD}"),
+        (
+            lambda folder: np.savez(
+                folder / "usage.npz", **{**read_use(folder), "cpu": np.append(read_use(folder)["cpu"], np.inf)}
+            ),
+            r"usage\.npz: cpu must be from 0 .* got inf of no pod",
+        ),
         (broken_use(offsets=(2, 10**6)), r"usage\.npz: offsets must ascend"),
         (broken_use(offsets=(-1, 10**6)), r"usage\.npz: offsets end at 1000000, cpu at \d+ and memory at \d+"),
         (

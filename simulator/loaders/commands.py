@@ -16,6 +16,7 @@ from simulator.loaders.google2019 import Google2019
 from simulator.loaders.openb import Openb
 from simulator.loaders.planetlab import PlanetLab
 from simulator.loaders.rows import LoadError, Source
+from simulator.trace import world_name
 from simulator.writing import check_new, write_or_fail
 
 FORMATS: dict[str, Format] = {
@@ -70,7 +71,7 @@ def import_(
     try:
         source = Source(folder, FORMATS[form].title)
         try:
-            trace, left = build(out.resolve().name, source, FORMATS[form], wanted)
+            trace, left = build(world_name(out), source, FORMATS[form], wanted)
         finally:
             _tell_bad_rows(source)
     except LoadError as error:

@@ -18,7 +18,7 @@ from simulator.recording.assembly import Counts, assemble
 from simulator.recording.history import STEP_SECONDS, History, HistoryError
 from simulator.recording.lives import Uses
 from simulator.recording.pods import Key, Known, from_api, from_kube_state_metrics
-from simulator.trace import Trace
+from simulator.trace import Trace, world_name
 from simulator.writing import check_new, write_or_fail
 from watcher import masking
 from watcher.terminal import duration_option
@@ -97,7 +97,7 @@ def record(
         except HistoryError as error:
             fail(error, 1)
     trace, counts = assemble(
-        folder.resolve().name, nodes, uses.lives(), known,
+        world_name(folder), nodes, uses.lives(), known,
         minutes=minutes, warm_up_minutes=warm_up_minutes, only_these_nodes=bool(node_selector),
     )  # fmt: skip
     for warning in history.warnings:
