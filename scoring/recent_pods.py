@@ -21,8 +21,9 @@ A pod whose time of placement is unknown is an old one: it counts as reported. A
 was told when (:meth:`scoring.NodeTable.remove`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -48,10 +49,8 @@ def unmeasured(
     """
     # In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
     oldest = metrics.window_end - REPORTING_INTERVAL_SECONDS + 1
-    place = _places(nodes, rows)
-    found = [(place[row], expected_use(placed.pod)) for row, placed in nodes.placed_since(oldest, rows)]
-    use = np.array(found, np.float64).reshape(-1, 2)
-    return by_row(use[:, 0].astype(np.int64), use[:, 1], len(place))
+    placed_since = nodes.placed_since(oldest, rows)
+    return UnseenUse.of(((row, placed.pod, 1.0) for row, placed in placed_since), nodes, rows).by(expected_use)
 
 
 def unreported(
@@ -61,58 +60,61 @@ def unreported(
 
     Below 0 where they show pods that left. Arguments as for :func:`unmeasured`.
     """
-    parts = unreported_parts(nodes, metrics, rows)
-    return parts.use(np.array([expected_use(pod) for pod in parts.pods], np.float64))
+    return unreported_pods(nodes, metrics, rows).by(expected_use)
 
 
 @dataclass(frozen=True, slots=True)
-class UnreportedParts:
-    """The pods whose use averages do not show in full, or show though they left.
+class UnseenUse:
+    """The pods of which metrics do not show all that they use, or show it though they left.
 
     Attributes:
         pods: these.
-        parts: what to add of the use of each; below 0 of one that left.
-        rows: where each is, by the place of its row among those that were asked for.
+        parts: what to add of the use of each, shape (pods,); below 0 of one that left.
+        places: the place of each pod's row among those that were asked for, shape (pods,).
         size: how many rows were asked for.
     """
 
-    pods: list[Pod]
-    parts: list[float]
-    rows: list[int]
+    pods: tuple[Pod, ...]
+    parts: Float64s
+    places: Int64s
     size: int
 
+    @classmethod
+    def of(cls, found: Iterable[tuple[int, Pod, float]], nodes: NodeTable, rows: Int64s | None) -> Self:
+        """Put together rows, their pods and what to add of the use of each; ``rows`` as for :func:`unmeasured`."""
+        place = range(len(nodes)) if rows is None else {row: place for place, row in enumerate(rows.tolist())}
+        each = tuple(found)
+        parts = np.array([part for _, _, part in each], np.float64)
+        places = np.array([place[row] for row, _, _ in each], np.int64)
+        return cls(tuple([pod for _, pod, _ in each]), parts, places, len(place))
+
+    def by(self, expected_use: Callable[[Pod], float]) -> Float64s:
+        """Return what to add to what metrics show of each row, shape (rows,); the use is in the unit wanted."""
+        return self.use(np.array([expected_use(pod) for pod in self.pods], np.float64))
+
     def use(self, expected: Float64s) -> Float64s:
-        """Return what to add to the averages of each row, given what each pod is expected to use."""
-        return by_row(np.array(self.rows, np.int64), np.array(self.parts) * expected, self.size)
+        """Return the same where each pod's use is known, shape (pods,)."""
+        return by_row(self.places, self.parts * expected, self.size)
 
 
-def unreported_parts(nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> UnreportedParts:
+def unreported_pods(nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> UnseenUse:
     """Return of which pods how much is to be added to averages; arguments as for :func:`unmeasured`."""
     start, end = metrics.window_start, metrics.window_end
-    place = _places(nodes, rows)
-    found = UnreportedParts([], [], [], len(place))
 
-    def add(row: int, pod: Pod, part: float) -> None:
-        found.pods.append(pod)
-        found.parts.append(part)
-        found.rows.append(place[row])
+    def found() -> Iterator[tuple[int, Pod, float]]:
+        for row, placed in nodes.placed_since(start, rows):
+            yield row, placed.pod, 1 - reported_share(placed.placed_at, start.item(row), end.item(row))
+        for row, departed in nodes.left_since(start, rows):
+            window = start.item(row), end.item(row)
+            came, left = (reported_share(at, *window) for at in (departed.placed_at, departed.left_at))
+            yield row, departed.pod, left - came
 
-    for row, placed in nodes.placed_since(start, rows):
-        add(row, placed.pod, 1 - reported_share(placed.placed_at, start.item(row), end.item(row)))
-    for row, departed in nodes.left_since(start, rows):
-        window = start.item(row), end.item(row)
-        add(row, departed.pod, reported_share(departed.left_at, *window) - reported_share(departed.placed_at, *window))
-    return found
+    return UnseenUse.of(found(), nodes, rows)
 
 
 def at_most_shown(missing: Float64s, shown: Float64s) -> Float64s:
     """Return what is missing in metrics, where no more is taken off than they show; all in one unit, shape (nodes,)."""
     return np.where(missing < 0, np.maximum(missing, -np.maximum(shown, 0.0)), missing)
-
-
-def _places(nodes: NodeTable, rows: Int64s | None) -> Mapping[int, int] | range:
-    """Return the place of each row among those that are asked for."""
-    return range(len(nodes)) if rows is None else {row: place for place, row in enumerate(rows.tolist())}
 
 
 def reported_share(placed_at: float, window_start: float, window_end: float) -> float:

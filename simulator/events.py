@@ -73,7 +73,7 @@ def write_events(events: Iterable[NodeEvent], path: Path) -> None:
     write_table(path, COLUMNS, (*columns, [cpu for cpu, _ in amounts], [memory for _, memory in amounts]))
 
 
-def check_events(events: Iterable[NodeEvent], nodes: Mapping[str, Amounts], world: object) -> None:
+def check_events(events: Iterable[NodeEvent], nodes: Mapping[str, Amounts], world: Path | str) -> None:
     """See that events can happen to a trace's nodes.
 
     Args:

@@ -92,9 +92,11 @@ def fragmentation_percent(outcome: Outcome) -> float:
     cluster, trace = outcome.cluster, outcome.cluster.trace
     if not trace.pods:
         return 0.0
-    # Sorted, so that the order in which pods are told does not matter.
-    asked = np.array(sorted(map(cluster.requests, range(len(trace.pods)))), np.float64)
-    asked = asked[:: max(len(asked) // _SAMPLED_PODS, 1)]
+    # By what they ask for, so that the order in which pods are told does not matter.
+    drawn = np.lexsort((trace.memory_request_bytes, trace.cpu_request_milli))[
+        :: max(len(trace.pods) // _SAMPLED_PODS, 1)
+    ]
+    asked = np.array([cluster.requests(number) for number in drawn.tolist()], np.float64)
     free, lost, there = 0.0, 0.0, cluster.ledger.there()
     for minute in range(trace.warm_up_minutes, trace.minutes, _SAMPLED_EVERY):
         left = (cluster.ledger.capacity - requested_at(outcome, minute))[:, there[:, minute]]

@@ -154,9 +154,9 @@ class CongestionCost(ScorePlugin):
 
     def _unreported(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> Terms:
         """Return what metrics of some rows do not show yet, or show too much, by resource."""
-        parts = recent_pods.unreported_parts(nodes, metrics, rows)
+        pods = recent_pods.unreported_pods(nodes, metrics, rows)
         names = [each.resource.name for each in self.resources]
-        return {n: parts.use(use) for n, use in zip(names, self.levels.expected_uses(parts.pods, names), strict=True)}
+        return {n: pods.use(use) for n, use in zip(names, self.levels.expected_uses(pods.pods, names), strict=True)}
 
     def _use(self, each: CongestedResource, node: Terms, nodes: NodeTable, unreported: Terms, rows: Int64s) -> Terms:
         """Return the terms of a resource that depend on the pods of some rows."""
