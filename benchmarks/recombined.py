@@ -8,7 +8,8 @@ pods of an owner rise and fall together as they did. CPU requests are scaled to 
 CPU use is what it was there; what is requested of CPU and of memory is the same part of what is allocatable as there,
 for CPU by another overcommit. Shares are means over the time that is measured.
 
-Worlds are folders as ``trimaran simulate`` takes them, four at least, and all as long as each other.
+Worlds are folders as ``trimaran simulate`` takes them, four at least, of several names and all as long as each other.
+How much memory pods use of their requests is theirs, so that a world may use more or less of it than the fourth.
 """
 
 import argparse
@@ -42,10 +43,10 @@ def half_of_services(trace: Trace, rng: np.random.Generator) -> Int64s:
 
 def used(trace: Trace) -> float:
     """Return the mean millicores that pods use over the time that is measured, had each begun when it arrived."""
-    total = 0.0
-    for pod, arrival in enumerate(trace.arrival_minute.tolist()):
-        begin, end = (max(minute - arrival, 0) for minute in (trace.warm_up_minutes, trace.minutes))
-        total += float(trace.used(pod, begin, end)[0].sum())
+    begin = np.maximum(trace.warm_up_minutes - trace.arrival_minute, 0)
+    end = np.minimum(trace.end_minute, trace.minutes) - trace.arrival_minute
+    lives = enumerate(zip(begin.tolist(), end.tolist(), strict=True))
+    total = sum(float(trace.used(pod, first, last)[0].sum()) for pod, (first, last) in lives if first < last)
     return total / (trace.minutes - trace.warm_up_minutes)
 
 
@@ -101,7 +102,13 @@ def recombined(name: str, worlds: Sequence[Trace], rng: np.random.Generator) -> 
     """Return a new world, from four that are drawn."""
     first, second, third, place = (worlds[number] for number in rng.permutation(len(worlds))[:PARTS])
     parts = [(each, half_of_services(each, rng)) for each in (first, second)]
-    made = together(name, [*parts, (third, np.flatnonzero(jobs(third)))], place)
+    parts.append((third, np.flatnonzero(jobs(third))))
+    if not any(len(pods) for _, pods in parts):
+        raise TraceError(f"{name}: {first.name} and {second.name} have too few services, and {third.name} has no jobs")
+    made = together(name, parts, place)
+    for trace in (place, made):
+        if not (used(trace) and requested(trace, trace.memory_request_bytes)):
+            raise TraceError(f"{trace.name}: no CPU is used, or no memory requested, after the warm-up")
     cpu = used(place) / used(made)
     memory = requested(place, place.memory_request_bytes) / requested(made, made.memory_request_bytes)
     made = replace(
@@ -115,28 +122,48 @@ def recombined(name: str, worlds: Sequence[Trace], rng: np.random.Generator) -> 
     return replace(made, overcommit=(place.overcommit[0] * more, place.overcommit[1]))
 
 
+def natural(text: str) -> int:
+    """Return a whole number from 0 on."""
+    if int(text) < 0:
+        raise ValueError(text)
+    return int(text)
+
+
 def main() -> None:
     """Write the worlds that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("worlds", type=Path, nargs="+", metavar="WORLD", help="a trace's folder")
     parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="where the new worlds go")
-    parser.add_argument("--count", type=int, default=24, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: %(default)s)")
+    parser.add_argument("--count", type=natural, default=24, help="how many (default: %(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, help="of what is drawn (default: %(default)s)")
     wanted = parser.parse_args()
     try:
-        worlds = [read_trace(folder) for folder in wanted.worlds]
+        write(check([read_trace(folder) for folder in wanted.worlds]), wanted.into, wanted.count, wanted.seed)
     except TraceError as error:
         sys.exit(str(error))
+
+
+def check(worlds: Sequence[Trace]) -> Sequence[Trace]:
+    """Return worlds that can be put together."""
     if len(worlds) < PARTS:
-        sys.exit(f"{len(worlds)} worlds: a new one takes its parts from {PARTS}")
-    lengths = {(trace.warm_up_minutes, trace.minutes) for trace in worlds}
-    if len(lengths) > 1:
-        sys.exit("the worlds have several lengths or warm-ups: pods of one cannot run in another")
-    for number in range(1, wanted.count + 1):
-        name = f"recombined-{number:02}"
-        made = recombined(name, worlds, np.random.default_rng([wanted.seed, number]))
-        write_trace(made, wanted.into / name)
-        print(f"{wanted.into / name}: {len(made.pods):,} pods, CPU overcommitted {made.overcommit[0]:.2f} times")
+        raise TraceError(f"{len(worlds)} worlds: a new one takes its parts from {PARTS}")
+    if len({trace.name for trace in worlds}) < len(worlds):
+        raise TraceError("two worlds have the same name: their owners could not be told apart")
+    if len({(trace.warm_up_minutes, trace.minutes) for trace in worlds}) > 1:
+        raise TraceError("the worlds have several lengths or warm-ups: pods of one cannot run in another")
+    if worlds[0].warm_up_minutes == worlds[0].minutes:
+        raise TraceError("the worlds are over with their warm-up: nothing is measured")
+    return worlds
+
+
+def write(worlds: Sequence[Trace], folder: Path, count: int, seed: int) -> None:
+    """Write so many new worlds into a folder that has none yet."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise TraceError(f"{folder}: is no empty folder; name another one")
+    for number in range(1, count + 1):
+        made = recombined(f"recombined-{number:02}", worlds, np.random.default_rng([seed, number]))
+        write_trace(made, folder / made.name)
+        print(f"{folder / made.name}: {len(made.pods):,} pods, CPU overcommitted {made.overcommit[0]:.2f} times")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from scoring.arrays import Int64s
 from scoring.objects import MOST
 
-_TOLD = 200  # characters of a header that is refused
+_TOLD = 200  # characters, of a header that is refused
 
 
 class TraceError(Exception):
@@ -105,8 +104,8 @@ def read_table(
             header = next(reader, list(columns) if may_be_empty else [])
             missing = [name for name in columns if name not in header]
             if missing:
-                wanted, there = ", ".join((*columns, *optional)), shorten(", ".join(header), _TOLD) or "empty"
-                raise TraceError(f"{path}: has no column {missing[0]}: the header is {there}; columns are {wanted}")
+                wanted, there = ",".join((*columns, *optional)), repr(",".join(header)[:_TOLD])
+                raise TraceError(f"{path}: has no column {missing[0]}: its header is {there}; columns are {wanted}")
             rows = {number: row for number, row in enumerate(reader, 2) if row}
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None

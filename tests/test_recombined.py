@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -10,8 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from simulator.cluster import Cluster
 from simulator.synthetic import Synthetic
-from simulator.trace import NO_LIMIT, Trace, read_trace, write_trace
+from simulator.trace import NO_LIMIT, Trace, TraceError, read_trace, write_trace
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 
@@ -78,14 +79,20 @@ def test_it_is_as_full_as_the_world_whose_nodes_it_has(script: ModuleType, seed:
 
 
 def test_what_is_used_is_what_the_replay_says(script: ModuleType) -> None:
-    """Counted minute by minute: warm-up and what is beyond the end are left out."""
+    """Warm-up, what is beyond the end, and what pods would have used after their own are left out."""
     trace = worlds()[0]
+    last = np.where(
+        np.arange(len(trace.pods)) % 2, trace.end_minute, (trace.arrival_minute + trace.end_minute + 1) // 2
+    )
+    trace = replace(trace, end_minute=last)
+    cluster = Cluster(trace, (1.0, 1.0))
     total = np.zeros(trace.minutes)
     for pod, arrival in enumerate(trace.arrival_minute.tolist()):
-        cpu = trace.used(pod)[0][: trace.minutes - arrival]
+        cpu = cluster.series(pod, arrival)[0]
         total[arrival : arrival + len(cpu)] += cpu
     assert script.used(trace) == pytest.approx(total[60:].mean())
-    alive = (trace.arrival_minute[:, None] <= np.arange(60, 240)) & (np.arange(60, 240) < trace.end_minute[:, None])
+    minutes = np.arange(60, 240)
+    alive = (trace.arrival_minute[:, None] <= minutes) & (minutes < trace.end_minute[:, None])
     asked = (alive * trace.cpu_request_milli[:, None]).sum(axis=0).mean()
     assert script.requested(trace, trace.cpu_request_milli) == pytest.approx(asked)
 
@@ -148,20 +155,48 @@ def test_the_seed_says_what_is_drawn(
     assert f"{len(one[0].pods):,} pods" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("count", "minutes", "said"),
-    [(3, 240, "3 worlds: a new one takes its parts from 4"), (4, 300, "several lengths"), (4, None, "is no folder")],
-)
+def one_owner(trace: Trace) -> Trace:
+    """Return a trace whose pods are one service's: half of its owners is none, and it has no jobs."""
+    return replace(trace, owner_kinds=("Deployment",) * len(trace.pods), owners=("one",) * len(trace.pods))
+
+
+def idle(trace: Trace) -> Trace:
+    """Return a trace whose pods use no CPU."""
+    return replace(trace, use=replace(trace.use, cpu=np.zeros_like(trace.use.cpu)))
+
+
+REFUSED = {
+    "too few": (lambda made: made[:3], "3 worlds: a new one takes its parts from 4"),
+    "several lengths": (lambda made: [*made[:3], replace(made[3], minutes=239)], "several lengths or warm-ups"),
+    "one name": (lambda made: [*made[:3], replace(made[3], name=made[0].name)], "two worlds have the same name"),
+    "no time": (lambda made: [replace(each, warm_up_minutes=240) for each in made], "over with their warm-up"),
+    "no pods": (lambda made: [one_owner(each) for each in made], "too few services, and synthetic-. has no jobs"),
+    "idle": (lambda made: [idle(each) for each in made], "synthetic-.: no CPU is used"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "said"), REFUSED.values(), ids=REFUSED)
 def test_worlds_that_cannot_be_put_together_are_refused(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, minutes: int | None, said: str
+    script: ModuleType, tmp_path: Path, spoil: Callable[[list[Trace]], list[Trace]], said: str
 ) -> None:
-    """Too few of them, or of several lengths, or none at all."""
-    for number in range(count):
-        last = number == count - 1
-        if not last or minutes:
-            write_trace(Synthetic(number, 4, minutes or 240 if last else 240, 60).trace(), tmp_path / str(number))
-    folders = [str(tmp_path / str(number)) for number in range(count)]
-    monkeypatch.setattr(sys, "argv", ["recombined.py", "--into", str(tmp_path / "new"), *folders])
-    with pytest.raises(SystemExit, match=said):
-        script.main()
+    """Before anything is written."""
+    with pytest.raises(TraceError, match=said):
+        script.write(script.check(spoil(worlds())), tmp_path / "new", 2, 0)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("there", ["file", "folder"])
+def test_nothing_is_written_over(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    """Worlds of another run would be taken for those of this one. Nor is a folder taken that is no trace."""
+    folders = [str(tmp_path / trace.name) for trace in worlds()]
+    for trace in worlds():
+        write_trace(trace, tmp_path / trace.name)
+    into = tmp_path / folders[0] if there == "folder" else tmp_path / folders[0] / "world.json"
+    monkeypatch.setattr(sys, "argv", ["recombined.py", "--into", str(into), *folders])
+    with pytest.raises(SystemExit, match="is no empty folder; name another one"):
+        script.main()
+    monkeypatch.setattr(sys, "argv", ["recombined.py", "--into", str(into), *folders, str(tmp_path / "none")])
+    with pytest.raises(SystemExit, match="none: is no folder"):
+        script.main()

@@ -17,7 +17,7 @@ from scoring.node_rows import NodeRows
 from watcher.model import WatcherMetrics
 
 BEST = 10
-_OVERHEAD_BYTES = 2200  # of a decision in memory, beside its nodes and what its pod asks for; measured
+_OVERHEAD_BYTES = 2750  # of a decision in memory with what came of it, beside its nodes and what its pod asks for
 _NAME_BYTES, _TERM_BYTES = 100, 8  # of a candidate: its name, and each term of its score
 _LONGEST_WHY = 400
 _LONGEST_MANIFEST = 16384  # as JSON; of a pod that asks for more than so much is not told
