@@ -106,11 +106,11 @@ def recombined(name: str, worlds: Sequence[Trace], rng: np.random.Generator) -> 
     if not any(len(pods) for _, pods in parts):
         raise TraceError(f"{name}: {first.name} and {second.name} have too few services, and {third.name} has no jobs")
     made = together(name, parts, place)
-    for trace in (place, made):
-        if not (used(trace) and requested(trace, trace.memory_request_bytes)):
+    there, here = ((used(trace), requested(trace, trace.memory_request_bytes)) for trace in (place, made))
+    for trace, amounts in ((place, there), (made, here)):
+        if not all(amounts):
             raise TraceError(f"{trace.name}: no CPU is used, or no memory requested, after the warm-up")
-    cpu = used(place) / used(made)
-    memory = requested(place, place.memory_request_bytes) / requested(made, made.memory_request_bytes)
+    cpu, memory = (before / now for before, now in zip(there, here, strict=True))
     made = replace(
         made,
         cpu_request_milli=scaled(made.cpu_request_milli, cpu),

@@ -182,13 +182,16 @@ def broken_archive(folder: Path) -> None:
         (broken_world(warm_up_minutes=500), r"warm_up_minutes must be a whole number from 0 to 200, got 500"),
         (
             broken_text("nodes.csv", ",cpu_capacity_milli", ", cpu_capacity_milli"),
-            r"no column cpu_capacity_milli: its header is 'node, cpu_capacity_milli,memory_.*'; columns are node,",
+            r"nodes\.csv: has no column cpu_capacity_milli: its header is 'node, cpu_capacity_milli,mem.*'; columns",
         ),
         (
             lambda folder: (folder / "nodes.csv").write_text("\n"),
-            r"no column node: its header is ''; columns are node,",
+            r"nodes\.csv: has no column node: its header is ''; columns are node,",
         ),
-        (lambda folder: (folder / "nodes.csv").write_text("x" * 9999), r"no column node: its header is 'x{200}';"),
+        (
+            lambda folder: (folder / "nodes.csv").write_text("x" * 9999),
+            r"no column node: its header is 'x{200}'; columns are",
+        ),
         (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: row 3: node 'node-000' is in row 2, too"),
         (broken_text("nodes.csv", "node-001", ""), r"nodes\.csv: row 3: node is empty"),
         (broken_text("pods.csv", "\npod-00001,", "\n\n\npod-00001,x,"), r"pods\.csv: row 5 has 10 values"),
