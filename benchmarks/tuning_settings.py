@@ -127,13 +127,13 @@ IN_TREE_SHIPPED = {"cpu": 1, "memory": 1, "fit": 1, "balanced": 1}
 IN_TREE_OTHERS = (
     {"cpu": 2}, {"cpu": 4}, {"memory": 2}, {"fit": 3}, {"balanced": 3}, {"balanced": 6}, {"cpu": 4, "balanced": 3},
 )  # fmt: skip
-COST_SHIPPED = {"cpu_target": 80, "cpu_power": 8, "memory_target": 95, "learnt": 0.5, "crowding": 32}
+COST_SHIPPED = {"cpu_target": 75, "cpu_power": 8, "memory_target": 95, "learnt": 0.5, "crowding": 32}
 MOVES_SHIPPED = {
-    "cpu_target": 80, "memory_target": 0.87, "memory_power": 64, "last_hour_share": 0.75, "least_gain": 0.01,
+    "cpu_target": 75, "memory_target": 0.87, "memory_power": 64, "last_hour_share": 0.75, "least_gain": 0.01,
     "history_minutes": 1440, "sampled_minutes": 5,
 }  # fmt: skip
 MOVES_OTHERS = (
-    {"cpu_target": 75}, {"memory_target": 0.93}, {"last_hour_share": 0.5}, {"last_hour_share": 1.0},
+    {"cpu_target": 80}, {"memory_target": 0.93}, {"last_hour_share": 0.5}, {"last_hour_share": 1.0},
     {"least_gain": 0.003}, {"least_gain": 0.03}, {"history_minutes": 720},
 )  # fmt: skip
 
@@ -222,7 +222,7 @@ TRIED = {
         partial(congestion_cost, learns=False),
         COST_SHIPPED,
         (
-            {"cpu_target": 70}, {"cpu_target": 90}, {"cpu_power": 4}, {"cpu_power": 16}, {"memory_target": 85},
+            {"cpu_target": 70}, {"cpu_target": 80}, {"cpu_power": 4}, {"cpu_power": 16}, {"memory_target": 85},
             {"crowding": 8}, {"crowding": 128},
         ),
     ),
@@ -230,7 +230,7 @@ TRIED = {
         congestion_cost,
         COST_SHIPPED,
         (
-            {"cpu_target": 70}, {"cpu_target": 75}, {"cpu_target": 85}, {"learnt": 0.25}, {"learnt": 0.75},
+            {"cpu_target": 70}, {"cpu_target": 80}, {"cpu_target": 85}, {"learnt": 0.25}, {"learnt": 0.75},
             {"crowding": 8}, {"crowding": 128},
         ),
     ),

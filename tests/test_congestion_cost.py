@@ -54,7 +54,7 @@ def test_the_rise_is_that_of_the_convex_cost():
     """The terms are the formula's, summed over CPU and memory, each with its target and power."""
     nodes, metrics = table(), snapshot(a=(40.0, 50.0), b=(60.0, 20.0))
     terms = CongestionCost().explain(pod(), nodes, metrics, "b").terms
-    assert terms["cpu.rise"] == pytest.approx(rise(0.6, 0.25, 0.8, 8))
+    assert terms["cpu.rise"] == pytest.approx(rise(0.6, 0.25, 0.75, 8))
     assert terms["memory.rise"] == pytest.approx(rise(0.2, 0.125, 0.95, 16))
     requested = 0.01 * (0.25**8 + 0.125**8)
     assert terms["rise"] == pytest.approx(terms["cpu.rise"] + terms["memory.rise"] + requested)
@@ -213,7 +213,7 @@ def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
 
 def test_memory_is_surer_than_cpu():
     """A node at nine tenths of its target for memory will do; one at nine tenths of its target for CPU may be hot."""
-    nodes, metrics = table(), snapshot(a=(72.0, 85.5), b=(10.0, 10.0))
+    nodes, metrics = table(), snapshot(a=(67.5, 85.5), b=(10.0, 10.0))
     steady = UseLevels.of({}, {}, {}, {"cpu": 0.0, "memory": 0.0})
     terms = CongestionCost(learnt=0, crowding=1).informed(steady).prepare(nodes, metrics).terms(pod())
     costs = terms["cpu.cost"][0], terms["memory.cost"][0]
@@ -222,7 +222,7 @@ def test_memory_is_surer_than_cpu():
 
 def test_pods_that_stray_together_keep_apart():
     """With deviations an owner's pods are dearer together, and steady ones go where it is coolest."""
-    nodes, metrics = table(), snapshot(a=(55.0, 10.0), b=(60.0, 10.0))
+    nodes, metrics = table(), snapshot(a=(50.0, 10.0), b=(55.0, 10.0))
     nodes.add(pod("first", cpu=2000, owner=WEB), "a", START - 100)
     profile = Profile.of(CongestionCost(learnt=0, crowding=1))
     for deviation, best in ((0.4, "b"), (0.0, "a")):
@@ -274,7 +274,7 @@ def test_an_explanation_names_every_resource():
     """The sentence says how full each resource would be, its target and what it costs."""
     nodes, metrics = table(), snapshot(a=(50.0, 25.0), b=(1.0, 1.0))
     line = CongestionCost().explain(pod(), nodes, metrics, "a").line
-    assert line.startswith("congestion rises by 0.573: cpu 75.0% of capacity with the pod, target 80%, rises by 0.57")
+    assert line.startswith("congestion rises by 0.961: cpu 75.0% of capacity with the pod, target 75%, rises by 0.961")
     assert "memory 37.5% of capacity with the pod, target 95%" in line
 
 

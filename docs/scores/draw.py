@@ -6,6 +6,7 @@ python docs/scores/draw.py [directory]      writes one SVG a plugin, by default 
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,6 @@ import numpy as np
 
 from scoring import (
     CPU_LOAD,
-    CongestedResource,
     CongestionCost,
     Container,
     LoadVariationRiskBalancing,
@@ -30,6 +30,7 @@ from scoring import (
     TailRisk,
     TargetLoadPacking,
 )
+from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#a0457f")
@@ -185,14 +186,15 @@ def tail_risk() -> str:
 
 def congestion_cost() -> str:
     """Draw by how much a pod of ten percent raises the cost of nodes of every load, and the score that comes of it."""
+    cpu = CONGESTED_CPU_AND_MEMORY[0]
     averages = [float(x) for x in np.linspace(0, 100, 201)]
     lines = []
     for power in (4, 8, 16):
-        plugin = CongestionCost((CongestedResource(CPU_LOAD, 80, power),))
+        plugin = CongestionCost((replace(cpu, power=power),))
         rise = plugin.prepare(table(len(averages)), loads(averages)).terms(pod(10))["rise"][0]
         points = [(x, 100 * float(y)) for x, y in zip(averages, rise, strict=True) if y <= 1]
         lines.append(Line(f"100 x rise, power {power}", points))
-    lines.append(Line("score, power 8", over_load(CongestionCost((CongestedResource(CPU_LOAD, 80, 8),)), 10)))
+    lines.append(Line("score, power 8", over_load(CongestionCost((cpu,)), 10)))
     return chart("CongestionCost, a pod of 10%", "CPU use before the pod, percent of capacity", lines)
 
 

@@ -94,7 +94,7 @@ class CongestedResource:
     power: float
 
 
-CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 80.0, 8.0), CongestedResource(MEMORY_LOAD, 95.0, 16.0))
+CONGESTED_CPU_AND_MEMORY = (CongestedResource(CPU_LOAD, 75.0, 8.0), CongestedResource(MEMORY_LOAD, 95.0, 16.0))
 
 
 @dataclass(frozen=True)
