@@ -72,6 +72,7 @@ class Cluster:
         waiting: the pods that wait for a node, by their numbers.
         replicas: how many pods of an owner each node has, by owner and node name; zeros are left out.
         jobs: which of the trace's pods run to their end, however late they begin; services end by the clock.
+        first_start: the minute in which each of the trace's pods first had a node; -1 while it had none.
     """
 
     def __init__(self, trace: Trace, overcommit: tuple[float, float]) -> None:
@@ -86,6 +87,7 @@ class Cluster:
         self.waiting: dict[int, Waiting] = {}
         self.replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
         self.jobs: Bools = np.array([kind == JOB for kind in trace.owner_kinds], np.bool_)
+        self.first_start: Int64s = np.full(len(trace.pods), -1, np.int64)
         self._names = list(trace.nodes)
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
         self._owners: dict[tuple[str, str], Owner] = {}
@@ -204,6 +206,8 @@ class Cluster:
         self.ledger.add(node_number, self.minute, series)
         end = min(self.minute + series.shape[1], self.trace.minutes)
         stay = Stay(number, node_number, self.minute, end, requested(pod))
+        if self.first_start[number] < 0:
+            self.first_start[number] = self.minute
         self.running[number] = stay
         self.pods[number] = pod
         if pod.owner is not None:

@@ -1,8 +1,8 @@
 """A replay: minute by minute pods end, arrive, and are placed by a policy; what they really use is known and measured.
 
 In each minute, in this order: pods whose time is over end; nodes fail and join; if anything was freed, the pods that
-wait are tried again, the oldest first; then those that arrive, in the order of their arrival; then pods are moved, and
-last, nodes are ordered and taken away. A pod is filtered by the library's own filter, node sampling included, and the
+wait are tried again, the oldest first; then those that arrive, in the order of their arrival; then pods are moved, what
+that freed is given to those that wait, and last, nodes are ordered and taken away. A pod is filtered by the library's own filter, node sampling included, and the
 policy chooses among what is left.
 
 A replay is deterministic. The seed draws where kube-scheduler draws: among nodes of equal score (and all of a random
@@ -134,8 +134,8 @@ class Replay:
             for number in arrivals.pop(minute, ()):
                 self._wait(number, minute)
                 self._try([number])
-            if mover is not None:
-                self._move(mover)
+            if mover is not None and self._move(mover):
+                self._try(list(self._queue))
             if self._autoscaler is not None:
                 self._scale(self._autoscaler)
         self._never += self._queue
@@ -211,9 +211,13 @@ class Replay:
             return None
         return replace(moving, triggers=triggers or moving.triggers).begin(self.cluster, self._watcher)
 
-    def _move(self, mover: Mover) -> None:
-        """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute."""
-        cluster = self.cluster
+    def _move(self, mover: Mover) -> bool:
+        """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute.
+
+        Returns:
+            Whether there were any.
+        """
+        cluster, moved = self.cluster, self._moved
         for number, row in mover.due():
             pod = cluster.pods[number]
             cluster.end(number)
@@ -223,6 +227,7 @@ class Replay:
                 continue
             self._wait(number, cluster.minute)
             self._try([number])
+        return self._moved > moved
 
     def _place(self, number: int, pod: Pod, row: int) -> None:
         stay = self.cluster.place(number, pod, row)

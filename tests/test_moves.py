@@ -63,6 +63,15 @@ def test_a_move_that_gains_little_is_not_made(crowded: Trace) -> None:
     assert moved(crowded, **OFTEN, least_gain=1000.0).moves == 0
 
 
+def test_what_a_move_frees_is_given_to_pods_that_wait() -> None:
+    """Four hot pods are on one node, a large one on the other; the last fits when one of the four has gone there."""
+    trace = small_world(2, [("Deployment", 1.9)] * 4 + [("Deployment", 0.1)] * 2)
+    trace = replace(trace, cpu_request_milli=np.array([2000] * 4 + [7000, 4000]))
+    assert moved(trace).never_placed == (5,)
+    spread = moved(trace, **OFTEN)
+    assert [stay.start for stay in spread.cluster.stays if stay.pod == 5] == [30]
+
+
 def dense(trace: Trace, percents: np.ndarray) -> Trace:
     """Return the trace with a memory use that is so many percent of the node's at each minute, and hardly any CPU."""
     memory = np.tile(64 * percents / 100 / 5, 5).astype(np.float16)  # of a GiB, five pods on 64

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.worlds import small_world
 
 from simulator.cluster import Cluster
 from simulator.faults import Fault, FaultKind
@@ -41,10 +42,12 @@ def known(cluster: Cluster) -> PastUse:
 
 
 def every_minute(cluster: Cluster, pod: int, resource: int, minutes: int) -> np.ndarray:
-    """Return what a pod used in each of so many past minutes; before it began its mean, if it is a service's."""
+    """Return what a pod used in each of so many past minutes; before it had a node its mean, if it is a service's."""
     stay = cluster.running[pod]
-    age = max(END - cluster.began(stay), 0)
-    seen = cluster.trace.used(pod, max(age - minutes, 0), age)[resource]
+    began = cluster.began(stay)
+    first = min(each.start for each in cluster.stays if each.pod == pod) - began if not cluster.is_job(pod) else 0
+    age = max(END - began, first)
+    seen = cluster.trace.used(pod, max(age - minutes, first), age)[resource]
     usual = seen.mean() if len(seen) and not cluster.is_job(pod) else 0.0
     return np.concatenate([np.full(minutes - len(seen), usual), seen])
 
@@ -75,6 +78,17 @@ def test_memory_is_the_highest_of_each_quarter(cluster: Cluster, minutes: int) -
     assert known(cluster).highest_memory(pods, minutes) == pytest.approx(np.array(past), rel=1e-6)
     younger = [END - cluster.began(cluster.running[pod]) < minutes for pod in pods.tolist()]
     assert any(younger) or minutes == 15
+
+
+def test_what_a_service_would_have_used_while_it_waited_is_not_known() -> None:
+    """The sixth pod has a node once the first has gone, and uses a twentieth of what it would have used before."""
+    trace = small_world(1, [("Deployment", 0.5)] * 5 + [("Deployment", 0.1)])
+    trace.use.cpu[-trace.minutes : 100 - trace.minutes] = 2.0
+    trace.end_minute[0] = 100
+    cluster = Replay(trace, policies(trace)["default"]).run().cluster
+    cluster.running, cluster.minute = {5: cluster.stays[-1]}, 200
+    assert cluster.stays[-1].start == 100
+    assert known(cluster).cpu(np.array([5]), 180, 5, 0.0) == pytest.approx(200, rel=1e-3)
 
 
 def test_as_much_is_known_as_the_watcher_tells(trace: Trace) -> None:

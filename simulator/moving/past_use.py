@@ -1,7 +1,7 @@
 """What the pods that run used in the past, as if each had always run: what moves go by.
 
 It is known as late as what the watcher tells of nodes, and in an outage not at all. What a service's pod used before it
-began is taken to be its mean; a job used nothing then, for it will soon be gone. What was asked for above a node's
+first had a node is taken to be its mean; a job used nothing then, for it will soon be gone. What was asked for above a node's
 capacity counts as used.
 """
 
@@ -79,16 +79,23 @@ class PastUse:
         first, now, usual = self._lives(pods, self._memory_before, minutes)
         last = now[:, None] - 1 - np.arange(minutes - QUARTER, -1, -QUARTER)
         seen = np.where(last >= first[:, None], self._highest_memory[np.maximum(last, first[:, None])], 0.0)
-        before = np.where(last - QUARTER + 1 < first[:, None], usual[:, None], 0.0)
+        begins_within = last - QUARTER + 1 < first[:, None]
+        late = first > self._use.offsets[pods]  # these minutes before it are told, too, in which it waited
+        for pod, quarter in np.argwhere(begins_within & (last >= first[:, None]) & late[:, None]).tolist():
+            seen[pod, quarter] = self._use.memory[first[pod] : last[pod, quarter] + 1].max()
+        before = np.where(begins_within, usual[:, None], 0.0)
         highest: Float64s = np.maximum(seen, before) * self._cluster.trace.memory_request_bytes[pods][:, None]
         return highest
 
     def _lives(self, pods: Int64s, before: Float64s, minutes: int) -> tuple[Int64s, Int64s, Float64s]:
         """Return where each pod's minutes begin in the trace's arrays, where what is known ends, and its usual use."""
-        cluster, first = self._cluster, self._use.offsets[pods]
+        cluster, offsets = self._cluster, self._use.offsets[pods]
         jobs, arrived = cluster.jobs[pods], cluster.trace.arrival_minute[pods]
         started = np.array([cluster.running[number].start for number in pods.tolist()], np.int64)
-        now = first + np.maximum(self._watcher.known_until() - np.where(jobs, started, arrived), 0)
+        begun = np.where(jobs, started, cluster.first_start[pods])
+        counted = np.where(jobs, started, arrived)  # from which minute on its use is told
+        first = offsets + begun - counted
+        now = np.maximum(offsets + self._watcher.known_until() - counted, first)
         since = np.maximum(first, now - minutes)
         mean = (before[now] - before[since]) / np.maximum(now - since, 1)
         return first, now, np.where(jobs, 0.0, mean)
