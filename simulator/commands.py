@@ -43,14 +43,13 @@ _NODES_SAVED = click.option(
 )
 _WINDOWS = {
     name: click.option(
-        f"--{name.replace('_', '-')}", default=getattr(Windows, name), show_default=True, type=click.IntRange(least),
-        help=said,
+        f"--{name.replace('_', '-')}", default=getattr(Windows, name), show_default=True, type=of, help=said,
     )
-    for name, least, said in (
-        ("window_minutes", 1, "What metrics are averaged over."),
-        ("interval_minutes", 1, "From one fetch of metrics to the next."),
-        ("delay_minutes", 0, "How old metrics are when they are fetched."),
-        ("smoothing_minutes", 1, "What each sample of CPU is a rate over."),
+    for name, of, said in (
+        ("window_minutes", click.IntRange(1), "What metrics are averaged over."),
+        ("interval_minutes", click.IntRange(1), "From one fetch of metrics to the next."),
+        ("delay_minutes", click.IntRange(0, 5), "How old metrics are when they are fetched; none are gone by above 5."),
+        ("smoothing_minutes", click.IntRange(1), "What each sample of CPU is a rate over."),
     )
 }  # fmt: skip
 
@@ -213,6 +212,8 @@ def generate(folder: Path, seed: int, nodes: int, hours: int, warm_up_hours: int
 
 def _compare(*, overcommit: tuple[float, float] | None, nodes_saved: bool, as_json: bool, **shared: Any) -> None:
     """Replay at one overcommit, and print the measures."""
+    if nodes_saved and shared["autoscale"]:
+        raise click.UsageError("--nodes-saved takes nodes away, and --autoscale would bring them back: leave out one")
     (made,) = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make([overcommit]))
     click.echo(json.dumps(made.comparison, indent=1) if as_json else tables(made.comparison))
     raise SystemExit(0 if made.whole else 1)

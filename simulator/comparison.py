@@ -23,6 +23,7 @@ Comparison = dict[str, dict[str, dict[str, float]]]
 
 _CONNECT_SECONDS = 10
 _KEPT = ("measures", "decisions", "processor_seconds", "heat")  # of what is done
+_KEPT_LINE = b'{"key": '  # how each line of a file with it begins
 
 
 class SchedulerError(Exception):
@@ -37,7 +38,7 @@ class Task:
         folder: the trace's.
         policy: its name in the catalogue.
         options: of the replay.
-        nodes_saved: measure also how many nodes the policy saves, at the trace's own overcommit.
+        nodes_saved: measure also how many nodes the policy saves.
         heat: return also how hot each node was over time.
     """
 
@@ -142,6 +143,7 @@ class Kept:
 
     Raises:
         OSError: the file cannot be read and written.
+        ValueError: it holds something else.
     """
 
     def __init__(self, path: Path | None, program: str) -> None:
@@ -153,6 +155,8 @@ class Kept:
         with path.open("a+b") as file:
             file.seek(0)
             content = file.read()
+            if content.strip() and not content.startswith(_KEPT_LINE):
+                raise ValueError("holds something else than replays that were kept; name a file of its own")
             if content and not content.endswith(b"\n"):
                 file.write(b"\n")  # after a line that was being written when the program was killed
         for line in content.splitlines():

@@ -59,7 +59,7 @@ def measures(outcome: Outcome) -> dict[str, float]:
         "p99_node_cpu_percent": round(100 * float(np.percentile(cpu[there], 99)), 3) if there.any() else 0.0,
         "memory_overrun_minutes": float(np.count_nonzero(memory > 1)),
         "fragmentation_percent": round(fragmentation_percent(outcome), 3),
-        "stranded_core_hours": round(_stranded_core_hours(outcome, waited), 3),
+        "stranded_core_hours": round(_stranded_core_hours(outcome), 3),
         "unplaced_pods": float(sum(each.is_last for each in waited)),
         "waited_pod_minutes": float(sum(each.end - each.start for each in waited)),
         **_by_kind(outcome, cpu, memory > 1, waited),
@@ -123,22 +123,15 @@ def moves_percent_per_hour(outcome: Outcome) -> float:
     return 100 * outcome.moves * 60 / pod_minutes if pod_minutes else 0.0
 
 
-def _stranded_core_hours(outcome: Outcome, waited: Iterable[Wait]) -> float:
+def _stranded_core_hours(outcome: Outcome) -> float:
     """Return the CPU that no pod requested in minutes in which pods waited: what waits fits on no node."""
-    cluster, minutes = outcome.cluster, outcome.cluster.trace.minutes
-    waiting = _running_total(minutes, ((each.start, each.end, 1.0) for each in waited))
-    requested = _running_total(minutes, ((stay.start, stay.end, float(stay.asks[0])) for stay in cluster.stays))
-    free = cluster.ledger.capacity[0] @ cluster.ledger.there() - requested
-    return float(free[waiting > 0].sum()) / 1000 / 60
-
-
-def _running_total(minutes: int, spans: Iterable[tuple[int, int, float]]) -> Float64s:
-    """Return in each minute the sum over spans (start, end, amount) that cover it, shape (minutes,)."""
-    steps = np.zeros(minutes + 1)
-    for start, end, amount in spans:
-        steps[start] += amount
-        steps[end] -= amount
-    return np.cumsum(steps[:-1])
+    cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
+    steps = np.zeros(cluster.trace.minutes + 1)
+    for stay in cluster.stays:
+        steps[stay.start] += stay.asks[0]
+        steps[stay.end] -= stay.asks[0]
+    free = cluster.ledger.capacity[0] @ cluster.ledger.there() - np.cumsum(steps[:-1])
+    return float(free[warm_up:][outcome.waited[warm_up:]].sum()) / 1000 / 60
 
 
 def _by_kind(outcome: Outcome, cpu: Float64s, overrun: Bools, waited: Iterable[Wait]) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """A replay: minute by minute pods end, arrive, and are placed by a policy; what they really use is known and measured.
 
 In each minute, in this order: pods whose time is over end; nodes fail and join; if anything was freed, the pods that
-wait are tried again, the oldest first; then those that arrive, in the order of their arrival; then pods are moved, what
-that freed is given to those that wait, and last, nodes are ordered and taken away. A pod is filtered by the library's own filter, node sampling included, and the
-policy chooses among what is left.
+wait are tried again, the oldest first; then those that arrive, in the order of their arrival; then pods are moved, and
+what that freed is given to those that wait; last, nodes are ordered and taken away. A pod is filtered by the library's
+own filter, node sampling included, and the policy chooses among what is left.
 
 A replay is deterministic. The seed draws where kube-scheduler draws: among nodes of equal score (and all of a random
 policy's choices); it varies neither the pods nor what they use.
@@ -71,14 +71,16 @@ class Outcome:
         never_placed: pods that did not fit before the end, or before their own.
         moves: how many pods were moved.
         displaced: how many pods lost their node.
+        waited: in which minutes a pod that might have had a node got none, shape (minutes,).
     """
 
     cluster: Cluster
     policy: str
     decisions: int
     never_placed: tuple[int, ...]
-    moves: int = 0
-    displaced: int = 0
+    moves: int
+    displaced: int
+    waited: Bools
 
 
 class Replay:
@@ -115,6 +117,7 @@ class Replay:
         self._moved = 0
         self._displaced = 0
         self._never: list[int] = []
+        self._waited: Bools = np.zeros(trace.minutes, np.bool_)
 
     def run(self) -> Outcome:
         """Replay it all."""
@@ -138,9 +141,10 @@ class Replay:
                 self._try(list(self._queue))
             if self._autoscaler is not None:
                 self._scale(self._autoscaler)
+            self._waited[minute] = any(waiting.ready <= minute for waiting in self._queue.values())
         self._never += self._queue
         never = tuple(sorted(self._never))
-        return Outcome(cluster, self._policy.name, self._decisions, never, self._moved, self._displaced)
+        return Outcome(cluster, self._policy.name, self._decisions, never, self._moved, self._displaced, self._waited)
 
     def _end_pods(self) -> bool:
         """End the pods whose time is over; say whether there were any."""

@@ -1,8 +1,8 @@
 """How many nodes a policy saves: on how few of them it is as good as the default scheduler is on all.
 
 Nodes are taken away evenly over their sizes, and requests are divided by so much more as capacity shrank, for then the
-same share of what is allocatable is requested. As good is: no more hot node-minutes at 80 percent in all, and no more
-node-minutes with memory above capacity.
+same share of what is allocatable is requested. As good is: no more hot node-minutes at 80 percent in all, no more
+node-minutes with memory above capacity, and no more pods that got no node.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from simulator.trace import Trace
 
 _MOST_PERCENT = 40
 _AROUND = 3
-_AS_GOOD = ("hot_minutes_80", "memory_overrun_minutes")
+_AS_GOOD = ("hot_minutes_80", "memory_overrun_minutes", "unplaced_pods")
 
 
 def fewer_nodes(trace: Trace, removed: int) -> Trace:
@@ -54,8 +54,10 @@ def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], opti
         trace: the world.
         policy: the policy.
         default: the measures of the default scheduler on all nodes.
-        options: of the replays; the overcommit is the trace's.
+        options: of the replays; an overcommit in them takes the place of the trace's.
     """
+    if options.overcommit is not None:
+        trace, options = replace(trace, overcommit=options.overcommit), replace(options, overcommit=None)
 
     @cache
     def as_good(removed: int) -> bool:

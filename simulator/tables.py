@@ -87,7 +87,7 @@ class Table:
 def read_table(
     path: Path, columns: Sequence[str], optional: Sequence[str] = (), *, may_be_empty: bool = False
 ) -> Table:
-    """Read a table; other columns than those asked for are left out, and so are empty rows.
+    """Read a table; other columns than those asked for are left out, and so are empty rows, and spaces after commas.
 
     Args:
         path: the table's.
@@ -100,7 +100,7 @@ def read_table(
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
+            reader = csv.reader(file, skipinitialspace=True)
             header = next(reader, list(columns) if may_be_empty else [])
             missing = [name for name in columns if name not in header]
             if missing:

@@ -2,10 +2,11 @@
 
 On disk it is a folder:
 
-    world.json   overcommit (cpu, memory; or one number for both; none is 1), warm_up_minutes, minutes
+    world.json   overcommit (cpu, memory; or one number for both; none is 1), warm_up_minutes (none is 0), minutes
     nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable is capacity
-    pods.csv     pod, owner_kind, owner, arrival_minute, end_minute (it ends before that minute), cpu_request_milli,
-                 memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty, or no such column: none)
+    pods.csv     pod, owner_kind, owner (empty: it has none), arrival_minute, end_minute (it ends before that minute),
+                 cpu_request_milli, memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty, or no such column:
+                 none)
     events.csv   nodes that fail and join, see :mod:`simulator.events`; may be absent
     usage.npz    offsets (pods + 1); cpu and memory: use in parts of the request, minute by minute from the arrival on,
                  pod i's at offsets[i] to offsets[i + 1]
@@ -71,7 +72,7 @@ class Trace:
         memory_capacity_bytes: the same.
         pods: the pods' names.
         owner_kinds: such as ``Deployment``, ``Job``.
-        owners: the names of what made them.
+        owners: the names of what made them; a pod that nothing made is its own.
         arrival_minute: when each is created, ascending.
         end_minute: it runs before this minute.
         cpu_request_milli: as its user wrote it, that is, before overcommit.
@@ -155,7 +156,7 @@ def read_trace(folder: Path) -> Trace:
         memory_capacity_bytes=nodes.whole_numbers("memory_capacity_bytes", least=1),
         pods=pods.names("pod"),
         owner_kinds=tuple(pods["owner_kind"]),
-        owners=tuple(pods["owner"]),
+        owners=tuple(owner or pod for owner, pod in zip(pods["owner"], pods["pod"], strict=True)),
         arrival_minute=arrival,
         end_minute=end,
         cpu_request_milli=pods.whole_numbers("cpu_request_milli"),
@@ -164,7 +165,7 @@ def read_trace(folder: Path) -> Trace:
         memory_limit_bytes=pods.whole_numbers("memory_limit_bytes", empty=NO_LIMIT),
         use=_use(folder / USAGE, pods["pod"]),
         overcommit=_overcommit(folder / WORLD, world),
-        warm_up_minutes=_whole(folder / WORLD, world, "warm_up_minutes", 0, minutes),
+        warm_up_minutes=_whole(folder / WORLD, {"warm_up_minutes": 0, **world}, "warm_up_minutes", 0, minutes - 1),
         minutes=minutes,
         events=read_events(folder / EVENTS) if (folder / EVENTS).exists() else (),
     )
@@ -251,11 +252,10 @@ def _use(path: Path, pods: Sequence[str]) -> PodUse:
     offsets, cpu, memory = _arrays(path)
     if offsets.shape != (len(pods) + 1,) or not np.issubdtype(offsets.dtype, np.integer):
         raise TraceError(f"{path}: offsets must be {len(pods) + 1} whole numbers, one more than pods")
-    offsets = offsets.astype(np.int64)
     for name, values in (("cpu", cpu), ("memory", memory)):
-        if values.ndim != 1 or not np.issubdtype(values.dtype, np.floating):
-            raise TraceError(f"{path}: {name} must be a row of floating-point numbers")
-    if (np.diff(offsets) < 0).any() or offsets[0] < 0:
+        if values.ndim != 1 or values.dtype.kind not in "fiu":
+            raise TraceError(f"{path}: {name} must be a row of numbers")
+    if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any():  # a difference of unsigned ones is never below 0
         raise TraceError(f"{path}: offsets must ascend from 0 on")
     if offsets[-1] > min(cpu.size, memory.size):
         raise TraceError(f"{path}: offsets end at {offsets[-1]}, cpu at {cpu.size} and memory at {memory.size}")
@@ -267,7 +267,8 @@ def _use(path: Path, pods: Sequence[str]) -> PodUse:
             raise TraceError(
                 f"{path}: {name} must be from 0 to {MOST_LEVEL:g} times the request, got {values[wrong[0]]} of {whose}"
             )
-    return PodUse(offsets, cpu, memory)
+    cpu, memory = (v if v.dtype.kind == "f" else v.astype(np.float32) for v in (cpu, memory))
+    return PodUse(offsets.astype(np.int64), cpu, memory)
 
 
 def _arrays(path: Path) -> list[NDArray[Any]]:

@@ -1,8 +1,9 @@
 """The watcher of a replay: what it serves in each minute.
 
-Without faults it serves windows of what was used. With faults every fetch goes the way that it goes live, through the
-same code: it is held against the fetches before, which marks what is suspect; what is missing is filled in from the
-last good values; and what is not fresh is not served. What to do about the rest is up to :mod:`scoring.fallback`.
+Without faults it serves windows of what was used, while they are fresh. With faults every fetch goes the way that it
+goes live, through the same code: it is held against the fetches before, which marks what is suspect; what is missing is
+filled in from the last good values; and what is not fresh is not served. What to do about the rest is up to
+:mod:`scoring.fallback`.
 During the warm-up fetches are remembered and not judged: a cluster that fills from nothing looks as none that lives.
 """
 
@@ -42,13 +43,11 @@ class Watcher:
     def snapshot(self) -> WatcherMetrics | None:
         """Return what is served now: the same object until there is a newer one; None where nothing is fresh."""
         end = self.windows.window_end(self._cluster.minute)
-        if not self._faults:
-            if end != self._end:
-                self._served = self._measured(end)
-            self._end = end
-            return self._served
-        for fetched_end in self._fetches_until(end):
-            self._publish(fetched_end)
+        if self._faults:
+            for fetched_end in self._fetches_until(end):
+                self._publish(fetched_end)
+        elif end != self._end:
+            self._served, self._end = self._measured(end), end
         served = self._served
         fresh = served is not None and self._freshness(self._cluster.minute).holds(served.window.end)
         return served if fresh else None

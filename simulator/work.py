@@ -58,10 +58,7 @@ class Work:
                 check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
             own[folder] = trace.overcommit
             hours.append((trace.minutes - trace.warm_up_minutes) / 60)
-        try:
-            kept = Kept(self.keep, program())
-        except OSError as error:
-            raise click.UsageError(f"--keep {self.keep}: cannot be read and written: {error.strerror}") from None
+        kept = self._kept()
         tasks = {
             factor: [
                 Task(folder, policy, replace(self.options, overcommit=factor), self.nodes_saved, self._heats(folder))
@@ -91,6 +88,14 @@ class Work:
                         compared.heat[task.policy] = heat
             result.append(compared)
         return result
+
+    def _kept(self) -> Kept:
+        try:
+            return Kept(self.keep, program())
+        except OSError as error:
+            raise click.UsageError(f"--keep {self.keep}: cannot be read and written: {error.strerror}") from None
+        except ValueError as error:
+            raise click.UsageError(f"--keep {self.keep}: {error}") from None
 
     def _told(self, tasks: Sequence[Task], wanted: int) -> Iterator[Done]:
         """Make replays, of so many with those that were kept, and tell each: by a bar, or a line where none can be."""

@@ -50,6 +50,15 @@ def test_a_pod_that_fits_no_shape_orders_nothing() -> None:
     assert len(scaled(trace).cluster.nodes) == 1
 
 
+def test_a_pod_that_fits_no_shape_keeps_no_node() -> None:
+    """Nodes go as they would without it: no other node could come for it."""
+    trace = small_world(3, [("Deployment", 0.1)] * 2)
+    alone = scaled(replace(trace, arrival_minute=np.array([0, 240])))
+    beside = scaled(replace(trace, cpu_request_milli=np.array([2000, 20_000])))
+    assert measures(beside)["unplaced_pods"] == 1
+    assert measures(beside)["node_minutes"] == measures(alone)["node_minutes"] < 240
+
+
 def test_spare_nodes_save_the_wait() -> None:
     """Pods that come later need not wait, and another spare node takes its place; node-minutes say the price."""
     trace = small_world(1, [("Deployment", 1.0)] * 7)

@@ -115,6 +115,16 @@ def test_an_avoided_node_gets_fewer_pods(trace: Trace) -> None:
     assert placed[0] < 0.6 * placed[1]
 
 
+def test_without_faults_too_nothing_is_served_that_is_older_than_five_minutes(replayed: Cluster) -> None:
+    """Fetched each quarter of an hour, a minute late, metrics are fresh for five of the fifteen minutes."""
+    watcher = Watcher(Windows(interval_minutes=15), replayed)
+    served = []
+    for minute in range(46, 76):
+        replayed.minute = minute
+        served.append(watcher.snapshot() is not None)
+    assert served == ([True] * 5 + [False] * 10) * 2
+
+
 def test_a_list_of_faults_is_read(tmp_path: Path) -> None:
     """A row for each, with a value where one is needed."""
     path = tmp_path / "faults.csv"

@@ -112,6 +112,18 @@ def test_a_node_that_is_gone_has_nothing_that_is_free() -> None:
     assert made["stranded_core_hours"] == pytest.approx(4 * 0.4 / 60, abs=0.001)
 
 
+def test_what_a_pod_may_not_have_yet_is_not_stranded() -> None:
+    """A pod that lost its node waits five minutes for another, though that is empty."""
+    trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
+    two = replace(
+        trace, nodes=("node", "other"), cpu_capacity_milli=np.full(2, 1000), memory_capacity_bytes=np.full(2, 1000)
+    )
+    first = Replay(two, policies(two)["default"]).run().cluster.stays[0].node
+    events = (NodeEvent(10, EventKind.FAIL, two.nodes[first]),)
+    made = measures(Replay(two, policies(two)["default"], Options(events=events)).run())
+    assert (made["waited_pod_minutes"], made["stranded_core_hours"]) == (5, 0)
+
+
 def test_a_heat_map_is_small_and_begins_after_the_warm_up() -> None:
     """A node is a row, a minute a column; a long replay's spans are means."""
     short = heat(replayed(world(("Deployment", 0, 20, 500, 1.0, 1.0))))

@@ -198,10 +198,26 @@ def test_saved_nodes_are_the_numbers_on_which_it_is_as_good(seed: int, nodes: in
 
     def good(removed: int) -> bool:
         fewer = measures(Replay(fewer_nodes(trace, removed), made["clairvoyant"]).run())
-        return all(fewer[name] <= default[name] for name in ("hot_minutes_80", "memory_overrun_minutes"))
+        counted = ("hot_minutes_80", "memory_overrun_minutes", "unplaced_pods")
+        return all(fewer[name] <= default[name] for name in counted)
 
     assert [removed for removed in range(1, 6) if good(removed)] == as_good
     assert nodes_saved(trace, made["clairvoyant"], default, Options()) == len(as_good)
+
+
+def test_an_overcommit_that_is_asked_for_grows_as_nodes_go() -> None:
+    """The trace's own, asked for, saves as much as where nothing is said; with less to divide by pods are left."""
+    trace = Synthetic(seed=5, nodes=20, minutes=400, warm_up_minutes=100).trace()
+    policy = policies(trace)["clairvoyant"]
+    default = measures(Replay(trace, policies(trace)["default"]).run())
+    assert nodes_saved(trace, policy, default, Options(overcommit=trace.overcommit)) == 2
+    full = Options(overcommit=(1.0, 1.0))
+    crowded = measures(Replay(trace, policies(trace)["default"], full).run())
+    assert crowded["unplaced_pods"] > 0
+    fewest = measures(Replay(fewer_nodes(trace, 8), policy, full).run())
+    assert fewest["hot_minutes_80"] <= crowded["hot_minutes_80"]
+    assert fewest["unplaced_pods"] > crowded["unplaced_pods"]
+    assert nodes_saved(trace, policy, crowded, full) < 8
 
 
 def first_move(trace: Trace, trigger: Trigger, **settings) -> int:

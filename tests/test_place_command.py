@@ -240,6 +240,19 @@ def test_gangs_and_racks(place) -> None:
     assert "no node has the label 'zone'" in missing.output
 
 
+def test_a_gang_of_two_schedulers_is_left_whole(place) -> None:
+    """With the reason; pods of the asked scheduler that have no gang, or one of their own, are placed."""
+    pods = [
+        pod("a-0", gang="a", schedulerName="batch"), pod("a-1", gang="a"), pod("b-0", gang="b", schedulerName="batch"),
+        pod("alone", schedulerName="batch"), pod("other"),
+    ]  # fmt: skip
+    result = place(NODES, pods, "--scheduler", "batch", "--output", "json")
+    assert set(json.loads(result.stdout)["plan"]) == {"shop/b-0", "shop/alone"}
+    told = place(NODES, pods, "--scheduler", "batch").output
+    assert "left to the scheduler: shop/a-0: shop/a-1, of its gang, has another schedulerName" in told
+    assert "no plan for these pods, whole gangs or not, costs less than" in told
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [

@@ -247,6 +247,16 @@ def test_a_dask_scheduler_that_is_not_there_is_one_line(
     assert "Traceback" not in answered.output
 
 
+def test_a_file_that_holds_something_else_is_not_written_to(worlds: list[Path]) -> None:
+    """A table of the trace itself, say; an empty file is as good as none."""
+    pods = worlds[0] / "pods.csv"
+    before = pods.read_bytes()
+    refused = run("compare", "--trace", worlds[0], "--policy", "random", "--keep", pods)
+    assert refused.exit_code == 2
+    assert f"--keep {pods}: holds something else than replays that were kept" in refused.stderr
+    assert pods.read_bytes() == before
+
+
 def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
     """--nodes-saved adds a measure; the default scheduler saves none."""
     asked = ("compare", "--trace", worlds[0], "--policy", "default", "--policy", "clairvoyant", "--json")
@@ -268,9 +278,11 @@ def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
         (["compare", "--jobs", "0"], "'--jobs': 0"),
         (["run", "--interval-minutes", "0"], "'--interval-minutes': 0 is not in the range x>=1"),
         (["compare", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
-        (["generate", "/tmp/x", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
+        (["compare", "--delay-minutes", "6"], "'--delay-minutes': 6 is not in the range 0<=x<=5"),
+        (["compare", "--nodes-saved", "--autoscale"], "--autoscale would bring them back: leave out one"),
+        (["generate", "/none/x", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
         (["generate", "/dev/null/x"], "/dev/null/x cannot be written: Not a directory"),
-        (["generate", "/tmp/x", "--hours", "2", "--warm-up-hours", "2"], "a warm-up of 2 hours leaves nothing of 2"),
+        (["generate", "/none/x", "--hours", "2", "--warm-up-hours", "2"], "a warm-up of 2 hours leaves nothing of 2"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(arguments: list[str], said: str) -> None:

@@ -101,6 +101,31 @@ def test_whole_numbers_may_be_written_with_a_point(folder: Path) -> None:
     assert isinstance(read.minutes, int)
 
 
+def test_a_trace_may_have_spaces_after_commas_whole_levels_and_no_warm_up(trace: Trace, folder: Path) -> None:
+    """As other programs write tables, use of 0 and 1, and a world that is measured from its beginning."""
+    for name in ("nodes.csv", "pods.csv"):
+        (folder / name).write_text((folder / name).read_text().replace(",", ", "))
+    world = json.loads((folder / "world.json").read_text())
+    del world["warm_up_minutes"]
+    (folder / "world.json").write_text(json.dumps(world))
+    use = read_use(folder)
+    np.savez(folder / "usage.npz", **{**use, "cpu": np.ones(len(use["cpu"]), np.int8)})
+    read = read_trace(folder)
+    assert (read.warm_up_minutes, read.owners, read.nodes) == (0, trace.owners, trace.nodes)
+    assert read.cpu_limit_milli.tolist() == trace.cpu_limit_milli.tolist()
+    assert read.use.cpu.dtype == np.float32
+    assert (read.use.cpu == 1).all()
+
+
+def test_pods_without_an_owner_are_each_its_own(trace: Trace, folder: Path) -> None:
+    """They do not count as one service: what is known of one tells nothing of another."""
+    (folder / "pods.csv").write_text((folder / "pods.csv").read_text().replace(f",{trace.owners[0]},", ",,"))
+    read = read_trace(folder)
+    mine = [pod for pod, owner in zip(trace.pods, trace.owners, strict=True) if owner == trace.owners[0]]
+    assert len(mine) > 1
+    assert [owner for pod, owner in zip(read.pods, read.owners, strict=True) if pod in mine] == mine
+
+
 def test_an_empty_list_of_events_has_none(folder: Path) -> None:
     """As a script leaves it that had nothing to write, not even a header."""
     (folder / "events.csv").touch()
@@ -179,10 +204,11 @@ def broken_archive(folder: Path) -> None:
         (broken_world(minutes=True), r"world\.json: minutes must be a whole number from 1 .* got True"),
         (lambda folder: (folder / "events.csv").write_text("\n"), r"events\.csv: has no column minute"),
         (lambda folder: (folder / "pods.csv").write_text(""), r"pods\.csv: has no column pod"),
-        (broken_world(warm_up_minutes=500), r"warm_up_minutes must be a whole number from 0 to 200, got 500"),
+        (broken_world(warm_up_minutes=500), r"warm_up_minutes must be a whole number from 0 to 199, got 500"),
+        (broken_world(warm_up_minutes=200), r"warm_up_minutes must be a whole number from 0 to 199, got 200"),
         (
-            broken_text("nodes.csv", ",cpu_capacity_milli", ", cpu_capacity_milli"),
-            r"nodes\.csv: has no column cpu_capacity_milli: its header is 'node, cpu_capacity_milli,mem.*'; columns",
+            broken_text("nodes.csv", ",cpu_capacity_milli", ",cpu_milli"),
+            r"nodes\.csv: has no column cpu_capacity_milli: its header is 'node,cpu_milli,mem.*'; columns",
         ),
         (
             lambda folder: (folder / "nodes.csv").write_text("\n"),
@@ -210,6 +236,20 @@ def broken_archive(folder: Path) -> None:
             r"usage\.npz: cpu must be from 0 .* got inf of no pod",
         ),
         (broken_use(offsets=(2, 10**6)), r"usage\.npz: offsets must ascend"),
+        (
+            lambda folder: np.savez(
+                folder / "usage.npz",
+                **{**read_use(folder), "offsets": read_use(folder)["offsets"].astype(np.uint64)[::-1].copy()},
+            ),
+            r"usage\.npz: offsets must ascend",
+        ),
+        (
+            lambda folder: np.savez(
+                folder / "usage.npz",
+                **{**read_use(folder), "offsets": np.append(read_use(folder)["offsets"][:-1], 2**63).astype(np.uint64)},
+            ),
+            r"usage\.npz: offsets end at 9223372036854775808, cpu at",
+        ),
         (broken_use(offsets=(-1, 10**6)), r"usage\.npz: offsets end at 1000000, cpu at \d+ and memory at \d+"),
         (
             lambda folder: (folder / "usage.npz").write_bytes(b"PK"),

@@ -1,8 +1,8 @@
 """What the pods that run used in the past, as if each had always run: what moves go by.
 
 It is known as late as what the watcher tells of nodes, and in an outage not at all. What a service's pod used before it
-first had a node is taken to be its mean; a job used nothing then, for it will soon be gone. What was asked for above a node's
-capacity counts as used.
+first had a node is taken to be its mean; a job used nothing then, for it will soon be gone. What was asked for above a
+node's capacity counts as used.
 """
 
 from typing import Any

@@ -72,18 +72,23 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
 
     Args:
         pods: v1 Pods; those that are bound, finished or being deleted are passed over.
-        scheduler_name: pods of other schedulers are passed over; "" takes all.
+        scheduler_name: pods of other schedulers are passed over, and the rest of their gangs left; "" takes all.
 
     Raises:
         ValueError: a pod cannot be read, or two have one name.
     """
     waiting, left = [], {}
     seen: set[str] = set()
+    elsewhere: dict[str, str] = {}  # gangs with a pod of another scheduler
     for manifest in pods:
         pod = Pod.from_k8s(manifest)
-        if pod.node_name or pod.finished or pod.terminating or scheduler_name not in {"", pod.scheduler_name}:
+        if pod.node_name or pod.finished or pod.terminating:
             continue
         gang = next((f"{pod.namespace}/{pod.labels[label]}" for label in GANG_LABELS if pod.labels.get(label)), "")
+        if scheduler_name not in {"", pod.scheduler_name}:
+            if gang:
+                elsewhere[gang] = Waiting(pod, gang).name
+            continue
         waiting.append(Waiting(pod, gang))
         if waiting[-1].name in seen:
             raise ValueError(f"two pods are named {waiting[-1].name}: give each once")
@@ -94,6 +99,8 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
     for each in waiting:
         if each.gang in broken and each.name not in left:
             left[each.name] = f"{broken[each.gang]}, of its gang, is left to the scheduler"
+        elif each.gang in elsewhere and each.name not in left:
+            left[each.name] = f"{elsewhere[each.gang]}, of its gang, has another schedulerName"
     return [each for each in waiting if each.name not in left], left
 
 

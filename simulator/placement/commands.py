@@ -253,7 +253,8 @@ def _show(batch: Batch, planned: Planned, rivals: dict[str, Measures], spread_we
     echo_table(header, rows)
     closing = f" (time ran out: a greater {_MORE[planned.short]}, and so a smaller gap)" if planned.short else ""
     click.echo(f"\n{len(pods)} pods on {batch.problem.nodes} nodes, by {', '.join(batch.problem.resources)}")
-    click.echo(f"no plan for these pods costs less than {planned.bound.cost:.4f}{closing}")
+    gangs = ", whole gangs or not," if any(each.gang for each in batch.waiting) else ""
+    click.echo(f"no plan for these pods{gangs} costs less than {planned.bound.cost:.4f}{closing}")
     for note in batch.notes:
         click.echo(f"trimaran: {note}", err=True)
 
