@@ -7,8 +7,8 @@ Each minute, after pods were placed:
             while there are fewer spare ones, that is, nodes without pods
     down    a node of which less than a share of CPU and of memory was requested for some minutes goes when its pods fit
             on the others, and the spare ones are more than wanted. Empty ones go all at once, others one a minute; none
-            while nodes are on their way, or soon after they were ordered: pods that wait and fit no node that could be
-            ordered keep none. A node with jobs stays: they would begin anew
+            while nodes are on their way, soon after they were ordered, or while pods that lost their node may not have
+            another yet. A pod that no ordered node would help keeps none. A node with jobs stays: they would begin anew
 
 as cluster-autoscaler of kubernetes/autoscaler does by default (scale-down-utilization-threshold 0.5,
 scale-down-unneeded-time and scale-down-delay-after-add 10 minutes). Spare nodes are what people have balloon pods for.
@@ -103,7 +103,8 @@ class Autoscaler:
         low = self._low()
         now = cluster.minute
         self._unneeded = {name: self._unneeded.get(name, now) for name in low}
-        if self._ordered or now < self._rested:
+        displaced = any(waiting.ready > now for waiting in cluster.waiting.values())
+        if displaced or self._ordered or now < self._rested:
             return []
         long = [name for name in low if now - self._unneeded[name] >= scaling.unneeded_minutes]
         names, counts = cluster.nodes.names, cluster.nodes.pod_counts

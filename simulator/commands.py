@@ -28,7 +28,7 @@ from simulator.report.compared import Compared
 from simulator.report.text import tables
 from simulator.synthetic import Synthetic
 from simulator.trace import TraceError, named_path, write_trace
-from simulator.windows import Windows
+from simulator.windows import MOST_DELAY_MINUTES, Windows
 from simulator.work import Work
 from simulator.writing import check_new, write_or_fail
 
@@ -48,7 +48,7 @@ _WINDOWS = {
     for name, of, said in (
         ("window_minutes", click.IntRange(1), "What metrics are averaged over."),
         ("interval_minutes", click.IntRange(1), "From one fetch of metrics to the next."),
-        ("delay_minutes", click.IntRange(0, 5), "How old metrics are when they are fetched; none are gone by above 5."),
+        ("delay_minutes", click.IntRange(0, MOST_DELAY_MINUTES), "How old metrics are when they are fetched."),
         ("smoothing_minutes", click.IntRange(1), "What each sample of CPU is a rate over."),
     )
 }  # fmt: skip

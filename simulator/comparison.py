@@ -155,7 +155,7 @@ class Kept:
         with path.open("a+b") as file:
             file.seek(0)
             content = file.read()
-            if content.strip() and not content.startswith(_KEPT_LINE):
+            if content.strip() and not content.startswith(_KEPT_LINE[: len(content)]):
                 raise ValueError("holds something else than replays that were kept; name a file of its own")
             if content and not content.endswith(b"\n"):
                 file.write(b"\n")  # after a line that was being written when the program was killed

@@ -6,7 +6,7 @@ node-minutes with memory above capacity, and no more pods that got no node.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -54,17 +54,29 @@ def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], opti
         trace: the world.
         policy: the policy.
         default: the measures of the default scheduler on all nodes.
-        options: of the replays; an overcommit in them takes the place of the trace's.
+        options: of the replays; an overcommit and events in them take the place of the trace's.
     """
+    # As the trace's own they follow the nodes that are left.
     if options.overcommit is not None:
         trace, options = replace(trace, overcommit=options.overcommit), replace(options, overcommit=None)
+    if options.events is not None:
+        trace, options = replace(trace, events=options.events), replace(options, events=None)
 
-    @cache
     def as_good(removed: int) -> bool:
         made = measures(Replay(fewer_nodes(trace, removed), policy, options).run())
         return all(made[name] <= default[name] for name in _AS_GOOD)
 
-    most = len(trace.nodes) * _MOST_PERCENT // 100
-    edge = bisect_left(range(1, most + 1), True, key=lambda removed: not as_good(removed))
+    return count_around_the_edge(as_good, len(trace.nodes) * _MOST_PERCENT // 100)
+
+
+def count_around_the_edge(holds: Callable[[int], bool], most: int) -> int:
+    """Return for how many of the numbers from 1 on something holds that holds for small ones, but for chance.
+
+    Args:
+        holds: says it of a number; asked once of each that is looked at.
+        most: the last number.
+    """
+    known = cache(holds)
+    edge = bisect_left(range(1, most + 1), True, key=lambda number: not known(number))
     around = range(max(1, edge - _AROUND + 1), min(most, edge + _AROUND) + 1)
-    return around.start - 1 + sum(map(as_good, around))
+    return around.start - 1 + sum(map(known, around))

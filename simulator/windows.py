@@ -9,9 +9,13 @@ import numpy as np
 from scoring.arrays import Float64s, Int64s
 from simulator.ledger import CPU_ROW, UseLedger
 from watcher.model import MetricType, NodeColumns, Operator, WatcherMetrics, Window
+from watcher.settings import WatchSettings
 
 #: The unix time at which replays begin. Any will do; this one is a full hour.
 BEGIN_SECONDS = 1_600_002_000 // 3600 * 3600
+
+#: Older metrics are never served as fresh.
+MOST_DELAY_MINUTES = WatchSettings().expiry_seconds // 60
 
 _PERCENTILES = {Operator.P90: 90, Operator.P95: 95, Operator.P99: 99, Operator.MAX: 100}
 
@@ -50,6 +54,8 @@ class Windows:
         ):  # fmt: skip
             if getattr(self, name) < least:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be at least {least}")
+        if self.delay_minutes > MOST_DELAY_MINUTES:
+            raise ValueError(f"delay_minutes = {self.delay_minutes}: older than {MOST_DELAY_MINUTES} nothing is used")
         unknown = set(self.percentiles) - set(_PERCENTILES)
         if unknown:
             raise ValueError(f"percentiles: {min(unknown)} is not one of {', '.join(_PERCENTILES)}")

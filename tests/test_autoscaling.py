@@ -98,6 +98,17 @@ def test_a_node_stays_with_jobs_or_pods_that_fit_nowhere(kind: str, level: int) 
     assert len(outcome.cluster.nodes) == 2
 
 
+def test_no_node_goes_that_pods_of_a_failed_one_will_need() -> None:
+    """They may have a node five minutes later; the one with a single pod would have been drained meanwhile."""
+    pods = small_world(3, [("Deployment", 1.0)] * 11)
+    trace = replace(pods, end_minute=np.array([240] * 5 + [102] + [240] * 5))
+    first = Replay(trace, policies(trace)["most-allocated"]).run().cluster
+    failing = first.nodes.names[first.stays[0].node]
+    trace = replace(trace, events=(NodeEvent(100, EventKind.FAIL, failing),))
+    outcome = scaled(trace, "most-allocated")
+    assert measures(outcome)["displaced_pods"] == 5
+
+
 def test_what_fails_is_replaced() -> None:
     """Pods of a failed node get a new one."""
     trace = replace(small_world(2, [("Deployment", 1.0)] * 10), events=(NodeEvent(100, EventKind.FAIL, "n0"),))

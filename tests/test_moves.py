@@ -19,7 +19,7 @@ from simulator.policies.catalogue import policies
 from simulator.policies.clairvoyant import whole_power
 from simulator.policies.soft_taints import TaintToleration
 from simulator.replay import Options, Replay
-from simulator.saving import fewer_nodes, nodes_saved
+from simulator.saving import count_around_the_edge, fewer_nodes, nodes_saved
 from simulator.synthetic import Synthetic
 from simulator.trace import PodUse, Trace
 from simulator.watcher import Watcher
@@ -205,19 +205,45 @@ def test_saved_nodes_are_the_numbers_on_which_it_is_as_good(seed: int, nodes: in
     assert nodes_saved(trace, made["clairvoyant"], default, Options()) == len(as_good)
 
 
-def test_an_overcommit_that_is_asked_for_grows_as_nodes_go() -> None:
-    """The trace's own, asked for, saves as much as where nothing is said; with less to divide by pods are left."""
+@pytest.mark.parametrize(
+    ("good", "most", "count"),
+    [
+        ({*range(1, 25)}, 24, 24),
+        (set(), 24, 0),
+        (set(), 0, 0),
+        ({1}, 1, 1),
+        ({1, 2}, 2, 2),
+        ({*range(1, 10)} | {11}, 24, 10),
+        ({*range(1, 12)} - {9}, 24, 10),
+        ({1, 3}, 24, 2),
+        ({*range(1, 24)}, 24, 23),
+    ],
+)
+def test_what_holds_by_chance_is_counted_around_the_edge(good: set[int], most: int, count: int) -> None:
+    """A number beyond the edge counts, and a gap before it does not; few numbers are looked at, each once."""
+    asked: list[int] = []
+
+    def holds(number: int) -> bool:
+        asked.append(number)
+        return number in good
+
+    assert count_around_the_edge(holds, most) == count
+    assert len(asked) == len(set(asked)) <= 11
+
+
+def test_an_overcommit_and_events_that_are_asked_for_follow_the_nodes() -> None:
+    """They save as much as where they are the trace's; a node that is taken away neither fails nor comes back."""
     trace = Synthetic(seed=5, nodes=20, minutes=400, warm_up_minutes=100).trace()
     policy = policies(trace)["clairvoyant"]
-    default = measures(Replay(trace, policies(trace)["default"]).run())
-    assert nodes_saved(trace, policy, default, Options(overcommit=trace.overcommit)) == 2
-    full = Options(overcommit=(1.0, 1.0))
-    crowded = measures(Replay(trace, policies(trace)["default"], full).run())
-    assert crowded["unplaced_pods"] > 0
-    fewest = measures(Replay(fewer_nodes(trace, 8), policy, full).run())
-    assert fewest["hot_minutes_80"] <= crowded["hot_minutes_80"]
-    assert fewest["unplaced_pods"] > crowded["unplaced_pods"]
-    assert nodes_saved(trace, policy, crowded, full) < 8
+    events = tuple(NodeEvent(200 + number, EventKind.FAIL, name) for number, name in enumerate(trace.nodes[:2]))
+    events += tuple(replace(event, minute=event.minute + 30, kind=EventKind.JOIN) for event in events)
+    asked = Options(overcommit=(1.7, 1.4), events=events)
+    default = measures(Replay(trace, policies(trace)["default"], asked).run())
+    own = replace(trace, overcommit=(1.7, 1.4), events=events)
+    saved = [nodes_saved(own, policy, default, Options()), nodes_saved(trace, policy, default, asked)]
+    assert saved[0] == saved[1] > 0
+    left = Replay(fewer_nodes(own, 8), policy, Options()).run().never_placed
+    assert len(left) < len(Replay(fewer_nodes(trace, 8), policy, Options(overcommit=(1.7, 1.4))).run().never_placed)
 
 
 def first_move(trace: Trace, trigger: Trigger, **settings) -> int:

@@ -255,6 +255,11 @@ def test_a_file_that_holds_something_else_is_not_written_to(worlds: list[Path]) 
     assert refused.exit_code == 2
     assert f"--keep {pods}: holds something else than replays that were kept" in refused.stderr
     assert pods.read_bytes() == before
+    empty = pods.parent / "kept"
+    empty.touch()
+    assert run("compare", "--trace", worlds[0], "--policy", "random", "--keep", empty).exit_code == 0
+    empty.write_bytes(empty.read_bytes()[:5])  # killed while it wrote its first line
+    assert run("compare", "--trace", worlds[0], "--policy", "random", "--keep", empty).exit_code == 0
 
 
 def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:

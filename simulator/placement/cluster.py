@@ -79,7 +79,7 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
     """
     waiting, left = [], {}
     seen: set[str] = set()
-    elsewhere: dict[str, str] = {}  # gangs with a pod of another scheduler
+    foreign: dict[str, str] = {}  # a pod of another scheduler, by its gang
     for manifest in pods:
         pod = Pod.from_k8s(manifest)
         if pod.node_name or pod.finished or pod.terminating:
@@ -87,7 +87,7 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
         gang = next((f"{pod.namespace}/{pod.labels[label]}" for label in GANG_LABELS if pod.labels.get(label)), "")
         if scheduler_name not in {"", pod.scheduler_name}:
             if gang:
-                elsewhere[gang] = Waiting(pod, gang).name
+                foreign[gang] = Waiting(pod, gang).name
             continue
         waiting.append(Waiting(pod, gang))
         if waiting[-1].name in seen:
@@ -99,8 +99,8 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
     for each in waiting:
         if each.gang in broken and each.name not in left:
             left[each.name] = f"{broken[each.gang]}, of its gang, is left to the scheduler"
-        elif each.gang in elsewhere and each.name not in left:
-            left[each.name] = f"{elsewhere[each.gang]}, of its gang, has another schedulerName"
+        elif each.gang in foreign and each.name not in left:
+            left[each.name] = f"{foreign[each.gang]}, of its gang, has another schedulerName"
     return [each for each in waiting if each.name not in left], left
 
 
