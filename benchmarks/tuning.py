@@ -162,8 +162,12 @@ if __name__ == "__main__":
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--keep", type=Path, metavar="FILE")
     options = parser.parse_args()
+    try:
+        keep = Kept(options.keep, program())
+    except (OSError, ValueError) as error:
+        parser.error(f"--keep {options.keep}: {error}")
     with tempfile.TemporaryDirectory() as folder:
         main(
             options.tune or drawn(Path(folder), TUNING_SEEDS), options.judge or drawn(Path(folder), JUDGING_SEEDS),
-            options.policy, Kept(options.keep, program()), options.jobs,
+            options.policy, keep, options.jobs,
         )  # fmt: skip
