@@ -329,7 +329,9 @@ def test_machines_that_are_made_up_are_as_many_as_tasks_need(tmp_path: Path) -> 
     [
         (lambda folder: None, "google2011", (), "has no machine_events*; Google clusterdata-2011-2 is read from files"),
         (lambda folder: folder.rmdir(), "openb", (), "is no folder; give the one with the files of openb"),
-        (azure2019, "azure2019", ("--from-hour", 9000), "there is nothing of Azure"),
+        (azure2019, "azure2019", ("--from-hour", 9000), "and 9001; it tells of tasks from hour 0 to 719.92"),
+        (azure2019, "azure2019", ("--from-hour", 500), "no task has use in these hours; it is told from hour 0 to 1"),
+        (google2011, "google2011", ("--from-hour", 9), "no task has use in these hours; it is told from hour 0 to 1"),
         (azure2019, "azure2019", ("--warm-up-hours", 1), "--warm-up-hours 1 leaves nothing of --hours 1"),
         (azure2019, "azure2018", (), "'azure2018' is not one of"),
     ],

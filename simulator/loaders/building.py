@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import count
+from math import inf, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,27 @@ class _Pod:
 
 
 @dataclass
+class _Told:
+    """From when to when, in seconds, something is told: what to choose instead of a span with nothing."""
+
+    begin: float = inf
+    end: float = -inf
+
+    def cover(self, *seconds: float) -> None:
+        """Cover these moments, too; one that is not known is infinite."""
+        known = [each for each in seconds if isfinite(each)]
+        self.begin, self.end = min([self.begin, *known]), max([self.end, *known])
+
+    def __bool__(self) -> bool:
+        """Say whether anything is told."""
+        return self.begin <= self.end
+
+    def __str__(self) -> str:
+        """Say the hours, to hundredths."""
+        return f"from hour {self.begin // 36 / 100:g} to {-(-self.end // 36) / 100:g}"
+
+
+@dataclass
 class Left:
     """How many tasks were left out, as nothing is told of their use."""
 
@@ -79,7 +101,8 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
     """
     machines, part = _machines(source, form, wanted)
     names = frozenset(machine.name for machine in machines)
-    found = _lives(form.tasks(source, names), wanted)
+    told = _Told()
+    found = _lives(form.tasks(source, names), wanted, told)
     if not form.has_machines:
         pods = _fitting(found, wanted)
     elif form.names_machines:
@@ -87,17 +110,19 @@ def build(name: str, source: Source, form: Format, wanted: Wanted) -> tuple[Trac
     else:
         pods = [pod for pod in found if _drawn(wanted.seed, pod.task.key) < part]
     if not pods or not (machines or not form.has_machines):
+        others = f"; it tells of tasks {told}" if told else "; choose others"
         raise LoadError(
             f"{source.folder}: there is nothing of {form.title} between the hours {wanted.begin_minute / 60:g} and "
-            f"{(wanted.begin_minute + wanted.minutes) / 60:g}; choose others"
+            f"{(wanted.begin_minute + wanted.minutes) / 60:g}{others}"
         )
     pods = list({pod.task: pod for pod in pods}.values())  # what is told twice is there once
     left = Left()
-    _read_uses(source, form, wanted, pods)
+    used = _read_uses(source, form, wanted, pods)
     kept = [pod for pod in (_filled(pod, form) for pod in pods) if pod is not None]
     left.without_use = len(pods) - len(kept)
     if not kept:
-        raise LoadError(f"{source.folder}: no task has use in these hours; are its files of use there for them?")
+        others = f"it is told {used}" if used else "are its files of use there for them?"
+        raise LoadError(f"{source.folder}: no task has use in these hours; {others}")
     wanted = _cut(kept, wanted)
     machines = machines if form.has_machines else _made_up(kept, wanted)
     return _trace(name, machines, sorted(kept, key=lambda pod: (pod.start, pod.task.key)), wanted), left
@@ -119,9 +144,10 @@ def _machines(source: Source, form: Format, wanted: Wanted) -> tuple[list[Machin
     return sorted((each[2] for each in lowest), key=lambda machine: machine.name), len(lowest) / max(len(seen), 1)
 
 
-def _lives(tasks: Iterator[Task], wanted: Wanted) -> Iterator[_Pod]:
+def _lives(tasks: Iterator[Task], wanted: Wanted, told: _Told) -> Iterator[_Pod]:
     """Yield the tasks that are there in the span, for as long as they are there in it."""
     for task in tasks:
+        told.cover(inf if task.start is None else task.start, task.end)
         start = 0.0 if task.start is None else task.start / 60 - wanted.begin_minute
         end = task.end / 60 - wanted.begin_minute
         if end > 0 and start < wanted.minutes and end >= start:
@@ -158,14 +184,16 @@ def _machines_worth(pod: _Pod, wanted: Wanted) -> float:
     return pod.task.cpu_milli * (pod.end - pod.start) / machine
 
 
-def _read_uses(source: Source, form: Format, wanted: Wanted, pods: Sequence[_Pod]) -> None:
-    """Write what is told of the pods' use into their levels."""
+def _read_uses(source: Source, form: Format, wanted: Wanted, pods: Sequence[_Pod]) -> _Told:
+    """Write what is told of the pods' use into their levels, and return when it is told."""
+    told = _Told()
     by_key: dict[str, list[_Pod]] = {}
     for pod in pods:
         pod.levels = np.full((2, pod.end - pod.start), np.nan, np.float16)
         by_key.setdefault(pod.task.key, []).append(pod)
     requests = {key: (runs[0].task.cpu_milli, runs[0].task.memory_bytes) for key, runs in by_key.items()}
     for use in form.uses(source, requests):
+        told.cover(use.start, use.end)
         first = int(use.start // 60) - wanted.begin_minute
         last = max(int(np.ceil(use.end / 60)) - wanted.begin_minute, first + 1)
         for pod in by_key[use.key]:
@@ -173,6 +201,7 @@ def _read_uses(source: Source, form: Format, wanted: Wanted, pods: Sequence[_Pod
             for row, used, asked in zip(pod.levels, (use.cpu, use.memory), _asked(pod.task), strict=True):
                 if used >= 0:
                     row[here] = min(used / asked, MOST_LEVEL)
+    return told
 
 
 def _filled(pod: _Pod, form: Format) -> _Pod | None:
