@@ -1,6 +1,7 @@
 """Many replays: every policy in every world, one after the other or side by side; what is done is kept."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -22,6 +23,7 @@ Comparison = dict[str, dict[str, dict[str, float]]]
 """World to policy to measure to number."""
 
 _CONNECT_SECONDS = 10
+_LOGGER = logging.getLogger(__name__)
 _KEPT = ("measures", "decisions", "processor_seconds", "heat")  # of what is done
 _KEPT_LINE = b'{"key": '  # how each line of a file with it begins
 
@@ -119,6 +121,8 @@ def _on_dask(tasks: Sequence[Task], scheduler: str) -> Iterator[Done]:
             f"the Dask scheduler {scheduler} cannot be used: {error}; is --scheduler right?"
         ) from error
     with client:
+        if not client.scheduler_info()["workers"]:
+            _LOGGER.warning("the Dask scheduler %s has no workers; replays wait until it has", scheduler)
         asked = [replace(task, folder=task.folder.absolute()) for task in tasks]  # workers run in folders of their own
         futures = client.map(make, asked, pure=False)
         by_key = {future.key: task for future, task in zip(futures, tasks, strict=True)}

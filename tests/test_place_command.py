@@ -352,3 +352,37 @@ def test_pods_that_request_nothing_do_not_share_a_node(place) -> None:
     result = place(NODES, [pod(f"idle-{number}", "0", "0") for number in range(8)], "--output", "json")
     assert result.exit_code == 0, result.output
     assert sorted(json.loads(result.stdout)["plan"].values()) == sorted(2 * [f"node-{number}" for number in range(4)])
+
+
+@pytest.mark.parametrize("ending", ["401", "hang up"])
+def test_what_was_bound_is_told_when_binding_is_stopped(place, tmp_path, ending: str) -> None:
+    """A pod that may not be bound costs itself alone; once we are known no more the rest is not tried, and told so."""
+    statuses = iter([201, 403, 500])
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        status = next(statuses, 401)
+        if status == 401 and ending == "hang up":
+            handler.close_connection = True
+        else:
+            reply(handler, {"kind": "Status", "message": f"answer {status}"}, status)
+
+    pods = [pod(f"web-{number}", gang="web") for number in range(6)]
+    with serving(answer) as api:
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": api.url}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "c",
+        }
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        result = place(NODES, pods, "--bind", "--kube-config", str(tmp_path / "config"))
+        assert len(api.requests) == 4
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert re.search(r"not bound: shop/web-1 to node-\d: answer 403: binding needs the right", result.output)
+    assert re.search(r"not bound: shop/web-2 to node-\d: answer 500\n", result.output)
+    why = "answer 401" if ending == "401" else "the Kubernetes API cannot be used: .+"
+    assert re.search(rf"not bound: shop/web-3 to node-\d: {why}\n", result.output)
+    assert len(re.findall(rf"not bound: shop/web-[45] to node-\d: not tried: {why}\n", result.output)) == 2
+    assert "gang shop/web is bound in part\n1 of 6 pods are bound\n" in result.output

@@ -75,7 +75,9 @@ def history(begin: int) -> Iterator[str]:
         for minute in range(start, end):
             for container in ("main", "POD"):
                 labels = f'namespace="shop",pod="{name}",container="{container}"'
-                yield f"container_memory_working_set_bytes{{{labels}}} {GIB} {begin + 60 * minute}\n"
+                used = 1e300 if name == "idle" and minute == 30 and container == "main" else GIB  # what no node has
+                yield f"container_memory_working_set_bytes{{{labels}}} {used} {begin + 60 * minute}\n"
+    yield f'container_memory_working_set_bytes{{id="/docker/1",container="main"}} {GIB} {begin + 60}\n'  # of no pod
     infos = {
         "kube_pod_info": ['pod="old-0",node="a",created_by_kind="ReplicaSet",created_by_name="old-6d8"'],
         "kube_replicaset_owner": ['replicaset="old-6d8",owner_kind="Deployment",owner_name="old"'],
@@ -125,6 +127,7 @@ def trace(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Trace
     assert said in made.stdout
     assert "1 pods are left out" in made.stderr
     assert "shop/stranger" in made.stderr
+    assert "memory of containers without a namespace or a pod is left out" in made.stderr
     return read_trace(folder)
 
 
@@ -218,6 +221,22 @@ def test_a_span_that_is_too_much_is_asked_for_in_parts(recorded: Recorded, tmp_p
     assert [end - start for start, end in cpu[:-1]] == [60 * 29] * (len(cpu) - 1)
     assert all(later[0] == earlier[1] + 60 for earlier, later in pairwise(cpu))
     assert cpu[-1][1] == recorded.end
+
+
+def test_series_that_name_no_pod_are_told(recorded: Recorded, tmp_path: Path) -> None:
+    """Where none does, as after a scrape that renames labels, it is one line, and nothing is written."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        end = int(re.search(r"end=(\d+)", handler.path)[1])
+        result = [{"metric": {}, "values": [[end, "1"]]}]
+        reply(handler, {"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+    with serving(answer) as fake:
+        made = recorded.run(tmp_path / "w", "--prometheus", fake.url)
+    assert made.exit_code == 1
+    assert "no series of the CPU of containers has a namespace and a pod" in made.stderr
+    assert "Traceback" not in made.output
+    assert not (tmp_path / "w").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -232,6 +233,23 @@ def test_a_dask_cluster_gives_the_same(worlds: list[Path], monkeypatch: pytest.M
             there = run(*asked, "--scheduler", cluster.scheduler_address)
             assert there.exit_code == 0, there.output
             assert there.stdout == run(*asked).stdout
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_without_workers_is_told_and_waited_for(
+    worlds: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Adaptive clusters start workers when there is work: replays wait for the first."""
+    distributed = pytest.importorskip("distributed", reason="pip install distributed")
+    asked = ("compare", "--trace", worlds[0], "--policy", "random", "--json")
+    with distributed.LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None) as cluster:
+        later = threading.Timer(2, cluster.scale, [1])
+        later.start()
+        there = run(*asked, "--scheduler", cluster.scheduler_address)
+        later.join()
+        assert there.exit_code == 0, there.output
+    assert "has no workers; replays wait until it has" in caplog.text
+    assert there.stdout == run(*asked).stdout
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1"])

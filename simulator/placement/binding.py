@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import requests
@@ -9,15 +10,12 @@ import requests
 from scoring.arrays import Int64s
 from simulator.placement.cluster import Batch, Waiting
 from watcher import masking
+from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
 from watcher.transport.kubernetes import KubernetesApi
 
 _SECONDS = 30.0
-_FORBIDDEN = (401, 403)
-
-
-class BindingRefused(Exception):
-    """The API server lets us bind nothing: to go on would not help."""
+_UNUSABLE = (requests.RequestException, UnusableAccess, UnusableToken, TimeoutError)
 
 
 @dataclass(frozen=True)
@@ -48,24 +46,28 @@ def bindings(batch: Batch, plan: Int64s) -> list[dict[str, Any]]:
 def bind(api: KubernetesApi, wanted: Sequence[dict[str, Any]]) -> Iterator[Bound]:
     """Bind one pod after another, and yield what became of each.
 
-    A pod that somebody else has bound meanwhile, or that is gone, costs itself alone.
-
-    Raises:
-        BindingRefused: the API server cannot be reached, or does not let us bind.
+    A pod that somebody else has bound meanwhile, that is gone, or that may not be bound, costs itself alone. Once the
+    API server cannot be reached, or knows us no more, the pods that are left are not tried.
     """
+    stopped = ""
     for binding in wanted:
         metadata = binding["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
-        error = ""
-        try:
-            path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
-            api.send("POST", path, Deadline.after(_SECONDS), binding)
-        except requests.HTTPError as refusal:
-            error = _said(refusal)
-            if refusal.response is not None and refusal.response.status_code in _FORBIDDEN:
-                raise BindingRefused(f"{error}: binding needs the right to create pods/binding") from refusal
-        except requests.RequestException as failure:
-            raise BindingRefused(f"the Kubernetes API cannot be used: {masking.said(failure)}") from failure
+        error = stopped
+        if not stopped:
+            try:
+                path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+                api.send("POST", path, Deadline.after(_SECONDS), binding)
+            except requests.HTTPError as refusal:
+                error = _said(refusal)
+                status = None if refusal.response is None else refusal.response.status_code
+                if status == HTTPStatus.FORBIDDEN:
+                    error = f"{error}: binding needs the right to create pods/binding"
+                elif status == HTTPStatus.UNAUTHORIZED:
+                    stopped = f"not tried: {error}"
+            except _UNUSABLE as failure:
+                error = f"the Kubernetes API cannot be used: {masking.said(failure)}"
+                stopped = f"not tried: {error}"
         yield Bound(f"{namespace}/{name}", binding["target"]["name"], error)
 
 

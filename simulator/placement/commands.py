@@ -18,7 +18,7 @@ from client.options import Access as WatcherAccess
 from client.options import fail, watcher_options
 from cluster.view import ClusterView
 from scoring import NodeTable
-from simulator.placement.binding import BindingRefused, Bound, bind, bindings, failed_gangs
+from simulator.placement.binding import Bound, bind, bindings, failed_gangs
 from simulator.placement.cluster import Batch, Waiting, read_batch, read_waiting
 from simulator.placement.exact import SolverMissing
 from simulator.placement.local_search import Search
@@ -163,7 +163,7 @@ def place(
             fail(f"{plan_file} cannot be written: {error.strerror}", 2)
         except (ValueError, SolverMissing) as error:
             fail(error, 2)
-        bound = list(_bind(api, wanted)) if api is not None and carry_out else []
+        bound = list(bind(api, wanted)) if api is not None and carry_out else []
     if output == "json":
         document = as_document(batch, planned, rivals, spread_weight)
         document["bound_pods"] = {each.pod: each.error or each.node for each in bound}
@@ -230,13 +230,6 @@ def _from_api(
                 return table.copy(), read_waiting(pods, scheduler_name)
     except _UNUSABLE as error:
         fail(f"the Kubernetes API cannot be used: {masking.said(error)}", 1)
-
-
-def _bind(api: KubernetesApi, wanted: Sequence[dict[str, Any]]) -> Iterator[Bound]:
-    try:
-        yield from bind(api, wanted)
-    except BindingRefused as error:
-        fail(error, 1)
 
 
 def _show(batch: Batch, planned: Planned, rivals: dict[str, Measures], spread_weight: float, *, listed: bool) -> None:

@@ -148,17 +148,17 @@ def _uses(history: History, rate_seconds: int, matchers: str) -> Uses:
     """Read what pods used, and say how far it is; fail where there is nothing."""
     chosen = ",".join(filter(None, (_PAUSE, matchers)))
     by = "sum by (namespace, pod)"
-    uses = Uses(history.minutes)
+    uses, left = Uses(history.minutes), list[str]()
     asked = (
         ("CPU", f"{by} (rate(container_cpu_usage_seconds_total{{{chosen}}}[{rate_seconds}s]))"),
         ("memory", f"{by} (container_memory_working_set_bytes{{{chosen}}})"),
     )
     with click.progressbar(length=2 * history.minutes, label="history", file=sys.stderr) as bar:
         for resource, (what, promql) in enumerate(asked):
-            seen = 0
+            seen = nameless = 0
             for span in history.spans(promql):
                 seen += len(span.series)
-                uses.add(resource, span)
+                nameless += uses.add(resource, span)
                 bar.update(span.end - span.start)
             if not seen:
                 hint = f"a scrape interval above {rate_seconds // 2} s needs a longer --rate; " if what == "CPU" else ""
@@ -166,6 +166,15 @@ def _uses(history: History, rate_seconds: int, matchers: str) -> Uses:
                     f"the Prometheus has no {what} of containers: {promql}. Does it scrape the kubelets' cAdvisor? "
                     f"{hint}see --matchers, --last and --until"
                 )
+            if nameless == seen:
+                raise HistoryError(
+                    f"no series of the {what} of containers has a namespace and a pod: {promql}. Does its scrape "
+                    "configuration rename these labels of the kubelets' cAdvisor, as honor_labels: false does?"
+                )
+            if nameless:
+                left.append(what)
+    for what in left:
+        click.echo(f"trimaran: {what} of containers without a namespace or a pod is left out", err=True)
     return uses
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import requests
 
 from scoring.arrays import Float64s
+from scoring.objects import MOST
 from watcher import masking
 from watcher.transport.credentials import UnusableToken
 from watcher.transport.failures import Failure, Trouble, describe
@@ -143,7 +144,7 @@ class History:
                 values[round((float(at) - first) / STEP_SECONDS)] = float(text)
         except (LookupError, TypeError, ValueError):
             raise self._failed(describe(UnusableAnswer("it answers with no values"))) from None
-        values[~np.isfinite(values)] = math.nan
+        values[~(np.abs(values) <= MOST)] = math.nan
         return values
 
     def _failed(self, failure: Failure) -> HistoryError:

@@ -51,13 +51,14 @@ class Uses:
         """The pods that were seen."""
         return frozenset(self._pieces)
 
-    def add(self, resource: int, span: Span) -> None:
+    def add(self, resource: int, span: Span) -> int:
         """Take a span: 0 is CPU, 1 memory. Several series of one pod, as of two scrapers, count as their mean.
 
-        Raises:
-            KeyError: a series has no ``namespace`` or no ``pod``.
+        Returns:
+            How many of its series are left out, as they have no ``namespace`` or no ``pod``.
         """
-        for labels, values in span.series:
+        named = [(labels, values) for labels, values in span.series if labels.keys() >= {"namespace", "pod"}]
+        for labels, values in named:
             there = np.flatnonzero(~np.isnan(values))
             if there.size:
                 first, last = int(there[0]), int(there[-1]) + 1
@@ -65,6 +66,7 @@ class Uses:
                 piece = (resource, span.start + first, values[first:last].astype(np.float32))
                 self._pieces.setdefault(key, []).append(piece)
                 self._covered[span.start + there] = True
+        return len(span.series) - len(named)
 
     def lives(self) -> Iterator[Life]:
         """Yield the lives of every pod.
