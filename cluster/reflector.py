@@ -13,9 +13,8 @@ from typing import Any, Protocol
 
 import requests
 
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Event, Expired, Page
+from watcher.transport.kubernetes import REQUEST_FAILURES, Event, Expired, Page
 from watcher.transport.session import UnusableAnswer
 
 Object = dict[str, Any]
@@ -171,7 +170,7 @@ class Reflector:
         while not self._stop.is_set():
             try:
                 event = next(events, None)
-            except (requests.RequestException, OSError, UnusableToken, UnusableAccess) as error:
+            except REQUEST_FAILURES as error:
                 if _refuses_version(error):
                     raise
                 raise _Broken(version, error) from error
@@ -197,7 +196,7 @@ class Reflector:
         extra = {"path": self._path, "error": f"{type(error).__name__}: {error}"}
         if isinstance(error, Expired):
             _log.info("the copy is too far behind and is listed anew", extra=extra)
-        elif isinstance(error, requests.RequestException | OSError | UnusableToken | UnusableAccess):
+        elif isinstance(error, REQUEST_FAILURES):
             _log.warning("the API server cannot be read and is tried again", extra=extra)
         else:
             _log.exception("the copy failed and is made anew", extra=extra)

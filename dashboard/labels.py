@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import requests
-
 from dashboard.kept import Kept
 from watcher.kubernetes_files import read_objects
 from watcher.model import WatcherMetrics
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.failures import describe
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import KubernetesApi
+from watcher.transport.kubernetes import REQUEST_FAILURES, KubernetesApi
 
 LabelsOfNodes = Mapping[str, Mapping[str, str]]
 _SECONDS = 60.0
@@ -56,7 +53,7 @@ class Labels:
                 for each in self._read()
                 if (labels := each.get("metadata", {}).get("labels"))
             }
-        except (requests.RequestException, UnusableAccess, UnusableToken, OSError, ValueError) as error:
+        except (*REQUEST_FAILURES, ValueError) as error:
             _log.warning("the labels of nodes cannot be read", extra={"reason": describe(error).reason})
         return self._last
 

@@ -7,11 +7,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-import requests
-
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Sender
+from watcher.transport.kubernetes import REQUEST_FAILURES, Sender
 
 _SECONDS = 10.0
 _LONGEST_NOTE = 1000  # the API server takes 1024
@@ -39,7 +36,7 @@ class Events:
         path = f"/api/v1/namespaces/{self._namespace}/events"
         try:
             self._api.send("POST", path, Deadline.after(_SECONDS), self._event(why))
-        except (requests.RequestException, UnusableToken, UnusableAccess) as error:
+        except REQUEST_FAILURES as error:
             _log.warning("an Event cannot be written", extra={"namespace": self._namespace, "error": str(error)})
 
     def _event(self, why: str) -> dict[str, Any]:

@@ -10,12 +10,9 @@ import threading
 import time
 from datetime import UTC, datetime
 
-import requests
-
 from extender.filtering import NodeFilter
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Sender
+from watcher.transport.kubernetes import REQUEST_FAILURES, Sender
 
 ANNOTATION = "trimaran.io/cooled-at"
 _TURN_SECONDS = 2.0
@@ -78,7 +75,7 @@ class Waker:
         try:
             self._api.send("PATCH", f"/api/v1/nodes/{node}", Deadline.after(10), body, "application/merge-patch+json")
             self.patches += 1
-        except (requests.RequestException, UnusableToken, UnusableAccess) as error:
+        except REQUEST_FAILURES as error:
             _log.warning(
                 "pods that wait cannot be woken, and are tried again by kube-scheduler after minutes",
                 extra={"node": node, "error": str(error)},

@@ -12,9 +12,8 @@ from typing import Any
 
 import requests
 
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Sender
+from watcher.transport.kubernetes import REQUEST_FAILURES, Sender
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class Lease:
         asked_at = self._monotonic()
         try:
             renewed = self._renewed()
-        except (requests.RequestException, UnusableToken, UnusableAccess) as error:
+        except REQUEST_FAILURES as error:
             _log.warning("the Lease cannot be renewed", extra={"lease": self._path, "error": str(error)})
             return self.is_held
         if renewed and not self.is_held:
@@ -73,7 +72,7 @@ class Lease:
             lease = self._api.send("GET", self._path, self._deadline())
             if lease["spec"].get("holderIdentity") == self._identity:
                 self._put(lease, {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1})
-        except (requests.RequestException, UnusableToken, UnusableAccess) as error:
+        except REQUEST_FAILURES as error:
             _log.info("the Lease cannot be given up; it ends by itself", extra={"error": str(error)})
 
     def _renewed(self) -> bool:

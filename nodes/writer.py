@@ -17,9 +17,8 @@ from nodes import annotations
 from nodes.heat import HeatRule, loads_of
 from nodes.marks import Marks, Object
 from watcher.model import WatcherMetrics, averages
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Sender
+from watcher.transport.kubernetes import REQUEST_FAILURES, Sender
 
 MERGE_PATCH = "application/merge-patch+json"
 _WRITE_SECONDS = 10.0
@@ -201,7 +200,7 @@ class Writer:
         path, counts = f"/api/v1/nodes/{name}", self.counts
         try:
             changed = self._api.send("PATCH", path, Deadline.after(_WRITE_SECONDS), patch, MERGE_PATCH)
-        except (requests.RequestException, UnusableToken, UnusableAccess) as error:
+        except REQUEST_FAILURES as error:
             status = getattr(getattr(error, "response", None), "status_code", None)
             if status == requests.codes.conflict:
                 counts.conflicts += 1  # it is tried again when the watch has told what changed

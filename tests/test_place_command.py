@@ -2,9 +2,13 @@
 
 import json
 import re
+import signal
+import subprocess
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import pytest
 import yaml
@@ -35,6 +39,19 @@ def place(tmp_path):
         return CliRunner().invoke(main, ["place", *files, "--rounds", "50", *arguments])
 
     return call
+
+
+def kube_config(folder: Path, url: str) -> str:
+    """Write a kubeconfig that leads to an API server without credentials; return where it is."""
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    }
+    file = folder / "config"
+    file.write_text(yaml.safe_dump(config))
+    return str(file)
 
 
 @pytest.fixture
@@ -369,14 +386,7 @@ def test_what_was_bound_is_told_when_binding_is_stopped(place, tmp_path, ending:
 
     pods = [pod(f"web-{number}", gang="web") for number in range(6)]
     with serving(answer) as api:
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": api.url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "c",
-        }
-        (tmp_path / "config").write_text(yaml.safe_dump(config))
-        result = place(NODES, pods, "--bind", "--kube-config", str(tmp_path / "config"))
+        result = place(NODES, pods, "--bind", "--kube-config", kube_config(tmp_path, api.url))
         assert len(api.requests) == 4
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
@@ -386,3 +396,35 @@ def test_what_was_bound_is_told_when_binding_is_stopped(place, tmp_path, ending:
     assert re.search(rf"not bound: shop/web-3 to node-\d: {why}\n", result.output)
     assert len(re.findall(rf"not bound: shop/web-[45] to node-\d: not tried: {why}\n", result.output)) == 2
     assert "gang shop/web is bound in part\n1 of 6 pods are bound\n" in result.output
+
+
+def test_what_was_bound_is_told_after_ctrl_c(tmp_path) -> None:
+    """Of the pod whose answer was waited for it is not known whether it is bound; the rest is not tried."""
+    third, given_up = threading.Event(), threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        if len(api.requests) == 3:
+            third.set()
+            given_up.wait(20)
+        reply(handler, {"kind": "Status"}, 201)
+
+    with serving(answer) as api:
+        for name, items in (("nodes", NODES), ("pods", [pod(f"web-{number}") for number in range(5)])):
+            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"kind": "List", "items": items}))
+        files = ["--nodes", str(tmp_path / "nodes.yaml"), "--pods", str(tmp_path / "pods.yaml")]
+        arguments = ["place", *files, "--rounds", "50", "--bind", "--kube-config", kube_config(tmp_path, api.url)]
+        with subprocess.Popen(
+            [sys.executable, "-m", "trimaran", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            assert third.wait(60)
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=20)
+        given_up.set()
+        assert len(api.requests) == 3
+    assert process.returncode == 1, output
+    why = "interrupted: whether it is bound is not known"
+    assert re.search(rf"not bound: shop/web-2 to node-\d: {why}\n", output)
+    assert len(re.findall(rf"not bound: shop/web-[34] to node-\d: not tried: {why}\n", output)) == 2
+    assert "2 of 5 pods are bound\n" in output
+    assert "Traceback" not in output

@@ -11,11 +11,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol
 
-import requests
-
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Sender
+from watcher.transport.kubernetes import REQUEST_FAILURES, Sender
 
 _SECONDS = 5.0
 _KEPT_SECONDS = 10.0
@@ -74,7 +71,7 @@ class Reviewed:
             return known[1]
         try:
             found = self._review(token.strip(), namespace)
-        except (requests.RequestException, UnusableToken, UnusableAccess) as error:
+        except REQUEST_FAILURES as error:
             _log.warning("who asks for an explanation cannot be reviewed", extra={"error": str(error)})
             return Reading.UNDECIDED
         if len(self._known) >= _MOST_KEPT:

@@ -10,12 +10,10 @@ import requests
 from scoring.arrays import Int64s
 from simulator.placement.cluster import Batch, Waiting
 from watcher import masking
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import KubernetesApi
+from watcher.transport.kubernetes import REQUEST_FAILURES, KubernetesApi
 
 _SECONDS = 30.0
-_UNUSABLE = (requests.RequestException, UnusableAccess, UnusableToken, TimeoutError)
 
 
 @dataclass(frozen=True)
@@ -47,28 +45,17 @@ def bind(api: KubernetesApi, wanted: Sequence[dict[str, Any]]) -> Iterator[Bound
     """Bind one pod after another, and yield what became of each.
 
     A pod that somebody else has bound meanwhile, that is gone, or that may not be bound, costs itself alone. Once the
-    API server cannot be reached, or knows us no more, the pods that are left are not tried.
+    API server cannot be reached, or knows us no more, or Ctrl-C was pressed, the pods that are left are not tried.
     """
-    stopped = ""
+    why_stopped = ""
     for binding in wanted:
+        if why_stopped:
+            error = f"not tried: {why_stopped}"
+        else:
+            error, goes_on = _bind(api, binding)
+            why_stopped = "" if goes_on else error
         metadata = binding["metadata"]
-        namespace, name = metadata["namespace"], metadata["name"]
-        error = stopped
-        if not stopped:
-            try:
-                path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
-                api.send("POST", path, Deadline.after(_SECONDS), binding)
-            except requests.HTTPError as refusal:
-                error = _said(refusal)
-                status = None if refusal.response is None else refusal.response.status_code
-                if status == HTTPStatus.FORBIDDEN:
-                    error = f"{error}: binding needs the right to create pods/binding"
-                elif status == HTTPStatus.UNAUTHORIZED:
-                    stopped = f"not tried: {error}"
-            except _UNUSABLE as failure:
-                error = f"the Kubernetes API cannot be used: {masking.said(failure)}"
-                stopped = f"not tried: {error}"
-        yield Bound(f"{namespace}/{name}", binding["target"]["name"], error)
+        yield Bound(f"{metadata['namespace']}/{metadata['name']}", binding["target"]["name"], error)
 
 
 def failed_gangs(batch: Batch, bound: Iterable[Bound]) -> list[str]:
@@ -92,6 +79,23 @@ def _binding(waiting: Waiting, node: str) -> dict[str, Any]:
         "metadata": metadata,
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
+
+
+def _bind(api: KubernetesApi, binding: dict[str, Any]) -> tuple[str, bool]:
+    """Bind a pod; return why it is not bound, "" where it is, and whether others may be."""
+    metadata = binding["metadata"]
+    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
+    try:
+        api.send("POST", path, Deadline.after(_SECONDS), binding)
+    except requests.HTTPError as refusal:
+        status = None if refusal.response is None else refusal.response.status_code
+        hint = ": binding needs the right to create pods/binding" if status == HTTPStatus.FORBIDDEN else ""
+        return _said(refusal) + hint, status != HTTPStatus.UNAUTHORIZED
+    except REQUEST_FAILURES as failure:
+        return f"the Kubernetes API cannot be used: {masking.said(failure)}", False
+    except KeyboardInterrupt:
+        return "interrupted: whether it is bound is not known", False
+    return "", True
 
 
 def _said(refusal: requests.HTTPError) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 import orjson
-import requests
 import yaml
 
 from client.connecting import connect
@@ -36,10 +35,9 @@ from watcher import masking
 from watcher.kubernetes_files import FileError, read_objects
 from watcher.model import WatcherMetrics
 from watcher.terminal import echo_table
-from watcher.transport.credentials import UnusableAccess, UnusableToken
+from watcher.transport.credentials import UnusableAccess
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Access, KubernetesApi
-from watcher.transport.session import UnusableAnswer
+from watcher.transport.kubernetes import REQUEST_FAILURES, Access, KubernetesApi
 
 _SYNC_SECONDS = 60.0
 _PENDING = "spec.nodeName=,status.phase=Pending"
@@ -47,7 +45,6 @@ _MORE = {
     "--bound-seconds": "--bound-seconds may find a higher one",
     "--seconds": "--seconds may find a better plan or a higher bound",
 }
-_UNUSABLE = (requests.RequestException, UnusableToken, UnusableAnswer, TimeoutError)
 
 
 @click.command()
@@ -163,7 +160,7 @@ def place(
             fail(f"{plan_file} cannot be written: {error.strerror}", 2)
         except (ValueError, SolverMissing) as error:
             fail(error, 2)
-        bound = list(bind(api, wanted)) if api is not None and carry_out else []
+        bound = _bound(api, wanted) if api is not None and carry_out else []
     if output == "json":
         document = as_document(batch, planned, rivals, spread_weight)
         document["bound_pods"] = {each.pod: each.error or each.node for each in bound}
@@ -172,6 +169,15 @@ def place(
         _show(batch, planned, rivals, spread_weight, listed=plan_file is None)
         _show_bound(batch, wanted, bound, carried_out=carry_out)
     raise SystemExit(1 if planned.measures.unplaced or any(each.error for each in bound) else 0)
+
+
+def _bound(api: KubernetesApi, wanted: Sequence[dict[str, Any]]) -> list[Bound]:
+    """Carry a plan out, with a bar for people who wait for it."""
+    binding = bind(api, wanted)
+    with click.progressbar(
+        binding, length=len(wanted), label="binding", file=sys.stderr, hidden=not _on_terminal()
+    ) as bar:
+        return list(bar)
 
 
 def _check_writable(path: Path | None) -> None:
@@ -228,7 +234,7 @@ def _from_api(
                 fail("the Kubernetes API gave no whole list of nodes and pods within a minute", 1)
             with view.reading() as table:
                 return table.copy(), read_waiting(pods, scheduler_name)
-    except _UNUSABLE as error:
+    except REQUEST_FAILURES as error:
         fail(f"the Kubernetes API cannot be used: {masking.said(error)}", 1)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import requests
 
 from client.options import fail
 from cluster.view import NODES, PODS
@@ -23,14 +22,13 @@ from simulator.writing import check_new, write_or_fail
 from watcher import masking
 from watcher.terminal import duration_option
 from watcher.transport import credentials
-from watcher.transport.credentials import UnusableAccess, UnusableToken
+from watcher.transport.credentials import UnusableAccess
 from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Access, KubernetesApi
+from watcher.transport.kubernetes import REQUEST_FAILURES, Access, KubernetesApi
 from watcher.transport.session import BoundedSession
 
 _LIST_SECONDS = 300.0
 _PAUSE = 'container!="",container!="POD"'  # neither a pod's own sum nor its pause container
-_UNUSABLE = (requests.RequestException, UnusableAccess, UnusableToken, TimeoutError)
 
 
 @click.command()
@@ -135,7 +133,7 @@ def _from_kubernetes(kube_config: Path | None, context: str, selector: str) -> t
             known = from_api(api.list_items(PODS, deadline))
     except UnusableAccess as error:
         fail(error, 2)
-    except _UNUSABLE as error:
+    except REQUEST_FAILURES as error:
         fail(f"the Kubernetes API cannot be used: {masking.said(error)}", 1)
     except ValueError as error:
         fail(f"the Kubernetes API tells what cannot be read: {error}", 1)

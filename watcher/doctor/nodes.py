@@ -4,14 +4,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import requests
-
 from watcher.errors import SettingsError
 from watcher.kubernetes_files import read_objects
 from watcher.providers.session import open_kubernetes
 from watcher.settings import ProviderSettings, Settings
 from watcher.transport import kubernetes
-from watcher.transport.credentials import UnusableAccess, UnusableToken
 from watcher.transport.failures import describe
 from watcher.transport.gather import Deadline
 
@@ -49,7 +46,7 @@ def nodes_of_cluster(settings: Settings) -> frozenset[str]:
             api.close()
     except SettingsError as error:
         raise UnknownNodes("; ".join(error.problems)) from None
-    except (requests.RequestException, UnusableAccess, UnusableToken, OSError) as error:
+    except kubernetes.REQUEST_FAILURES as error:
         raise UnknownNodes(f"the API server does not list the nodes: {describe(error).reason}") from None
 
 

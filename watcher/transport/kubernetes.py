@@ -30,6 +30,9 @@ _KEPT_BYTES = 1024  # of an object, by those who read page after page
 _GONE = 410
 _HEAD_SECONDS = 30.0
 
+#: What a request, a list or a watch raises that brings no answer, or one that is no use; a list that is late, too.
+REQUEST_FAILURES = (requests.RequestException, OSError, UnusableAccess, UnusableToken)
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
