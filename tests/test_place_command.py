@@ -356,6 +356,25 @@ def test_pods_that_fit_nowhere_are_told(place) -> None:
     assert "shop/web" in result.output
 
 
+def test_a_pod_of_the_cluster_that_cannot_be_read_costs_its_gang_alone() -> None:
+    """It is told as left to the scheduler, and its gang with it; one of another scheduler is not spoken of."""
+    pods = [
+        pod("huge", cpu="1e18", gang="g"), pod("second", gang="g"), pod("web"),
+        pod("foreign", cpu="1e18", schedulerName="other"), pod("gone", cpu="1e18"),
+    ]  # fmt: skip
+    pods[-1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    for each in pods:
+        each["spec"].setdefault("schedulerName", "batch")
+    waiting, left = read_waiting(pods, "batch", leave_unreadable=True)
+    assert [each.name for each in waiting] == ["shop/web"]
+    assert left == {
+        "shop/huge": "pod shop/huge: spec.containers[0].resources.requests.cpu: '1e18' is more than any node has",
+        "shop/second": "shop/huge, of its gang, is left to the scheduler",
+    }
+    with pytest.raises(ValueError, match="shop/huge"):
+        read_waiting(pods, "batch")
+
+
 def test_a_node_without_cpu_costs_itself_alone(place) -> None:
     """It is said, nothing is placed there, and the others are balanced by CPU as before."""
     result = place([*NODES, node("bare", cpu="0")], [pod("web")])

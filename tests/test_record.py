@@ -107,6 +107,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         made_by("batch-28391040-x", "b", "Job", "batch-28391040", "4", "4Gi"),
         made_by("idle", "b", "StatefulSet", "idle", "", ""),
         made_by("logs-1", "a", "DaemonSet", "logs", "500m", "1Gi"),
+        made_by("huge", "", "Job", "huge", "1e18", "1Gi"),  # waits for ever, and costs nobody else anything
     ]
     what = {"nodes": nodes, "pods": {f"shop/{each['metadata']['name']}": each for each in pods}}
     with (

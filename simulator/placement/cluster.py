@@ -67,12 +67,15 @@ class Batch:
     notes: tuple[str, ...]
 
 
-def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Waiting], dict[str, str]]:
+def read_waiting(
+    pods: Iterable[Any], scheduler_name: str = "", *, leave_unreadable: bool = False
+) -> tuple[list[Waiting], dict[str, str]]:
     """Return the pods that wait for a node, and those that are left to the scheduler, each with the reason.
 
     Args:
         pods: v1 Pods; those that are bound, finished or being deleted are passed over.
         scheduler_name: pods of other schedulers are passed over, and the rest of their gangs left; "" takes all.
+        leave_unreadable: a pod that cannot be read is left, and is no error: anybody can put one into a cluster.
 
     Raises:
         ValueError: a pod cannot be read, or two have one name.
@@ -81,7 +84,7 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
     seen: set[str] = set()
     foreign: dict[str, str] = {}  # a pod of another scheduler, by its gang
     for manifest in pods:
-        pod = Pod.from_k8s(manifest)
+        pod, unreadable = _read(manifest) if leave_unreadable else (Pod.from_k8s(manifest), "")
         if pod.node_name or pod.finished or pod.terminating:
             continue
         gang = next((f"{pod.namespace}/{pod.labels[label]}" for label in GANG_LABELS if pod.labels.get(label)), "")
@@ -93,7 +96,7 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
         if waiting[-1].name in seen:
             raise ValueError(f"two pods are named {waiting[-1].name}: give each once")
         seen.add(waiting[-1].name)
-        if reason := unknown_demand(manifest):
+        if reason := unreadable or unknown_demand(manifest):
             left[waiting[-1].name] = reason
     broken = {each.gang: each.name for each in waiting if each.name in left and each.gang}
     for each in waiting:
@@ -102,6 +105,22 @@ def read_waiting(pods: Iterable[Any], scheduler_name: str = "") -> tuple[list[Wa
         elif each.gang in foreign and each.name not in left:
             left[each.name] = f"{foreign[each.gang]}, of its gang, has another schedulerName"
     return [each for each in waiting if each.name not in left], left
+
+
+def _read(manifest: Any) -> tuple[Pod, str]:
+    """Return one of the API server's pods and why it cannot be read, "" if it can; else what tells which it is."""
+    try:
+        return Pod.from_k8s(manifest), ""
+    except ValueError as error:
+        metadata, spec = get(manifest, "metadata"), get(manifest, "spec")
+        outline = Pod(
+            name=get(metadata, "name"),
+            namespace=get(metadata, "namespace"),
+            labels=get(metadata, "labels") or {},
+            terminating=bool(get(metadata, "deletionTimestamp")),
+            scheduler_name=get(spec, "schedulerName"),
+        )
+        return outline, str(error)
 
 
 def unknown_demand(manifest: Any) -> str:

@@ -233,7 +233,7 @@ def _from_api(
             if not view.wait(_SYNC_SECONDS):
                 fail("the Kubernetes API gave no whole list of nodes and pods within a minute", 1)
             with view.reading() as table:
-                return table.copy(), read_waiting(pods, scheduler_name)
+                return table.copy(), read_waiting(pods, scheduler_name, leave_unreadable=True)
     except REQUEST_FAILURES as error:
         fail(f"the Kubernetes API cannot be used: {masking.said(error)}", 1)
 

@@ -42,14 +42,13 @@ class Known:
 
 
 def from_api(manifests: Iterable[Mapping[str, Any]]) -> dict[Key, Known]:
-    """Read v1 Pods.
-
-    Raises:
-        ValueError: one cannot be read.
-    """
+    """Read v1 Pods; one that cannot be read is left out, as if it were gone: kube-state-metrics may know of it."""
     known = {}
     for manifest in manifests:
-        pod = Pod.from_k8s(manifest)
+        try:
+            pod = Pod.from_k8s(manifest)
+        except ValueError:  # such as one that asks for more than any node has, which never ran
+            continue
         kind, name = ("Pod", pod.name) if pod.owner is None else (pod.owner.kind, pod.owner.name)
         hashed = pod.labels.get("pod-template-hash")
         if kind == "ReplicaSet" and hashed and name.endswith(f"-{hashed}"):
