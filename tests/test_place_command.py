@@ -28,15 +28,19 @@ from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 PEAKS = {"node-0": 90.0, "node-1": 10.0, "node-2": 10.0}
 
 
+def placing(folder: Path, nodes: list[object], pods: list[object]) -> list[str]:
+    """Write nodes and pods into files; return the arguments that place them quickly."""
+    for name, items in (("nodes", nodes), ("pods", pods)):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({"kind": "List", "items": items}))
+    return ["place", "--nodes", str(folder / "nodes.yaml"), "--pods", str(folder / "pods.yaml"), "--rounds", "50"]
+
+
 @pytest.fixture
 def place(tmp_path):
     """Return what calls ``trimaran place`` with nodes and pods in files, quickly and without luck."""
 
     def call(nodes: list[object], pods: list[object], *arguments: str) -> Result:
-        for name, items in (("nodes", nodes), ("pods", pods)):
-            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"kind": "List", "items": items}))
-        files = ["--nodes", str(tmp_path / "nodes.yaml"), "--pods", str(tmp_path / "pods.yaml")]
-        return CliRunner().invoke(main, ["place", *files, "--rounds", "50", *arguments])
+        return CliRunner().invoke(main, [*placing(tmp_path, nodes, pods), *arguments])
 
     return call
 
@@ -429,12 +433,10 @@ def test_what_was_bound_is_told_after_ctrl_c(tmp_path) -> None:
         reply(handler, {"kind": "Status"}, 201)
 
     with serving(answer) as api:
-        for name, items in (("nodes", NODES), ("pods", [pod(f"web-{number}") for number in range(5)])):
-            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"kind": "List", "items": items}))
-        files = ["--nodes", str(tmp_path / "nodes.yaml"), "--pods", str(tmp_path / "pods.yaml")]
-        arguments = ["place", *files, "--rounds", "50", "--bind", "--kube-config", kube_config(tmp_path, api.url)]
+        arguments = placing(tmp_path, NODES, [pod(f"web-{number}") for number in range(5)])
+        command = [sys.executable, "-m", "trimaran", *arguments, "--bind", "--kube-config"]
         with subprocess.Popen(
-            [sys.executable, "-m", "trimaran", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*command, kube_config(tmp_path, api.url)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
             assert third.wait(60)
             process.send_signal(signal.SIGINT)
