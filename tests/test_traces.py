@@ -195,6 +195,7 @@ def broken_archive(folder: Path) -> None:
             r"overcommit\.memory must be a number from 0\.01 to 1000, got 1e-09",
         ),
         (broken_world(overcommit={"cpu": 10**400}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got 1000"),
+        (broken_world(overcommit={"CPU": 2}), "overcommit is of cpu and memory, got 'CPU'"),
         (broken_world(overcommit=0), r"overcommit must be a number from 0\.01 to 1000, got 0"),
         (broken_world(overcommit="1.5"), r"overcommit must be an object, or one number, got '1\.5'"),
         (broken_world(overcommit=True), r"overcommit must be an object, or one number, got True"),
