@@ -228,8 +228,8 @@ def _overcommit(path: Path, world: Mapping[str, Any]) -> tuple[float, float]:
     if written is None:
         return 1.0, 1.0
     if isinstance(written, dict):
-        unknown = [key for key in written if key not in RESOURCES]
-        if unknown and len(written) - len(unknown) < len(RESOURCES):
+        missing, unknown = set(RESOURCES) - set(written), [key for key in written if key not in RESOURCES]
+        if missing and unknown:  # more likely misspelt than meant to be 1
             raise TraceError(f"{path}: overcommit is of {' and '.join(RESOURCES)}, got {unknown[0]!r}")
         cpu, memory = (_factor(path, f"overcommit.{name}", written.get(name, 1.0)) for name in RESOURCES)
         return cpu, memory
