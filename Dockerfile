@@ -27,16 +27,12 @@ COPY trimaran trimaran
 COPY watcher watcher
 COPY client client
 COPY scoring scoring
-COPY cluster cluster
-COPY extender extender
-COPY nodes nodes
-COPY simulator simulator
-COPY dashboard dashboard
+COPY runtime runtime
 # --no-deps and no index: the lock above is complete, and nothing else may come in. The last
 # line shows that nothing was stripped that is needed.
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist . && \
     pip --python /opt/trimaran/bin/python install --no-deps --no-index dist/*.whl && \
-    /opt/trimaran/bin/python -c "import client, cluster, dashboard.inside, extender.service, kubernetes.config, nodes.service, scipy.special, scoring, simulator.commands, simulator.placement.methods, watcher.server.service"
+    /opt/trimaran/bin/python -c "import client, trimaran.cluster, trimaran.dashboard.embedded, trimaran.extender.service, kubernetes.config, trimaran.soft_taints.service, scipy.special, scoring, trimaran.cli.simulate, trimaran.planning.methods, watcher.api.service"
 
 
 FROM python:${PYTHON_VERSION}-slim

@@ -38,7 +38,7 @@ test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that
 	$(VENV)/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
 
 solver: $(VENV)/.solver  ## test `trimaran place --exact` with OR-tools, whose protobuf signalfx cannot have
-	$(VENV)/solver/bin/python -m pytest tests/test_solver.py
+	$(VENV)/solver/bin/python -m pytest tests/trimaran/planning/test_solver.py
 
 # Programs are built once, into ~/.cache/trimaran (TRIMARAN_E2E_CACHE: another folder). See tests/control_plane/README.md.
 E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kubectl $(if $(ALL),kube-scheduler-oldest)
@@ -161,8 +161,8 @@ lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) --group sbom -o requirements/sbom.txt
 	$(COMPILE) --group docs -o requirements/docs.txt
 
-OPENAPI = import orjson; from watcher.server.openapi import document as d; print(orjson.dumps(d(), option=1).decode())
-openapi: $(VENV)/.run  ## renew watcher/schemas/openapi.json from watcher/server/openapi.py
+OPENAPI = import orjson; from watcher.api.openapi import document as d; print(orjson.dumps(d(), option=1).decode())
+openapi: $(VENV)/.run  ## renew watcher/schemas/openapi.json from watcher/api/openapi.py
 	$(BIN)/python -c '$(OPENAPI)' > watcher/schemas/openapi.json
 
 clean:  ## remove the environment and all caches

@@ -34,8 +34,8 @@ from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
 from support.servers import Service, free_port
 
-from extender.answer import Outcome
-from extender.kube_scheduler import Way, written
+from trimaran.extender.answer import Outcome
+from trimaran.extender.kube_scheduler import Way, written
 
 NODES, CORES, HOT_PERCENT = 100, 8, 80
 PODS_A_SECOND, SECONDS_OF_LIFE = 3, 200

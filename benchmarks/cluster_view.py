@@ -22,8 +22,8 @@ from urllib.parse import parse_qs, urlsplit
 import orjson
 import psutil
 
-from cluster.view import ClusterView
-from watcher.transport.kubernetes import Access, KubernetesApi
+from runtime.kubernetes.api import Access, KubernetesApi
+from trimaran.cluster.view import ClusterView
 
 PAGE = 500
 OWNERS = 400

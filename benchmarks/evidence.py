@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from scoring.arrays import Float64s
-from simulator.comparison import Comparison
-from simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, ORACLE
-from simulator.report.statistics import gap_closed, interval, policy_names
+from trimaran.simulator.comparison import Comparison
+from trimaran.simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, ORACLE
+from trimaran.simulator.report.statistics import gap_closed, interval, policy_names
 
 HOT = ("hot_minutes_70", "hot_minutes_80", "hot_minutes_90")
 MEANS = ("throttled_core_seconds", "p99_node_cpu_percent", "memory_overrun_minutes", "unplaced_pods", "moves")

@@ -24,11 +24,11 @@ import requests
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.influxdb_server import InfluxDb, run_influxdb
 
+from runtime.http.gather import Deadline, gather
 from watcher.model import Operator, Window
 from watcher.providers.influxdb.provider import InfluxDbProvider
 from watcher.providers.influxdb.queries import influxql, queries
 from watcher.settings import InfluxDbSettings, ProviderSettings, Settings
-from watcher.transport.gather import Deadline, gather
 
 STEP_SECONDS = 10
 MINUTES = (15, 10, 5)

@@ -25,13 +25,13 @@ import requests
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.fake_kubernetes import TOKEN, node, node_metrics, run_fake_kubernetes
 
+from runtime.http.gather import Deadline, gather
 from watcher.model import Window
 from watcher.providers.base import Reading, Sample
 from watcher.providers.kubernetes_metrics_server import METRICS, NODES, KubernetesMetricsServerProvider
 from watcher.providers.sampled import Sampled
 from watcher.settings import ProviderSettings, Settings
 from watcher.store import Store
-from watcher.transport.gather import Deadline, gather
 
 ROUNDS = 5
 IMAGES = 50

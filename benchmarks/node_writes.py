@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from quality_traces import LOADERS, Floats
 from support.nodes_api import NodesApi
 
-from nodes.heat import HeatRule
-from nodes.marks import MarkMirror, Marks
-from nodes.writer import Plan, Writer
+from trimaran.soft_taints.hysteresis import HeatRule
+from trimaran.soft_taints.node_state import MarkMirror, Marks
+from trimaran.soft_taints.writer import Plan, Writer
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 NODES, MINUTES, WINDOW, SEED = 5000, 60, 15, 7

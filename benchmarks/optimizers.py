@@ -5,8 +5,8 @@ python benchmarks/optimizers.py [--seeds 30] [--evaluations 9000] [--seconds 0.0
 
 import argparse
 
-from simulator.placement.eagles import tbesk
-from simulator.placement.trials import compare, contests
+from trimaran.planning.eagles import tbesk
+from trimaran.planning.trials import compare, contests
 
 TABLE_RUNS = 10
 

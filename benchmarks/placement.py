@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.placement.arrivals import Churn, follow, turns
-from simulator.placement.bound import lower_bound
-from simulator.placement.generated import generated_cluster
-from simulator.placement.local_search import Search, local_search
-from simulator.placement.methods import OURS, RIVALS, in_batches, ours
-from simulator.placement.problem import cost, measure
+from trimaran.planning.arrivals import Churn, follow, turns
+from trimaran.planning.bound import lower_bound
+from trimaran.planning.generated import generated_cluster
+from trimaran.planning.local_search import Search, local_search
+from trimaran.planning.methods import OURS, RIVALS, in_batches, ours
+from trimaran.planning.problem import cost, measure
 
 ENOUGH = 600  # seconds: rounds end it, so that it is the same each time
 BATCHES = (10, 60)  # how many pods are searched for together: the paper does not say

@@ -30,13 +30,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.extending import HeldMetrics, StillView, asked, profiles
 from support.servers import free_port, wait_until
 
-from extender.app import create_app
-from extender.decisions.record import Record
-from extender.prioritizer import Options, Prioritizer
-from extender.telemetry import Telemetry
+from runtime.server import serving
+from runtime.server.fast_path import Front
 from scoring import Container, Pod, ResourceList
-from watcher.server import serving
-from watcher.server.front import Front
+from trimaran.extender.app import create_app
+from trimaran.extender.decisions.record import Record
+from trimaran.extender.prioritizer import Options, Prioritizer
+from trimaran.extender.telemetry import Telemetry
 
 NODES, PODS_A_NODE, CALLS = 5_000, 20, 1_000
 ASKED = (500, 5_000)

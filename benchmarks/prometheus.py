@@ -21,12 +21,12 @@ import numpy as np
 import orjson
 import requests
 
-from watcher import duration
+from runtime import duration
+from runtime.http.gather import Deadline, gather
+from runtime.server.serving import tune_interpreter
 from watcher.model import Operator, Window
 from watcher.providers.prometheus.provider import PrometheusProvider
-from watcher.server.serving import tune_interpreter
 from watcher.settings import ProviderSettings, Settings
-from watcher.transport.gather import Deadline, gather
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.servers import run_prometheus  # the tests' way to start a real one

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from scoring.arrays import Bools, Float64s, Int64s
-from simulator.cluster import JOB
-from simulator.tables import TraceError
-from simulator.trace import PodUse, Trace, read_trace, write_trace
+from trimaran.simulator.cluster import JOB
+from trimaran.traces.tables import TraceError
+from trimaran.traces.trace import PodUse, Trace, read_trace, write_trace
 
 PARTS = 4
 

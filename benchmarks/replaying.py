@@ -30,8 +30,8 @@ from statistics import median
 
 import psutil
 
-from simulator.synthetic import Synthetic
-from simulator.trace import write_trace
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import write_trace
 
 POLICIES = ("default", "target-load-packing+load-variation-risk-balancing", "congestion-cost")
 # Nodes, minutes, the part that jobs use, and turns if not all.
@@ -45,9 +45,9 @@ HERE = Path(__file__).parent.parent
 TURN = """
 import hashlib, resource, sys, time
 from pathlib import Path
-from simulator.policies.catalogue import policies
-from simulator.replay import Replay
-from simulator.trace import read_trace
+from trimaran.simulator.policies.catalogue import policies
+from trimaran.simulator.replay import Replay
+from trimaran.traces.trace import read_trace
 trace = read_trace(Path(sys.argv[1]))
 policy = policies(trace)[sys.argv[2]]
 began = time.process_time()

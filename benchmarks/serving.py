@@ -35,16 +35,16 @@ import psutil
 import requests
 from flask import Flask, Response, jsonify
 
+from runtime.http.gather import Deadline
+from runtime.server import serving as serving_
+from runtime.server.fast_path import Front
+from runtime.server.serving import Listener
+from watcher.api.app import create_app
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.pipeline.factory import open_watcher
 from watcher.providers.base import Check, Fetched
-from watcher.server import serving as serving_
-from watcher.server.app import create_app
-from watcher.server.front import Front
-from watcher.server.serving import Listener
 from watcher.settings import FakeSettings, ServerSettings, Settings, StoreSettings, WatchSettings
 from watcher.telemetry import Telemetry
-from watcher.transport.gather import Deadline
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.servers import Service, free_port, wait_until

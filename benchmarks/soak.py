@@ -24,14 +24,14 @@ from pathlib import Path
 from watcher.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from test_store import WINDOWS, WRITER, loaded, snapshot
+from support.snapshots import WINDOWS, WRITER, loaded, snapshot
 
 WATCHER = """
 import sys, threading
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from support.bench import Bench
-from test_store import snapshot
+from support.snapshots import snapshot
 from watcher.providers.base import Fetched
 
 bench = Bench(Path({path!r}), now={start})

@@ -33,8 +33,8 @@ from control_plane.scheduler import Scheduler
 from support.extending import snapshot_of
 from support.servers import wait_until
 
-from extender.answer import Outcome
-from extender.kube_scheduler import Way, written
+from trimaran.extender.answer import Outcome
+from trimaran.extender.kube_scheduler import Way, written
 from watcher.testing.servers import reply, serving
 
 RUNS = ("no extender", "scoring off", "ours")

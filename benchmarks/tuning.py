@@ -28,12 +28,12 @@ import click
 import joblib
 from tuning_settings import TRIED, Arguments
 
-from simulator.comparison import Done, Kept, Task, program
-from simulator.measures import HOT_PERCENTS, hot_minutes, measures
-from simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, policies
-from simulator.replay import Options, Replay
-from simulator.synthetic import Synthetic
-from simulator.trace import read_trace, write_trace
+from trimaran.simulator.comparison import Done, Kept, Task, program
+from trimaran.simulator.measures import HOT_PERCENTS, hot_minutes, measures
+from trimaran.simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, policies
+from trimaran.simulator.replay import Options, Replay
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import read_trace, write_trace
 
 TUNED_PERCENTS = (75, 85)
 TUNING_SEEDS, JUDGING_SEEDS = range(1, 5), range(5, 9)

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from nodes.heat import HeatRule
-from scoring.measured_resource import CPU_LOAD
-from scoring.objects import CPU, MEMORY
+from runtime.kubernetes.objects import CPU, MEMORY
+from scoring.load.measured_resource import CPU_LOAD
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
 from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
 from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
@@ -19,18 +18,19 @@ from scoring.plugins.node_resources_fit import NodeResourcesFit, ResourceWeight
 from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
-from scoring.profile import Profile
-from scoring.scores import WeightedPlugin
-from simulator.moving.by_cost import Moves
-from simulator.moving.low_node_utilization import LowNodeUtilization
-from simulator.policies.base import Policy
-from simulator.policies.catalogue import CONGESTION, DEFAULT, OnEveryNode, policies
-from simulator.policies.crane import USAGES, Crane
-from simulator.policies.koordinator import KoordinatorLoadAware
-from simulator.policies.profiles import KUBE_SCHEDULER, ByProfile
-from simulator.policies.soft_taints import SoftTaints
-from simulator.policies.volcano import VolcanoUsage
-from simulator.trace import Trace
+from scoring.profiles.profile import Profile
+from scoring.profiles.scores import WeightedPlugin
+from trimaran.simulator.moving.by_cost import Moves
+from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
+from trimaran.simulator.policies.base import Policy
+from trimaran.simulator.policies.catalogue import CONGESTION, DEFAULT, OnEveryNode, policies
+from trimaran.simulator.policies.crane import USAGES, Crane
+from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
+from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ByProfile
+from trimaran.simulator.policies.soft_taints import SoftTaints
+from trimaran.simulator.policies.volcano import VolcanoUsage
+from trimaran.soft_taints.hysteresis import HeatRule
+from trimaran.traces.trace import Trace
 
 Arguments = Mapping[str, object]
 

@@ -11,7 +11,7 @@ ClientError
 └── BadSettings           the settings of an embedded watcher cannot be used
 """
 
-from watcher import masking
+from runtime import masking
 from watcher.wire import ErrorCode
 
 

@@ -7,12 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from client import errors
+from runtime.settings.loading import load
 from watcher import wire
 from watcher.errors import NoMetrics, NotServed, SettingsError, StaleMetrics
 from watcher.model import WatcherMetrics
 from watcher.pipeline.factory import open_watcher
 from watcher.settings import Settings
-from watcher.settings.loading import load
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:

@@ -22,10 +22,11 @@ from client.errors import (
     WatcherUnavailable,
 )
 from client.transport import Transport
-from watcher import masking, wire
+from runtime import masking
+from runtime.http.session import BoundedSession
+from runtime.kubernetes.credentials import bearer, read_token, sendable
+from watcher import wire
 from watcher.model import WatcherMetrics
-from watcher.transport.credentials import bearer, read_token, sendable
-from watcher.transport.session import BoundedSession
 
 if TYPE_CHECKING:
     from watcher.history import History

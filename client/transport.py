@@ -8,11 +8,11 @@ from urllib.parse import SplitResult, urlsplit
 import requests
 
 from client.errors import AccessDenied, BadAnswer, ClientError, WatcherUnavailable
-from watcher import masking
-from watcher.transport.credentials import UnusableToken
-from watcher.transport.failures import Trouble, describe
-from watcher.transport.gather import Deadline
-from watcher.transport.session import BoundedSession
+from runtime import masking
+from runtime.http.failures import Trouble, describe
+from runtime.http.gather import Deadline
+from runtime.http.session import BoundedSession
+from runtime.kubernetes.credentials import UnusableToken
 
 _PASSING = (429, 502, 503, 504)
 _FIRST_PAUSE_SECONDS = 0.2

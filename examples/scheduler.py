@@ -25,7 +25,9 @@ import numpy as np
 import requests
 
 from client import ClientError, Collector, connect
-from cluster.view import ClusterView
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import Access, KubernetesApi
+from runtime.kubernetes.credentials import UnusableAccess, UnusableToken
 from scoring import (
     FallbackPolicy,
     Judgment,
@@ -37,9 +39,7 @@ from scoring import (
     Profile,
     WeightedPlugin,
 )
-from watcher.transport.credentials import UnusableAccess, UnusableToken
-from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Access, KubernetesApi
+from trimaran.cluster.view import ClusterView
 
 GANG = "pod-group.scheduling.sigs.k8s.io/name"
 SIZE = "pod-group.scheduling.sigs.k8s.io/min-available"

@@ -3,18 +3,11 @@
 Pure functions of their arguments: no input or output, no clock, no logging, no global state.
 """
 
-from scoring.configuration.fields import ConfigNote
-from scoring.configuration.plugins import PLUGINS, plugin_from_config
-from scoring.configuration.profiles import SchedulerConfiguration, read_configuration
-from scoring.explaining import ProfileExplanation
-from scoring.fallback import FallbackPolicy, Judgment, NodeGrade
-from scoring.kubernetes_version import KUBERNETES_VERSIONS
-from scoring.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
-from scoring.metrics_table import MeasuredUse, MetricsTable
-from scoring.node_table import NodePlan, NodeTable
-from scoring.normalization import INFEASIBLE
-from scoring.objects import Container, Node, Pod, ResourceList
-from scoring.occupancy import PlacedPod
+from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
+from scoring.load.fallback import FallbackPolicy, Judgment, NodeGrade
+from scoring.load.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
+from scoring.load.metrics_table import MeasuredUse, MetricsTable
+from scoring.load.use_levels import UseLevels
 from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin
 from scoring.plugins.congestion_cost import CongestedResource, CongestionCost
 from scoring.plugins.image_locality import ImageLocality
@@ -27,9 +20,16 @@ from scoring.plugins.peaks import Peaks, PowerModel
 from scoring.plugins.pod_state import PodState
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
-from scoring.profile import PreparedProfile, Profile
-from scoring.scores import Scores, WeightedPlugin
-from scoring.use_levels import UseLevels
+from scoring.profiles.configuration.fields import ConfigNote
+from scoring.profiles.configuration.plugins import PLUGINS, plugin_from_config
+from scoring.profiles.configuration.profiles import SchedulerConfiguration, read_configuration
+from scoring.profiles.explanations import ProfileExplanation
+from scoring.profiles.kubernetes_version import KUBERNETES_VERSIONS
+from scoring.profiles.normalization import INFEASIBLE
+from scoring.profiles.profile import PreparedProfile, Profile
+from scoring.profiles.scores import Scores, WeightedPlugin
+from scoring.table.node_table import NodePlan, NodeTable
+from scoring.table.occupancy import PlacedPod
 
 __all__ = [
     "CPU_LOAD",

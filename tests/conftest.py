@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, settings
 from support.bench import Api
 from support.servers import IN_CI, Fake, Service, free_port, run_prometheus, serving, two_nodes
 
-from watcher import masking
+from runtime import masking
 
 #: `make solver` runs it where OR-tools is; that cannot be beside signalfx.
-collect_ignore = [] if find_spec("ortools") else ["test_solver.py"]
+collect_ignore = [] if find_spec("ortools") else ["trimaran/planning/test_solver.py"]
 
 settings.register_profile(
     "trimaran", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100 if IN_CI else 20
@@ -89,7 +89,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, states: Iterator[Path]) -> None:
     """Leave no variable of this machine that the settings would read, and no store of its user."""
-    from watcher.settings.loading import UPSTREAM_VARIABLES
+    from runtime.settings.loading import UPSTREAM_VARIABLES
 
     for name in list(os.environ):
         if name.startswith("TRIMARAN_") or name in UPSTREAM_VARIABLES or name == "KUBERNETES_SERVICE_HOST":

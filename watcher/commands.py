@@ -8,12 +8,12 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from watcher import logs
+from runtime import logs
+from runtime.settings.loading import Loaded, Model, display, every_setting, load_as, variable
+from runtime.terminal import echo_document, output_option, painted
 from watcher.errors import SettingsError, WatcherError
 from watcher.providers.base import check_providers, known_providers
 from watcher.settings import Settings
-from watcher.settings.loading import Loaded, Model, display, every_setting, load_as, variable
-from watcher.terminal import echo_document, output_option, painted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -121,7 +121,7 @@ def watch(
     }  # fmt: skip
     settings = load_or_exit(Settings, file, assignments, flags).settings
     logs.configure(settings.log)
-    from watcher.server import service  # noqa: PLC0415  gunicorn is only needed here
+    from watcher.api import service  # noqa: PLC0415  gunicorn is only needed here
 
     with errors_or_exit():
         check_providers(settings)  # told here, not by a worker that dies
@@ -237,8 +237,8 @@ def _node_names(file: Path | None, of_cluster: Settings | None) -> frozenset[str
 
     Ends with status 2 where they cannot be told.
     """
+    from runtime.kubernetes.manifests import FileError  # noqa: PLC0415
     from watcher.doctor.nodes import UnknownNodes, nodes_in, nodes_of_cluster  # noqa: PLC0415  only needed here
-    from watcher.kubernetes_files import FileError  # noqa: PLC0415
 
     if file is not None and of_cluster is not None:
         raise click.UsageError("--nodes and --cluster both say which nodes there are: give one")

@@ -18,7 +18,7 @@ A payload that is not what the contract says is a ``wire.WireError``, a ValueErr
 from collections.abc import Sequence
 from typing import ClassVar
 
-from watcher import masking
+from runtime import masking
 from watcher.wire import ErrorCode
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from watcher import masking
+from runtime import masking
 
 
 class Kind(StrEnum):

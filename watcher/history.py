@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
-from watcher import duration
+from runtime import duration
 from watcher.model import notebook_table
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+from runtime.http.gather import Deadline, gather
 from watcher.errors import ProviderError
 from watcher.providers.base import Check, Reading, Sample
 from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings
-from watcher.transport.gather import Deadline, gather
 
 
 class InventoryProvider:

@@ -18,12 +18,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
-from scoring.metrics_table import MetricsTable
-from scoring.node_rows import NodeRows
-from scoring.node_table import NodeTable
-from scoring.objects import Pod
-from scoring.use_levels import UseLevels
+from scoring.load.metrics_table import MetricsTable
+from scoring.load.use_levels import UseLevels
+from scoring.table.node_rows import NodeRows
+from scoring.table.node_table import NodeTable
 from watcher.model import WatcherMetrics
 
 Terms = dict[str, NDArray[Any]]

@@ -15,7 +15,7 @@ node has room for another request later pods have no choice, however cool it is,
 of use that was not seen yet. ``c`` is what the pods of the same owner that are there request of CPU, in parts of the
 node's.
 
-``in flight`` is what recently placed pods use that the average does not show yet (:mod:`scoring.recent_pods`).
+``in flight`` is what recently placed pods use that the average does not show yet (:mod:`scoring.load.recent_pods`).
 ``expected`` is what the pods that are there should use by the levels of their owners (:class:`scoring.UseLevels`):
 slower than the last window, so it knows of hours that are not now. Without levels, u is what is measured and in
 flight. What a pod is expected to use is its request times its owner's level, and the request without levels.
@@ -47,16 +47,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scoring import pod_demand, recent_pods
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import CPU, MEMORY, Owner, Pod
 from scoring.arrays import Float64s, Int64s
-from scoring.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import CPU, MEMORY, Owner, Pod
-from scoring.occupancy import OwnedPods
+from scoring.load import recent_pods
+from scoring.load.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
+from scoring.load.metrics_table import MetricsTable
+from scoring.load.use_levels import NOTHING_LEARNT, UseLevels
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.use_levels import NOTHING_LEARNT, UseLevels
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.node_table import NodeTable
+from scoring.table.occupancy import OwnedPods
 
 # Logarithms are compared to a millionth. The smallest rise that counts is that of a pod which uses nothing.
 _STEPS = 2.0**20

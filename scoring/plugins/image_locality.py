@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from runtime.kubernetes.objects import Pod
 from scoring.go_math import truncating_divide
-from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import Pod
 from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.node_table import NodeTable
 
 _MIB = 1024 * 1024
 _MIN_BYTES = 23 * _MIB

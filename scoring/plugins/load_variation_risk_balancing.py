@@ -26,15 +26,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scoring import pod_demand, recent_pods
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import Pod
 from scoring.arrays import Float64s, Int64s
 from scoring.go_math import rounded_score
-from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
-from scoring.metrics_table import MeasuredUse, MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import Pod
+from scoring.load import recent_pods
+from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.load.metrics_table import MeasuredUse, MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.node_table import NodeTable
 
 _NORMAL_QUANTILES = {"P90": 1.2815515655446004, "P95": 1.6448536269514722, "P99": 2.3263478740408408}
 
@@ -53,7 +54,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         percentile: option of ours: where a node has this percentile, the deviation is (percentile - average) / z, z
             being the normal distribution's quantile: a deviation that looks at the upper tail only. "" takes STD.
         count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
-            average use, see :mod:`scoring.recent_pods`.
+            average use, see :mod:`scoring.load.recent_pods`.
     """
 
     safe_variance_margin: float = 1.0

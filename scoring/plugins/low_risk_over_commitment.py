@@ -21,16 +21,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scoring import measured_distribution, pod_demand, recent_pods
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import CPU, MEMORY, Pod
 from scoring.arrays import Float64s
 from scoring.beta_distribution import distribution, max_variance, probability_at_most
 from scoring.go_math import rounded_score
-from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import CPU, MEMORY, Pod
+from scoring.load import measured_distribution, recent_pods
+from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.node_table import NodeTable
 
 # The fit needs a variance below the largest possible one.
 _MAX_VARIANCE_ALLOWANCE = 0.99
@@ -49,7 +50,7 @@ class LowRiskOverCommitment(ScorePlugin):
         distribution: option of ours: ``measured`` takes P from the node's measured percentiles, where it has any,
             instead of from the fitted beta distribution.
         count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
-            average use, see :mod:`scoring.recent_pods`.
+            average use, see :mod:`scoring.load.recent_pods`.
     """
 
     smoothing_window_size: int = 5

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from runtime.kubernetes.objects import CPU, MEMORY, Pod
 from scoring.arrays import Int64s
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import stretched
-from scoring.objects import CPU, MEMORY, Pod
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import ResourceWeight
+from scoring.profiles.normalization import stretched
+from scoring.table.node_table import NodeTable
 
 # A millicore weighs as much as a MiB.
 _DEFAULT_RESOURCES = (ResourceWeight(MEMORY, 1), ResourceWeight(CPU, 1 << 20))

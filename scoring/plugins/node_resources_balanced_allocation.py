@@ -17,13 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from scoring import pod_demand
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Float64s, Int64s
-from scoring.kubernetes_version import LATEST_VERSION, at_least, known_version
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import Pod
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import (
     CPU_AND_MEMORY_ALIKE,
@@ -33,6 +30,9 @@ from scoring.plugins.node_resources_fit import (
     requested_lines,
     requested_on,
 )
+from scoring.profiles.kubernetes_version import LATEST_VERSION, at_least, known_version
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.node_table import NodeTable
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scoring import pod_demand
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
 from scoring.arrays import Bools, Int64s
-from scoring.feasibility import fitting
 from scoring.go_math import truncating_divide
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.feasibility import fitting
+from scoring.table.node_table import NodeTable
 
 NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _MAX_SHAPE_SCORE = 10

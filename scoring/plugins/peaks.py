@@ -17,13 +17,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scoring import pod_demand, recent_pods
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import CPU, Pod
 from scoring.arrays import Int64s
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import CPU, Pod
+from scoring.load import recent_pods
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.node_table import NodeTable
 from watcher.model import MetricType
 
 _TO_INTEGER = 1e15
@@ -50,7 +51,7 @@ class Peaks(ScorePlugin):
         missing: option of ours: what a node without metrics, without a model or above 100 percent becomes: ``best`` as
             upstream, or ``worst``.
         count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
-            measured utilization, see :mod:`scoring.recent_pods`.
+            measured utilization, see :mod:`scoring.load.recent_pods`.
     """
 
     node_power_model: Mapping[str, PowerModel] = field(default_factory=dict)

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import stretched
-from scoring.objects import Pod
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.profiles.normalization import stretched
+from scoring.table.node_table import NodeTable
 
 
 @dataclass(frozen=True)

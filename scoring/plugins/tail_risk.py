@@ -23,16 +23,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scoring import measured_distribution, pod_demand, recent_pods
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import Pod
 from scoring.arrays import Float64s
 from scoring.beta_distribution import max_variance, probability_at_most
 from scoring.go_math import rounded_score
-from scoring.measured_resource import CPU_AND_MEMORY, MeasuredResource
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.normalization import MAX_NODE_SCORE
-from scoring.objects import Pod
+from scoring.load import measured_distribution, recent_pods
+from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.node_table import NodeTable
 from watcher.model import QUANTILES
 
 # A beta distribution needs a variance below the largest possible one.
@@ -52,7 +53,7 @@ class TailRisk(ScorePlugin):
         together: how the resources' risks become one: ``independent`` or ``union``.
         resources: the resources that count.
         count_recent_pods: of a pod that was there for a part of the window, count the rest of its request; else all or
-            nothing, as TargetLoadPacking does. See :mod:`scoring.recent_pods`.
+            nothing, as TargetLoadPacking does. See :mod:`scoring.load.recent_pods`.
     """
 
     target: float = 100.0

@@ -17,14 +17,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from scoring import recent_pods
+from runtime.kubernetes.objects import CPU, GPU, Container, Pod
 from scoring.arrays import Float64s, Int64s
 from scoring.go_math import round_half_away, rounded_score
-from scoring.measured_resource import MEASURED_RESOURCES
-from scoring.metrics_table import MetricsTable
-from scoring.node_table import NodeTable
-from scoring.objects import CPU, GPU, Container, Pod
+from scoring.load import recent_pods
+from scoring.load.measured_resource import MEASURED_RESOURCES
+from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
+from scoring.table.node_table import NodeTable
 
 _UNITS = {CPU: "m", GPU: " GPUs"}
 
@@ -43,7 +43,7 @@ class TargetLoadPacking(ScorePlugin):
         percentile: option of ours: the measured value to take instead of AVG, such as ``P95``; a node that lacks it is
             taken by AVG or Latest. "" is upstream's way.
         count_recent_pods: option of ours: of a pod that was there for a part of the window, count the rest of its
-            expected use; upstream counts all or nothing. See :mod:`scoring.recent_pods`.
+            expected use; upstream counts all or nothing. See :mod:`scoring.load.recent_pods`.
         parts: option of ours: pack on several resources. Each part is this plugin for one of them, with its weight; the
             score is the mean by weight over those that are measured on the node and that it has. The other arguments
             then do not count.

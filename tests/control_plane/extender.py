@@ -13,7 +13,7 @@ from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
 from support.servers import free_port
 
-from extender.kube_scheduler import Way, written
+from trimaran.extender.kube_scheduler import Way, written
 
 #: A scheduler "load-aware" that goes by risk, with default arguments.
 LOAD_AWARE: Mapping[str, Any] = {

@@ -6,16 +6,16 @@ from typing import Any
 
 from werkzeug.test import TestResponse
 
+from runtime.http.gather import Deadline
+from watcher.api.app import create_app
 from watcher.errors import ProviderUnavailable
 from watcher.findings import Finding
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import Check, Fetched
-from watcher.server.app import create_app
 from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import Telemetry
-from watcher.transport.gather import Deadline
 from watcher.wire import Dialect
 
 START = 1_700_000_000.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from watcher.settings.loading import display, variable
+from runtime.settings.loading import display, variable
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

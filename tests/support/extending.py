@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from client import NoMetrics
-from cluster.state import ClusterState
-from extender.profiles import Profiles
 from scoring import Node, NodeTable, Pod, ResourceList
+from trimaran.cluster.state import ClusterState
+from trimaran.extender.profiles import Profiles
 from watcher import wire
 from watcher.model import WatcherMetrics
 from watcher.wire import Dialect

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from runtime.http.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Fetched
 from watcher.providers.fake import FakeProvider
 from watcher.settings import FakeSettings, ProviderSettings, Settings
 from watcher.testing import Series
-from watcher.transport.gather import Deadline
 
 
 class Source:

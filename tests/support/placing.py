@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from simulator.placement.problem import Problem
+from trimaran.planning.problem import Problem
 
 
 def small(seed: int, *, nodes: int = 3, pods: int = 6) -> Problem:

@@ -6,8 +6,8 @@ from typing import Any
 
 import requests
 
-from watcher.transport.gather import Deadline
-from watcher.transport.kubernetes import Event, Page
+from runtime.http.gather import Deadline
+from runtime.kubernetes.api import Event, Page
 
 SILENCE = "silence"
 """In a script: nothing comes until the API is told to end what it is asked."""

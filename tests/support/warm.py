@@ -14,9 +14,10 @@ from pathlib import Path
 
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload([
-    "trimaran.cli", "watcher.commands", "watcher.server.service", "watcher.server.app", "watcher.pipeline.factory",
-    "watcher.providers.fake", "watcher.providers.host", "watcher.providers.prometheus.provider", "dashboard.commands",
-    "dashboard.inside",
+    "trimaran.cli.main", "watcher.commands", "watcher.api.service", "watcher.api.app", "watcher.pipeline.factory",
+    "watcher.providers.fake", "watcher.providers.host", "watcher.providers.prometheus.provider",
+    "trimaran.dashboard.commands",
+    "trimaran.dashboard.embedded",
 ])  # fmt: skip
 
 
@@ -31,7 +32,7 @@ def _run(arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], 
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    from trimaran.cli import main
+    from trimaran.cli.main import main
 
     main(arguments, prog_name="trimaran")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulator.trace import PodUse, Trace
+from trimaran.traces.trace import PodUse, Trace
 
 GIB = 2**30
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from watcher import duration
+from runtime import duration
+from runtime.http.budget import spending
+from runtime.http.gather import Deadline
 from watcher.errors import ProviderError
 from watcher.findings import Finding, Kind
 from watcher.model import Window
 from watcher.providers.base import Check, SampleProvider, Samples, WindowProvider
 from watcher.quality import analyzer
 from watcher.settings import Settings
-from watcher.transport.budget import spending
-from watcher.transport.gather import Deadline
 
 _SHOWN = 5  # findings of one kind, or nodes
 _OLD_SECONDS = 180.0  # a metrics server measures every minute at the latest

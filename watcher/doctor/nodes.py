@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from runtime.http.failures import describe
+from runtime.http.gather import Deadline
+from runtime.kubernetes import api as kubernetes
+from runtime.kubernetes.manifests import read_objects
 from watcher.errors import SettingsError
-from watcher.kubernetes_files import read_objects
 from watcher.providers.session import open_kubernetes
 from watcher.settings import ProviderSettings, Settings
-from watcher.transport import kubernetes
-from watcher.transport.failures import describe
-from watcher.transport.gather import Deadline
 
 _SECONDS = 30.0
 

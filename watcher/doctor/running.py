@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 
 import requests
 
+from runtime.http.failures import Trouble, describe
+from runtime.http.session import BoundedSession
+from runtime.kubernetes.credentials import UnusableToken, bearer, read_token
 from watcher import wire
 from watcher.doctor.address import examine_address, expects_tls
 from watcher.doctor.metrics import compare, judge
@@ -15,9 +18,6 @@ from watcher.findings import Finding, Kind
 from watcher.providers.base import Check
 from watcher.providers.session import client_certificate
 from watcher.settings import ProviderSettings
-from watcher.transport.credentials import UnusableToken, bearer, read_token
-from watcher.transport.failures import Trouble, describe
-from watcher.transport.session import BoundedSession
 
 _SECONDS = 30.0
 # The steps on the way to a provider name its settings; here options have that place.

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from watcher import duration
+from runtime import duration
+from runtime.http.budget import spending
+from runtime.http.gather import Bulkhead, Deadline, TooManyLate, gather
 from watcher.errors import ProviderError
 from watcher.findings import Finding
 from watcher.model import NodeMetrics, WatcherMetrics, Window
@@ -14,8 +16,6 @@ from watcher.pipeline.round import Round
 from watcher.providers.base import Fetched, WindowProvider
 from watcher.quality import analyzer
 from watcher.settings import WatchSettings
-from watcher.transport.budget import spending
-from watcher.transport.gather import Bulkhead, Deadline, TooManyLate, gather
 
 _log = logging.getLogger(__name__)
 _GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up

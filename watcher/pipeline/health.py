@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from watcher import masking
+from runtime import masking
 from watcher.findings import Finding, Kind
 from watcher.store import Store
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
-from watcher import masking
+from runtime import masking
+from runtime.http.gather import Deadline
 from watcher.errors import SettingsError
 from watcher.findings import Finding, Kind
 from watcher.model import NodeMetrics, Window
 from watcher.settings import ProviderSettings, Settings
-from watcher.transport.gather import Deadline
 from watcher.windows.samples import Reading, Sample, Samples
 
 __all__ = [

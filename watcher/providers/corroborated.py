@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from runtime.http.budget import apart
+from runtime.http.gather import Bulkhead, Deadline, gather
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, WindowProvider, close_provider
 from watcher.providers.sampled import Sampled
-from watcher.transport.budget import apart
-from watcher.transport.gather import Bulkhead, Deadline, gather
 
 _log = logging.getLogger(__name__)
 

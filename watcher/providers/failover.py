@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from runtime.http import budget
+from runtime.http.gather import Bulkhead, Deadline, gather
 from watcher.errors import ProviderError
 from watcher.findings import Finding, Kind
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, WindowProvider, close_provider
-from watcher.transport import budget
-from watcher.transport.gather import Bulkhead, Deadline, gather
 
 
 class Failover:

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.settings import Settings
-from watcher.transport.gather import Deadline
 
 _TYPES = {type_.lower(): type_ for type_ in MetricType}
 _OPERATORS = {

@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 
+from runtime.http.gather import Deadline
 from watcher.model import MetricType
 from watcher.providers.base import Check, Reading, Sample
 from watcher.settings import Settings
-from watcher.transport.gather import Deadline
 
 _FIRST_SPAN_SECONDS = 0.2
 _BITS_PER_MEGABIT = 1_000_000

@@ -21,15 +21,15 @@ from urllib.parse import quote
 
 import requests
 
-from watcher import quantity
+from runtime.http.gather import Deadline, gather
+from runtime.kubernetes import quantity
+from runtime.kubernetes.api import Expired
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType
 from watcher.providers.base import Check, Reading, Sample, Samples
 from watcher.providers.session import open_kubernetes, provider_error
 from watcher.settings import Settings
-from watcher.transport.gather import Deadline, gather
-from watcher.transport.kubernetes import Expired
 
 NAME = "KubernetesMetricsServer"
 NODES = "/api/v1/nodes"

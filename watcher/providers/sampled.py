@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from watcher import duration
+from runtime import duration
+from runtime.http.budget import spending
+from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.findings import Finding, Kind
 from watcher.freshness import CLOCK_CORRECTION_SECONDS, PRUNED_AT_ONCE
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, Sample, SampleProvider, Samples, close_provider
 from watcher.settings import WatchSettings
-from watcher.transport.budget import spending
-from watcher.transport.gather import Deadline
 from watcher.windows.samples import MIN_SAMPLES, SampleRound, SampleStore
 
 _log = logging.getLogger(__name__)

@@ -6,14 +6,15 @@ from typing import Any
 
 import requests
 
-from watcher import masking
+from runtime import masking
+from runtime.http.failures import Trouble, describe
+from runtime.http.session import BoundedSession
+from runtime.kubernetes import api as kubernetes
+from runtime.kubernetes import credentials
+from runtime.kubernetes.api import Access, KubernetesApi
+from runtime.kubernetes.credentials import UnusableAccess, UnusableToken
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.settings import ProviderSettings
-from watcher.transport import credentials, kubernetes
-from watcher.transport.credentials import UnusableAccess, UnusableToken
-from watcher.transport.failures import Trouble, describe
-from watcher.transport.kubernetes import Access, KubernetesApi
-from watcher.transport.session import BoundedSession
 
 _NAMES = {
     "address": "provider.address (METRICS_PROVIDER_ADDRESS)",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from watcher import duration
+from runtime import duration
 from watcher.findings import Finding, Kind
 from watcher.model import AVERAGES, REQUIRED, NodeMetrics, WatcherMetrics
 from watcher.quality.corroboration import Corroboration

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from watcher import duration
+from runtime import duration
 
 _OVERLAPPING = 3  # intervals in a window, for its values to have to do with the ones before
 

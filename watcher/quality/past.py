@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Mapping
 
 import numpy as np
 
-from watcher import duration
+from runtime import duration
 from watcher.findings import Finding, Kind
 from watcher.model import AVERAGES, REQUIRED, MetricType, NodeMetrics, Operator, WatcherMetrics
 from watcher.quality import detectors

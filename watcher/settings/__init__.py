@@ -4,7 +4,7 @@
 ``loading`` reads them, and reports every problem at once.
 """
 
-from watcher.masking import without_credentials
+from runtime.masking import without_credentials
 from watcher.settings.providers import (
     DatadogSettings,
     FakeSettings,

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
+from runtime.settings.fields import KEY, NAME_PART, Section, comma_separated, parsed_json
 from watcher.model import MetricType
-from watcher.settings.fields import KEY, NAME_PART, Section, comma_separated, parsed_json
 
 
 class HostSettings(Section):

@@ -13,16 +13,10 @@ from pydantic import (
     model_validator,
 )
 
-from watcher import duration
+from runtime import duration
+from runtime.http.budget import Budget
+from runtime.settings.fields import Secret, Section, comma_separated, duration_text, http_address, parsed_json
 from watcher.model import Operator
-from watcher.settings.fields import (
-    Secret,
-    Section,
-    comma_separated,
-    duration_text,
-    http_address,
-    parsed_json,
-)
 from watcher.settings.providers import (
     DatadogSettings,
     FakeSettings,
@@ -32,7 +26,6 @@ from watcher.settings.providers import (
     PrometheusSettings,
     SignalFxSettings,
 )
-from watcher.transport.budget import Budget
 from watcher.wire import Dialect
 
 MIN_TOKEN_LENGTH = 16

@@ -19,8 +19,8 @@ from sqlite_utils import Database
 
 from watcher.history import RESOLUTION_SECONDS, History, HistorySeries, Steps
 from watcher.model import NodeColumns, Operator, WatcherMetrics
-from watcher.store import hours
-from watcher.store.hours import CHUNK, Matrix
+from watcher.store import history_blocks as hours
+from watcher.store.history_blocks import CHUNK, Matrix
 from watcher.store.schema import HOUR
 
 _log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from watcher import wire
 from watcher.freshness import PRUNED_AT_ONCE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
-from watcher.store import future
+from watcher.store import prune_future as future
 from watcher.store.file import StoreFile, is_corrupt
 from watcher.store.schema import UNREADABLE, connect
 from watcher.windows.samples import SampleRound

@@ -16,14 +16,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from watcher import duration
+from runtime import duration
+from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
 from watcher.model import Window
 from watcher.providers.base import Fetched, WindowProvider, close_provider, open_provider
 from watcher.quality import analyzer
 from watcher.testing.harness import STEP_SECONDS, DuplicatingHarness, Harness, Series
 from watcher.testing.servers import reply, serving, trickling
-from watcher.transport.gather import Deadline
 
 _MINUTES = 20
 _HANGS_SECONDS = 60  # a fetch that is not back by then never will be

@@ -8,12 +8,12 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.http.gather import Deadline
 from watcher.model import Window
 from watcher.providers.base import Fetched, WindowProvider, close_provider, open_provider
 from watcher.providers.sampled import Sampled
 from watcher.settings import Settings
 from watcher.store import Store
-from watcher.transport.gather import Deadline
 
 STEP_SECONDS = 60
 _TIMEOUT_SECONDS = 20

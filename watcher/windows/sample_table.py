@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from watcher import duration
+from runtime import duration
 from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.windows.operators import Floats, statistics
 from watcher.windows.samples import MIN_SAMPLES, SampleRound

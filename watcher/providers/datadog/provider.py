@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from runtime.http.gather import Deadline, gather, within
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.findings import Action, Finding, Kind
 from watcher.model import Window
@@ -26,7 +27,6 @@ from watcher.providers.datadog.queries import AGENT_QUERIES, Query, read_queries
 from watcher.providers.node_names import without_port
 from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.settings import Settings, without_credentials
-from watcher.transport.gather import Deadline, gather, within
 from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 
 DEFAULT_ADDRESS = "https://api.datadoghq.com"

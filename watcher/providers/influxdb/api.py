@@ -10,11 +10,11 @@ from typing import Literal, TypeVar
 
 import requests
 
+from runtime.http.gather import Deadline, gather
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
 from watcher.providers.influxdb.answers import Answer, read_flux, read_influxql
 from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.settings import Settings, without_credentials
-from watcher.transport.gather import Deadline, gather
 
 DEFAULT_ADDRESS = "http://influxdb:8086"
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from watcher import duration
+from runtime import duration
+from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Action, Finding, Kind
 from watcher.model import SLACK_PERCENT, Metric, NodeMetrics, Operator, Window
@@ -32,7 +33,6 @@ from watcher.providers.influxdb.queries import (
 )
 from watcher.providers.node_names import NodeNames, Resolved, Words, most_by_node
 from watcher.settings import InfluxDbQuery, Settings
-from watcher.transport.gather import Deadline
 
 _CHECK_SECONDS = 10
 

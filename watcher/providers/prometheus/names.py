@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from runtime.http.gather import Deadline
 from watcher.model import Window
 from watcher.providers.node_names import NodeNames, Resolved, Words, is_address, without_port
-from watcher.transport.gather import Deadline
 
 _EXPIRY_SECONDS = 300
 

@@ -18,7 +18,8 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
-from watcher import duration
+from runtime import duration
+from runtime.http.gather import Deadline, gather
 from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
@@ -28,7 +29,6 @@ from watcher.providers.prometheus.names import SeriesNames
 from watcher.providers.prometheus.queries import STEP, Expression, Query, queries
 from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings, without_credentials
-from watcher.transport.gather import Deadline, gather
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")

@@ -9,7 +9,7 @@ replicas alike, so that two Prometheus that scrape the same node do not count it
 import re
 from dataclasses import dataclass
 
-from watcher import duration
+from runtime import duration
 from watcher.model import QUANTILES, MetricType, Operator
 from watcher.settings import PrometheusSettings
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 import requests
 from signalfx.rest import SignalFxRestClient
 
+from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError
 from watcher.providers.session import ProviderSession
 from watcher.settings import without_credentials
-from watcher.transport.gather import Deadline
 
 MOST_SERIES = 10_000  # that one answer has, however many match
 _MOST_PAGES = 20

@@ -17,6 +17,7 @@ from typing import Any
 
 import requests
 
+from runtime.http.gather import Deadline, Value, gather, within
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
 from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType, Window
@@ -25,7 +26,6 @@ from watcher.providers.node_names import without_port
 from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.providers.signalfx.metadata import MOST_SERIES, Metadata, SeriesNames
 from watcher.settings import Settings, without_credentials
-from watcher.transport.gather import Deadline, Value, gather, within
 from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 
 DEFAULT_ADDRESS = "https://api.signalfx.com"

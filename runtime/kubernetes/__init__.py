@@ -1,0 +1,1 @@
+"""Kubernetes: its API client, its objects, and what a pod requests."""

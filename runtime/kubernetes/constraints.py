@@ -1,0 +1,152 @@
+"""What keeps pods off nodes: taints and tolerations, and what a pod requires of a node's labels and name.
+
+Values only; :mod:`scoring.table.node_constraints` says which nodes of many they allow.
+Source: k8s.io/api/core/v1 and k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from runtime.kubernetes.k8s_fields import get, get_list
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_MOST_VALUES: Final = {"In": None, "NotIn": None, "Exists": 0, "DoesNotExist": 0, "Gt": 1, "Lt": 1}
+_NODE_NAME = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint. ``effect`` is NoSchedule, NoExecute or PreferNoSchedule; the last keeps nobody off."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+# A cordoned node counts as tainted so, whether or not its controller has set the taint yet.
+UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable")
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What taints a pod tolerates; an empty key or effect means every one. ``operator`` is Equal or Exists."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Say whether this is enough for a taint."""
+        if self.effect not in {"", taint.effect} or self.key not in {"", taint.key}:
+            return False
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequirement:
+    """What one label must be. ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def allows(self, value: str | None) -> bool:
+        """Say whether a value will do; None stands for a node without the label."""
+        if self.operator == "In":
+            return value in self.values
+        if self.operator == "NotIn":
+            return value not in self.values
+        if self.operator in {"Exists", "DoesNotExist"}:
+            return (value is not None) == (self.operator == "Exists")
+        if value is None or not _INTEGER.fullmatch(value):
+            return False
+        return int(value) > int(self.values[0]) if self.operator == "Gt" else int(value) < int(self.values[0])
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """One way to be a node that a pod may go to: all of this must hold. A term of nothing holds nowhere.
+
+    Attributes:
+        labels: what the labels must be.
+        names: what the name must be, under the key ``metadata.name``.
+    """
+
+    labels: tuple[NodeRequirement, ...] = ()
+    names: tuple[NodeRequirement, ...] = ()
+
+
+def read_taints(spec: Any, where: str) -> tuple[Taint, ...]:
+    """Read a node's taints.
+
+    Raises:
+        ValueError: they are no list.
+    """
+    return tuple(
+        Taint(get(taint, "key") or "", get(taint, "value") or "", get(taint, "effect") or "")
+        for taint in get_list(spec, "taints", where)
+    )
+
+
+def read_tolerations(spec: Any, where: str) -> tuple[Toleration, ...]:
+    """Read a pod's tolerations.
+
+    Raises:
+        ValueError: they are no list.
+    """
+    return tuple(
+        Toleration(
+            get(toleration, "key") or "",
+            get(toleration, "operator") or "Equal",
+            get(toleration, "value") or "",
+            get(toleration, "effect") or "",
+        )
+        for toleration in get_list(spec, "tolerations", where)
+    )
+
+
+def read_required_affinity(spec: Any, where: str) -> tuple[NodeSelectorTerm, ...] | None:
+    """Read the node affinity that a pod requires: terms of which one must hold; None when it requires none.
+
+    Raises:
+        ValueError: a requirement has no meaning.
+    """
+    required = get(get(get(spec, "affinity"), "nodeAffinity"), "requiredDuringSchedulingIgnoredDuringExecution")
+    if required is None:
+        return None
+    where += ".affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    terms = []
+    for index, term in enumerate(get_list(required, "nodeSelectorTerms", where)):
+        path = f"{where}.nodeSelectorTerms[{index}]"
+        labels, names = (_requirements(term, kind, path) for kind in ("matchExpressions", "matchFields"))
+        for requirement in names:
+            if requirement.key != _NODE_NAME or requirement.operator not in {"In", "NotIn"}:
+                raise ValueError(f"{path}.matchFields: only In and NotIn of {_NODE_NAME} are possible")
+        terms.append(NodeSelectorTerm(labels, names))
+    return tuple(terms)
+
+
+def _requirements(term: Any, kind: str, where: str) -> tuple[NodeRequirement, ...]:
+    requirements = []
+    for index, written in enumerate(get_list(term, kind, where)):
+        path = f"{where}.{kind}[{index}]"
+        key, operator = get(written, "key"), get(written, "operator")
+        values = tuple(get_list(written, "values", path))
+        if operator not in _MOST_VALUES:
+            raise ValueError(f"{path}.operator: must be one of {', '.join(_MOST_VALUES)}, got {operator!r}")
+        if not isinstance(key, str) or not key:
+            raise ValueError(f"{path}.key: must be a label's name, got {key!r}")
+        _check_values(operator, values, path)
+        requirements.append(NodeRequirement(key, operator, values))
+    return tuple(requirements)
+
+
+def _check_values(operator: str, values: Sequence[Any], path: str) -> None:
+    most = _MOST_VALUES[operator]
+    if not all(isinstance(value, str) for value in values) or (most == 0 and values) or (most != 0 and not values):
+        raise ValueError(f"{path}.values: {operator} needs {'no values' if most == 0 else 'texts'}, got {values!r}")
+    if most == 1 and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
+        raise ValueError(f"{path}.values: {operator} needs one whole number, got {values!r}")

@@ -1,0 +1,108 @@
+"""Kubeconfigs, read by the official ``kubernetes`` package: it knows exec plugins, certificates and contexts."""
+
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from runtime.kubernetes.credentials import UnusableAccess, UnusableToken
+
+
+class KubeConfig:
+    """One context of a kubeconfig. Safe to use from several threads."""
+
+    def __init__(self, file: Path, context: str, file_option: str, context_option: str) -> None:
+        """Look at the file; no exec plugin is run yet.
+
+        Args:
+            file: the kubeconfig.
+            context: one of its contexts; empty: its current one.
+            file_option: what the option is called, in errors, that names the file.
+            context_option: what the one is called that names the context.
+
+        Raises:
+            UnusableAccess: the package is not installed, or there is no such file or context.
+        """
+        self._file, self._context, self._option = file, context or None, file_option
+        self._configuration: Any = None
+        self._lock = threading.Lock()
+        problem = _problem(file, context, file_option, context_option)
+        if problem:
+            raise UnusableAccess(problem)
+
+    def read(self) -> Any:
+        """Return the package's configuration, with credentials that are valid now.
+
+        Raises:
+            UnusableAccess: the package cannot make one of it.
+        """
+        from kubernetes import client, config  # noqa: PLC0415  an extra: only kubeconfigs need it
+
+        with self._lock:
+            if self._configuration is None:
+                found = client.Configuration()
+                try:
+                    config.load_kube_config(  # type: ignore[no-untyped-call]
+                        str(self._file), context=self._context, client_configuration=found, persist_config=False
+                    )
+                except Exception as error:  # the package raises whatever its parts do
+                    raise UnusableAccess(f"{self._file} cannot be used: {error} ({self._option})") from error
+                self._configuration = found
+            return self._configuration
+
+    def token(self) -> str:
+        """Return the value of the Authorization header; the package runs an exec plugin anew when it has expired.
+
+        Raises:
+            UnusableAccess: as :meth:`read`.
+            UnusableToken: there is no new one.
+        """
+        configuration = self.read()
+        with self._lock:
+            if not {"BearerToken", "authorization"} & configuration.api_key.keys():
+                return ""
+            try:
+                header = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            except Exception as error:
+                raise UnusableToken(f"{self._file} gives no new token: {error} ({self._option})") from error
+            return str(header or "")
+
+    def forget(self) -> None:
+        """Read the file anew next time: certificates of exec plugins and token files are renewed without notice."""
+        with self._lock:
+            self._configuration = None
+
+
+def server_of(file: Path, context: str) -> str:
+    """Return the address that a context, or the current one, leads to, or nothing where that cannot be told."""
+    import yaml  # noqa: PLC0415  only kubeconfigs need it
+
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        contexts = {each["name"]: each["context"] for each in content["contexts"]}
+        clusters = {each["name"]: each["cluster"] for each in content["clusters"]}
+        return str(clusters[contexts[context or content["current-context"]]["cluster"]]["server"])
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return ""
+
+
+def _problem(file: Path, context: str, file_option: str, context_option: str) -> str:
+    """Return why the kubeconfig cannot be used, or nothing, without running its plugins."""
+    if find_spec("kubernetes") is None:
+        return f"{file_option} needs the package kubernetes: pip install kubernetes; in a cluster, leave it unset"
+    import yaml  # noqa: PLC0415  as above
+
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        contexts = [each["name"] for each in content["contexts"]]
+        current = content.get("current-context")
+    except OSError as error:
+        return f"{file_option}: {file} cannot be read: {error.strerror}"
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        return f"{file_option}: {file} is no kubeconfig"  # what it holds is not for messages
+    if (context or current) not in contexts:
+        known = f"it has: {', '.join(map(str, contexts))}"
+        if context:
+            return f"{context_option} = {context!r}: {known}"
+        return f"{file_option}: {file} has no current context; set {context_option}, {known}"
+    return ""

@@ -1,0 +1,492 @@
+"""The Kubernetes objects that scores are made from: pods, containers, nodes and their resources.
+
+All are frozen. ``from_k8s`` reads what the API server sends (dicts with camelCase keys), what ``to_dict()`` of the
+kubernetes client makes (snake_case keys), or the client's objects themselves. This is a boundary: a negative or
+unreadable quantity is refused here with the name of its field, so that the formulas need not check. So is one beyond
+what any node has: then no sum of pods and no score leaves 64 bits.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from uuid import uuid4
+
+from runtime.kubernetes import quantity
+from runtime.kubernetes.constraints import (
+    NodeSelectorTerm,
+    Taint,
+    Toleration,
+    read_required_affinity,
+    read_taints,
+    read_tolerations,
+)
+from runtime.kubernetes.k8s_fields import get, get_list, get_texts, unix_seconds
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+GPU = "nvidia.com/gpu"
+# Kubernetes has no resource for these two. A pod's demand and a node's capacity, in bytes per second, are read from
+# an extended resource of this name or, where there is none, from an annotation of this name.
+NETWORK = "trimaran.io/network"
+DISK = "trimaran.io/disk"
+_ANNOTATED = (NETWORK, DISK)
+_LIMIT = "trimaran.io/limit-"
+
+MOST: Final = 2**53
+"""The largest amount of a quantity, and of a pod: 8 PiB, or nine trillion cores."""
+
+_NANO = 10**9
+_WHOLE_POD = frozenset({CPU, MEMORY})
+_HUGE_PAGES = "hugepages-"
+_TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class ResourceList(Mapping[str, int]):
+    """Resource name to amount, rounded up to whole units: millicores for ``cpu``, bytes or pieces for the rest.
+
+    Kubernetes rounds each container for some scores and only the sum for others, so amounts that rounding changed are
+    also kept exactly, see :meth:`nano`.
+
+    Args:
+        amounts: resource name to millicores (``cpu``), bytes or pieces.
+    """
+
+    __slots__ = ("_amounts", "_nano")
+
+    def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
+        self._amounts: Mapping[str, int] = dict(amounts or {})
+        self._nano: Mapping[str, int] = {}
+
+    @classmethod
+    def from_k8s(cls, quantities: Mapping[str, Any] | None, where: str) -> Self:
+        """Read Kubernetes quantities (``500m``, ``1.5Gi``).
+
+        Args:
+            quantities: resource name to quantity; None is an empty list.
+            where: the field's path, named in errors.
+
+        Raises:
+            ValueError: a quantity is unreadable or negative, or there is something else in the field.
+        """
+        if quantities is not None and not isinstance(quantities, Mapping):
+            raise ValueError(f"{where}: must be a mapping, got {str(quantities)[:80]!r}")
+        resources = cls()
+        if not quantities:
+            return resources
+        amounts: dict[str, int] = {}
+        nano: dict[str, int] = {}
+        for name, written in quantities.items():
+            if written is None:
+                raise ValueError(f"{where}.{name}: is null; write a quantity, or leave the name out")
+            try:
+                exact = quantity.nano_value(written)  # exact sums need it
+            except ValueError as error:
+                raise ValueError(f"{where}.{name}: {error}") from None
+            if exact < 0:
+                raise ValueError(f"{where}.{name}: must not be negative, got {written!r}")
+            unit = _nano_per_unit(name)
+            amount = amounts[name] = -(-exact // unit)  # rounded up
+            if amount > MOST:
+                raise ValueError(f"{where}.{name}: {written!r} is more than any node has")
+            if exact != amount * unit:
+                nano[name] = exact
+        resources._amounts, resources._nano = amounts, nano
+        return resources
+
+    @classmethod
+    def highest(cls, *lists: "ResourceList") -> "ResourceList":
+        """Return of each resource the largest amount that some list has."""
+        resources = cls()
+        amounts: dict[str, int] = {}
+        nano: dict[str, int] = {}
+        for name in dict.fromkeys(name for each in lists for name in each):
+            most = max((each for each in lists if name in each), key=lambda each: each.nano(name))
+            amounts[name] = most[name]
+            exact = most.nano(name)
+            if exact != most[name] * _nano_per_unit(name):
+                nano[name] = exact
+        resources._amounts, resources._nano = amounts, nano
+        return resources
+
+    def nano(self, name: str) -> int:
+        """Return the exact amount in billionths (of a core, a byte, a piece); 0 when the resource is not listed."""
+        exact = self._nano.get(name)
+        return self._amounts.get(name, 0) * _nano_per_unit(name) if exact is None else exact
+
+    def amount(self, name: str) -> int:
+        """Return the amount; 0 when the resource is not listed."""
+        return self._amounts.get(name, 0)
+
+    def __getitem__(self, name: str) -> int:
+        return self._amounts[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._amounts  # the inherited way makes an error and catches it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._amounts)
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is ResourceList:  # exact amounts count; and the inherited way takes a hundred times as long
+            return self._amounts == other._amounts and self._nano == other._nano
+        return self._amounts == other if isinstance(other, Mapping) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._amounts.items()))
+
+    def __repr__(self) -> str:
+        return f"ResourceList({dict(self._amounts)!r})"
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container, or an init container.
+
+    Attributes:
+        requests: what the scheduler reserves.
+        limits: what the kubelet allows.
+        image: the image's name as written in the pod.
+        restartable: an init container with ``restartPolicy: Always``, that is, a sidecar.
+        resized: what kube-scheduler counts for requests while the container is, or was, resized in place; None: the
+            requests. Trimaran does not know of resizing.
+    """
+
+    requests: ResourceList = field(default_factory=ResourceList)
+    limits: ResourceList = field(default_factory=ResourceList)
+    image: str = ""
+    restartable: bool = False
+    resized: ResourceList | None = None
+
+
+class Owner(NamedTuple):
+    """The controller that made a pod, such as a ReplicaSet.
+
+    A tuple, because owners are looked up for every pod of a score, and a tuple's hash is several times as fast.
+    """
+
+    kind: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class KnownRequests:
+    """What was counted of pods that all ask for the same; each part is kept by who counts it, None until then.
+
+    Attributes:
+        amounts: by resource and way, see :mod:`runtime.kubernetes.pod_demand`.
+        requested: by resource, as Trimaran counts it.
+        asked: what kube-scheduler's filter asks for.
+        change: what such a pod changes in the sums of a node, beside the resources that these sums are of.
+    """
+
+    amounts: dict[tuple[str, str], int] = field(default_factory=dict)
+    requested: Mapping[str, int] | None = None
+    asked: tuple[tuple[str, int], ...] | None = None
+    change: "tuple[Mapping[str, int], NDArray[np.int64]] | None" = None
+
+
+Asks = tuple[tuple[Container, ...], tuple[Container, ...], ResourceList, ResourceList, ResourceList]
+"""All that a pod asks for: its containers, its init containers, overhead, what is annotated and its own requests."""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod, as far as scores and filters look at it.
+
+    Attributes:
+        name: with ``namespace`` it names the pod in explanations.
+        namespace: see ``name``.
+        uid: tells pods apart in a table. When the API server gave none: ``namespace/name``, or for a pod without a
+            name, such as one with a generateName, a new one each time.
+        containers: in order.
+        init_containers: in order; sidecars are among them.
+        overhead: of the pod's runtime class.
+        annotated: demand that annotations state, for resources that no container requests.
+        node_name: the node it is bound to, "" while pending.
+        nominated_node_name: the node that preemption made room on, "" if none.
+        terminating: it has a deletion timestamp.
+        finished: its phase is Succeeded or Failed, so it uses nothing.
+        scheduled_at: when it was bound, unix seconds; None if unknown.
+        requests: of the pod as a whole (``spec.resources``), resizing counted; they replace its containers' in what
+            kube-scheduler counts. Trimaran does not know of them.
+        labels: of its metadata.
+        owner: its controller; None without one.
+        priority: higher goes first.
+        tolerations: taints that it tolerates.
+        node_selector: labels that its node must have.
+        required_affinity: terms of which its node must match one; None when it requires none.
+        scheduler_name: whose work it is to place the pod.
+        known_requests: where what was counted of it is kept; pods that ask for the same may share it. Most pods are
+            asked about too seldom to be worth one.
+    """
+
+    name: str = ""
+    namespace: str = "default"
+    uid: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: ResourceList = field(default_factory=ResourceList)
+    annotated: ResourceList = field(default_factory=ResourceList)
+    node_name: str = ""
+    nominated_node_name: str = ""
+    terminating: bool = False
+    finished: bool = False
+    scheduled_at: float | None = None
+    requests: ResourceList = field(default_factory=ResourceList)
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    owner: Owner | None = None
+    priority: int = 0
+    tolerations: tuple[Toleration, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
+    required_affinity: tuple[NodeSelectorTerm, ...] | None = None
+    scheduler_name: str = "default-scheduler"
+    known_requests: KnownRequests | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.uid:
+            object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
+
+    @classmethod
+    def from_k8s(cls, pod: Any, known: Callable[[Asks], KnownRequests] | None = None) -> Self:
+        """Read a v1 Pod.
+
+        Args:
+            pod: the object.
+            known: returns where to keep what is counted of pods that ask for this; None keeps nothing.
+
+        Raises:
+            ValueError: a quantity is unreadable, negative or too large, or a constraint has no meaning; the message
+                names the pod and the field.
+        """
+        metadata, spec, status = get(pod, "metadata"), get(pod, "spec"), get(pod, "status")
+        namespace, name = get(metadata, "namespace") or "default", get(metadata, "name") or ""
+        uid, prefix = get(metadata, "uid") or "", get(metadata, "generateName") or ""
+        title = f"pod {namespace}/{name or prefix}"
+        where = f"{title}: spec"
+        containers = _containers(spec, "containers", status, where)
+        init_containers = _containers(spec, "initContainers", status, where)
+        overhead = ResourceList.from_k8s(get(spec, "overhead"), f"{where}.overhead")
+        annotated = _annotated(metadata, f"{title}: metadata")
+        requests = _whole_pod(spec, status, containers + init_containers, where)
+        read = cls(
+            name=name or prefix,
+            namespace=namespace,
+            uid=uid or ("" if name else f"{namespace}/{prefix}{uuid4().hex}"),
+            containers=containers,
+            init_containers=init_containers,
+            overhead=overhead,
+            annotated=annotated,
+            node_name=get(spec, "nodeName") or "",
+            nominated_node_name=get(status, "nominatedNodeName") or "",
+            terminating=get(metadata, "deletionTimestamp") is not None,
+            finished=get(status, "phase") in _TERMINAL_PHASES,
+            scheduled_at=_scheduled_at(status, title),
+            requests=requests,
+            labels=get_texts(metadata, "labels", f"{title}: metadata"),
+            owner=_owner(metadata, title),
+            priority=_priority(spec, where),
+            tolerations=read_tolerations(spec, where),
+            node_selector=get_texts(spec, "nodeSelector", where),
+            required_affinity=read_required_affinity(spec, where),
+            scheduler_name=get(spec, "schedulerName") or cls.scheduler_name,
+            known_requests=known and known((containers, init_containers, overhead, annotated, requests)),
+        )
+        _check_sum(read, title)
+        return read
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node, as far as scores and filters look at it.
+
+    Attributes:
+        name: the node's name, the key of its metrics.
+        capacity: ``status.capacity``; TargetLoadPacking and Peaks measure against it.
+        allocatable: ``status.allocatable``; the other scores measure against it.
+        images: name of each container image on the node to its size in bytes.
+        created_at: when it joined the cluster, unix seconds; None if unknown.
+        labels: of its metadata.
+        taints: what pods must tolerate.
+        unschedulable: it is cordoned.
+        use_limits: what its annotations ``trimaran.io/limit-<resource>-percent`` state, as it is written.
+    """
+
+    name: str
+    capacity: ResourceList = field(default_factory=ResourceList)
+    allocatable: ResourceList = field(default_factory=ResourceList)
+    images: Mapping[str, int] = field(default_factory=dict)
+    created_at: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    use_limits: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_k8s(cls, node: Any) -> Self:
+        """Read a v1 Node.
+
+        Raises:
+            ValueError: the name is missing, or a quantity is unreadable, negative or too large.
+        """
+        metadata, spec, status = get(node, "metadata"), get(node, "spec"), get(node, "status")
+        name = get(metadata, "name")
+        if not name:
+            raise ValueError("node: metadata.name is missing")
+        annotated = _annotated(metadata, f"node {name}: metadata")
+        capacity = ResourceList.from_k8s(get(status, "capacity"), f"node {name}: status.capacity")
+        allocatable = ResourceList.from_k8s(get(status, "allocatable"), f"node {name}: status.allocatable")
+        images: dict[str, int] = {}
+        for index, image in enumerate(get(status, "images") or ()):
+            size = get(image, "sizeBytes") or 0
+            if not isinstance(size, int) or not 0 <= size <= MOST:
+                raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {size!r}")
+            images.update(dict.fromkeys(get(image, "names") or (), size))
+        if annotated:
+            capacity = ResourceList({**annotated, **capacity})
+            allocatable = ResourceList({**annotated, **allocatable})
+        return cls(
+            name=name,
+            capacity=capacity,
+            allocatable=allocatable,
+            images=images,
+            created_at=unix_seconds(get(metadata, "creationTimestamp"), f"node {name}: metadata"),
+            labels=get_texts(metadata, "labels", f"node {name}: metadata"),
+            taints=read_taints(spec, f"node {name}: spec"),
+            unschedulable=bool(get(spec, "unschedulable")),
+            use_limits=_use_limits(metadata),
+        )
+
+
+def _nano_per_unit(name: str) -> int:
+    return _NANO // 1000 if name == CPU else _NANO
+
+
+def _containers(spec: Any, kind: str, status: Any, where: str) -> tuple[Container, ...]:
+    containers = []
+    initial = kind == "initContainers"
+    listed = get_list(spec, kind, where)
+    if not listed:
+        return ()
+    statuses = {
+        get(each, "name"): each
+        for each in get(status, "initContainerStatuses" if initial else "containerStatuses") or ()
+        if get(each, "resources") is not None
+    }
+    for index, container in enumerate(listed):
+        path = f"{where}.{kind}[{index}].resources"
+        written, limits = _written(container, path)
+        read_limits = ResourceList.from_k8s(limits, f"{path}.limits")
+        # The API server sets a request where there is only a limit; a manifest has not been there yet.
+        requests = ResourceList.from_k8s({**limits, **written} if limits else written, f"{path}.requests")
+        restartable = get(container, "restartPolicy") == "Always"
+        reported = statuses.get(get(container, "name")) if restartable or not initial else None
+        containers.append(
+            Container(
+                limits=read_limits,
+                requests=requests,
+                image=get(container, "image") or "",
+                restartable=restartable,
+                resized=None if reported is None else _resized(requests, reported, status, path),
+            )
+        )
+    return tuple(containers)
+
+
+def _written(owner: Any, path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return requests and limits, as they are written in the field ``resources``."""
+    resources = get(owner, "resources")
+    written = get(resources, "requests") or {}, get(resources, "limits") or {}
+    for kind, amounts in zip(("requests", "limits"), written, strict=True):
+        if not isinstance(amounts, Mapping):
+            raise ValueError(f"{path}.{kind}: must be a mapping, got {str(amounts)[:80]!r}")  # noqa: TRY004  a user's mistake
+    return written
+
+
+def _resized(wanted: ResourceList, reported: Any, status: Any, path: str) -> ResourceList | None:
+    """Return what kube-scheduler counts for requests that may be changed in place; None when it is just these.
+
+    It is the most of what is wanted, set and granted, without the first where that cannot be had.
+    Source: ``determineEffectiveRequests`` of k8s.io/component-helpers/resource.
+    """
+    actual, _ = _written(reported, f"{path} (status)")
+    lists = [
+        ResourceList.from_k8s({name: amount for name, amount in amounts.items() if name in wanted}, f"{path} (status)")
+        for amounts in (actual, get(reported, "allocatedResources") or {})
+    ]
+    infeasible = any(
+        get(condition, "type") == "PodResizePending" and get(condition, "reason") == "Infeasible"
+        for condition in get(status, "conditions") or ()
+    )
+    counted = ResourceList.highest(*lists) if infeasible else ResourceList.highest(wanted, *lists)
+    return None if counted == wanted else counted
+
+
+def _whole_pod(spec: Any, status: Any, containers: tuple[Container, ...], where: str) -> ResourceList:
+    """Return the requests of the pod as a whole, with those that the API server derives from its limits.
+
+    Source: ``PodRequests`` of k8s.io/component-helpers/resource, ``defaultPodRequests`` of k8s.io/kubernetes.
+    """
+    path = f"{where}.resources"
+    written, limits = _written(spec, path)
+    if not written and not limits:
+        return ResourceList()
+    inside = {name for container in containers for name in container.requests}
+    derived = {name: amount for name, amount in limits.items() if name not in inside}
+    counted = {n: a for n, a in {**derived, **written}.items() if n in _WHOLE_POD or n.startswith(_HUGE_PAGES)}
+    wanted = ResourceList.from_k8s(counted, f"{path}.requests")
+    if get(status, "resources") is None:
+        return wanted
+    resized = _resized(wanted, status, status, path)
+    return wanted if resized is None else resized
+
+
+def _check_sum(pod: Pod, title: str) -> None:
+    lists = [pod.overhead, pod.requests]
+    for container in pod.containers + pod.init_containers:
+        lists += (container.requests, container.limits)
+    if sum([sum(each._amounts.values()) for each in lists if each._amounts]) > MOST:  # noqa: SLF001  without a view's cost
+        raise ValueError(f"{title}: spec: what its containers ask for adds up to more than any node has")
+
+
+def _owner(metadata: Any, title: str) -> Owner | None:
+    for owner in get_list(metadata, "ownerReferences", f"{title}: metadata"):
+        if get(owner, "controller"):
+            return Owner(get(owner, "kind") or "", get(owner, "name") or "", get(owner, "uid") or "")
+    return None
+
+
+def _priority(spec: Any, where: str) -> int:
+    priority = get(spec, "priority") or 0
+    if not isinstance(priority, int):
+        raise ValueError(f"{where}.priority: must be a whole number, got {priority!r}")  # noqa: TRY004  a user's mistake
+    return priority
+
+
+def _annotated(metadata: Any, where: str) -> ResourceList:
+    annotations = get(metadata, "annotations")
+    stated = {name: annotations[name] for name in _ANNOTATED if name in annotations} if annotations else None
+    return ResourceList.from_k8s(stated, f"{where}.annotations")
+
+
+def _use_limits(metadata: Any) -> Mapping[str, str]:
+    annotations = get(metadata, "annotations") or {}
+    stated = {name: annotations.get(f"{_LIMIT}{name}-percent") for name in (CPU, MEMORY)}
+    return {name: str(text) for name, text in stated.items() if text is not None}
+
+
+def _scheduled_at(status: Any, where: str) -> float | None:
+    """Return when the PodScheduled condition became true, else the start time, in unix seconds."""
+    moment = get(status, "startTime")
+    for condition in get(status, "conditions") or ():
+        if get(condition, "type") == "PodScheduled" and get(condition, "status") == "True":
+            moment = get(condition, "lastTransitionTime") or moment
+    return unix_seconds(moment, f"{where}: status")

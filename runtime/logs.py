@@ -1,0 +1,85 @@
+"""Structured logs: a message and its fields, as text for people or as one JSON object a line."""
+
+import logging
+import sys
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from runtime import masking
+from watcher.settings import LogLevel, LogSettings
+
+_LEVELS = {
+    LogLevel.PANIC: logging.CRITICAL,
+    LogLevel.FATAL: logging.CRITICAL,
+    LogLevel.ERROR: logging.ERROR,
+    LogLevel.WARNING: logging.WARNING,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.TRACE: 5,
+}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(settings: LogSettings) -> None:
+    """Send all logs to standard error in the configured shape; for programs, never called by the library."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
+    logging.basicConfig(handlers=[handler], level=_LEVELS[settings.level], force=True)
+    logging.captureWarnings(True)  # Python's own would be raw text among the lines
+    # Below debug: what libraries say about every connection.
+    chatty = logging.DEBUG if settings.level is LogLevel.TRACE else logging.WARNING
+    logging.getLogger("urllib3").setLevel(chatty)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and the record's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as JSON."""
+        line = {
+            "time": _time(record, "milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": masking.said(record.getMessage()),
+            **{key: _harmless(value) for key, value in _fields(record).items()},
+        }
+        if record.exc_info:
+            line["exception"] = "\n".join(_lines(self.formatException(record.exc_info)))
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """``2030-01-31T12:00:00+01:00 info  message key=value``, on one line but for tracebacks, which are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
+        fields = "".join(f" {key}={_quoted(value)}" for key, value in _fields(record).items())
+        message = masking.said(record.getMessage().rstrip())
+        line = f"{_time(record, 'seconds')} {record.levelname.lower():<8} {message}{fields}"
+        trace = _lines(self.formatException(record.exc_info)) if record.exc_info else []
+        return "\n  ".join([line, *trace])
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _time(record: logging.LogRecord, precision: str) -> str:
+    """Return when a record was made, with date and zone."""
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec=precision)
+
+
+def _lines(trace: str) -> list[str]:
+    return [masking.said(line) for line in masking.masked(trace).split("\n")]
+
+
+def _harmless(value: object) -> object:
+    """Return what JSON may hold of a field."""
+    return value if isinstance(value, bool | int | float | None) else masking.said(value)
+
+
+def _quoted(value: object) -> str:
+    text = masking.masked(str(value))
+    return text if text.isprintable() and " " not in text and text else repr(text)

@@ -1,0 +1,1 @@
+"""HTTP server on gunicorn: connections, access control, TLS, probes and error bodies."""

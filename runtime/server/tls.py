@@ -1,0 +1,67 @@
+"""How connections are secured, with certificates that may be renewed while the service runs."""
+
+import socket
+import ssl
+from pathlib import Path
+
+from runtime.server.reloading import Reloading
+from watcher.errors import SettingsError
+
+
+class TlsContext:
+    """How connections are secured; certificates are read anew when their files change."""
+
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path | None = None,
+        client_ca_file: Path | None = None,
+        *,
+        section: str = "server",
+    ) -> None:
+        """Read the certificates.
+
+        Args:
+            certificate: a PEM file with the server's certificate.
+            key: its key, where that is not in the same file.
+            client_ca_file: authorities of clients' certificates, which are verified then, and not asked for.
+            section: of the settings, which errors name.
+
+        Raises:
+            SettingsError: they cannot be used.
+        """
+        self._certificate = certificate
+        self._key = key
+        self._client_ca_file = client_ca_file
+        self._section = section
+        try:
+            self._context = Reloading(
+                [file for file in (certificate, key, client_ca_file) if file is not None], self._make
+            )
+        except ValueError as error:
+            raise SettingsError([str(error)]) from error
+
+    def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+        """Return a secured socket; its handshake happens as bytes come."""
+        return self._context.get().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+
+    def _make(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self._certificate, self._key, password="")
+        except OSError as error:
+            names = f"{self._section}.certificate = {str(self._certificate)!r} with {self._section}.key"
+            raise ValueError(f"{names}: {error}") from error
+        if self._client_ca_file is not None:
+            try:
+                context.load_verify_locations(self._client_ca_file)
+            except OSError as error:
+                raise ValueError(f"{self._section}.client_ca_file = {str(self._client_ca_file)!r}: {error}") from error
+            # Probes have none. Whatever is not open is refused to them with a status.
+            context.verify_mode = ssl.CERT_OPTIONAL
+            # A session that is taken up again is not verified again.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
+        context.options |= ssl.OP_NO_RENEGOTIATION  # what is sent would wait for what comes
+        return context

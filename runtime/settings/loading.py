@@ -1,0 +1,201 @@
+"""The one place that reads settings from flags, environment and file, and reports every problem at once.
+
+Flags win over ``TRIMARAN_<SECTION>__<KEY>`` variables, those over load-watcher's variables, those over the TOML file,
+and that over the defaults.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from runtime.masking import without_credentials
+from watcher.errors import SettingsError
+from watcher.settings.sections import Settings
+
+Model = TypeVar("Model", bound=Settings)
+FILE_VARIABLE = "TRIMARAN_SETTINGS"
+_PREFIX = "TRIMARAN_"
+_SECRETS = {
+    "provider.token",
+    "provider.app_key",
+    "provider.headers",
+    "fallback.providers",
+    "influxdb.password",
+    "server.token",
+}
+
+#: load-watcher's environment names, and the settings they stand for.
+UPSTREAM_VARIABLES = {
+    "METRICS_PROVIDER_NAME": "provider.name",
+    "METRICS_PROVIDER_ADDRESS": "provider.address",
+    "METRICS_PROVIDER_TOKEN": "provider.token",
+    "METRICS_PROVIDER_APP_KEY": "provider.app_key",
+    "INSECURE_SKIP_VERIFY": "provider.insecure_skip_verify",
+    "ENABLE_OPENSHIFT_AUTH": "provider.openshift_auth",
+    "KUBE_CONFIG": "provider.kube_config",
+    "SIGNALFX_CLUSTER_NAME": "signalfx.cluster_name",
+    "SIGNALFX_HOST_NAME_SUFFIX": "signalfx.host_name_suffix",
+    "DATADOG_CLUSTER_NAME": "datadog.cluster_name",
+    "DATADOG_HOST_NAME_SUFFIX": "datadog.host_name_suffix",
+    "LOG_LEVEL": "log.level",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[Model]):
+    """Effective settings, and where each that is not a default came from (``provider.name`` -> ``METRICS_...``).
+
+    Attributes:
+        settings: all of them.
+        origins: where each came from.
+        file: the TOML file among them, if there is one.
+        flags: what the command line gave.
+    """
+
+    settings: Model
+    origins: Mapping[str, str]
+    file: Path | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    def again(self) -> "Loaded[Model]":
+        """Read the same places anew.
+
+        Raises:
+            SettingsError: they cannot be used any more.
+        """
+        return load_as(type(self.settings), self.flags, self.file)
+
+
+def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Settings]:
+    """Read all settings of the watcher; see :func:`load_as`."""
+    return load_as(Settings, flags, file)
+
+
+def load_as(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Model]:
+    """Read all settings.
+
+    Args:
+        model: the watcher's, or a part's that has more of its own.
+        flags: ``section.key`` to value, as the command line gave them.
+        file: a TOML file with a table for each section; the variable TRIMARAN_SETTINGS names it otherwise.
+
+    Raises:
+        SettingsError: with a line for every problem, each naming the setting and where its value came from.
+    """
+    problems: list[str] = []
+    file = file or (Path(os.environ[FILE_VARIABLE]) if os.environ.get(FILE_VARIABLE) else None)
+    merged: dict[str, dict[str, Any]] = {}
+    origins: dict[str, str] = {}
+    for name, value, origin in _values_by_rising_precedence(model, flags or {}, file, problems):
+        section, _, key = name.partition(".")
+        merged.setdefault(section, {})[key] = value
+        origins[name] = origin
+    try:
+        settings = model.model_validate(merged)
+    except ValidationError as error:
+        problems += [line for detail in error.errors() for line in _describe(model, detail, merged, origins)]
+    if problems:
+        raise SettingsError(problems)
+    return Loaded(settings, origins, file, dict(flags or {}))
+
+
+def every_setting(model: type[Settings] = Settings) -> Iterator[str]:
+    """Yield the name of every setting, as ``section.key``."""
+    for name, section_field in model.model_fields.items():
+        section = section_field.annotation
+        assert isinstance(section, type) and issubclass(section, BaseModel)  # noqa: S101, PT018  by construction
+        yield from (f"{name}.{key}" for key in section.model_fields)
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting: ``TRIMARAN_SERVER__PORT`` for ``server.port``."""
+    return _PREFIX + name.upper().replace(".", "__")
+
+
+def display(value: Any) -> str:
+    """Return a value as a person may see it: secrets are masked, and an address' credentials left out."""
+    if isinstance(value, SecretStr):
+        return "********"
+    if isinstance(value, BaseModel):
+        return str(getattr(value, "name", value))
+    if isinstance(value, list):
+        return ",".join(map(display, value))
+    if isinstance(value, dict):
+        return ",".join(f"{key}={display(item)}" for key, item in value.items())
+    text = "" if value is None else str(value)
+    return without_credentials(text) if "://" in text else text
+
+
+def _values_by_rising_precedence(
+    model: type[Settings], flags: Mapping[str, Any], file: Path | None, problems: list[str]
+) -> Iterator[tuple[str, Any, str]]:
+    if file is not None:
+        yield from ((name, value, str(file)) for name, value in _read_file(file, problems))
+    for upstream, name in UPSTREAM_VARIABLES.items():
+        if os.environ.get(upstream):
+            yield name, os.environ[upstream], upstream
+    meant = {variable(name).replace("__", "_"): variable(name) for name in every_setting(model)}
+    for ours, value in os.environ.items():
+        # Only with the double underscore: a Service called trimaran makes Kubernetes set TRIMARAN_PORT and its like.
+        if ours.startswith(_PREFIX) and "__" in ours and value:
+            yield ours.removeprefix(_PREFIX).lower().replace("__", ".", 1), value, ours
+        elif ours in meant and not value.startswith(("tcp://", "udp://")):
+            problems.append(f"{ours}: there is no such variable; did you mean {meant[ours]}?")
+    yield from ((name, value, "command line") for name, value in flags.items())
+
+
+def _read_file(file: Path, problems: list[str]) -> Iterator[tuple[str, Any]]:
+    try:
+        sections = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(f"the settings file {file} cannot be read: {error.strerror}")
+        return
+    except ValueError as error:
+        problems.append(f"the settings file {file} is not TOML: {error}")
+        return
+    for section, values in sections.items():
+        if isinstance(values, dict):
+            yield from ((f"{section}.{key}", value) for key, value in values.items())
+        else:
+            problems.append(f"{section} ({file}): settings stand in a section, such as [server]")
+
+
+def _describe(
+    model: type[Settings],
+    error: Mapping[str, Any],
+    merged: Mapping[str, Mapping[str, Any]],
+    origins: Mapping[str, str],
+) -> Iterator[str]:
+    section, key, *_ = [*map(str, error["loc"]), ""]
+    if error["type"] == "extra_forbidden":
+        for each in [key] if len(error["loc"]) > 1 else merged[section]:  # an unknown section has only unknown settings
+            name = f"{section}.{each}" if each else section
+            if len(error["loc"]) > 2:
+                yield f"{_place(error['loc'])} ({origins[name]}): there is no such key"
+                continue
+            close = difflib.get_close_matches(name, every_setting(model), n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            yield f"{name}{f' ({origins[name]})' if name in origins else ''}: there is no such setting{hint}"
+        return
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if not key:  # about how settings of a section go together; the message names them
+        yield f"{section}: {message}"
+        return
+    name = f"{section}.{key}"
+    origin = f" ({origins[name]})" if name in origins else ""
+    given = str(error["input"])
+    shown = without_credentials(given) if name == "provider.address" or "://" in given else given
+    value = "" if name in _SECRETS or error["type"] == "missing" else f" = {shown[:80]!r}"
+    place = _place(error["loc"]) if len(error["loc"]) > 3 else name  # a bad item of a list shows itself
+    yield f"{place}{origin}{value}: {message}"
+
+
+def _place(path: Sequence[str | int]) -> str:
+    """Return where a problem is, such as ``fallback.providers[0].address``; items are counted from 0."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")

@@ -1,0 +1,91 @@
+"""What commands have in common: one word for the form of the output, tables, colour on a terminal, durations."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+import orjson
+
+from runtime import duration
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def output_option(*forms: str) -> Callable[[Command], Command]:
+    """Give a command ``-o``: its forms, the usual one first."""
+    return click.option(
+        "-o", "--output", type=click.Choice(forms), default=forms[0], show_default=True, help="The form of the output."
+    )
+
+
+def duration_option(*names: str, default: str, help: str, show_default: bool = True) -> Callable[[Command], Command]:  # noqa: A002  as click has it
+    """Give a command an option of seconds, which is also taken as a duration such as ``5m``."""
+
+    def to_seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
+        try:
+            return float(value) if value.replace(".", "", 1).isdecimal() else duration.seconds(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return click.option(
+        *names, default=default, help=help, show_default=show_default, metavar="DURATION", callback=to_seconds
+    )
+
+
+def echo_document(document: object, form: str) -> None:
+    """Write a document as ``json`` or ``yaml``."""
+    text = orjson.dumps(document, default=_plain, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+    if form == "yaml":
+        import yaml  # noqa: PLC0415  only needed here
+
+        click.echo(yaml.safe_dump(orjson.loads(text), sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        click.echo(text)
+
+
+def echo_table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    color: Callable[[str, str], str | None] = lambda _column, _cell: None,
+) -> None:
+    """Write a table with columns as wide as they need.
+
+    Args:
+        header: the columns' names.
+        rows: a text for each column.
+        color: the colour of a cell, by its column and text, for those who look at a terminal; None for none.
+    """
+    rows = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    click.echo(painted(_line(header, widths), "bold"))
+    for row in rows:
+        colors = [color(name, cell) for name, cell in zip(header, row, strict=True)]
+        padded = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
+        cells = [painted(cell, each) if each else cell for cell, each in zip(padded, colors, strict=True)]
+        click.echo("   ".join(cells).rstrip())
+
+
+def painted(text: str, color: str) -> str:
+    """Return a text in a colour, or ``bold``; as it is in pipes and files, and where NO_COLOR asks for it."""
+    if os.environ.get("NO_COLOR") or not _is_terminal():
+        return text
+    return click.style(text, bold=True) if color == "bold" else click.style(text, fg=color)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def by_load(percent: float) -> str | None:
+    """Return the colour of a load."""
+    return "red" if percent >= 90 else "yellow" if percent >= 75 else None
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "   ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -1,0 +1,1 @@
+"""Measured load of nodes, as arrays aligned to a node table."""

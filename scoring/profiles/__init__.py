@@ -1,0 +1,1 @@
+"""Profiles: plugins with weights, their scores and explanations, and configurations."""

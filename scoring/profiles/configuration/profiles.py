@@ -1,0 +1,248 @@
+"""Profiles from a KubeSchedulerConfiguration, v1beta1 to v1, with a note of what became of every key.
+
+What counts is which plugins score, with which weight and which arguments: the defaults of the file's version, merged
+with the profile's ``plugins.score`` and ``plugins.multiPoint`` as kube-scheduler merges them, and ``pluginConfig``.
+Source: k8s.io/kubernetes/pkg/scheduler/apis/config and ``expandMultiPointPlugins`` of its framework runtime.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scoring.profiles.configuration.fields import ConfigNote, FieldReader
+from scoring.profiles.configuration.plugins import PLUGINS, RENAMED, plugin_from_config
+from scoring.profiles.kubernetes_version import LATEST_VERSION, known_version
+from scoring.profiles.profile import Profile
+from scoring.profiles.scores import WeightedPlugin
+
+_GROUP = "kubescheduler.config.k8s.io/"
+_LATEST = "v1"
+_MOST_WEIGHT = 2**31 - 1  # an int32
+
+# Plugins that score by default, with their weights.
+_V1BETA2 = {
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+    "InterPodAffinity": 1,
+    "NodeResourcesFit": 1,
+    "NodeAffinity": 1,
+    "PodTopologySpread": 2,
+    "TaintToleration": 1,
+}
+_V1 = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "NodeResourcesFit": 1,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+}
+_DEFAULT_WEIGHTS: Mapping[str, Mapping[str, int]] = {
+    "v1beta1": {
+        "NodeResourcesBalancedAllocation": 1,
+        "ImageLocality": 1,
+        "InterPodAffinity": 1,
+        "NodeResourcesLeastAllocated": 1,
+        "NodeAffinity": 1,
+        "NodePreferAvoidPods": 10000,
+        "PodTopologySpread": 2,
+        "TaintToleration": 1,
+    },
+    "v1beta2": _V1BETA2,
+    "v1beta3": _V1,
+    "v1": _V1,
+}
+
+
+@dataclass(frozen=True)
+class SchedulerConfiguration:
+    """What a KubeSchedulerConfiguration says about scores.
+
+    Attributes:
+        profiles: in the file's order.
+        notes: what became of every key, in reading order. ``trimaran config check`` prints them.
+        weights: of all plugins that score, also of those that are not known here: scheduler's name to plugin to weight.
+    """
+
+    profiles: tuple[Profile, ...]
+    notes: tuple[ConfigNote, ...]
+    weights: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def profile(self, scheduler_name: str | None = None) -> Profile:
+        """Return a profile by its scheduler's name; without a name, the only one.
+
+        Raises:
+            KeyError: no profile has this name.
+            ValueError: there are several, and no name was given.
+        """
+        names = [profile.scheduler_name for profile in self.profiles]
+        if scheduler_name is None:
+            if len(names) > 1:
+                raise ValueError(f"which profile? There are several: {', '.join(names)}")
+            return self.profiles[0]
+        if scheduler_name not in names:
+            raise KeyError(f"no profile for scheduler {scheduler_name!r}; there are: {', '.join(names)}")
+        return self.profiles[names.index(scheduler_name)]
+
+
+def read_configuration(
+    configuration: Mapping[str, Any], *, kubernetes_version: str = LATEST_VERSION
+) -> SchedulerConfiguration:
+    """Read the parsed file.
+
+    Args:
+        configuration: the parsed file, of any version from v1beta1 on.
+        kubernetes_version: whose rules hold where kube-scheduler's scores changed, such as ``1.36``; the newest that
+            is known by default.
+
+    Raises:
+        ValueError: it is no KubeSchedulerConfiguration of a known version, or a value has no meaning; the message
+            starts with the path of the key. Or the Kubernetes version is not known.
+    """
+    rules = known_version(kubernetes_version)
+    notes: list[ConfigNote] = []
+    reader = FieldReader("KubeSchedulerConfiguration", configuration, notes)
+    version = _version(reader)
+    listed = reader.raw("profiles")
+    if listed is None:
+        listed = [{}]
+    if not _is_list(listed) or not listed:
+        raise reader.error("profiles", f"must be a list of profiles, got {listed!r}")
+    reader.ignored("percentageOfNodesToScore", "every node is scored")
+    for key in configuration:
+        if key not in {"apiVersion", "kind", "profiles", "percentageOfNodesToScore"}:
+            reader.ignored(key, "not about scores")
+    profiles = [_Profile(FieldReader(f"profiles[{i}]", entry, notes), version, rules) for i, entry in enumerate(listed)]
+    made = tuple(profile.read() for profile in profiles)
+    weights = {profile.scheduler_name: each.weights for profile, each in zip(made, profiles, strict=True)}
+    names = [profile.scheduler_name for profile in made]
+    for name in names:
+        if names.count(name) > 1:
+            raise reader.error("profiles", f"two profiles are for scheduler {name!r}")
+    return SchedulerConfiguration(made, tuple(notes), weights)
+
+
+def _version(reader: FieldReader) -> str:
+    if reader.raw("kind") != "KubeSchedulerConfiguration":
+        raise reader.error("kind", f"must be KubeSchedulerConfiguration, got {reader.raw('kind')!r}")
+    reader.honored("kind", None)
+    written = reader.raw("apiVersion")
+    version = str(written).removeprefix(_GROUP)
+    if version not in _DEFAULT_WEIGHTS or written != _GROUP + version:
+        known = ", ".join(_GROUP + name for name in _DEFAULT_WEIGHTS)
+        raise reader.error("apiVersion", f"must be one of {known}; got {written!r}")
+    if version == _LATEST:
+        reader.honored("apiVersion", None)
+    else:
+        reader.changed("apiVersion", None, f"kube-scheduler no longer reads {version}; its defaults are used")
+    return version
+
+
+class _Profile:
+    """One profile while it is read."""
+
+    def __init__(self, reader: FieldReader, version: str, kubernetes_version: str) -> None:
+        self.reader = reader
+        self.version = version
+        self.kubernetes_version = kubernetes_version
+        self.weights: Mapping[str, int] = {}
+
+    def read(self) -> Profile:
+        reader = self.reader
+        name = reader.raw("schedulerName")
+        if name is not None:
+            reader.honored("schedulerName", None)
+        reader.ignored("percentageOfNodesToScore", "every node is scored")
+        weights = self.weights = self._weights()
+        arguments = self._arguments(weights)
+        reader.finish()
+        plugins: dict[str, WeightedPlugin] = {}
+        for plugin_name, weight in weights.items():
+            if plugin_name not in PLUGINS:
+                self._note("ignored", f"plugins: {plugin_name}", f"no such score here; its weight is {weight}")
+                continue
+            plugin = plugin_from_config(
+                plugin_name, arguments.get(plugin_name), reader.notes, kubernetes_version=self.kubernetes_version
+            )
+            if plugin_name in RENAMED:
+                new_name, strategy = RENAMED[plugin_name]
+                self._note("changed", f"plugins: {plugin_name}", f"read as {new_name} with strategy {strategy}")
+            plugins[plugin.name] = WeightedPlugin(plugin, weight)  # an old name takes its successor's place
+        return Profile(tuple(plugins.values()), "default-scheduler" if name is None else str(name))
+
+    def _weights(self) -> dict[str, int]:
+        """Return the scoring plugins' weights, defaults and the profile's two plugin sets merged."""
+        plugins = self.reader.nested("plugins")
+        defaults = _DEFAULT_WEIGHTS[self.version]
+        if plugins is None:
+            return dict(defaults)
+        self.reader.honored("plugins", None)
+        score_enabled, score_disabled = self._plugin_set(plugins, "score")
+        multi_enabled, multi_disabled = self._plugin_set(plugins, "multiPoint")
+        for key in plugins.fields:
+            if key not in {"score", "multiPoint"}:
+                plugins.ignored(key, "not about scores")
+        everywhere = {} if "*" in multi_disabled else {n: w for n, w in defaults.items() if n not in multi_disabled}
+        everywhere.update(multi_enabled)
+        kept = {} if "*" in score_disabled else {n: w for n, w in everywhere.items() if n not in score_disabled}
+        return {**kept, **score_enabled}
+
+    def _plugin_set(self, plugins: FieldReader, point: str) -> tuple[dict[str, int], set[str]]:
+        plugin_set = plugins.nested(point)
+        if plugin_set is None:
+            return {}, set()
+        plugins.honored(point, None)
+        enabled: dict[str, int] = {}
+        for entry in self._entries(plugin_set, "enabled"):
+            name = self._name(entry)
+            if name in enabled:
+                raise entry.error("name", f"{name} is enabled twice")
+            enabled[name] = entry.integer("weight", 1, at_most=_MOST_WEIGHT, negative_is_default=False)
+            entry.finish()
+        disabled = set()
+        for entry in self._entries(plugin_set, "disabled"):
+            disabled.add(self._name(entry))
+            entry.finish()
+        plugin_set.finish()
+        return enabled, disabled
+
+    def _arguments(self, weights: Mapping[str, int]) -> dict[str, Mapping[str, Any] | None]:
+        arguments: dict[str, Mapping[str, Any] | None] = {}
+        for entry in self._entries(self.reader, "pluginConfig"):
+            name = self._name(entry)
+            if name in arguments:
+                raise entry.error("name", f"{name} is configured twice")
+            arguments[name] = entry.raw("args")
+            if name not in PLUGINS:
+                entry.ignored("args", f"{name} scores nothing here")
+            elif name not in weights:
+                entry.ignored("args", f"{name} is not enabled for scoring")
+            else:
+                entry.honored("args", None)
+            entry.finish()
+        return arguments
+
+    @staticmethod
+    def _entries(reader: FieldReader, key: str) -> list[FieldReader]:
+        listed = reader.raw(key)
+        if listed is None:
+            return []
+        if not _is_list(listed):
+            raise reader.error(key, f"must be a list, got {listed!r}")
+        reader.honored(key, None)
+        return [FieldReader(f"{reader.path}.{key}[{i}]", entry, reader.notes) for i, entry in enumerate(listed)]
+
+    @staticmethod
+    def _name(entry: FieldReader) -> str:
+        name = entry.raw("name")
+        if not isinstance(name, str) or not name:
+            raise entry.error("name", f"must be a plugin's name, got {name!r}")
+        return entry.honored("name", name)
+
+    def _note(self, status: Any, what: str, detail: str) -> None:
+        self.reader.notes.append(ConfigNote(f"{self.reader.path}.{what}", status, detail))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)

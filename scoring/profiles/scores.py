@@ -1,0 +1,189 @@
+"""What a profile gave a pod: totals by node, what each plugin gave, and an explanation of both."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Int64s, Texts
+from scoring.load.fallback import Judgment
+from scoring.plugins.base import ScorePlugin, Terms
+from scoring.profiles.explanations import PackedTerms, PluginScoresAt, ProfileExplanation, ScoresAt
+from scoring.profiles.normalization import INFEASIBLE
+from watcher.model import notebook_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedPlugin:
+    """A plugin and its weight, at least 1."""
+
+    plugin: ScorePlugin
+    weight: int = 1
+
+
+@dataclass(frozen=True)
+class PluginScores:
+    """What one plugin gave a pod: arrays of shape (nodes,).
+
+    Attributes:
+        weighted: the plugin and its weight.
+        raw: before normalization.
+        normalized: 0 to 100, as it counts; 0 where the node was not feasible.
+        terms: what made the raw scores, None when the plugin skipped the pod.
+    """
+
+    weighted: WeightedPlugin
+    raw: Int64s
+    normalized: Int64s
+    terms: Terms | None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A pod's scores on the nodes that were asked for. Later changes to the table do not reach into them.
+
+    Attributes:
+        pod: the pod.
+        table_names: the names of all nodes of the table, in row order.
+        total: weighted sum, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
+        plugins: each plugin's part, by its name.
+        judgment: how each node's load is known; None without fallback.
+        rows: the nodes' rows in the table and in the judgment, shape (nodes,); None when they are all, in order.
+    """
+
+    pod: Pod
+    table_names: tuple[str, ...]
+    total: Int64s
+    plugins: Mapping[str, PluginScores]
+    judgment: Judgment | None = None
+    rows: Int64s | None = None
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The nodes' names, in the order they were asked for; all are in row order."""
+        names = self.table_names
+        return names if self.rows is None else tuple([names[row] for row in self.rows.tolist()])
+
+    @cached_property
+    def _row_by_name(self) -> Mapping[str, int]:
+        return {name: row for row, name in enumerate(self.names)}
+
+    def __repr__(self) -> str:
+        feasible = int((self.total != INFEASIBLE).sum())
+        best = f"best {self.best()} with {self.total.max()}" if feasible else "no node is feasible"
+        pod = f"{self.pod.namespace}/{self.pod.name}"
+        return f"Scores({pod} by {', '.join(self.plugins)}: {best}, {feasible} of {len(self.names)} nodes feasible)"
+
+    def _repr_html_(self) -> str | None:
+        return notebook_table(self)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a data frame: a row for each node, best first.
+
+        Columns are ``feasible``, ``score`` (the weighted sum, of feasible nodes), ``grade`` (without fallback there is
+        none), and each plugin's normalized score.
+
+        Raises:
+            ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
+        """
+        import pandas as pd  # noqa: PLC0415  an extra
+
+        feasible = self.total != INFEASIBLE
+        columns = {"feasible": feasible, "score": pd.Series(self.total, dtype="Int64").where(feasible).array}
+        if self.judgment is not None:
+            columns["grade"] = self.grades
+        columns |= {name: each.normalized for name, each in self.plugins.items()}
+        frame = pd.DataFrame(columns, index=pd.Index(self.names, name="node"))
+        return frame.iloc[self._best_first()]
+
+    @property
+    def grades(self) -> Texts:
+        """How each node's load is known, as text, shape (nodes,); empty texts without fallback."""
+        if self.judgment is None:
+            return np.full(len(self.total), "", object)
+        return self.judgment.grades if self.rows is None else self.judgment.grades[self.rows]
+
+    def best(self, rng: np.random.Generator | None = None) -> str:
+        """Return the name of the node with the highest total.
+
+        Args:
+            rng: draws among equals, as kube-scheduler does at random; None takes the first in row order.
+
+        Raises:
+            LookupError: no node is feasible.
+        """
+        best = int(self.total.argmax()) if self.total.size else None
+        if best is None or self.total[best] == INFEASIBLE:
+            raise LookupError(f"no feasible node for pod {self.pod.namespace}/{self.pod.name}")
+        if rng is not None:
+            best = int(rng.choice(np.flatnonzero(self.total == self.total[best])))
+        return self.names[best]
+
+    def order(self) -> list[str]:
+        """Return the names of all nodes, best first, equals in row order; those that were not feasible come last."""
+        return [self.names[row] for row in self._best_first()]
+
+    def ranking(self) -> list[tuple[str, int]]:
+        """Return feasible nodes and totals, best first, equals in row order."""
+        best_first = self._best_first()
+        return [(self.names[row], int(self.total[row])) for row in best_first if self.total[row] != INFEASIBLE]
+
+    def _best_first(self) -> list[int]:
+        order: list[int] = np.argsort(-self.total, kind="stable").tolist()
+        return order
+
+    def explain(self, node_name: str) -> ProfileExplanation:
+        """Return every plugin's explanation for one node.
+
+        Raises:
+            KeyError: no such node.
+        """
+        return self.explain_some([node_name])[0]
+
+    def explain_some(self, node_names: Sequence[str]) -> list[ProfileExplanation]:
+        """Return the same for several nodes, in that order, which is faster than one by one.
+
+        Raises:
+            KeyError: no such node.
+        """
+        return self.explain_at([self._row_by_name[name] for name in node_names])
+
+    def explain_at(self, places: Sequence[int]) -> list[ProfileExplanation]:
+        """Return the same for several nodes, told by their places among those that were asked for.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        return self.at(places).explain()
+
+    def at(self, places: Sequence[int]) -> ScoresAt:
+        """Return what explains some nodes later, told by their places among those that were asked for.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        rows = places if self.rows is None else self.rows[places].tolist()
+        judgment, replaced = self.judgment, {}
+        if judgment is not None:
+            told = np.flatnonzero(judgment.replaced[rows]).tolist()
+            replaced = {number: judgment.line(rows[number]) for number in told}
+        return ScoresAt(
+            f"{self.pod.namespace}/{self.pod.name}",
+            tuple([self.table_names[row] for row in rows]),
+            tuple(self.total[places].tolist()),
+            tuple(map(str, ("",) * len(rows) if judgment is None else judgment.grades[rows].tolist())),
+            replaced,
+            tuple([_part(scores, places) for scores in self.plugins.values()]),
+        )
+
+
+def _part(scores: PluginScores, places: Sequence[int]) -> PluginScoresAt:
+    packed = None if scores.terms is None else PackedTerms.of(scores.terms, places)
+    weighted = scores.weighted
+    return PluginScoresAt(weighted.plugin, weighted.weight, tuple(scores.normalized[places].tolist()), packed)

@@ -1,0 +1,1 @@
+"""Nodes as arrays, and the pods on them."""

@@ -1,0 +1,54 @@
+"""Where a pod may run at all: what a scheduler filters by before it scores.
+
+Source: the filters NodeResourcesFit, NodeUnschedulable, TaintToleration and NodeAffinity of kube-scheduler, and
+``RunFilterPluginsWithNominatedPods`` of its framework. Ports, volumes, topology spread and affinity to other pods are
+not looked at.
+"""
+
+import numpy as np
+
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
+from scoring.table.occupancy import Occupancy
+
+
+def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
+    """Say where the pod's requests fit beside those of the node's pods, shape (nodes,).
+
+    Pods of the same or a higher priority that are nominated to a node count as if they were on it. Resources that the
+    pod does not request do not matter. Where nodes list ``pods``, a node takes no more than so many.
+    """
+    rows, sums = occupancy.rows, occupancy.sums
+    ahead = [
+        (rows.row_by_name[name], other)
+        for uid, (name, other) in occupancy.nominated.items()
+        if other.priority >= pod.priority and uid != pod.uid
+    ]
+    fits: Bools | None = None
+    requests = sums.in_tree_requests
+    for name, request in pod_demand.asked(pod):
+        place = rows.column.get(name)
+        if place is None:
+            return np.zeros(len(rows), np.bool_)
+        requested: Int64s = requests[place]
+        if ahead:
+            requested = requested.copy()
+            for row, other in ahead:
+                requested[row] += pod_demand.in_tree_requests(other, name)
+        enough = requested + request <= rows.allocatable[place]
+        fits = enough if fits is None else np.logical_and(fits, enough, out=fits)
+    if fits is None:
+        fits = np.ones(len(rows), np.bool_)
+    if "pods" in rows.column:
+        count = sums.pods.copy()
+        for row, _ in ahead:
+            count[row] += 1
+        fits &= count < rows.allocatable[rows.column["pods"]]
+    return fits
+
+
+def feasible(pod: Pod, occupancy: Occupancy) -> Bools:
+    """Say where the pod fits and its constraints allow it, shape (nodes,)."""
+    fits, constraints = fitting(pod, occupancy), occupancy.rows.constraints
+    return fits & constraints.allows(pod) if constraints.concern(pod) else fits

@@ -1,0 +1,286 @@
+"""What is on the nodes of a table: the pods by row, what they add up to, and since when.
+
+One value that a table writes to and that a transaction copies. A copy costs a few arrays and lists by row, and nothing
+by pod: a row's pods and the buckets of the index are shared until one of the two writes to them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.kubernetes import pod_demand
+from runtime.kubernetes.objects import CPU, Node, Owner, Pod
+from scoring.arrays import Float64s, Int64s
+from scoring.table.node_rows import NodeRows
+from scoring.table.pod_index import PodIndex
+from scoring.table.pod_sums import PodSums
+
+# The longest window by default is 15 minutes, and metrics are believed for 5 minutes.
+DEPARTED_SECONDS = 20 * 60.0
+_NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod on a node. ``placed_at`` is in unix seconds: infinity while only assumed, -infinity when unknown."""
+
+    pod: Pod
+    placed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPods:
+    """The pods of one controller on a node.
+
+    Attributes:
+        count: how many.
+        cpu_milli: what they request of CPU, 100m for a container without a request, as kube-scheduler spreads them.
+        requests: what they request by resource, as Trimaran counts it; replaced, never changed.
+    """
+
+    count: int
+    cpu_milli: int
+    requests: Mapping[str, int]
+
+
+_NO_PODS = OwnedPods(0, 0, {})
+
+
+@dataclass(frozen=True, slots=True)
+class DepartedPod:
+    """A pod that ran on a node and left it; times in unix seconds, ``placed_at`` -infinity when unknown."""
+
+    pod: Pod
+    placed_at: float
+    left_at: float
+
+
+@dataclass(slots=True, eq=False)
+class Occupancy:
+    """Nodes and the pods on them.
+
+    Attributes:
+        rows: the nodes; frozen, so copies share them.
+        sums: over each row's pods.
+        pods: by row the pods by uid, in the order they were placed in. A row's mapping is replaced, never changed.
+        owners: by row which of the pods each controller made; replaced, never changed.
+        newest: when the last pod of each row was placed, shape (nodes,); -infinity without pods.
+        departed: by row the pods that left it, for as long as a window may show them; replaced, never changed.
+        last_left: when the last of them left, shape (nodes,); -infinity if none did.
+        nominated: pending pods by uid, each with the name of the node it is nominated to; replaced, never changed.
+        version: grows with every change.
+        row_version: the version that each row changed in last, shape (nodes,).
+        index: where each pod is; None until it is needed, in rows that were taken out of others.
+    """
+
+    rows: NodeRows
+    sums: PodSums
+    pods: list[dict[str, PlacedPod]]
+    owners: list[Mapping[Owner, OwnedPods]]
+    newest: Float64s
+    departed: list[tuple[DepartedPod, ...]]
+    last_left: Float64s
+    nominated: Mapping[str, tuple[str, Pod]]
+    version: int
+    row_version: Int64s
+    index: PodIndex | None
+
+    @classmethod
+    def empty(cls, rows: NodeRows) -> "Occupancy":
+        """Return nodes without pods."""
+        size = len(rows)
+        return cls(
+            rows, PodSums.zeros(rows.column, size), [{}] * size, [{}] * size, np.full(size, _NEVER),
+            [()] * size, np.full(size, _NEVER), {}, 0, np.zeros(size, np.int64), PodIndex(),
+        )  # fmt: skip
+
+    def copy(self) -> "Occupancy":
+        """Return one that is equal now, and apart from now on."""
+        return Occupancy(
+            self.rows, self.sums.copy(), list(self.pods), list(self.owners), self.newest.copy(),
+            list(self.departed), self.last_left.copy(), self.nominated, self.version, self.row_version.copy(),
+            self.where().copy(),
+        )  # fmt: skip
+
+    def take(self, rows: Int64s) -> "Occupancy":
+        """Return some rows, in that order, with their pods."""
+        taken = self.rows.take(rows)
+        nominated = {uid: each for uid, each in self.nominated.items() if each[0] in taken.row_by_name}
+        return Occupancy(
+            taken, self.sums.take(rows), [self.pods[row] for row in rows.tolist()],
+            [self.owners[row] for row in rows.tolist()], self.newest[rows],
+            [self.departed[row] for row in rows.tolist()], self.last_left[rows], nominated, self.version,
+            self.row_version[rows], None,
+        )  # fmt: skip
+
+    def where(self) -> PodIndex:
+        """Return the index of pods."""
+        if self.index is None:
+            items = zip(self.rows.names, self.pods, strict=True)
+            self.index = PodIndex((uid, name) for name, pods in items for uid in pods)
+        return self.index
+
+    def find(self, uid: str) -> tuple[int, PlacedPod] | None:
+        """Return a pod with its row; None when it is on no node."""
+        name = self.where().get(uid)
+        if name is None:
+            return None
+        row = self.rows.row_by_name[name]
+        return row, self.pods[row][uid]
+
+    def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
+        """Yield pods that were placed at a time or later, with their rows; the time is by row, shape (nodes,)."""
+        for row in ((self.newest >= since).nonzero()[0] if rows is None else rows).tolist():
+            oldest, recent = since.item(row), []
+            for placed in reversed(self.pods[row].values()):
+                if placed.placed_at < oldest:
+                    break
+                recent.append(placed)
+            for placed in reversed(recent):
+                yield row, placed
+
+    def left_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
+        """Yield pods that left after a time, with their rows; the time is by row, shape (nodes,)."""
+        for row in ((self.last_left > since).nonzero()[0] if rows is None else rows).tolist():
+            for departed in self.departed[row]:
+                if departed.left_at > since.item(row):
+                    yield row, departed
+
+    def depart(self, uid: str, left_at: float, keep_seconds: float) -> None:
+        """Remember when a pod, which must be counted, left its node; forget those that left so long before."""
+        found = self.find(uid)
+        if found is None or found[1].placed_at >= left_at:  # it was only expected there, or never ran
+            return
+        row, placed = found
+        kept = [each for each in self.departed[row] if each.left_at > left_at - keep_seconds]
+        self.departed[row] = (*kept, DepartedPod(placed.pod, placed.placed_at, left_at))
+        self.last_left[row] = max(self.last_left[row], left_at)
+
+    def put(self, row: int, pod: Pod, placed_at: float) -> None:
+        """Count a pod, which must not be counted yet, on a node.
+
+        Raises:
+            ValueError: with it the node's pods ask for more than can be counted; then it is not.
+        """
+        self.sums.count(row, pod, 1)  # first, because it may refuse
+        if self.departed[row]:  # it is back, so it never left: not another stay
+            self.departed[row] = tuple(
+                each for each in self.departed[row] if (each.pod.uid, each.placed_at) != (pod.uid, placed_at)
+            )
+        placed = {**self.pods[row], pod.uid: PlacedPod(pod, placed_at)}
+        if placed_at >= self.newest[row]:
+            self.newest[row] = placed_at
+        else:
+            placed = dict(sorted(placed.items(), key=_placed_at))
+        self.pods[row] = placed
+        self._count_owner(row, pod, 1)
+        self.where().put(pod.uid, self.rows.names[row])
+        self.touch(row)
+
+    def drop(self, uid: str) -> bool:
+        """Stop counting a pod; say whether it was counted."""
+        found = self.find(uid)
+        if found is None:
+            return False
+        row, placed = found
+        remaining = dict(self.pods[row])
+        del remaining[uid]
+        self.pods[row] = remaining
+        self._count_owner(row, placed.pod, -1)
+        self.newest[row] = next(reversed(remaining.values())).placed_at if remaining else _NEVER
+        self.where().drop(uid)
+        self.sums.count(row, placed.pod, -1)
+        self.touch(row)
+        return True
+
+    def nominate(self, row: int, pod: Pod) -> None:
+        """Count a pending pod, which must not be nominated yet, as nominated to a node."""
+        self.nominated = {**self.nominated, pod.uid: (self.rows.names[row], pod)}
+        self.sums.nominated[row] += 1
+        self.touch(row)
+
+    def end_nomination(self, uid: str) -> bool:
+        """Stop counting a pod as nominated; say whether it was."""
+        found = self.nominated.get(uid)
+        if found is None:
+            return False
+        self.nominated = {other: each for other, each in self.nominated.items() if other != uid}
+        row = self.rows.row_by_name[found[0]]
+        self.sums.nominated[row] -= 1
+        self.touch(row)
+        return True
+
+    def add_nodes(self, nodes: Collection[Node]) -> None:
+        """Add nodes, or replace those of the same names."""
+        before, self.rows = self.rows, self.rows.added(nodes)
+        more = len(self.rows) - len(before)
+        if more:
+            self.sums = self.sums.joined(more)
+            self.pods = [*self.pods, *({} for _ in range(more))]
+            self.owners = [*self.owners, *({} for _ in range(more))]
+            self.newest = np.pad(self.newest, (0, more), constant_values=_NEVER)
+            self.departed = [*self.departed, *([()] * more)]
+            self.last_left = np.pad(self.last_left, (0, more), constant_values=_NEVER)
+            self.row_version = np.pad(self.row_version, (0, more))
+        self._follow_resources(before)
+        for node in nodes:
+            self.touch(self.rows.row_by_name[node.name])
+
+    def remove_nodes(self, names: Collection[str]) -> None:
+        """Take nodes away, with their pods and what is nominated to them."""
+        before = self.rows
+        self.rows = before.without(names)
+        index = self.where()
+        for name in names:
+            for uid in self.pods[before.row_by_name[name]]:
+                index.drop(uid)
+        stays = self.rows.kept(before)
+        self.sums = self.sums.take(stays)
+        self.pods = [self.pods[row] for row in stays.tolist()]
+        self.owners = [self.owners[row] for row in stays.tolist()]
+        self.departed = [self.departed[row] for row in stays.tolist()]
+        self.newest, self.last_left = self.newest[stays], self.last_left[stays]
+        self.row_version = self.row_version[stays]
+        gone = set(names)
+        self.nominated = {uid: each for uid, each in self.nominated.items() if each[0] not in gone}
+        self._follow_resources(before)
+        self.version += 1
+
+    def _count_owner(self, row: int, pod: Pod, sign: int) -> None:
+        if pod.owner is None:
+            return
+        owners = dict(self.owners[row])
+        before = owners.get(pod.owner, _NO_PODS)
+        count = before.count + sign
+        if count:
+            cpu_milli = before.cpu_milli + sign * pod_demand.in_tree_requests(pod, CPU, non_zero=True)
+            owners[pod.owner] = OwnedPods(count, cpu_milli, _added(before.requests, pod_demand.requested(pod), sign))
+        else:
+            del owners[pod.owner]
+        self.owners[row] = owners
+
+    def touch(self, row: int) -> None:
+        """Note that a row changed."""
+        self.version += 1
+        self.row_version[row] = self.version
+
+    def placed(self) -> Iterator[tuple[int, PlacedPod]]:
+        """Yield every pod with its row."""
+        for row, pods in enumerate(self.pods):
+            for placed in pods.values():
+                yield row, placed
+
+    def _follow_resources(self, before: NodeRows) -> None:
+        if self.rows.column is not before.column:
+            self.sums = self.sums.of_resources(self.rows.column, ((row, placed.pod) for row, placed in self.placed()))
+
+
+def _added(amounts: Mapping[str, int], more: Mapping[str, int], sign: int) -> Mapping[str, int]:
+    if not amounts:
+        return more  # as of most owners on a node, which have one pod there
+    return {name: amounts.get(name, 0) + sign * more.get(name, 0) for name in (*amounts, *more)}
+
+
+def _placed_at(item: tuple[str, PlacedPod]) -> float:
+    return item[1].placed_at

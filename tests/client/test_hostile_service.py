@@ -1,0 +1,264 @@
+"""ServiceClient against services that misbehave: what they send is bounded, in time, in size and in whom it reaches."""
+
+import socket
+import ssl
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+from support.certificates import Authority
+from support.servers import Fake, free_port, reply, serving
+
+from client import AccessDenied, BadAnswer, ServiceClient, WatcherUnavailable
+from runtime.http import session
+from watcher import wire
+from watcher.model import WatcherMetrics, Window
+
+EMPTY = wire.encode(WatcherMetrics(900, Window("15m", 0, 900), "Prometheus", {}))
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n"
+
+
+@contextmanager
+def trickling(start: bytes, rest: bytes) -> Iterator[tuple[str, threading.Event]]:
+    """Serve a start and then for ever the rest, byte by byte; yields the address, and whether the client hung up."""
+    gone = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(start)
+        try:
+            for _ in range(600):
+                for number in range(len(rest)):
+                    handler.wfile.write(rest[number : number + 1])
+                    gone.wait(0.05)
+        finally:
+            gone.set()
+
+    with serving(answer) as fake:
+        yield fake.url, gone
+        assert gone.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("start", "rest"),
+    [
+        (b"", b" "),
+        (b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n"),
+        (HEAD + b"\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+        (HEAD + b"Content-Encoding: gzip\r\n\r\n\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff", b"\x00\x00\x00\xff\xff"),
+    ],
+    ids=["status line", "headers", "body", "chunks", "gzip"],
+)
+def test_a_trickle_ends_at_the_time_limit(start: bytes, rest: bytes):
+    """A server that sends a byte now and then never lets a read time out; the call ends all the same."""
+    with trickling(start, rest) as (address, _):
+        with ServiceClient(address, timeout_seconds=0.4, retries=2) as client:
+            with pytest.raises(WatcherUnavailable, match=r"does not answer within 0\.4 s"):
+                client.metrics()
+
+
+def test_the_time_limit_is_over_all_tries():
+    """A service that is overloaded for ever is not asked again when the time for that is over."""
+    with serving(lambda handler: reply(handler, b"", 503)) as fake:
+        with ServiceClient(fake.url, timeout_seconds=0.5, retries=100) as client:
+            with pytest.raises(WatcherUnavailable, match="503"):
+                client.metrics()
+    assert 1 <= len(fake.requests) <= 3
+
+
+def test_a_connection_that_broke_within_an_answer_is_tried_again():
+    """Half a body is no answer; the next try gets the whole one."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if len(fake.requests) == 1:
+            handler.wfile.write(HEAD + b"\r\nhalf")
+            handler.close_connection = True
+        else:
+            reply(handler, EMPTY)
+
+    with serving(answer) as fake, ServiceClient(fake.url, retries=1) as client:
+        assert client.metrics().timestamp == 900
+
+
+def test_closing_ends_a_read_under_way():
+    """close() from another thread ends the call, and says so; a later call is not sent."""
+    with trickling(HEAD + b"\r\n", b" ") as (address, gone):
+        client = ServiceClient(address, timeout_seconds=60)
+        failures: list[Exception] = []
+
+        def read() -> None:
+            try:
+                client.metrics()
+            except WatcherUnavailable as error:
+                failures.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert not gone.wait(0.2)
+        client.close()
+        reader.join(timeout=10)
+        assert not reader.is_alive()
+    assert "this client is closed" in str(failures[0])
+    with pytest.raises(WatcherUnavailable, match="this client is closed"):
+        client.metrics()
+
+
+def spaces(handler: BaseHTTPRequestHandler, packed: bool) -> None:
+    """Answer with 3 MiB of nothing."""
+    body = b" " * (3 << 20)
+    if not packed:
+        reply(handler, body)
+        return
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    reply(handler, packer.compress(body) + packer.flush(), Content_Encoding="gzip")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_body_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch, packed: bool):
+    """Beyond the bound, counted after decompression, reading ends and says so."""
+    monkeypatch.setattr(session, "_MAX_BYTES", 2 << 20)
+    with serving(lambda handler: spaces(handler, packed)) as fake, ServiceClient(fake.url) as client:
+        with pytest.raises(BadAnswer, match="larger than 2 MiB"):
+            client.metrics()
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_not_followed(status: int):
+    """Data of another host are not taken, nor are token and headers sent there; the error names the address."""
+    with serving(lambda handler: reply(handler, EMPTY)) as other:
+        target = f"{other.url.replace('//', '//me:hush@')}/login?key=hush"
+        with serving(lambda handler: reply(handler, b"", status, Location=target)) as fake:
+            with ServiceClient(fake.url, token="t" * 20, headers={"X-Api-Key": "secret"}) as client:
+                with pytest.raises(BadAnswer, match=f"redirects to '{other.url}/login'") as caught:
+                    client.metrics()
+                assert "redirects to" in client.health()[0]
+    assert other.requests == []
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("location", ["http://[::1", "ftp://x", "//", "\x00", "?"])
+def test_a_redirect_to_nowhere_is_no_defect(location: str):
+    """A Location that is no address is part of the same error."""
+    with serving(lambda handler: reply(handler, b"", 302, Location=location)) as fake:
+        with ServiceClient(fake.url) as client, pytest.raises(BadAnswer, match="redirects to"):
+            client.metrics()
+
+
+def test_a_refusal_says_what_the_service_says():
+    """The service's own words, without what it repeats of the credentials, and not all of a long story."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        sent = f"{handler.headers['Authorization']} and {handler.headers['X-Api-Key']}"
+        reply(handler, wire.encode_error("unauthorized", f"a bearer token is needed, not {sent}{' so' * 1000}"), 401)
+
+    with serving(answer) as fake:
+        with ServiceClient(fake.url, token="token-of-mine", headers={"X-Api-Key": "key-of-mine"}) as client:
+            with pytest.raises(AccessDenied, match=r"401 .*: a bearer token is needed") as caught:
+                client.metrics()
+    assert "of-mine" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "value", [{"timeout_seconds": value} for value in (-1, 0, float("nan"), float("inf"), True, "10", None)]
+    + [{"retries": value} for value in (-1, 1.5, True, "2", None, 10**9)],
+)  # fmt: skip
+def test_refuses_numbers_out_of_range(value: dict[str, object]):
+    """What urllib3 would stumble over at the first call is refused at once, by its name."""
+    (name,) = value
+    with pytest.raises(ValueError, match=f"{name} must be a .*number"):
+        ServiceClient("http://127.0.0.1:9", **value)
+
+
+# -- the wrong scheme ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def accepting(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Accept connections and hand each to a function; yields host and port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    answer(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def message_of(address: str, seconds: float = 5) -> str:
+    """Return what a client says of an address that it cannot read."""
+    with ServiceClient(address, retries=0, timeout_seconds=seconds) as client:
+        with pytest.raises(WatcherUnavailable) as caught:
+            client.metrics()
+    return str(caught.value)
+
+
+def test_https_to_plain_http_that_answers():
+    """A server that answers the handshake with HTTP does not speak TLS."""
+    with accepting(lambda peer: (peer.recv(4096), peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))) as host:
+        message = message_of(f"https://{host}")
+    assert "does not speak TLS: should the address begin with http://?" in message
+
+
+def test_https_to_plain_http_that_waits():
+    """A server that waits for the rest of the request is silent; the handshake is what it does not answer."""
+    done = threading.Event()
+    with accepting(lambda _: done.wait(10)) as host:
+        message = message_of(f"https://{host}", 0.3)
+        assert "does not answer within 0.3 s: not even the TLS handshake; should the address begin with" in message
+        assert "http://" not in message_of(f"http://{host}", 0.3).replace(f"http://{host}", "")
+        done.set()
+
+
+@pytest.mark.parametrize("last_words", [b"", b"\x15\x03\x03\x00\x02\x02\x46"])
+def test_http_to_https(last_words: bytes):
+    """A server that hangs up, or answers with a TLS alert, may want TLS."""
+    with accepting(lambda peer: (peer.recv(4096), peer.sendall(last_words))) as host:
+        message = message_of(f"http://{host}")
+    assert message.endswith("; should the address begin with https://?")
+    assert message.isprintable()
+
+
+def test_nobody_there_is_no_matter_of_the_scheme():
+    """A refused connection has no hint."""
+    assert message_of(f"http://127.0.0.1:{free_port()}").endswith("cannot be reached: Connection refused")
+
+
+def test_over_tls_too(tmp_path):
+    """Deadline, bound and end hold over TLS; a certificate that is not trusted is said in one line."""
+    authority = Authority(tmp_path, "authority")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.issue("service"))
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if len(fake.requests) == 1:
+            reply(handler, EMPTY)
+            return
+        handler.wfile.write(HEAD + b"\r\n")
+        for _ in range(600):
+            handler.wfile.write(b" ")
+            gone.wait(0.05)
+
+    gone = threading.Event()
+    fake: Fake
+    with serving(answer, context) as fake:
+        address = fake.url.replace("http:", "https:")
+        assert "TLS failed: [SSL: CERTIFICATE_VERIFY_FAILED]" in message_of(address)
+        with ServiceClient(address, ca_file=authority.certificate, timeout_seconds=1) as client:
+            assert client.metrics().timestamp == 900
+            with pytest.raises(WatcherUnavailable, match=r"does not answer within 1 s$"):
+                client.metrics()
+        gone.set()

@@ -1,0 +1,196 @@
+"""LibraryClient, and that it and ServiceClient are one and the same to a caller."""
+
+import threading
+
+import pytest
+from werkzeug.serving import make_server
+
+from client import (
+    BadSettings,
+    LibraryClient,
+    NoMetrics,
+    ServiceClient,
+    StaleMetrics,
+    UnknownNode,
+    UnknownWindow,
+    connect,
+)
+from watcher.api.app import create_app
+from watcher.errors import ProviderUnavailable
+from watcher.model import Metric, NodeMetrics, Window
+from watcher.providers.base import Fetched
+from watcher.settings import ProviderSettings, Settings, WatchSettings
+from watcher.telemetry import Telemetry
+
+
+class Provider:
+    """Three nodes with values that need rounding on the wire; fails for the windows named."""
+
+    def __init__(self, *failing: str) -> None:
+        self.failing = failing
+
+    def fetch(self, window: Window, deadline: object) -> Fetched:
+        """Return the nodes, or fail."""
+        if window.duration in self.failing:
+            raise ProviderUnavailable("the source is down")
+        return Fetched(
+            {
+                name: NodeMetrics(
+                    (
+                        Metric("cpu", "CPU", "AVG", window.duration, 100 / 3),
+                        Metric("cpu", "CPU", "STD", window.duration, 1e-13),
+                    ),
+                    tags={"smoothing": "5m"},
+                    metadata={"coverage": 0.5},
+                )
+                for name in ("node-1", "health", "NodeMetricsMap")
+            }
+        )
+
+    def check(self):
+        """Yield nothing."""
+        return iter(())
+
+
+@pytest.fixture
+def both():
+    """Return a function that opens a library client and a service client over one watcher."""
+    opened = []
+
+    def open_both(*failing: str) -> tuple[LibraryClient, ServiceClient]:
+        library = LibraryClient(Settings(), provider=Provider(*failing))
+        library._watcher.wait_for_first_fetch(5)
+        app = create_app(library._watcher, Telemetry())
+        server = make_server("127.0.0.1", 0, app, threaded=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        service = ServiceClient(f"http://127.0.0.1:{server.server_port}", retries=0)
+        opened.append((library, service, server, thread))
+        return library, service
+
+    yield open_both
+    for library, service, server, thread in opened:
+        service.close()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        library.close()
+
+
+@pytest.mark.parametrize("failing", [(), ("15m",), ("15m", "10m")])
+def test_both_modes_return_equal_objects(both, failing):
+    """All nodes and one node are equal, also when a shorter window stands in."""
+    library, service = both(*failing)
+    assert library.metrics() == service.metrics()
+    assert library.metrics("5m") == service.metrics("5m")
+    for node in ("node-1", "health", "NodeMetricsMap"):
+        assert library.node_metrics(node) == service.node_metrics(node)
+    expected = {"15m": "shorter_window"} if failing else {}
+    assert library.metrics().data["node-1"].metadata.get("grade") == expected.get("15m")
+
+
+@pytest.mark.parametrize(
+    ("failing", "call", "expected"),
+    [
+        ((), lambda client: client.metrics("7m"), UnknownWindow),
+        ((), lambda client: client.node_metrics("nobody"), UnknownNode),
+        ((), lambda client: client.node_metrics("\udcff"), UnknownNode),
+        ((), lambda client: client.metrics("\udcff"), UnknownWindow),
+        (("15m", "10m", "5m"), lambda client: client.metrics(), NoMetrics),
+        (("15m",), lambda client: client.metrics("15m"), NoMetrics),
+    ],
+)
+def test_both_modes_raise_the_same(both, failing, call, expected):
+    """What goes wrong is the same error in both modes."""
+    for client in both(*failing):
+        with pytest.raises(expected) as caught:
+            call(client)
+        assert type(caught.value) is expected
+
+
+def test_both_modes_agree_on_health(both):
+    """The reasons of an unhealthy watcher are the same texts."""
+    library, service = both("5m")
+    assert library.health() == service.health()
+    assert "the source is down" in library.health()[0]
+
+
+def test_two_in_one_process_are_two():
+    """Two embedded watchers serve what their own providers say."""
+    with (
+        LibraryClient(Settings(), provider=Provider()) as one,
+        LibraryClient(Settings(), provider=Provider("15m")) as two,
+    ):
+        assert one.metrics().window.duration == "15m"
+        assert two.metrics().window.duration == "10m"
+
+
+def test_expired_metrics_are_stale(tmp_path):
+    """Metrics of an earlier run that expired are StaleMetrics when the provider is down now."""
+    settings = Settings(watch=WatchSettings(expiry_seconds=300))
+    path = tmp_path / "kept.sqlite"
+    with LibraryClient(settings, provider=Provider(), store_path=path) as client:
+        assert client.metrics().data
+    with LibraryClient(settings, provider=Provider("15m", "10m", "5m"), store_path=path) as client:
+        assert client.metrics().data
+        client._watcher._clock = lambda: client._watcher.newest().timestamp + 301
+        with pytest.raises(StaleMetrics):
+            client.metrics()
+
+
+def test_a_provider_that_hangs_does_not_hold_up_what_is_fresh(tmp_path, monkeypatch):
+    """Fresh metrics of an earlier run are returned at once; the first fetch is waited for only without any."""
+    path, release = tmp_path / "kept.sqlite", threading.Event()
+
+    class Hanging(Provider):
+        def fetch(self, window: Window, deadline: object) -> Fetched:
+            release.wait(30)
+            return super().fetch(window, deadline)
+
+    with LibraryClient(Settings(), provider=Provider(), store_path=path) as client:
+        kept = client.metrics()
+    with LibraryClient(Settings(), provider=Hanging(), store_path=path) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(client._watcher, "wait_for_first_fetch", lambda _: pytest.fail("it waits"))
+            assert client.metrics() == kept
+            assert client.node_metrics("node-1").data["node-1"] == kept.data["node-1"]
+            assert client.health() == ("nothing was fetched since the start",)
+        release.set()
+    release.clear()
+    with LibraryClient(Settings(), provider=Hanging()) as client:
+        waited = []
+        patient = client._watcher.wait_for_first_fetch
+        monkeypatch.setattr(
+            client._watcher,
+            "wait_for_first_fetch",
+            lambda seconds: (waited.append(seconds), release.set(), patient(seconds)),
+        )
+        assert client.metrics().data == kept.data
+        assert waited == [Settings().watch.fetch_timeout_seconds]
+
+
+def test_watches_this_machine_without_any_setting():
+    """connect() without an address embeds a watcher of this machine."""
+    with connect(settings=Settings(provider=ProviderSettings(name="Host"))) as client:
+        (node,) = client.metrics().data.values()
+    assert {(metric.type, metric.operator) for metric in node.metrics} >= {
+        ("CPU", "AVG"),
+        ("CPU", "STD"),
+        ("Memory", "AVG"),
+        ("Memory", "STD"),
+    }
+
+
+def test_connect_picks_by_the_address():
+    """An address means the service; settings beside it are a mistake that is told."""
+    with connect("http://127.0.0.1:1") as client:
+        assert isinstance(client, ServiceClient)
+    with pytest.raises(TypeError, match="settings belong"):
+        connect("http://127.0.0.1:1", settings=Settings())
+
+
+def test_reads_the_environment_as_the_service_does(monkeypatch):
+    """Without settings, the variables of the service count, and their problems are told by name."""
+    monkeypatch.setenv("METRICS_PROVIDER_NAME", "Promtheus")
+    with pytest.raises(BadSettings, match=r"METRICS_PROVIDER_NAME.*did you mean Prometheus"):
+        connect()

@@ -1,0 +1,262 @@
+"""The Helm chart, by Helm itself: linted, and installed on a real Kubernetes API."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from control_plane import builds
+from control_plane.api import collection, names
+from control_plane.cluster import ControlPlane
+
+from trimaran.dashboard.commands import dashboard
+from trimaran.extender.kube_scheduler import Way, problems, written
+from trimaran.extender.settings import ExtenderSettings
+from trimaran.soft_taints.settings import NodesSettings
+from watcher.settings import Settings
+
+pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy/helm/trimaran"
+ALL = (
+    "replicas=2,size=large,podDisruptionBudget.enabled=true,networkPolicy.enabled=true,serviceMonitor.enabled=true,"
+    "prometheusRule.enabled=true,grafanaDashboard.enabled=true,readersSecret.name=readers,readersSecret.key=tokens,"
+    "provider.tokenSecret.name=provider,provider.tokenSecret.key=token,settings.store\\.history_megabytes=64"
+)
+PARTS = (
+    "scheduler.enabled=true,scheduler.filter=closed,scheduler.settings.extender\\.filter_cpu_percent=85,"
+    "extender.enabled=true,extender.clusterIP=10.0.0.77,nodes.enabled=true,nodes.windows={15m},"
+    "nodes.settings.nodes\\.hot_percent=85,clientSecret.name=client,clientSecret.key=token,"
+    "dashboard.enabled=true,dashboard.replicas=2,dashboard.secureCookie=true,"
+    "dashboard.extender.address=https://trimaran-extender.trimaran.svc:2021,"
+    "dashboard.extender.tokenSecret.name=reader,dashboard.extender.tokenSecret.key=token,"
+    "dashboard.extender.caSecret.name=trimaran-extender-tls,dashboard.extender.caSecret.key=ca.crt,"
+    "dashboard.extender.certificateSecret.name=reader,dashboard.extender.certificateSecret.key=client.pem"
+)
+TWO_PLUGINS = (
+    "scheduler.plugins[0].name=TargetLoadPacking,scheduler.plugins[0].weight=3,"
+    "scheduler.plugins[0].args.targetUtilization=60,scheduler.plugins[1].name=Peaks,scheduler.plugins[1].weight=2"
+)
+
+
+def helm(*arguments: str | Path) -> str:
+    """Run Helm and return what it printed."""
+    command = [builds.binary("helm"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rendered(*arguments: str) -> dict[tuple[str, str], dict]:
+    """Return what the chart makes, by kind and name."""
+    text = helm("template", "trimaran", CHART, "--kube-version", "1.36.0", "--namespace", "trimaran", *arguments)
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
+
+
+def test_the_chart_is_linted():
+    """Strictly, as it is and with everything on."""
+    helm("lint", "--strict", CHART)
+    helm("lint", "--strict", CHART, "--set", ALL)
+    helm("lint", "--strict", CHART, "--set", f"{ALL},{PARTS}")
+
+
+def container(objects: dict[tuple[str, str], dict], part: str, name: str = "") -> dict:
+    """Return a container of a part's pod."""
+    containers = objects["Deployment", f"trimaran-{part}"]["spec"]["template"]["spec"]["containers"]
+    return next(each for each in containers if each["name"] == (name or part))
+
+
+def settings_of(of: dict) -> dict[str, dict[str, str]]:
+    """Return what a container's variables set, by section and key."""
+    sections: dict[str, dict[str, str]] = {}
+    for variable in of.get("env", ()):
+        section, _, key = variable["name"].removeprefix("TRIMARAN_").lower().partition("__")
+        sections.setdefault(section, {})[key] = variable.get("value", "from-the-pod")
+    return sections
+
+
+def test_its_settings_are_settings():
+    """Each variable of each pod is one that its program knows, with a value that it takes."""
+    objects = rendered("--set", f"{ALL},{PARTS}")
+    watcher = container(objects, "watcher")
+    settings = Settings.model_validate(settings_of(watcher))
+    assert (settings.server.compat_open, settings.server.metrics_open) == (True, False)  # Prometheus has a token
+    assert settings.store.history_megabytes == 64
+    assert watcher["resources"]["requests"]["memory"] == "384Mi"
+    for part, name in (("scheduler", "extender"), ("extender", "extender")):
+        extender = ExtenderSettings.model_validate(settings_of(container(objects, part, name))).extender
+        assert str(extender.watcher_token_file) == "/run/watcher/token"
+        assert extender.filter_cpu_percent == (85 if part == "scheduler" else 90)
+    nodes = NodesSettings.model_validate(settings_of(container(objects, "nodes"))).nodes
+    assert (nodes.hot_percent, nodes.lease_name) == (85, "trimaran-nodes")
+    page = settings.dashboard
+    assert (page.enabled, page.cluster) == (True, True)
+    assert page.extender == "https://trimaran-extender.trimaran.svc:2021"
+    assert files_of(objects, "watcher") == {
+        str(page.extender_token_file): ("reader", "token"),
+        str(page.extender_ca_file): ("trimaran-extender-tls", "ca.crt"),
+        str(page.extender_client_certificate): ("reader", "client.pem"),
+    }
+    open_to_all = rendered("--set", ALL)
+    assert Settings.model_validate(settings_of(container(open_to_all, "watcher"))).server.metrics_open
+
+
+def files_of(objects: dict[tuple[str, str], dict], part: str) -> dict[str, tuple[str, str]]:
+    """Return what a part asks the extender with: paths, and the secret's name and key that each is of."""
+    spec = objects["Deployment", f"trimaran-{part}"]["spec"]["template"]["spec"]
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "decisions")
+    (mount,) = (each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "decisions")
+    return {
+        f"{mount['mountPath']}/{item['path']}": (source["secret"]["name"], item["key"])
+        for source in volume["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+
+
+def test_the_page_takes_its_arguments():
+    """The command of its own pod is one that the program takes, with the files that are mounted; without them, too."""
+    objects = rendered("--set", f"{ALL},{PARTS}")
+    _, *given = container(objects, "dashboard")["args"]
+    taken = dashboard.make_context("dashboard", list(given)).params
+    assert (taken["address"], taken["host"]) == ("http://trimaran.trimaran:2020", "0.0.0.0")
+    assert (taken["port"], taken["cluster"], taken["secure_cookie"]) == (2022, True, True)
+    files = [taken[f"extender_{name}"] for name in ("token_file", "ca_file", "client_certificate")]
+    assert sorted(map(str, files)) == sorted(files_of(objects, "dashboard"))
+    plain = rendered("--set", "dashboard.enabled=true,dashboard.labels=false")
+    assert container(plain, "dashboard")["args"][1:] == ["--watcher=http://trimaran.trimaran:2020", "--host=0.0.0.0"]
+    pod = plain["Deployment", "trimaran-dashboard"]["spec"]["template"]["spec"]
+    assert (pod["automountServiceAccountToken"], "volumes" in pod) == (False, False)
+    assert ("ClusterRole", "trimaran-trimaran-dashboard") not in plain
+
+
+def test_the_watcher_may_go_without_the_page():
+    """Then nothing of what the page reads is mounted or set."""
+    watcher = rendered("--set", f"{ALL},{PARTS},dashboard.inWatcher=false")["Deployment", "trimaran-watcher"]
+    spec = watcher["spec"]["template"]["spec"]
+    assert settings_of(spec["containers"][0])["dashboard"] == {"enabled": "false"}
+    assert "decisions" not in str(spec["volumes"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "scheduler.filter=off", "scheduler.filter=open", "scheduler.schedulerName=gold",
+        TWO_PLUGINS,
+    ],
+)  # fmt: skip
+def test_the_schedulers_file_is_what_the_product_writes(values):
+    """kube-scheduler gets what ``trimaran extender config`` makes of the extender's file, without any danger."""
+    data = rendered("--set", f"scheduler.enabled=true,{values}")["ConfigMap", "trimaran-scheduler"]["data"]
+    made, source = (yaml.safe_load(data[name]) for name in ("kube-scheduler.yaml", "scheduler.yaml"))
+    expected = written(source, Way("http://127.0.0.1:2021", filters="filter=open" in values))
+    for each in (made, expected):
+        each["profiles"][0]["plugins"]["score"]["enabled"].sort(key=lambda plugin: plugin["name"])
+        if not each["profiles"][0].get("pluginConfig"):
+            each["profiles"][0].pop("pluginConfig", None)
+    assert made == expected
+    assert list(problems(made)) == []
+
+
+@pytest.mark.parametrize("part", ["scheduler", "extender"])
+def test_pods_are_made_anew_for_what_is_read_at_the_start_alone(part):
+    """Plugins and the filter are; mode and canary are read as the pods run, so that turning back needs no restart."""
+    pods = {
+        values: rendered("--set", f"{part}.enabled=true{values}")["Deployment", f"trimaran-{part}"]["spec"]["template"]
+        for values in (
+            "", f",{part}.mode=active,{part}.canary=50", f",{part}.filter=open",
+            f",{part}.plugins[0].name=Peaks,{part}.plugins[0].weight=1",
+        )
+    }  # fmt: skip
+    usual, turned_on, *others = pods.values()
+    assert turned_on == usual
+    assert [pod for pod in others if pod == usual] == []
+
+
+def test_the_right_to_wake_pods_comes_with_the_filter_that_needs_it():
+    """Patching nodes is for a filter that lets pods wait, and for soft taints, alone."""
+    for values, patching in (
+        ("scheduler.enabled=true,extender.enabled=true", set()),
+        ("scheduler.enabled=true,scheduler.filter=closed,extender.enabled=true", {"trimaran-trimaran-scheduler"}),
+        ("extender.enabled=true,extender.filter=closed", {"trimaran-trimaran-extender"}),
+        ("nodes.enabled=true", {"trimaran-trimaran-nodes"}),
+    ):
+        roles = {name: each for (kind, name), each in rendered("--set", values).items() if kind == "ClusterRole"}
+        may = {name for name, role in roles.items() if any("patch" in rule["verbs"] for rule in role["rules"])}
+        assert may == patching
+
+
+def test_what_does_not_go_together_is_refused():
+    """A watcher with tokens beside parts without one; one of the two files of a scheduler without the other."""
+    for values, said in (
+        ("nodes.enabled=true,readersSecret.name=readers,readersSecret.key=tokens", "clientSecret"),
+        ("scheduler.enabled=true,scheduler.configuration=x", "kubeSchedulerConfiguration"),
+        ("nodes.taints=false", "nodes"),
+        ("scheduler.settings.extender\\.mode=active", "extender.mode"),
+    ):
+        command = [builds.binary("helm"), "template", "trimaran", CHART, "--kube-version", "1.36.0", "--set", values]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode != 0
+        assert said in done.stderr
+
+
+def kind(group: str, name: str, plural: str) -> dict:
+    """Return a kind of the Prometheus operator, which takes anything."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group, "scope": "Namespaced", "names": {"kind": name, "plural": plural}, "versions": [version],
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A cluster with the kinds of the Prometheus operator."""
+    with ControlPlane(tmp_path) as cluster:
+        for name in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
+            made = kind("monitoring.coreos.com", name, f"{name.lower()}s")
+            cluster.api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=made)
+        yield cluster
+
+
+def test_every_object_is_known_to_the_api_server(cluster):
+    """With everything on, no field of any object is one that Kubernetes does not have."""
+    cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
+    objects = rendered("--set", f"{ALL},{PARTS}")
+    for each in objects.values():
+        cluster.api.request("POST", collection(each), json=each, params={"fieldValidation": "Strict"})
+    kinds = {kind for kind, _ in objects}
+    assert {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PodMonitor", "PrometheusRule"} <= kinds
+
+
+def test_it_is_installed_changed_and_removed(cluster):
+    """A real API server takes every object, also of a second release; nothing is left after both are removed."""
+    at = ("--kubeconfig", str(cluster.kubeconfig()))
+    install = ("install", "trimaran", CHART, *at, "--create-namespace")
+    helm(*install, "--namespace", "one", "--set", "replicas=1")
+    deployments = "/apis/apps/v1/deployments"
+    assert names(cluster.api.items(deployments)) == ["trimaran-watcher"]  # every other part is off
+    helm("upgrade", "trimaran", CHART, *at, "--namespace", "one", "--set", f"{ALL},{PARTS}")
+    helm(*install, "--namespace", "two", "--set", "scheduler.enabled=true")
+    deployment = cluster.api.get("/apis/apps/v1/namespaces/one/deployments/trimaran-watcher")
+    assert deployment["spec"]["replicas"] == 2
+    rule = cluster.api.get("/apis/monitoring.coreos.com/v1/namespaces/one/prometheusrules/trimaran-watcher")
+    assert rule["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
+    grafana = cluster.api.get("/api/v1/namespaces/one/configmaps/trimaran-watcher-grafana")["data"]
+    assert json.loads(grafana["trimaran.json"]) == json.loads((ROOT / "deploy/grafana/trimaran.json").read_text())
+    ours = {"labelSelector": "app.kubernetes.io/name=trimaran"}
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    assert names(cluster.api.items(roles, **ours)) == [
+        "one-trimaran-dashboard", "one-trimaran-extender", "one-trimaran-nodes", "one-trimaran-scheduler",
+        "one-trimaran-watcher", "two-trimaran-watcher",
+    ]  # fmt: skip
+    readers = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
+    assert len(cluster.api.items(readers, **ours)) == 2
+    for namespace in ("one", "two"):
+        helm("uninstall", "trimaran", *at, "--namespace", namespace)
+    for path in (roles, readers, deployments, "/apis/policy/v1/poddisruptionbudgets"):
+        assert cluster.api.items(path, **ours) == []

@@ -1,0 +1,212 @@
+"""The manifests under deploy/kubernetes: applied to a real API server, the sidecar set driven as it stands there."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from control_plane.api import Api, collection
+from control_plane.builds import binary
+from control_plane.cluster import ControlPlane
+from control_plane.manifests import container, node, pod
+from control_plane.pods import InAPod
+from control_plane.scheduler import Scheduler
+from support.servers import Service, wait_until
+
+from trimaran.extender.kube_scheduler import Way, problems, written
+
+pytestmark = pytest.mark.e2e
+
+FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
+FILES = ("watcher.yaml", "scheduler.yaml", "nodes.yaml", "extender.yaml", "dashboard.yaml")
+NODES = 8
+# The manifests say these ports and this name; in a pod they are the pod's own.
+EXTENDER, WATCHER_PORT = "http://127.0.0.1:2021", 2020
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
+
+
+def one(name: str, kind: str) -> dict[str, Any]:
+    (found,) = (each for each in documents(name) if each["kind"] == kind)
+    return found
+
+
+def apply(cluster: ControlPlane, name: str) -> int:
+    """Apply a file's objects, of which nothing may be unknown to the API server; return how many."""
+    for each in documents(name):
+        cluster.api.request("POST", collection(each), json=each, params={"fieldValidation": "Strict"})
+    return len(documents(name))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
+    """A cluster to which every manifest was applied."""
+    with ControlPlane(tmp_path) as cluster:
+        for name in FILES:
+            assert apply(cluster, name)
+        cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(NODES)))
+        yield cluster
+
+
+def test_every_manifest_is_applied(cluster: ControlPlane) -> None:
+    """The API server takes each file as it stands, strictly."""
+    assert {each.name for each in FOLDER.glob("*.yaml")} == {*FILES, "kustomization.yaml"}
+    names = {each["metadata"]["name"] for each in cluster.api.items("/apis/apps/v1/deployments")}
+    assert names == {f"trimaran-{part}" for part in ("watcher", "scheduler", "nodes", "extender", "dashboard")}
+
+
+def test_the_schedulers_file_is_what_the_product_writes() -> None:
+    """kube-scheduler.yaml in the ConfigMap is ``trimaran extender config`` of scheduler.yaml, without any danger."""
+    data = one("scheduler.yaml", "ConfigMap")["data"]
+    made = yaml.safe_load(data["kube-scheduler.yaml"])
+    assert made == written(yaml.safe_load(data["scheduler.yaml"]), Way(EXTENDER))
+    assert list(problems(made)) == []
+
+
+def test_the_sidecar_set_schedules_as_it_stands(
+    cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
+) -> None:
+    """The commands, files and account of the manifest, with the real kube-scheduler: in shadow, then turned on."""
+    containers = one("scheduler.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    commands = {each["name"]: [*each.get("command", ()), *each.get("args", ())] for each in containers}
+    for each in containers:
+        assert {"name": "configuration", "mountPath": "/etc/trimaran", "readOnly": True} in each["volumeMounts"]
+    start_watcher(watch, tmp_path)
+    inside = InAPod(cluster, documents("scheduler.yaml"))
+    program, *arguments = commands["kube-scheduler"]
+    started = [
+        # As long as kube-scheduler waits: a machine that tests run on is busy with more than this.
+        inside.run(sys.executable, "-m", "trimaran", *commands["extender"], TRIMARAN_EXTENDER__DEADLINE_SECONDS="0.4"),
+        inside.run(str(binary(program)), *arguments),
+    ]
+    try:
+        started[0].wait_until(lambda: requests.get(f"{EXTENDER}/readyz", timeout=5).ok, "the extender is ready", 40)
+        probe = containers[1]["livenessProbe"]["exec"]["command"]
+        assert subprocess.run([sys.executable, *probe[1:]], check=False).returncode == 0
+        place(cluster, "shadow", 20)
+        assert outcome("shadow") == 20
+        reader = cluster.account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
+        headers = {"Authorization": f"Bearer {reader.token}"}
+        explained = requests.get(f"{EXTENDER}/explain", {"pod": "default/shadow-0"}, headers=headers, timeout=10)
+        assert explained.json()["mode"] == "shadow"
+        settings = one("scheduler.yaml", "ConfigMap")["data"]["trimaran.toml"]
+        inside.write("trimaran/trimaran.toml", settings.replace('"shadow"', '"active"').replace("10", "100"))
+        placed = place(cluster, "active", 20)
+        assert outcome("scored") == 20
+        assert set(placed) <= {f"node-{NODES - 1}", f"node-{NODES - 2}"}
+        leases = cluster.api.items("/apis/coordination.k8s.io/v1/namespaces/trimaran/leases")
+        assert [each["metadata"]["name"] for each in leases] == ["trimaran-scheduler"]
+        for process in started:
+            log = process.log.read_text().lower()
+            assert "forbidden" not in log, [line for line in log.splitlines() if "forbidden" in line][:3]
+    finally:
+        for process in started:
+            process.terminate()
+
+
+def start_watcher(watch: Callable[..., Service], folder: Path) -> None:
+    """Start a watcher where the manifests look for one: two nodes have little to do."""
+    loads = folder / "loads.json"
+    use = {f"node-{n}": 90 if n < NODES - 2 else 10 for n in range(NODES)}
+    loads.write_text(json.dumps({k: {"cpu": {"average": v}, "memory": {"average": v}} for k, v in use.items()}))
+    watcher = watch("--provider", "Fake", "--interval", "1", port=WATCHER_PORT, TRIMARAN_FAKE__FILE=str(loads))
+    watcher.wait_for("/readyz")
+
+
+def documented_certificates(folder: Path) -> None:
+    """Run the commands of docs/deploy.md that make the certificates, for an extender at 127.0.0.1."""
+    page = (FOLDER.parent.parent / "docs/deploy.md").read_text()
+    block = page.partition("### Certificates of the extender")[2].partition("```console\n")[2].partition("```")[0]
+    commands = block.replace("$ ", "").replace("\\\n", "")
+    script = "\n".join(line for line in commands.splitlines() if "kubectl" not in line and "--from-file" not in line)
+    subprocess.run(["bash", "-ec", f"IP=127.0.0.1\n{script}"], cwd=folder, check=True, capture_output=True)
+
+
+def test_the_deployment_set_answers_over_mtls(
+    cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
+) -> None:
+    """Its arguments, files and account, with the documented certificates: kube-scheduler is let in, others not."""
+    start_watcher(watch, tmp_path)
+    inside = InAPod(cluster, documents("extender.yaml"))
+    documented_certificates(inside.tls)
+    made = {"tls.crt": "server.crt", "tls.key": "server.key"}  # as the documented Secret has them
+    for name, file in made.items():
+        (inside.tls / name).write_bytes((inside.tls / file).read_bytes())
+    (spec,) = one("extender.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    process = inside.run(sys.executable, "-m", "trimaran", *spec["args"])
+    url, ca = EXTENDER.replace("http://", "https://"), str(inside.tls / "ca.crt")
+    try:
+        ready = lambda: requests.get(f"{url}/readyz", verify=ca, timeout=5).ok  # noqa: E731
+        process.wait_until(ready, "the extender is ready", 40)
+        assert requests.post(f"{url}/prioritize", b"{}", verify=ca, timeout=5).status_code == 403
+        source = yaml.safe_load(one("extender.yaml", "ConfigMap")["data"]["scheduler.yaml"])
+        certificate = [str(inside.tls / f"kube-scheduler.{end}") for end in ("crt", "key")]
+        configuration = written(source, Way(url, ca, *certificate))
+        with Scheduler(cluster, configuration["profiles"], extenders=configuration["extenders"], verbosity=2):
+            place(cluster, "pod", 20, "default-scheduler")
+        text = requests.get(f"{url}/metrics", verify=ca, timeout=10).text
+        assert 'trimaran_extender_answers_total{outcome="shadow"} 20.0' in text
+        assert "forbidden" not in process.log.read_text().lower()
+    finally:
+        process.terminate()
+
+
+def place(cluster: ControlPlane, name: str, count: int, scheduler: str = "trimaran") -> list[str]:
+    """Create pods for a scheduler; return where they went."""
+    request = container(requests={"cpu": "50m"})
+    cluster.api.create(*(pod(f"{name}-{n}", request, schedulerName=scheduler) for n in range(count)))
+
+    def bound() -> list[str]:
+        pods = cluster.api.items("/api/v1/pods")
+        nodes = [each["spec"].get("nodeName") for each in pods if each["metadata"]["name"].startswith(name)]
+        return nodes if all(nodes) else []
+
+    found: list[str] = wait_until(bound, f"{count} pods are placed", 60)
+    return found
+
+
+def outcome(name: str) -> float:
+    series = f'trimaran_extender_answers_total{{outcome="{name}"}} '
+    text = requests.get(f"{EXTENDER}/metrics", timeout=10).text
+    return float(next(line for line in text.splitlines() if line.startswith(series)).removeprefix(series))
+
+
+def attempts(account: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield what the extender's account must not be able to do."""
+    yield "change a node", lambda: account.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"a": "b"}}})
+    yield "delete a pod", lambda: account.delete("/api/v1/namespaces/default/pods/x")
+    yield "get one node", lambda: account.get("/api/v1/nodes/node-1")
+    yield "read secrets", lambda: account.items("/api/v1/namespaces/trimaran/secrets")
+    yield "read config maps", lambda: account.items("/api/v1/namespaces/trimaran/configmaps")
+    yield "write Events elsewhere", lambda: account.create(an_event("default"))
+    yield "bind a pod", lambda: account.request("POST", "/api/v1/namespaces/default/pods/x/binding", json={})
+    yield "read Leases", lambda: account.items("/apis/coordination.k8s.io/v1/namespaces/trimaran/leases")
+
+
+def an_event(namespace: str) -> dict[str, Any]:
+    about = {"kind": "Namespace", "name": namespace, "namespace": namespace}
+    return {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": namespace}, "involvedObject": about,
+    }  # fmt: skip
+
+
+def test_the_extenders_account_can_do_no_more(cluster: ControlPlane) -> None:
+    """What it needs is granted, and everything else refused."""
+    account = cluster.service_account("trimaran", "trimaran-extender")
+    assert account.items("/api/v1/nodes")
+    account.items("/api/v1/pods")
+    account.create(an_event("trimaran"))
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": account.token}}
+    path = "/apis/authentication.k8s.io/v1/tokenreviews"
+    assert account.request("POST", path, json=review).json()["status"]["authenticated"]
+    for what, attempt in attempts(account):
+        with pytest.raises(requests.HTTPError) as refusal:
+            attempt()
+        assert refusal.value.response.status_code == 403, what

@@ -1,0 +1,112 @@
+"""The real descheduler moves pods off the nodes that are hot here, with the watcher in place of a Prometheus."""
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from control_plane.builds import binary
+from control_plane.cluster import ControlPlane
+from control_plane.manifests import container, node, pod
+from support.servers import Service, start_prometheus, wait_until
+
+from watcher.api.prometheus_api import LOAD
+
+pytestmark = pytest.mark.e2e
+
+PAGE = Path(__file__).parents[2] / "docs/nodes.md"
+HOT_PERCENT = 80
+# Whole points around the limit, and fractions: the descheduler rounds down.
+LOADS = {"cool-1": 10.0, "cool-2": 49.9, "warm-1": 60.0, "warm-2": 79.0, "warm-3": 79.99, "hot-1": 80.0, "hot-2": 99.9}
+PODS_A_NODE = 3
+
+
+def policy(address: str) -> dict[str, Any]:
+    """Return the policy of docs/nodes.md, with the address of a watcher."""
+    text = PAGE.read_text().partition("```yaml\n")[2].partition("```")[0]
+    written: dict[str, Any] = yaml.safe_load(text)
+    (provider,) = written["metricsProviders"]
+    provider["prometheus"]["url"] = address
+    (arguments,) = (each["args"] for each in written["profiles"][0]["pluginConfig"])
+    assert arguments["metricsUtilization"]["prometheus"]["query"] == LOAD
+    assert arguments["targetThresholds"] == {"MetricResource": HOT_PERCENT - 1}
+    return written
+
+
+def owned(name: str, node_name: str) -> dict[str, Any]:
+    """Return a pod of a ReplicaSet, which the descheduler may evict, on a node."""
+    made = pod(name, container(requests={"cpu": "100m"}), nodeName=node_name)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": True}
+    return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
+
+
+@pytest.mark.parametrize("through", ["the watcher itself", "a Prometheus that scrapes it"])
+def test_it_evicts_from_hot_nodes_and_from_no_others(
+    tmp_path: Path, watch: Callable[..., Service], through: str
+) -> None:
+    """By the documented policy, pods leave each node that is hot here, and none of the others."""
+    file = tmp_path / "loads.json"
+    loads = {name: {"cpu": {"average": load}, "memory": {"average": 5}} for name, load in LOADS.items()}
+    file.write_text(json.dumps(loads))
+    service = watch("--provider", "Fake", "--interval", "1", TRIMARAN_FAKE__FILE=str(file))
+    service.wait_for("/readyz")
+    with ControlPlane(tmp_path) as cluster:
+        account = {"apiVersion": "v1", "kind": "ServiceAccount"}
+        cluster.api.create({**account, "metadata": {"name": "descheduler", "namespace": "default"}})
+        cluster.api.create(*(node(name, "16", "64Gi") for name in LOADS))
+        cluster.api.create(*(owned(f"{name}-{n}", name) for name in LOADS for n in range(PODS_A_NODE)))
+        running = {"status": {"phase": "Running"}}
+        for name in LOADS:
+            for n in range(PODS_A_NODE):
+                cluster.api.patch(f"/api/v1/namespaces/default/pods/{name}-{n}/status", running)
+        if through == "the watcher itself":
+            deschedule(cluster, service.url)
+        else:
+            scrape = {"job_name": "nodes", "honor_labels": True, "scrape_interval": "1s",
+                      "metrics_path": "/metrics/nodes",
+                      "static_configs": [{"targets": [service.url.removeprefix("http://")]}]}  # fmt: skip
+            with start_prometheus(tmp_path, yaml.safe_dump({"scrape_configs": [scrape]})) as prometheus:
+                wait_until(lambda: len(asked(prometheus)) == len(LOADS), "it is scraped")
+                assert asked(prometheus) == asked(service.url)
+                deschedule(cluster, prometheus)
+        pods = cluster.api.items("/api/v1/pods")  # an evicted one waits for a kubelet that is not there
+        left = Counter(each["spec"]["nodeName"] for each in pods if "deletionTimestamp" not in each["metadata"])
+    assert {name for name in LOADS if left[name] < PODS_A_NODE} == {
+        name for name, load in LOADS.items() if load >= HOT_PERCENT
+    }
+
+
+def asked(address: str) -> dict[str, float]:
+    """Return what the descheduler's query is answered with."""
+    found = requests.get(f"{address}/api/v1/query", {"query": LOAD}, timeout=10).json()["data"]["result"]
+    return {each["metric"]["instance"]: float(each["value"][1]) for each in found}
+
+
+def deschedule(cluster: ControlPlane, address: str) -> None:
+    """Run the descheduler once, as in a pod: it asks no Prometheus without a service account's files."""
+    file = cluster.folder / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy(address)))
+    (cluster.folder / "token").write_text(cluster.service_account("default", "descheduler").token)
+    command = [
+        binary("descheduler"), "--policy-config-file", file, "--kubeconfig", cluster.kubeconfig(), "--v", "4",
+        "--secure-port", "0", "--descheduling-interval", "0",
+    ]  # fmt: skip
+    # In a mount namespace of its own, so that this machine has none of it.
+    staged = (
+        "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount && "
+        f"cp {cluster.folder}/token /run/secrets/kubernetes.io/serviceaccount/token && "
+        f'cp {cluster.certificates.certificate} /run/secrets/kubernetes.io/serviceaccount/ca.crt && exec "$@"'
+    )
+    pod_like = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": cluster.url.rpartition(":")[2]}
+    done = subprocess.run(
+        ["unshare", "--mount", "--map-root-user", "sh", "-c", staged, "sh", *map(str, command)],
+        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **pod_like},
+    )  # fmt: skip
+    (cluster.folder / "descheduler.log").write_text(done.stderr)
+    assert done.returncode == 0, done.stderr[-3000:]

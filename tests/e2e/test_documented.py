@@ -1,0 +1,123 @@
+"""The commands that pages about deployment show: each is one that its program takes, as it stands there."""
+
+import os
+import re
+import shlex
+import subprocess
+import textwrap
+from pathlib import Path
+
+import click
+import pytest
+from control_plane import builds
+
+from trimaran.cli.main import main
+
+pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).parents[2]
+PAGES = (*sorted((ROOT / "docs/clusters").glob("*.md")), ROOT / "docs/deploy.md", ROOT / "docs/nodes.md")
+# Where no API server listens: what kubectl has understood ends there.
+NOWHERE = """
+apiVersion: v1
+kind: Config
+current-context: nowhere
+clusters: [{name: nowhere, cluster: {server: "http://127.0.0.1:9"}}]
+contexts: [{name: nowhere, context: {cluster: nowhere}}]
+"""
+# What stands for the reader's own files.
+FILES = {
+    "scheduler.yaml": "a: b",
+    "kube-scheduler.yaml": "a: b",
+    "token": "x",
+    "server.crt": "",
+    "server.key": "",
+    "ca.crt": "",
+}
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return the pages' commands, each on one line, without comments, with the page's name."""
+    return [
+        (page.stem, re.sub(r"\s{2,}#.*$", "", line.removeprefix("$ ")))
+        for page in PAGES
+        for block in re.findall(r"^ *```console\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for line in re.sub(r"\\?\n +", " ", textwrap.dedent(block)).splitlines()
+        if line.startswith("$ ")
+    ]
+
+
+def parts(program: str) -> list[tuple[str, str]]:
+    """Return the calls of a program, as its words stand within commands of a shell."""
+    found = []
+    for page, command in commands():
+        inner = re.findall(r"\$\(([^)]*)\)", command)
+        for text in (re.sub(r"\$\([^)]*\)", "x", command), *inner):
+            calls = re.findall(rf"(?:^|&& |\| )({program} [^|&>]*)", text)
+            found += [(page, call.strip()) for call in calls]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The reader's folder: a checkout with files of their own."""
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "nowhere").write_text(NOWHERE)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_every_command_is_a_command_of_a_shell() -> None:
+    """Quotes and brackets are closed, of all of them, whatever they call."""
+    assert len(commands()) > 40
+    for page, command in commands():
+        done = subprocess.run(["bash", "-nc", command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (page, command, done.stderr)
+
+
+def test_kubectl_takes_its_commands(folder: Path) -> None:
+    """Verbs, flags, files, patches: each gets as far as asking the API server."""
+    calls = parts("kubectl")
+    assert len({call for _, call in calls}) > 15
+    for page, call in calls:
+        words = [str(builds.binary("kubectl")), *shlex.split(call.replace("$IP", "10.0.0.1"))[1:]]
+        if words[1] == "patch":  # the object is read first
+            words.append("--dry-run=client")
+        environment = {**os.environ, "KUBECONFIG": str(folder / "nowhere")}
+        done = subprocess.run(
+            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        asked = "127.0.0.1:9" in done.stderr or "github.com" in call
+        assert asked, (page, call, done.stderr)
+
+
+def test_helm_takes_its_commands(folder: Path) -> None:
+    """Each install and upgrade makes objects of the chart, with values that the schema knows."""
+    calls = [(page, call) for page, call in parts("helm") if "uninstall" not in call]
+    assert len(calls) > 5
+    for page, call in calls:
+        verb, *words = shlex.split(call)[1:]
+        assert verb in {"install", "upgrade"}
+        given = [word for word in words if word != "--reuse-values"]
+        command = [builds.binary("helm"), "template", "--kube-version", "1.36.0", *given]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, (page, call, done.stderr)
+
+
+def test_trimaran_takes_its_commands() -> None:
+    """Each command and option exists."""
+    calls = parts("trimaran")
+    assert len(calls) > 5
+    for page, call in calls:
+        words = shlex.split(call.replace("$IP", "10.0.0.1"))[1:]
+        context = click.Context(main)
+        command: click.Command = main
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            found = command.get_command(context, words[0])
+            assert found is not None, (page, call)
+            command, words = found, words[1:]
+        parser = command.make_parser(click.Context(command))
+        try:
+            parser.parse_args(words)
+        except click.UsageError as error:
+            pytest.fail(f"{page}: {call}: {error.format_message()}")

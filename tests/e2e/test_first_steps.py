@@ -1,0 +1,173 @@
+"""From nothing to shadow as docs/clusters/kind.md has it: its own commands, in its order, timed.
+
+What kind, the controllers and a kubelet would do, tests do: they start the control plane and the metrics server, make
+the pods of a Deployment, and run the containers of the manifests with their commands, files and accounts.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from control_plane.builds import binary
+from control_plane.cluster import ControlPlane
+from control_plane.manifests import container, node, pod
+from control_plane.pods import InAPod
+from control_plane.processes import Process
+from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
+from support.servers import wait_until
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/clusters/kind.md").read_text()
+NODES = 4
+WATCHER, EXTENDER = "http://127.0.0.1:2020", "http://127.0.0.1:2021"
+# What there is no cluster for here: kind itself, images, controllers that roll out, the kubelet's forwarding.
+ELSEWHERE = ("kind ", "make image", "rollout status", "port-forward", "metrics-server")
+
+
+def documented() -> list[str]:
+    """Return the page's commands, each on one line, without their comments."""
+    blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", "").splitlines()
+    return [re.sub(r"\s{2,}#.*$", "", line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]
+
+
+class User:
+    """Types commands into a shell that knows kubectl and trimaran."""
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        folders = [str(binary("kubectl").parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+        kubeconfig = str(cluster.kubeconfig())
+        self._environment = {**os.environ, "PATH": os.pathsep.join(folders), "KUBECONFIG": kubeconfig}
+        self._folder = cluster.folder
+        (self._folder / "deploy").symlink_to(ROOT / "deploy")
+
+    def types(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", command], cwd=self._folder, env=self._environment, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+
+class Stopwatch:
+    """Prints how long each step took."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.steps[what] = time.monotonic() - began
+
+    def table(self) -> str:
+        lines = [f"{seconds:6.1f} s  {what}" for what, seconds in self.steps.items()]
+        return "\n".join([*lines, f"{sum(self.steps.values()):6.1f} s  together"])
+
+
+@contextmanager
+def started(cluster: ControlPlane, name: str, **environment: str) -> Iterator[list[Process]]:
+    """Run all containers of a manifest's pod, as a kubelet would."""
+    documents = [each for each in yaml.safe_load_all((ROOT / f"deploy/kubernetes/{name}.yaml").read_text()) if each]
+    inside = InAPod(cluster, documents)
+    processes = []
+    try:
+        for each in inside.spec["containers"]:
+            program = [str(binary("kube-scheduler")), *each["command"][1:]] if "command" in each else None
+            command = program or [sys.executable, "-m", "trimaran", *each.get("args", ["watch"])]
+            variables = {variable["name"]: variable["value"] for variable in each.get("env", ())}
+            processes.append(inside.run(*command, **variables, **environment))
+        yield processes
+    finally:
+        for process in processes:
+            process.terminate()
+
+
+def pods_of(cluster: ControlPlane, deployment: str) -> None:
+    """Make a Deployment's pods, as its controllers would."""
+    made = cluster.api.get(f"/apis/apps/v1/namespaces/default/deployments/{deployment}")["spec"]
+    for number in range(made["replicas"]):
+        wanted = pod(f"{deployment}-{number}", **made["template"]["spec"])
+        wanted["spec"] = made["template"]["spec"]
+        cluster.api.create(
+            {**wanted, "metadata": {**wanted["metadata"], "labels": made["template"]["metadata"]["labels"]}}
+        )
+
+
+def test_a_new_user_comes_from_nothing_to_shadow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every documented command works, and what it is for happens: pods are placed in shadow, and each is explained."""
+    watch, commands = Stopwatch(), [each for each in documented() if not any(word in each for word in ELSEWHERE)]
+    apply = next(each for each in commands if each.startswith("kubectl apply"))
+    later = commands[commands.index(apply) + 1 :]
+    with ExitStack() as stack:
+        with watch.step("the cluster answers (in place of kind create cluster)"):
+            cluster = stack.enter_context(ControlPlane(tmp_path))
+            busy = run_nodes(stack, cluster)
+        user = User(cluster)
+        with watch.step("the metrics server knows every node"):
+            stack.enter_context(MetricsServer(cluster, 15)).wait_for(NODES)
+        with watch.step(apply):
+            user.types(apply)
+        with watch.step("the watcher is ready: two samples of the metrics server"):
+            (process,) = stack.enter_context(started(cluster, "watcher", **of_the_image(tmp_path)))
+            process.wait_until(lambda: ready(WATCHER), "the watcher is ready", 150)
+        with watch.step("kube-scheduler and the extender are ready"):
+            processes = stack.enter_context(started(cluster, "scheduler"))
+            processes[1].wait_until(lambda: ready(EXTENDER), "the extender is ready", 60)
+        with watch.step("five pods are placed, in shadow, and one is explained"):
+            asking = [each for each in later if each.startswith("trimaran ")]
+            for each in later[: later.index(asking[0])]:
+                user.types(each)
+            pods_of(cluster, "web")
+            wait_until(lambda: len(placed(cluster)) == 5, "all pods are placed", 60)
+            explained, _ = (user.types(each) for each in asking)
+        assert "shadow" in explained
+        assert busy in user.types("trimaran top --watcher http://127.0.0.1:2020")
+    with capsys.disabled():
+        print(f"\n{watch.table()}")  # noqa: T201  docs/adopt.md has it
+    assert sum(watch.steps.values()) < 600
+
+
+def run_nodes(stack: ExitStack, cluster: ControlPlane) -> str:
+    """Let KWOK play nodes, of which one is busy; return its name."""
+    kubelets = Kwok(cluster)
+    cluster.api.create(*(kubelets.played(node(f"node-{number}")) for number in range(NODES)))
+    stack.enter_context(kubelets)
+    default = {"name": "default", "namespace": "default"}  # controllers make it elsewhere
+    cluster.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": default})
+    use = {CPU_ANNOTATION: "3", MEMORY_ANNOTATION: "8Gi"}
+    system = [
+        pod(f"system-{n}", container(), annotations=use if n == 1 else {CPU_ANNOTATION: "300m"}, nodeName=f"node-{n}")
+        for n in range(NODES)
+    ]
+    cluster.api.create(*system)
+    return "node-1"
+
+
+def of_the_image(folder: Path) -> dict[str, str]:
+    """Return what the image sets, with a volume of this test's own."""
+    text = (ROOT / "Dockerfile").read_text()
+    set_there = dict(re.findall(r"(TRIMARAN_(?:SERVER|LOG)\w+)=(\S+)", text))
+    return {**set_there, "TRIMARAN_STORE__PATH": str(folder / "volume.sqlite")}
+
+
+def ready(url: str) -> bool:
+    return requests.get(f"{url}/readyz", timeout=5).ok
+
+
+def placed(cluster: ControlPlane) -> list[str]:
+    pods: list[dict[str, Any]] = cluster.api.items("/api/v1/namespaces/default/pods", labelSelector="app=web")
+    return [each["spec"]["nodeName"] for each in pods if each["spec"].get("nodeName")]

@@ -1,0 +1,187 @@
+"""Nodes that say so themselves: soft taints that a stock kube-scheduler heeds, by an account with no right to spare."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from control_plane.api import Api
+from control_plane.cluster import ControlPlane
+from control_plane.manifests import container, node, pod
+from control_plane.processes import Process
+from control_plane.scheduler import Scheduler
+from support.servers import Service, free_port, wait_until
+
+pytestmark = pytest.mark.e2e
+
+MANIFESTS = Path(__file__).parents[2] / "deploy/kubernetes"
+NODES = 12
+HOT = ("node-3", "node-7")
+RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
+    """A cluster with the account that the shipped manifests make."""
+    with ControlPlane(tmp_path) as cluster:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}}
+        cluster.api.create(namespace)
+        for wanted in yaml.safe_load_all((MANIFESTS / "nodes.yaml").read_text()):
+            if wanted["kind"] in RIGHTS:
+                cluster.api.create(wanted)
+        cluster.api.create(*(node(f"node-{number}", "16", "64Gi") for number in range(NODES)))
+        yield cluster
+
+
+@contextmanager
+def watching(watch: Callable[..., Service], folder: Path) -> Iterator[tuple[str, Callable[[dict[str, float]], None]]]:
+    """A watcher whose nodes' loads are set by a function."""
+    file = folder / "loads.json"
+
+    def load(percents: dict[str, float]) -> None:
+        new = file.with_suffix(".new")
+        new.write_text(
+            json.dumps({name: {k: {"average": v} for k in ("cpu", "memory")} for name, v in percents.items()})
+        )
+        new.replace(file)
+
+    load({f"node-{number}": 95.0 if f"node-{number}" in HOT else 30.0 for number in range(NODES)})
+    service = watch("--provider", "Fake", "--interval", "1", TRIMARAN_FAKE__FILE=str(file))
+    service.wait_for("/readyz")
+    yield service.url, load
+
+
+class Writer:
+    """A ``trimaran nodes`` with the account's token."""
+
+    def __init__(self, cluster: ControlPlane, watcher: str, token: str, **settings: object) -> None:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        command = [
+            sys.executable, "-m", "trimaran", "nodes", "--taints", "--windows", "15m", "--watcher", watcher,
+            "--kube-config", str(cluster.kubeconfig("nodes", token=token)), "--port", str(port),
+            "--set", "nodes.interval_seconds=0.5", "--set", "nodes.lease_seconds=3", "--set", "nodes.hold_seconds=1",
+        ]  # fmt: skip
+        for name, value in settings.items():
+            command += ["--set", f"nodes.{name}={value}"]
+        self.process = Process(command, cluster.folder / f"nodes-{port}.log")
+
+    def metric(self, name: str) -> float:
+        text = requests.get(f"{self.url}/metrics", timeout=10).text
+        return float(next(line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(name + " ")))
+
+    def wait(self) -> "Writer":
+        self.process.wait_until(lambda: requests.get(f"{self.url}/readyz", timeout=5).ok, "it is ready", 40)
+        return self
+
+
+def tainted(cluster: ControlPlane) -> set[str]:
+    nodes = cluster.api.items("/api/v1/nodes")
+    return {
+        each["metadata"]["name"] for each in nodes
+        if any(taint["key"] == "trimaran.io/hot" for taint in each["spec"].get("taints") or ())
+    }  # fmt: skip
+
+
+def test_hot_nodes_are_avoided_by_a_stock_scheduler(
+    cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path
+) -> None:
+    """Two writers, one of which writes; pods go elsewhere while there is room, and anywhere when all nodes are hot."""
+    token = cluster.service_account("trimaran", "trimaran-nodes").token
+    with watching(watch, tmp_path) as (watcher, load):
+        writers = [Writer(cluster, watcher, token, most_share=1).wait() for _ in range(2)]
+        try:
+            wait_until(lambda: tainted(cluster) == set(HOT), "the hot nodes are tainted", 30)
+            wait_until(lambda: sum(each.metric("trimaran_nodes_writes_here") for each in writers) == 1, "one writes")
+            writing = [each for each in writers if each.metric("trimaran_nodes_writes_here")]
+            (idle,) = (each for each in writers if each not in writing)
+            wrote = 'trimaran_nodes_writes_total{of="taints"}'
+            assert (writing[0].metric(wrote), idle.metric(wrote)) == (2, 0)
+            annotations = cluster.api.get(f"/api/v1/nodes/{HOT[0]}")["metadata"]["annotations"]
+            assert annotations["load.trimaran.io/15m"] == "cpu=95,memory=95"
+            with Scheduler(cluster, [{"schedulerName": "default-scheduler"}], verbosity=2):
+                cluster.api.create(*(pod(f"pod-{n}", container(requests={"cpu": "100m"})) for n in range(40)))
+                placed = wait_until(lambda: all_bound(cluster, 40), "all pods are placed", 60)
+                assert set(HOT).isdisjoint(placed)
+                load({f"node-{number}": 95.0 for number in range(NODES)})
+                wait_until(lambda: len(tainted(cluster)) == NODES, "all nodes are tainted", 30)
+                cluster.api.create(*(pod(f"more-{n}", container(requests={"cpu": "100m"})) for n in range(40)))
+                wait_until(lambda: all_bound(cluster, 80), "pods are placed all the same", 60)
+            writing[0].process.terminate()
+            wait_until(lambda: idle.metric("trimaran_nodes_writes_here"), "the other one takes over", 30)
+            load({f"node-{number}": 10.0 for number in range(NODES)})
+            wait_until(lambda: not tainted(cluster), "the nodes have cooled", 30)
+            assert idle.metric('trimaran_nodes_writes_total{of="failures"}') == 0
+            assert not any(map(refusals, writers))  # see below: each right is needed
+        finally:
+            for each in writers:
+                each.process.terminate()
+
+
+def all_bound(cluster: ControlPlane, count: int) -> list[str]:
+    names = [each["spec"].get("nodeName") for each in cluster.api.items("/api/v1/pods")]
+    return names if len(names) == count and all(names) else []
+
+
+def attempts(account: Api) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield what the account must not be able to do."""
+    yield "delete a node", lambda: account.delete("/api/v1/nodes/node-1")
+    yield "read pods", lambda: account.items("/api/v1/pods")
+    yield "read secrets", lambda: account.items("/api/v1/namespaces/trimaran/secrets")
+    yield "change a node's status", lambda: account.patch("/api/v1/nodes/node-1/status", {"status": {}})
+    leases = "/apis/coordination.k8s.io/v1/namespaces"
+    yield "list Leases", lambda: account.items(f"{leases}/trimaran/leases")
+    yield "read another Lease", lambda: account.get(f"{leases}/trimaran/leases/others")
+    yield "read a Lease elsewhere", lambda: account.get(f"{leases}/kube-system/leases/trimaran-nodes")
+    yield "delete the Lease", lambda: account.delete(f"{leases}/trimaran/leases/trimaran-nodes")
+
+
+def test_the_account_can_do_no_more(cluster: ControlPlane) -> None:
+    """Everything beside what it needs is refused; that it can do what it needs, the test above shows."""
+    account = cluster.service_account("trimaran", "trimaran-nodes")
+    for what, attempt in attempts(account):
+        with pytest.raises(requests.HTTPError) as refusal:
+            attempt()
+        assert refusal.value.response.status_code == 403, what
+
+
+def test_each_right_is_needed(cluster: ControlPlane, watch: Callable[..., Service], tmp_path: Path) -> None:
+    """Without any one of its verbs the writer cannot do its work: nothing to spare."""
+    roles = {
+        "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimaran-nodes",
+        "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/trimaran/roles/trimaran-nodes",
+    }
+    whole = {kind: cluster.api.get(path)["rules"] for kind, path in roles.items()}
+    token = cluster.service_account("trimaran", "trimaran-nodes").token
+    lease = "/apis/coordination.k8s.io/v1/namespaces/trimaran/leases/trimaran-nodes"
+    with watching(watch, tmp_path) as (watcher, _):
+        for kind, path in roles.items():
+            for number, rule in enumerate(whole[kind]):
+                for verb in rule["verbs"]:
+                    rules = [dict(each) for each in whole[kind]]
+                    rules[number]["verbs"] = [each for each in rule["verbs"] if each != verb] or ["none"]
+                    cluster.api.patch(path, {"rules": rules})
+                    writer = Writer(cluster, watcher, token)
+                    wait_until(
+                        lambda writer=writer: refusals(writer), f"without {verb} of {rule['resources']} it fails", 40
+                    )
+                    writer.process.kill()
+                    cluster.api.patch(path, {"rules": whole[kind]})
+                    clean(cluster, lease)
+
+
+def refusals(writer: Writer) -> bool:
+    return "403" in writer.process.log.read_text()
+
+
+def clean(cluster: ControlPlane, lease: str) -> None:
+    """Take away what a writer left, so that the next one has all of its work to do."""
+    with suppress(requests.HTTPError):  # without the right to make it there is none
+        cluster.api.delete(lease)
+    for name in tainted(cluster):
+        cluster.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}, "metadata": {"annotations": None}})

@@ -1,0 +1,217 @@
+"""The accounts in deploy/kubernetes of extender, watcher, scheduler and dashboard: each right is needed, verb by verb.
+
+That they have no more: test_e2e_deploy.py, test_container.py. For ``trimaran nodes``: test_e2e_nodes.py.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+from control_plane.builds import binary
+from control_plane.cluster import ControlPlane
+from control_plane.manifests import node, pod
+from control_plane.pods import InAPod
+from control_plane.processes import Process
+from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
+from support.servers import free_port, wait_until
+
+from trimaran.dashboard.page_context import labels_from
+from watcher.model import WatcherMetrics, Window
+
+pytestmark = pytest.mark.e2e
+
+MANIFESTS = Path(__file__).parents[2] / "deploy/kubernetes"
+MANIFEST, SCHEDULER = MANIFESTS / "extender.yaml", MANIFESTS / "scheduler.yaml"
+RIGHTS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+GROUP = "/apis/rbac.authorization.k8s.io/v1"
+ROLES = (f"{GROUP}/clusterroles/trimaran-extender", f"{GROUP}/namespaces/trimaran/roles/trimaran-extender")
+WATCHER_ROLE = f"{GROUP}/clusterroles/trimaran-watcher"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ControlPlane]:
+    """A cluster with the accounts that the shipped manifests make."""
+    with ControlPlane(tmp_path) as cluster:
+        cluster.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "trimaran"}})
+        for file in (MANIFESTS / "watcher.yaml", MANIFEST, SCHEDULER, MANIFESTS / "dashboard.yaml"):
+            for wanted in yaml.safe_load_all(file.read_text()):
+                if wanted["kind"] in RIGHTS:
+                    cluster.api.create(wanted)
+        yield cluster
+
+
+class Asked:
+    """An extender with the account's token, whose watcher is gone, asked for everything that needs a right."""
+
+    def __init__(self, cluster: ControlPlane, url: str, process: Process) -> None:
+        self._cluster = cluster
+        self._url = url
+        self._process = process
+        self._reader = cluster.service_account("default", "reader").token
+
+    def explained(self) -> requests.Response:
+        headers = {"Authorization": f"Bearer {self._reader}"}
+        return requests.get(f"{self._url}/explain", {"pod": "default/web"}, headers=headers, timeout=10)
+
+    def is_refused(self) -> bool:
+        with suppress(requests.RequestException):  # it does not answer yet
+            asked = {"Pod": pod("web"), "NodeNames": ["node-0", "node-1"]}
+            requests.post(f"{self._url}/prioritize", json=asked, timeout=10).raise_for_status()
+            self.explained()
+        return "403" in self._process.log.read_text()
+
+    def did_everything(self) -> bool:
+        self.is_refused()
+        events = self._cluster.api.items("/api/v1/namespaces/trimaran/events")
+        ready = requests.get(f"{self._url}/readyz", timeout=10).ok
+        return ready and self.explained().status_code == 200 and events != []
+
+
+@contextmanager
+def asked(cluster: ControlPlane) -> Iterator[Asked]:
+    """Start the extender as the manifest has it, but for TLS, with a kubeconfig in the place of a pod's files."""
+    (data,) = (each["data"] for each in yaml.safe_load_all(MANIFEST.read_text()) if each["kind"] == "ConfigMap")
+    configuration = cluster.folder / "scheduler.yaml"
+    configuration.write_text(data["scheduler.yaml"])
+    token = cluster.service_account("trimaran", "trimaran-extender").token
+    port = free_port()
+    command = [
+        sys.executable, "-m", "trimaran", "extender", "--config", str(configuration), "--port", str(port),
+        "--kube-config", str(cluster.kubeconfig("extender", token=token)), "--watcher", f"http://127.0.0.1:{free_port()}",
+        "--set", "extender.events_namespace=trimaran",
+    ]  # fmt: skip
+    process = Process(command, cluster.folder / f"extender-{port}.log")
+    try:
+        yield Asked(cluster, f"http://127.0.0.1:{port}", process)
+    finally:
+        process.kill()
+
+
+def test_each_right_of_the_extender_is_needed(cluster: ControlPlane) -> None:
+    """With all of them it does everything and is refused nothing; without any one verb it is refused."""
+    cluster.account("reader", {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})
+    cluster.api.create(*(node(f"node-{number}") for number in range(2)))
+    with asked(cluster) as whole:
+        wait_until(whole.did_everything, "it follows the cluster, explains, and told of the outage", 60)
+        assert not whole.is_refused()
+    tried = 0
+    for path in ROLES:
+        rules: list[dict[str, Any]] = cluster.api.get(path)["rules"]
+        for number, resource, verb in [
+            (number, resource, verb)
+            for number, rule in enumerate(rules) for resource in rule["resources"] for verb in rule["verbs"]
+        ]:  # fmt: skip
+            cluster.api.patch(path, {"rules": lessened(rules, number, resource, verb)})
+            with asked(cluster) as extender:
+                wait_until(extender.is_refused, f"without {verb} of {resource} it is refused", 60)
+            cluster.api.patch(path, {"rules": rules})
+            tried += 1
+    assert tried == 7
+
+
+def lessened(rules: list[dict[str, Any]], number: int, resource: str, verb: str) -> list[dict[str, Any]]:
+    """Return the rules without one verb of one resource."""
+    rule = rules[number]
+    others = [each for each in rule["resources"] if each != resource]
+    verbs = [each for each in rule["verbs"] if each != verb]
+    split = [{**rule, "resources": others}] if others else []
+    split += [{**rule, "resources": [resource], "verbs": verbs}] if verbs else []
+    return [*rules[:number], *split, *rules[number + 1 :]]
+
+
+@contextmanager
+def watching(cluster: ControlPlane) -> Iterator[tuple[str, Process]]:
+    """Start a watcher of the metrics server with its account's token."""
+    token = cluster.service_account("trimaran", "trimaran-watcher").token
+    port = free_port()
+    command = [
+        sys.executable, "-m", "trimaran", "watch", "--provider", "KubernetesMetricsServer", "--interval", "1",
+        "--set", f"provider.kube_config={cluster.kubeconfig('watcher', token=token)}", "--port", str(port),
+        "--store", str(cluster.folder / f"watcher-{port}.sqlite"),
+    ]  # fmt: skip
+    process = Process(command, cluster.folder / f"watcher-{port}.log")
+    try:
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        process.kill()
+
+
+def test_each_right_of_the_watcher_is_needed(cluster: ControlPlane) -> None:
+    """It lists nodes and their metrics, and gets a node that is new; without the last a new node is not served."""
+    kubelets = Kwok(cluster)
+
+    def join(name: str) -> None:
+        cluster.api.create(kubelets.played(node(name)))
+        use = {CPU_ANNOTATION: "1"}
+        cluster.api.create(pod(f"system-{name}", annotations=use, nodeName=name))
+
+    join("node-0")
+    with kubelets, MetricsServer(cluster) as metrics:
+        metrics.wait_for(1)
+        rules: list[dict[str, Any]] = cluster.api.get(WATCHER_ROLE)["rules"]
+        for number, rule in enumerate(rules):
+            cluster.api.patch(WATCHER_ROLE, {"rules": lessened(rules, number, "nodes", "list")})
+            with watching(cluster) as (_, process):
+                wait_until(
+                    lambda process=process: "403" in process.log.read_text(), f"refused: {rule['apiGroups']}", 60
+                )
+        cluster.api.patch(WATCHER_ROLE, {"rules": rules})
+        with watching(cluster) as (url, process):
+            process.wait_until(lambda: requests.get(f"{url}/watcher/node-0", timeout=5).ok, "it serves a node", 60)
+            join("node-1")
+            process.wait_until(lambda: requests.get(f"{url}/watcher/node-1", timeout=5).ok, "and one that is new", 90)
+            assert "403" not in process.log.read_text()
+            cluster.api.patch(WATCHER_ROLE, {"rules": lessened(rules, 0, "nodes", "get")})
+            join("node-2")
+            process.wait_until(lambda: "403" in process.log.read_text(), "refused a node that is new", 90)
+
+
+def test_each_right_of_the_scheduler_is_needed(cluster: ControlPlane) -> None:
+    """Beside what every kube-scheduler may: without a verb on its Lease, or the reader's role, it is refused."""
+    inside = InAPod(cluster, [each for each in yaml.safe_load_all(SCHEDULER.read_text()) if each])
+    program, *arguments = inside.spec["containers"][0]["command"]
+    own = f"{GROUP}/namespaces/trimaran/roles/trimaran-scheduler"
+    (rule,) = cluster.api.get(own)["rules"]
+
+    def is_refused(what: str) -> None:
+        process = inside.run(str(binary(program)), *arguments)
+        refusals = lambda: [line for line in process.log.read_text().splitlines() if "forbidden" in line]  # noqa: E731
+        try:
+            process.wait_until(lambda: any(what in line for line in refusals()), f"it is refused: {what}", 60)
+        finally:
+            process.kill()
+
+    for verb in rule["verbs"]:
+        others = [each for each in rule["verbs"] if each != verb]
+        cluster.api.patch(own, {"rules": [{**rule, "verbs": others}]})
+        is_refused(f'cannot {verb} resource \\"leases\\"')
+    cluster.api.patch(own, {"rules": [rule]})
+    cluster.api.delete(f"{GROUP}/namespaces/kube-system/rolebindings/trimaran-scheduler-authentication-reader")
+    is_refused("extension-apiserver-authentication")
+
+
+def test_the_page_may_list_nodes_alone(cluster: ControlPlane) -> None:
+    """With that one verb it has the labels of nodes, without it none; it sees no pod, no secret, and no single node."""
+    cluster.api.create(node("node-0", labels={"zone": "a"}))
+    account = cluster.service_account("trimaran", "trimaran-dashboard")
+    role = f"{GROUP}/clusterroles/trimaran-dashboard"
+    nothing = WatcherMetrics(0, Window("15m", 0, 0), "", {})
+
+    def labels() -> dict[str, str]:
+        read = labels_from(cluster=True, kube_config=cluster.kubeconfig("dashboard", token=account.token))
+        return dict(read.of(nothing).get("node-0", {}))
+
+    wait_until(lambda: labels().get("zone") == "a", "the page has labels", 30)
+    for path in ("/api/v1/pods", "/api/v1/namespaces/trimaran/secrets", "/api/v1/nodes/node-0"):
+        with pytest.raises(requests.HTTPError) as refusal:
+            account.get(path)
+        assert refusal.value.response.status_code == 403, path
+    (rule,) = cluster.api.get(role)["rules"]
+    assert rule["verbs"] == ["list"]
+    cluster.api.patch(role, {"rules": []})
+    wait_until(lambda: labels() == {}, "without the right there are none", 30)

@@ -1,0 +1,374 @@
+"""The image, the compose file and the manifest: what they promise, without building them."""
+
+import http.server
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+import tomllib
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from support.certificates import Authority
+from support.servers import need_server
+
+import trimaran
+from runtime.settings.loading import load
+from watcher.providers.prometheus.queries import queries
+from watcher.settings import PrometheusSettings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES = COMPOSE["services"]
+MANIFEST = {
+    (document["kind"], document["metadata"]["name"]): document
+    for document in yaml.safe_load_all((ROOT / "deploy/kubernetes/watcher.yaml").read_text())
+}
+POD = MANIFEST["Deployment", "trimaran-watcher"]["spec"]["template"]["spec"]
+IMAGE = f"trimaran:{trimaran.__version__}"
+
+
+def _instructions() -> list[tuple[str, str]]:
+    text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", "")
+    return [(line.split()[0], line.split(maxsplit=1)[1].strip()) for line in text.splitlines() if line.strip()]
+
+
+def _final_stage() -> list[tuple[str, str]]:
+    instructions = _instructions()
+    last_from = max(index for index, (name, _) in enumerate(instructions) if name == "FROM")
+    return instructions[last_from:]
+
+
+def _copied_from_context() -> list[str]:
+    return [
+        source
+        for name, arguments in _instructions()
+        if name == "COPY" and "--from=" not in arguments
+        for source in arguments.split()[:-1]
+    ]
+
+
+def _run(*command: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def test_hadolint_has_nothing_to_say_about_the_dockerfile():
+    """The linter comes with the development dependencies, so it is never skipped."""
+    done = _run(str(Path(sys.executable).with_name("hadolint")), str(ROOT / "Dockerfile"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_everything_copied_exists_and_every_package_is_copied():
+    """A package that is new in the wheel must come into the image too."""
+    copied = _copied_from_context()
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert set(wheel["packages"]) <= set(copied)
+
+
+def test_the_context_holds_what_is_copied_and_nothing_else():
+    """All is left out first, so that neither .git nor a secret nor a database is ever sent."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    let_in = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    assert sorted(let_in) == sorted(_copied_from_context())
+    left_out_again = lines[1 + len(let_in) :]
+    assert {"**/__pycache__", "**/.env*", "**/*.sqlite*"} <= set(left_out_again)
+    assert not any(line.startswith("!") for line in left_out_again)
+
+
+def test_the_image_installs_locked_wheels_only():
+    """Each pip that reaches the network verifies hashes; nothing is installed by apt."""
+    for name, arguments in _instructions():
+        if name == "RUN":
+            assert "apt" not in arguments.split()
+            for command in arguments.split("&&"):
+                if " install " in command and "pip" in command:
+                    assert "--require-hashes" in command or "--no-index" in command, command
+
+
+@pytest.mark.slow
+def test_the_builder_stage_builds(tmp_path):
+    """The Dockerfile's own COPY and RUN lines, in a fresh environment instead of the base image, make the program."""
+    base, context, target = tmp_path / "base", tmp_path / "context", tmp_path / "trimaran"
+    context.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", base], check=True)
+    environment = {**os.environ, "PATH": f"{base / 'bin'}:{os.environ['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    instructions = _instructions()
+    final = [index for index, (name, _) in enumerate(instructions) if name == "FROM"][1]
+    for name, arguments in instructions[:final]:
+        if name == "COPY":
+            *sources, to = arguments.split()
+            for source in sources:
+                _copy(ROOT / source, context / to)
+        elif name == "RUN":
+            command = arguments.replace("/opt/trimaran", str(target))
+            done = subprocess.run(
+                ["sh", "-ec", command], cwd=context, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    done = _run(str(target / "bin/trimaran"), "--version", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert trimaran.__version__ in done.stdout
+
+
+def _copy(source: Path, to: Path) -> None:
+    """Copy as COPY does: what is in a folder, or a file into a folder."""
+    if source.is_dir():
+        shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        to.mkdir(exist_ok=True)
+        shutil.copy(source, to)
+
+
+@pytest.mark.parametrize(("builder", "asked"), [("docker", False), ("podman", True), ("/usr/bin/buildah", True)])
+def test_podman_is_asked_for_the_format_that_has_a_health_check(builder, asked):
+    """Its own, OCI, has none; docker does not know the option."""
+    done = _run("make", "--no-print-directory", "--dry-run", "image", f"DOCKER={builder}", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert ("build --format docker" in done.stdout) is asked
+
+
+@pytest.mark.parametrize(
+    ("builder", "options"),
+    [("docker", ("--sbom=true", "--push", "--tag r.io/t:")), ("podman", ("--manifest r.io/t:",))],
+)
+def test_an_image_may_be_for_several_platforms(builder, options):
+    """With docker, buildx pushes it with a list of what is in it; podman makes a manifest."""
+    done = _run(
+        "make",
+        "--no-print-directory",
+        "--dry-run",
+        "image",
+        f"DOCKER={builder}",
+        "PLATFORMS=A,B",
+        "IMAGE=r.io/t",
+        cwd=ROOT,
+    )
+    assert done.stdout.startswith(f"{builder} {'buildx ' if builder == 'docker' else ''}build ")
+    assert [option for option in ("--platform A,B", *options) if option not in done.stdout] == []
+
+
+def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):
+    """The user is a number, which Kubernetes can check; the settings in the image are settings that exist."""
+    stage = dict(_final_stage())
+    assert stage["USER"] == "65532:65532"
+    assert json.loads(stage["ENTRYPOINT"]) == ["trimaran"]
+    assert json.loads(stage["CMD"]) == ["watch"]
+    assert stage["VOLUME"] == "/var/lib/trimaran"
+    for name, value in re.findall(r"(TRIMARAN_\w+)=(\S+)", stage["ENV"]):
+        monkeypatch.setenv(name, value)
+    settings = load().settings
+    assert (settings.server.host, settings.server.port, settings.log.format) == ("0.0.0.0", 2020, "json")
+    assert str(settings.store.path) == "/var/lib/trimaran/watcher.sqlite"
+
+
+@contextmanager
+def _watcher_that_answers(status: int, certificate: Path | None = None):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status if self.path == "/livez" else 404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize("secured", [False, True])
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
+def test_the_health_check_asks_livez_on_the_port_of_the_settings_without_a_proxy(tmp_path, status, healthy, secured):
+    """The very command of the image, against a server that is alive and one that is not, in HTTP and in HTTPS."""
+    _, _, words = dict(_final_stage())["HEALTHCHECK"].partition("CMD ")
+    program, *arguments = json.loads(words)
+    assert program == "python"
+    certificate = Authority(tmp_path, "authority").issue("watcher") if secured else None
+    with _watcher_that_answers(status, certificate) as port:
+        environment = {"TRIMARAN_SERVER__PORT": str(port), "http_proxy": "http://127.0.0.1:9"}
+        if secured:
+            environment["TRIMARAN_SERVER__CERTIFICATE"] = str(certificate)
+        assert (_run(sys.executable, *arguments, env=environment).returncode == 0) is healthy
+    assert _run(sys.executable, *arguments, env=environment).returncode != 0  # nobody there
+
+
+def test_docker_compose_accepts_the_file():
+    """Also the old docker-compose of stable distributions."""
+    if shutil.which("docker-compose") is None and _has_compose_plugin():
+        command = [shutil.which("docker"), "compose"]
+    else:
+        command = [need_server("docker-compose", "docker-compose")]
+    done = _run(*command, "--file", str(ROOT / "docker-compose.yml"), "config", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert set(yaml.safe_load(done.stdout)["services"]) == set(SERVICES)
+
+
+def _has_compose_plugin() -> bool:
+    docker = shutil.which("docker")
+    return docker is not None and _run(docker, "compose", "version").returncode == 0
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_service_is_pinned_confined_and_watched(name):
+    """A version, no right that is not needed, a restart, a limit, a health check, and no door but to this machine."""
+    service = SERVICES[name]
+    assert re.search(r":v?\d+\.\d+\.\d+$", service["image"])
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["restart"] == "unless-stopped"
+    assert service["mem_limit"]
+    assert not {"privileged", "network_mode", "pid", "cap_add", "devices"} & set(service)
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    assert "healthcheck" in service or service["image"] == IMAGE  # ours is in the image
+    for volume in service.get("volumes", []):
+        source, _, target = volume.partition(":")
+        assert source in COMPOSE["volumes"] or ((ROOT / source).is_file() and target.endswith(":ro"))
+
+
+def test_compose_serves_the_watcher_where_the_readme_says(monkeypatch):
+    """localhost:2020, from Prometheus by the name and the port it has there; each setting exists."""
+    watcher = SERVICES["watcher"]
+    assert watcher["ports"] == ["127.0.0.1:2020:2020"]
+    assert watcher["volumes"] == ["watcher:/var/lib/trimaran"]
+    for name, value in watcher["environment"].items():
+        monkeypatch.setenv(name, value)
+    provider = load().settings.provider
+    assert (provider.name, provider.address) == ("Prometheus", "http://prometheus:9090")
+
+
+def test_prometheus_scrapes_node_exporter_under_the_name_of_a_node():
+    """Soon, and with a label that reads like a node's and not like a container's."""
+    config = yaml.safe_load((ROOT / "deploy/compose/prometheus.yml").read_text())
+    assert config["global"] == {"scrape_interval": "5s", "evaluation_interval": "5s"}
+    jobs = {job["job_name"]: job["static_configs"] for job in config["scrape_configs"]}
+    assert jobs["node-exporter"] == [{"targets": ["node-exporter:9100"], "labels": {"instance": "node-1"}}]
+    mounted = {volume.split(":")[1] for volume in SERVICES["prometheus"]["volumes"]}
+    assert set(config["rule_files"]) <= mounted
+
+
+def test_the_recording_rules_have_the_provider_s_names_and_the_right_values(tmp_path):
+    """Two processors, busy 18 of 120 seconds together; 4 of 16 bytes in use, with and without MemAvailable.
+
+    The second node is two minutes old.
+    """
+    rules = yaml.safe_load((ROOT / "deploy/compose/rules.yml").read_text())["groups"][0]["rules"]
+    assert [rule["record"] for rule in rules] == [q.name for q in queries(PrometheusSettings()) if q.required]
+    promtool = need_server("promtool", "prometheus")
+    busy = {"user": 4, "system": 2, "idle": 45, "iowait": 5, "steal": 4}  # seconds a minute
+    shares = [("0", busy), ("1", {**busy, "user": 8, "system": 4, "idle": 39})]
+    series = [
+        {"series": f'node_cpu_seconds_total{{{_node(node)},cpu="{cpu}",mode="{mode}"}}', "values": values}
+        for cpu, share in shares
+        for mode, seconds in share.items()
+        for node, values in ((1, f"0+{seconds}x10"), (2, f"_x8 0+{seconds}x2"))
+    ]
+    for node, memory in (
+        (1, {"MemTotal": 16, "MemAvailable": 12}),
+        (2, {"MemTotal": 16, "Buffers": 1, "Cached": 2, "MemFree": 8, "Slab": 1}),
+    ):
+        series += [
+            {"series": f"node_memory_{name}_bytes{{{_node(node)}}}", "values": f"{value}x10"}
+            for name, value in memory.items()
+        ]
+    expected = {
+        "instance:node_cpu:ratio": {1: 18 / 60 / 2, 2: 18 / 60 / 2},
+        "instance:node_memory_utilisation:ratio": {1: 0.25, 2: 0.25},
+    }
+    test = {
+        "rule_files": [str(ROOT / "deploy/compose/rules.yml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": series,
+                "promql_expr_test": [
+                    {
+                        "expr": f"round({record}, 1e-6)",  # a sum depends on the order of what is added
+                        "eval_time": "10m",
+                        "exp_samples": [
+                            {"labels": f"{{{_node(node)}}}", "value": value} for node, value in values.items()
+                        ],
+                    }
+                    for record, values in expected.items()
+                ],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(test))
+    done = _run(promtool, "test", "rules", str(tmp_path / "test.yml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _node(number: int) -> str:
+    return f'instance="node-{number}",job="node-exporter"'
+
+
+def test_compose_and_manifest_name_the_version_of_the_project():
+    """One place to forget at a release less."""
+    assert SERVICES["watcher"]["image"] == IMAGE
+    assert [container["image"] for container in POD["containers"]] == [IMAGE]
+
+
+def test_the_pod_is_restarted_when_the_loop_stops_and_served_while_fresh():
+    """Liveness never depends on the provider, readiness does."""
+    (container,) = POD["containers"]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert container["ports"] == [{"name": "http", "containerPort": 2020, "protocol": "TCP"}]
+    assert {"requests", "limits"} <= set(container["resources"])
+
+
+def test_the_pod_meets_the_restricted_pod_security_standard():
+    """The namespace enforces it, so a pod that asks for more would not start."""
+    labels = MANIFEST["Namespace", "trimaran"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    security = POD["securityContext"]
+    assert (security["runAsNonRoot"], security["runAsUser"]) == (True, 65532)
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = POD["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    (mount,) = container["volumeMounts"]
+    assert mount["mountPath"] == "/var/lib/trimaran"
+    assert {volume["name"] for volume in POD["volumes"]} == {mount["name"]}
+
+
+def test_the_account_may_read_nodes_and_their_metrics_and_no_more():
+    """No verb that changes, no wildcard, no secret."""
+    rules = MANIFEST["ClusterRole", "trimaran-watcher"]["rules"]
+    rights = {
+        (group, resource): set(rule["verbs"])
+        for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]
+    }  # fmt: skip
+    assert rights == {("", "nodes"): {"get", "list"}, ("metrics.k8s.io", "nodes"): {"list"}}
+    binding = MANIFEST["ClusterRoleBinding", "trimaran-watcher"]
+    assert binding["roleRef"]["name"] == "trimaran-watcher"
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == (POD["serviceAccountName"], "trimaran")
+
+
+@pytest.mark.parametrize(("name", "also_when_not_ready"), [("trimaran", False), ("trimaran-compat", True)])
+def test_the_services_lead_to_the_pod(name, also_when_not_ready):
+    """Go's plugins must reach the watcher also when it has nothing fresh: they keep old metrics for ever otherwise."""
+    service = MANIFEST["Service", name]["spec"]
+    deployment = MANIFEST["Deployment", "trimaran-watcher"]["spec"]
+    assert service["selector"] == deployment["selector"]["matchLabels"] == deployment["template"]["metadata"]["labels"]
+    assert service["ports"] == [{"name": "http", "port": 2020, "targetPort": "http", "protocol": "TCP"}]
+    assert service.get("publishNotReadyAddresses", False) is also_when_not_ready

@@ -1,0 +1,119 @@
+"""The examples run as they stand."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.page import watched_day
+
+from client import connect
+from scoring import NodeTable, Pod
+from watcher.settings import FakeSettings, ProviderSettings, Settings
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example as a program."""
+    command = [sys.executable, "-W", "error", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_scheduler_plugin_embeds_a_watcher():
+    """Without an address the example watches by itself, and places both pods with a reason each."""
+    result = run(str(EXAMPLES / "scheduler_plugin.py"))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("LoadVariationRiskBalancing: default/web-") == 2
+    assert "'web-0':" in result.stdout
+    assert "'web-1':" in result.stdout
+
+
+def test_the_scheduler_plugin_spreads_a_gang(monkeypatch, tmp_path):
+    """Pods placed a moment ago count, so that ten of them do not all go to the node that was idle in the metrics."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from scheduler_plugin import LoadAwarePlacement, _node, _pod
+
+    loads = {name: {"cpu": {"average": 20 + place, "deviation": 0}} for place, name in enumerate("abc")}
+    file = tmp_path / "loads.json"
+    file.write_text(json.dumps(loads))
+    placement = LoadAwarePlacement(
+        connect(settings=Settings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(file=file)))
+    )
+    placement.start()
+    try:
+        nodes = NodeTable.from_k8s([_node(name) for name in "abc"], [])
+        placed = placement.place([Pod.from_k8s(_pod(f"web-{number}")) for number in range(9)], nodes)
+    finally:
+        placement.stop()
+    assert sorted(placed.values()) == sorted("abc" * 3)
+
+
+def test_the_scheduler_plugin_says_that_an_address_is_none():
+    """Without http:// it ends with the usage and the reason."""
+    result = run(str(EXAMPLES / "scheduler_plugin.py"), "--watcher", "foo")
+    assert result.returncode == 2
+    assert "foo" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_scheduler_plugin_says_that_there_is_no_watcher():
+    """With the address of nobody it ends with one line that says so."""
+    result = run(str(EXAMPLES / "scheduler_plugin.py"), "--watcher", "http://127.0.0.1:1")
+    assert result.returncode == 1
+    assert "cannot be reached" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_readme_s_python_runs(watch, tmp_path):
+    """With the nodes that kubectl lists and the example's pod it explains the best node, as it stands there."""
+    service = watch("--provider", "Fake")
+    names = list(service.wait_for("/watcher").json()["data"])
+    node = "- {metadata: {name: %s}, status: {capacity: {cpu: 4, memory: 16Gi}, allocatable: {cpu: 4, memory: 16Gi}}}"
+    (tmp_path / "nodes.yaml").write_text("kind: NodeList\nitems:\n" + "\n".join(node % name for name in names))
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    (text,) = re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), flags=re.DOTALL)
+    command = [sys.executable, "-c", text.replace("http://127.0.0.1:2020", service.url)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("LoadVariationRiskBalancing: default/web")
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(monkeypatch, tmp_path):
+    """Over a watcher that has seen a day each cell runs, and shows what the watcher says."""
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+    with watched_day(tmp_path, 3) as (service, _):
+        monkeypatch.setenv("TRIMARAN_WATCHER_ADDRESS", service.url)
+        monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+        resources = {"metadata": {"path": str(EXAMPLES)}}
+        nbclient.NotebookClient(notebook, timeout=60, resources=resources).execute()
+    shown = [
+        output["data"] if "data" in output else {"text/plain": output["text"]}
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ]
+    text = "\n".join(data["text/plain"] for data in shown)
+    assert "WatcherMetrics(15m of 3 nodes from Fake" in text
+    assert "(3, 145)" in text  # a day, ten minutes a step
+    assert "History(CPU AVG, CPU STD, Memory AVG, Memory STD of 1 node, 73 x 300 s from" in text
+    assert "1 x " in text  # the explanation
+    tables = [data["text/html"] for data in shown if "text/html" in data]
+    assert len(tables) == 6
+    assert all("<table" in table for table in tables)
+    placed = next(data["text/plain"] for data in reversed(shown))
+    assert sorted(int(number) for number in re.findall(r"web-(\d)", placed)) == list(range(6))
+
+
+def test_notebooks_are_kept_without_what_they_showed():
+    """No output is committed, which would tell of another machine and time."""
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert code
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)

@@ -1,0 +1,65 @@
+"""What the image is made of: a list of it, and that there is all of it for each kind of processor."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trimaran
+
+ROOT = Path(__file__).parents[2]
+LOCK = (ROOT / "requirements/run.txt").read_text()
+FROM_SOURCE = "pyformance"  # all Python, and published without a wheel; the Dockerfile builds it
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program here."""
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.slow
+def test_the_bill_of_materials_is_the_lock(tmp_path: Path) -> None:
+    """CycloneDX with every locked package in its version, as the image has it, what each needs, and nothing of here."""
+    file = tmp_path / "bill.json"
+    done = run("make", "sbom", f"SBOM={file}")
+    assert done.returncode == 0, done.stderr
+    bill = json.loads(file.read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    ours = bill["metadata"]["component"]
+    assert (ours["name"], ours["version"], ours["type"]) == ("trimaran", trimaran.__version__, "application")
+    listed = {(normal(each["name"]), each["version"]) for each in bill["components"]}
+    locked = {(normal(name), version) for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", LOCK, re.MULTILINE)}
+    only_elsewhere = {normal(name) for name in re.findall(r"^([\w.-]+)==[^;\n]+;", LOCK, re.MULTILINE)}
+    assert listed <= locked
+    missing = {name for name, _ in locked} - {name for name, _ in listed}
+    assert missing - only_elsewhere == {"pip"}  # which the image has not either
+    needed = {each["ref"].partition("==")[0]: str(each.get("dependsOn", "")) for each in bill["dependencies"]}
+    assert "numpy==" in needed["scipy"]
+    licensed = [each for each in bill["components"] if each.get("licenses")]
+    assert len(licensed) > 0.9 * len(listed)
+    assert str(ROOT) not in file.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_there_is_a_wheel_for_each_kind_of_processor(machine: str, tmp_path: Path) -> None:
+    """By a locked hash for every package, as the base image's pip would find it: nothing needs a compiler."""
+    packages = re.split(r"^(?=[\w.-]+==)", LOCK, flags=re.MULTILINE)
+    assert sum(each.startswith(f"{FROM_SOURCE}==") for each in packages) == 1
+    wheels = tmp_path / "wheels.txt"
+    wheels.write_text("".join(each for each in packages if not each.startswith(f"{FROM_SOURCE}==")))
+    platforms = [f"--platform={kind}_{machine}" for kind in ("manylinux_2_28", "manylinux_2_17", "manylinux2014")]
+    done = run(
+        sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--require-hashes", "--only-binary=:all:",
+        "--python-version=3.11", "--implementation=cp", *platforms, "--target", tmp_path / "nowhere", "-r", wheels,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"{machine}.whl" in done.stdout
+    assert not (tmp_path / "nowhere").exists()

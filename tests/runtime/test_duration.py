@@ -1,0 +1,26 @@
+"""Durations as Prometheus writes them."""
+
+import pytest
+
+from runtime import duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5m", 300), ("90s", 90), ("15m", 900), ("6h", 21600), ("1h30m", 5400), ("1d", 86400), ("2w", 1209600),
+     ("05m", 300), ("1w1d1h1m1s", 694861)],
+)  # fmt: skip
+def test_durations(text: str, seconds: int) -> None:
+    """Each unit and their combination in falling order is read."""
+    assert duration.seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0s", "0h0m", "15", "m", "-5m", "1.5h", "5 m", "5M", "1m1h", "5m5m", "5m\n",
+             "\u0665m", "1" * 10 + "s", "x" * 10_000]
+)  # fmt: skip
+def test_what_is_no_duration(text: str) -> None:
+    """Anything else, and zero, is refused in a short message that shows an example."""
+    with pytest.raises(ValueError, match="not a duration such as 15m") as caught:
+        duration.seconds(text)
+    assert len(str(caught.value)) < 120

@@ -1,0 +1,257 @@
+"""Nothing that is said holds a secret or a control character: log, findings, errors, health, the doctor's output."""
+
+import json
+import logging
+import re
+import ssl
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+from support.certificates import Authority
+from support.servers import reply, serving
+
+from client import ClientError, ServiceClient
+from runtime import logs, masking
+from runtime.settings.loading import load
+from watcher.errors import ProviderError, SettingsError
+from watcher.findings import Finding, Kind
+from watcher.pipeline.factory import open_watcher
+from watcher.pipeline.health import Health
+from watcher.providers.base import Check, open_provider
+from watcher.settings import Settings
+
+SECRET = "s3cr3t-t0ken/with+signs=="
+ESCAPE = "\x1b[31mred\x9b\r\nforged line\u202e\x00"
+
+
+def everything_said(settings: Settings, caplog: pytest.LogCaptureFixture) -> str:
+    """Fetch once, let the doctor look, and return all that either says, in both shapes of the log."""
+    caplog.set_level(logging.DEBUG, "watcher")
+    watcher = open_watcher(settings, None)
+    watcher.fetch_once()
+    health, findings = watcher.health(), watcher.findings()
+    watcher.stop()
+    provider = open_provider(settings)
+    checks = list(provider.check())
+    provider.close()
+    shown = [text for check in checks for text in (check.step, check.message, check.setting, *check.details)]
+    shown += [text for each in findings for text in (each.message, each.node, each.metric)]
+    shown += [formatter.format(record) for record in caplog.records
+              for formatter in (logs.TextFormatter(), logs.JsonFormatter())]  # fmt: skip
+    return "\n".join([*shown, *health.reasons, *health.warnings])
+
+
+def settings_for(address: str, **provider: object) -> Settings:
+    return Settings.model_validate(
+        {
+            "provider": {"name": "Prometheus", "address": address, **provider},
+            "watch": {"fetch_timeout_seconds": 20, "windows": ["5m"]},
+            "influxdb": {"version": "1"},
+        }
+    )
+
+
+def check_harmless(said: str) -> None:
+    """Check that neither the secret nor a control character is in what was said."""
+    assert SECRET not in said
+    assert "s3cr3t" not in said
+    assert all(each.isprintable() or each == "\n" for each in said), [
+        line for line in said.split("\n") if not line.isprintable()
+    ]
+    assert not re.search("^forged", said, re.MULTILINE)
+
+
+def in_reason(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(f"HTTP/1.1 503 no {SECRET} {ESCAPE[:9]}\r\n\r\n".encode("latin-1"))
+
+
+def in_error(handler: BaseHTTPRequestHandler) -> None:
+    reply(handler, json.dumps({"error": f"not {SECRET} {ESCAPE}"}).encode(), 422)
+
+
+def in_warnings(handler: BaseHTTPRequestHandler) -> None:
+    result = [{"metric": {"instance": "node-1:9100"}, "value": [1, "0.25"]}]
+    data = {"resultType": "vector", "result": result}
+    body = {"status": "success", "data": data, "warnings": [f"not {SECRET} {ESCAPE}"]}
+    reply(handler, json.dumps(body).encode())
+
+
+def in_labels(handler: BaseHTTPRequestHandler) -> None:
+    names = [SECRET, f"x {SECRET} {ESCAPE}", f"{SECRET}{ESCAPE}:9100", "node-1:9100"]
+    result = [{"metric": {"instance": name}, "value": [1, "0.25"]} for name in names]
+    reply(handler, json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode())
+
+
+def in_redirect(handler: BaseHTTPRequestHandler) -> None:
+    reply(handler, b"", 302, Location=f"http://me:{SECRET}@localhost:1/{SECRET}?token={SECRET}&x=1")
+
+
+def in_long_error(handler: BaseHTTPRequestHandler) -> None:
+    reply(handler, json.dumps({"error": "x" * 290 + SECRET}).encode(), 422)
+
+
+@pytest.mark.parametrize("answer", [in_reason, in_error, in_warnings, in_labels, in_redirect, in_long_error])
+def test_what_a_provider_repeats_is_masked(
+    answer: Callable[[BaseHTTPRequestHandler], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A token that comes back in any part of an answer is said nowhere, nor are control characters."""
+    with serving(answer) as fake:
+        said = everything_said(settings_for(fake.url, token=SECRET), caplog)
+    assert fake.requests[0][1]["Authorization"] == f"Bearer {SECRET}"
+    assert said
+    check_harmless(said)
+
+
+@pytest.mark.parametrize(
+    "content", [f"{SECRET}\n{SECRET}", f"{SECRET}\r{SECRET}", f"{SECRET}\r\n {SECRET}", f"{SECRET}\u20ac"]
+)
+def test_a_token_file_of_several_lines_lands_nowhere(
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that cannot be sent in a header is named with its setting; nothing of it is said, and nothing is sent."""
+    file = tmp_path / "token"
+    file.write_bytes(content.encode())
+    with serving(in_labels) as fake:
+        said = everything_said(settings_for(fake.url, token_file=file), caplog)
+    assert not fake.requests
+    assert str(file) in said
+    assert "provider.token_file" in said
+    check_harmless(said)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"http://h:9090/?token={SECRET}", f"http://h:9090/#access_token={SECRET}", f"http://me:{SECRET}@h:9090?x",
+        f"h:9090/?api_key={SECRET}", f"http://h/?X-Amz-Signature={SECRET}", f"me:{SECRET}@h",
+    ],
+)  # fmt: skip
+def test_a_refused_address_is_shown_without_what_may_be_secret(address: str) -> None:
+    """Settings and client refuse an address with a query; neither quotes it, nor user and password."""
+    with pytest.raises(SettingsError) as caught:
+        load({"provider.address": address})
+    check_harmless(str(caught.value))
+    with pytest.raises(ValueError, match="looks like") as refused:
+        ServiceClient(address)
+    check_harmless(str(refused.value))
+
+
+def test_every_way_to_say_something_masks() -> None:
+    """Errors, findings, checks, health and the client's errors leave the secret out, whatever they were given."""
+    masking.keep_secret(SECRET)
+    text = f"not {SECRET} {ESCAPE}"
+    finding = Finding(Kind.BAD_VALUE, text, "5m", text, text)
+    check = Check(text, ok=False, message=text, setting="x.y", details=(text,))
+    health = Health((text,), (text,), {})
+    said = [finding.message, finding.node, finding.metric, check.step, check.message, *check.details]
+    said += [*health.reasons, *health.warnings, str(ProviderError(text)), str(ClientError(text))]
+    said += [*SettingsError([text]).problems, str(SettingsError([text]))]
+    for each in said:
+        check_harmless(each)
+        assert masking.MASK in each
+
+
+@pytest.mark.parametrize("shape", ["text", "json"])
+def test_a_log_record_is_safe_in_all_its_parts(shape: str) -> None:
+    """Message, fields and tracebacks: no secret, no control character; a record of the text log forges no other."""
+    masking.keep_secret(SECRET)
+    formatter = logs.TextFormatter() if shape == "text" else logs.JsonFormatter()
+    try:
+        int(f"not {SECRET} {ESCAPE}")
+    except ValueError:
+        record = logging.getLogger("x").makeRecord(
+            "x", logging.ERROR, "f", 1, "it is %s", (f"{SECRET} {ESCAPE}",), sys.exc_info(),
+            extra={"address": f"http://me:{SECRET}@h/?token=abc", "list": [SECRET, ESCAPE], "count": 3},
+        )  # fmt: skip
+    line = formatter.format(record)
+    check_harmless(line)
+    if shape == "json":
+        fields = json.loads(line)
+        assert "\n" not in line
+        assert fields["count"] == 3
+        assert fields["address"] == "http://h/?token=********"
+        assert "ValueError" in fields["exception"]
+    else:
+        first, *rest = line.split("\n")
+        assert "it is ********" in first
+        assert rest
+        assert all(each.startswith("  ") for each in rest)
+
+
+def test_log_times_have_date_and_zone() -> None:
+    """Both shapes begin with a time that can be read anywhere."""
+    record = logging.makeLogRecord({"created": 0.5, "msg": "x", "levelname": "INFO"})
+    pattern = r"(1969|1970)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?[+-]\d\d:\d\d"
+    assert re.match(rf"{pattern} info", logs.TextFormatter().format(record))
+    assert re.fullmatch(pattern, json.loads(logs.JsonFormatter().format(record))["time"])
+
+
+def test_warnings_of_python_go_to_the_log() -> None:
+    """A library's warning becomes one line of the log, never raw text on the terminal."""
+    program = (
+        "import warnings; from runtime import logs; from watcher.settings import LogSettings\n"
+        "logs.configure(LogSettings()); warnings.warn('be careful\\x1b', UserWarning)"
+    )
+    done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"\d{4}-\S+ warning ", line)
+    assert "be careful" in line
+    assert line.isprintable()
+
+
+def test_a_certificate_that_is_not_verified_is_one_finding(tmp_path: Path) -> None:
+    """insecure_skip_verify warns nobody's terminal: a finding names the setting, once for all windows and fetches."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(Authority(tmp_path, "authority").issue("service"))
+    with serving(in_error, context) as fake, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        address = fake.url.replace("http:", "https:")
+        watcher = open_watcher(settings_for(address, name="InfluxDB", insecure_skip_verify=True), None)
+        for _ in range(2):
+            watcher.fetch_once()
+        findings = [each for each in watcher.findings() if each.kind is Kind.UNVERIFIED]
+        watcher.stop()
+    assert not [each for each in caught if "Unverified" in str(each.message)]
+    (finding,) = findings
+    assert "provider.insecure_skip_verify" in finding.message
+    plain = open_watcher(settings_for("http://127.0.0.1:9", insecure_skip_verify=True), None)
+    plain.fetch_once()
+    assert not [each for each in plain.findings() if each.kind is Kind.UNVERIFIED]
+    plain.stop()
+
+
+def test_the_client_says_nothing_of_what_a_gateway_repeats() -> None:
+    """Reason phrases and reasons of a service go through the same place."""
+    sent = {"token": SECRET, "retries": 0}
+    with serving(in_reason) as fake, ServiceClient(fake.url, **sent) as client:
+        with pytest.raises(ClientError) as caught:
+            client.metrics()
+        check_harmless("\n".join([str(caught.value), *client.health()]))
+    with serving(lambda handler: reply(handler, json.dumps({"reasons": [f"{SECRET} {ESCAPE}"]}).encode(), 503)) as fake:
+        with ServiceClient(fake.url, **sent) as client:
+            check_harmless("\n".join(client.health()))
+
+
+def test_a_word_that_is_no_secret_is_left_alone() -> None:
+    """A tenant's name in a header is not masked out of node names, and short words never are."""
+    with serving(in_labels) as fake:
+        settings = settings_for(fake.url, headers={"X-Scope-OrgID": "production-1", "X-Tenant": "blue"})
+        provider = open_provider(settings)
+        provider.sample if hasattr(provider, "sample") else list(provider.check())
+        provider.close()
+    masking.keep_secret("abc")
+    assert fake.requests
+    assert masking.said("blue production-1 abc") == "blue production-1 abc"
+
+
+def test_rotated_tokens_do_not_pile_up() -> None:
+    """Only so many secrets are kept; the oldest go first."""
+    for number in range(5000):
+        masking.keep_secret(f"token-{number:05}")
+    assert masking.said("token-04999") == masking.MASK
+    assert masking.said("token-00000") == "token-00000"

@@ -1,0 +1,220 @@
+"""Pods and nodes from what Kubernetes sends."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from runtime.kubernetes import pod_demand
+from scoring import Node, Pod, ResourceList
+
+POD = {
+    "metadata": {
+        "name": "web-1",
+        "namespace": "shop",
+        "uid": "u-1",
+        "annotations": {"trimaran.io/network": "10M", "other": "x"},
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    },
+    "spec": {
+        "nodeName": "n1",
+        "overhead": {"cpu": "50m"},
+        "containers": [
+            {"name": "a", "image": "web", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}},
+            {"name": "b", "resources": {"limits": {"cpu": "2"}}},
+            {"name": "c"},
+        ],
+        "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": 1}}}],
+    },
+    "status": {
+        "phase": "Running",
+        "startTime": "2026-01-01T00:00:05Z",
+        "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    },
+}
+
+
+def snake(value):
+    """What to_dict() of the kubernetes client makes of it; resource names and annotations stay."""
+    if isinstance(value, list):
+        return [snake(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {"requests", "limits", "annotations", "overhead"}
+    return {
+        "".join("_" + c.lower() if c.isupper() else c for c in key): item if key in kept else snake(item)
+        for key, item in value.items()
+    }
+
+
+def as_objects(value):
+    """What the kubernetes client itself returns: attributes, dicts only for maps, and parsed times."""
+    if isinstance(value, list):
+        return [as_objects(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {"requests", "limits", "annotations", "overhead"}
+    fields = {key: item if key in kept else as_objects(item) for key, item in value.items()}
+    return SimpleNamespace(**fields)
+
+
+def test_a_pod_is_read():
+    """Every field that scores look at comes out of a pod as the API server writes it."""
+    pod = Pod.from_k8s(POD)
+    assert (pod.name, pod.namespace, pod.uid, pod.node_name) == ("web-1", "shop", "u-1", "n1")
+    assert dict(pod.containers[0].requests) == {"cpu": 1500, "memory": 2**30}
+    assert dict(pod.containers[1].limits) == {"cpu": 2000}
+    assert dict(pod.containers[2].requests) == dict(pod.containers[2].limits) == {}
+    assert pod.containers[0].image == "web"
+    assert pod.init_containers[0].restartable
+    assert dict(pod.overhead) == {"cpu": 50}
+    assert dict(pod.annotated) == {"trimaran.io/network": 10_000_000}
+    assert pod.terminating
+    assert not pod.finished
+    assert pod.scheduled_at == datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize("spelling", [snake, lambda pod: as_objects(snake(pod))], ids=["snake_case", "objects"])
+def test_spellings_agree(spelling):
+    """snake_case dicts and kubernetes-client objects give the pod that camelCase dicts give."""
+    read, expected = Pod.from_k8s(spelling(POD)), Pod.from_k8s(POD)
+    assert repr(read) == repr(expected)
+
+
+def test_an_object_time_is_read():
+    """A datetime, as the kubernetes client parses it, gives the same moment as text."""
+    status = {"start_time": datetime(2026, 1, 1, tzinfo=UTC)}
+    assert Pod.from_k8s({"status": status}).scheduled_at == datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
+def test_a_limit_without_a_request_is_a_request():
+    """As the API server defaults it, so that a manifest scores as it will in the cluster."""
+    resources = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "500m"}}
+    pod = Pod.from_k8s({"spec": {"containers": [{"resources": resources}]}})
+    assert dict(pod.containers[0].requests) == {"cpu": 500, "memory": 2**30}
+
+
+def test_a_pod_without_anything_is_read():
+    """Absent and null sections are empty, not errors."""
+    pod = Pod.from_k8s({"metadata": {"name": "p"}, "spec": {"containers": None}, "status": None})
+    assert (pod.containers, pod.uid, pod.scheduled_at) == ((), "default/p", None)
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        (
+            {"requests": {"cpu": "-1"}},
+            r"pod default/p: spec.containers\[0\].resources.requests.cpu: must not be negative",
+        ),
+        ({"limits": {"memory": "many"}}, r"spec.containers\[0\].resources.limits.memory: not a quantity: 'many'"),
+        ({"limits": {"memory": float("nan")}}, r"spec.containers\[0\].resources.limits.memory: not a quantity"),
+    ],
+)
+def test_bad_quantities_are_refused(resources, message):
+    """A negative or unreadable quantity is refused with the pod's name and the field's path."""
+    with pytest.raises(ValueError, match=message):
+        Pod.from_k8s({"metadata": {"name": "p"}, "spec": {"containers": [{"resources": resources}]}})
+
+
+def test_a_node_is_read():
+    """Capacity, allocatable, images and annotated capacities come out of a node."""
+    node = Node.from_k8s(
+        {
+            "metadata": {"name": "n1", "annotations": {"trimaran.io/disk": "200M"}},
+            "status": {
+                "capacity": {"cpu": "4", "memory": "8Gi"},
+                "allocatable": {"cpu": "3900m", "memory": "7Gi", "nvidia.com/gpu": "2"},
+                "images": [{"names": ["a:1", "a@sha256:x"], "sizeBytes": 7}, {"names": None}],
+            },
+        }
+    )
+    assert dict(node.capacity) == {"cpu": 4000, "memory": 2**33, "trimaran.io/disk": 200_000_000}
+    assert dict(node.allocatable) == {
+        "cpu": 3900,
+        "memory": 7 * 2**30,
+        "nvidia.com/gpu": 2,
+        "trimaran.io/disk": 200_000_000,
+    }
+    assert dict(node.images) == {"a:1": 7, "a@sha256:x": 7}
+
+
+def test_bad_nodes_are_refused():
+    """A node without a name, or with a negative amount, is refused by name."""
+    with pytest.raises(ValueError, match=r"node: metadata.name is missing"):
+        Node.from_k8s({"metadata": {}})
+    with pytest.raises(ValueError, match=r"node n1: status.allocatable.cpu: must not be negative"):
+        Node.from_k8s({"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "-1m"}}})
+
+
+def test_amounts_finer_than_a_unit_are_kept():
+    """Each amount is rounded up by itself, and the exact one is still known."""
+    amounts = ResourceList.from_k8s({"cpu": "100.5m", "memory": "1.5"}, "x")
+    assert dict(amounts) == {"cpu": 101, "memory": 2}
+    assert (amounts.nano("cpu"), amounts.nano("memory"), amounts.nano("gpu")) == (100_500_000, 1_500_000_000, 0)
+
+
+def test_other_bad_fields_are_refused():
+    """An image's size and a pod's times are told by name too."""
+    image = {"names": ["a"], "sizeBytes": "7"}
+    with pytest.raises(ValueError, match=r"node n1: status.images\[0\].sizeBytes: must be bytes, got '7'"):
+        Node.from_k8s({"metadata": {"name": "n1"}, "status": {"images": [image]}})
+    with pytest.raises(ValueError, match="node n1: metadata has no time in 'noon'"):
+        Node.from_k8s({"metadata": {"name": "n1", "creationTimestamp": "noon"}})
+    with pytest.raises(ValueError, match="pod default/p: status has no time in 'noon'"):
+        Pod.from_k8s({"metadata": {"name": "p"}, "status": {"startTime": "noon"}})
+
+
+def test_objects_are_values():
+    """Equal pods are equal and hash alike."""
+    assert Pod.from_k8s(POD) == Pod.from_k8s(POD)
+    assert len({Pod.from_k8s(POD), Pod.from_k8s(POD)}) == 1
+
+
+def pod(containers, init=(), overhead=None):
+    def container(described):
+        request, policy = described if isinstance(described, tuple) else (described, None)
+        return {"resources": {"requests": {"cpu": request}} if request else {}, "restartPolicy": policy}
+
+    spec = {"containers": list(map(container, containers)), "initContainers": list(map(container, init))}
+    return Pod.from_k8s({"spec": {**spec, "overhead": overhead and {"cpu": overhead}}})
+
+
+def test_ways_of_counting_differ_as_upstream():
+    """Trimaran rounds each container, the others only the sum; only kube-scheduler counts sidecars as running."""
+    fine = pod(["100.5m", "100.5m"])
+    assert pod_demand.requests(fine, "cpu") == 202
+    assert pod_demand.peaks_cpu(fine) == pod_demand.in_tree_requests(fine, "cpu") == 201
+    sidecar = pod(["1"], init=[("500m", "Always"), "1200m"], overhead="100m")
+    assert pod_demand.requests(sidecar, "cpu") == 1300
+    assert pod_demand.in_tree_requests(sidecar, "cpu") == 1800
+
+
+def test_overhead_alone_is_nothing_to_peaks():
+    """Peaks adds overhead only to a pod that requests CPU; Trimaran's other plugins always do."""
+    alone = pod([None], overhead="100m")
+    assert (pod_demand.peaks_cpu(alone), pod_demand.requests(alone, "cpu")) == (0, 100)
+
+
+def test_containers_without_requests_count_for_spreading():
+    """kube-scheduler's fit score takes a container without a request as 100m CPU and 200 MiB."""
+    silent = pod([None, "0"])
+    assert pod_demand.in_tree_requests(silent, "cpu", non_zero=True) == 100
+    assert pod_demand.in_tree_requests(silent, "memory", non_zero=True) == 2 * 200 * 2**20
+    assert pod_demand.in_tree_requests(silent, "cpu") == 0
+
+
+@pytest.mark.parametrize("moment", ["2023-11-14T22:13:20Z", datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)])
+def test_a_node_knows_when_it_joined(moment):
+    """creationTimestamp, as the API server sends it or as the kubernetes client holds it; None where there is none."""
+    assert Node.from_k8s({"metadata": {"name": "n1", "creationTimestamp": moment}}).created_at == 1_700_000_000
+    assert Node.from_k8s({"metadata": {"name": "n1"}}).created_at is None
+
+
+def test_lists_are_equal_by_exact_amounts() -> None:
+    """Half a millicore less is another request, though it is rounded up to the same."""
+    half, whole = (ResourceList.from_k8s({"cpu": written}, "x") for written in ("100.5m", "101m"))
+    assert half != whole
+    assert half == ResourceList.from_k8s({"cpu": "100500u"}, "x")
+    assert whole == {"cpu": 101}
+    assert whole != "cpu"

@@ -1,0 +1,97 @@
+"""Another program's application, served by the same parts: it takes bodies, and knows nothing of the watcher."""
+
+import json
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from support.servers import check_error, free_port, wait_until
+
+PROGRAM = """
+    import hashlib, os, sys
+    from flask import Flask, request
+    from runtime.server import serving
+    from runtime.server.access import Access
+    from runtime.server.flask_app import answer_errors, check_access, probes
+    from runtime.server.fast_path import Front
+    from runtime.server.serving import Listener
+
+    counted = []
+
+    def start():
+        app, access = Flask("other"), Access(token="right-token-right-token", section="other")
+        check_access(app, access)
+        answer_errors(app)
+        app.register_blueprint(probes(lambda: True, lambda: True, lambda: repr(counted).encode(), "text/plain"))
+
+        @app.post("/digest")
+        def digest():
+            return {"size": len(request.get_data()), "digest": hashlib.sha256(request.get_data()).hexdigest()}
+
+        return Front(app.wsgi_app, lambda *each: counted.append(each[:2]), locked=True)
+
+    def stop():
+        print("stopped", flush=True)
+
+    serving.serve(start, [Listener(serving.listen("127.0.0.1", int(sys.argv[1])))], threads=2, stop=stop)
+"""
+HEADERS = {"Authorization": "Bearer right-token-right-token"}
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[str]:
+    """The program as a process of its own; at the end it is asked to stop, while a client is amid its request."""
+    port = free_port()
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(port)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+    url = f"http://127.0.0.1:{port}"
+    wait_until(lambda: requests.get(f"{url}/readyz", timeout=5).ok, "it serves")
+    yield url
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.recv(1000)
+        client.sendall(b"POST /digest HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n12345678")
+        time.sleep(0.2)
+        process.terminate()
+        process.wait(20)
+    assert process.communicate(timeout=20)[0].splitlines() == ["stopped"]
+    assert process.returncode == 0
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """Yield the data in pieces, which are sent as chunks."""
+    for at in range(0, len(data), 100_000):
+        yield data[at : at + 100_000]
+
+
+@pytest.mark.parametrize("size", [0, 1, 300_000, 8 << 20])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies(other: str, size: int, chunked: bool) -> None:
+    """Bodies up to 8 MiB arrive whole, with a length or in chunks, one after another on a connection."""
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    with requests.Session() as session:
+        for _ in range(2):
+            sent = pieces(body) if chunked else body
+            answer = session.post(f"{other}/digest", data=sent, headers=HEADERS, timeout=20)
+            assert (answer.status_code, answer.json()["size"]) == (200, size)
+            assert answer.headers["Connection"] == "keep-alive"
+
+
+def test_a_body_beyond_the_limit(other: str) -> None:
+    """One byte more than 8 MiB is a 413 of the one shape."""
+    refused = requests.post(f"{other}/digest", data=b"x" * ((8 << 20) + 1), headers=HEADERS, timeout=20)
+    check_error(refused, 413, "too_large")
+
+
+def test_access_probes_and_counters(other: str) -> None:
+    """Access, probes, errors and counters are those of the watcher."""
+    check_error(requests.post(f"{other}/digest", data=b"x", timeout=20), 401, "unauthorized")
+    check_error(requests.get(f"{other}/digest", headers=HEADERS, timeout=20), 405, "method_not_allowed")
+    assert json.loads(requests.get(f"{other}/livez", timeout=20).content) == {"alive": True}
+    assert "('/digest', 401)" in requests.get(f"{other}/metrics", headers=HEADERS, timeout=20).text

@@ -1,0 +1,252 @@
+"""Nodes as arrays, pods that come and go, transactions."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from runtime.kubernetes.objects import KnownRequests
+from scoring import Container, Node, NodeTable, Pod, ResourceList
+
+
+def node(name, cpu=4000, **more):
+    return Node(name, ResourceList({"cpu": cpu, **more}), ResourceList({"cpu": cpu - 100, **more}))
+
+
+def pod(name, cpu=500, **fields):
+    return Pod(name=name, containers=(Container(ResourceList({"cpu": cpu})),), **fields)
+
+
+@pytest.fixture
+def nodes():
+    return NodeTable([node("a"), node("b", cpu=8000)], [pod("p1", node_name="a"), pod("p2", node_name="b")])
+
+
+def sums(nodes):
+    kinds = [nodes.requests, nodes.limits, nodes.in_tree_requests]
+    columns = [kind(resource) for kind in kinds for resource in nodes.resources]
+    columns += [nodes.in_tree_requests("cpu", non_zero=True), nodes.in_tree_requests("memory", non_zero=True)]
+    return np.array([*columns, nodes.pod_counts, nodes.terminating_counts, nodes.nominated_counts])
+
+
+def test_columns_follow_the_nodes(nodes):
+    """Rows are in the given order, resources nobody lists are zero, and views cannot be written to."""
+    assert nodes.names == ("a", "b")
+    assert nodes.capacity("cpu").tolist() == [4000, 8000]
+    assert nodes.allocatable("cpu").tolist() == [3900, 7900]
+    assert nodes.allocatable("nvidia.com/gpu").tolist() == [0, 0]
+    with pytest.raises(ValueError, match="read-only"):
+        nodes.allocatable("cpu")[0] = 1
+
+
+def test_kubernetes_lists_are_read():
+    """List objects, plain lists and dicts with items all give the same table."""
+    described = {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "2"}}}
+    running = {
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": 1}}}]},
+    }
+    for listed in ([described], {"items": [described]}, type("NodeList", (), {"items": [described]})):
+        table = NodeTable.from_k8s(listed, [running])
+        assert table.allocatable("cpu").tolist() == [2000]
+        assert table.requests("cpu").tolist() == [1000]
+
+
+def test_two_nodes_of_one_name_are_refused():
+    """A name must tell nodes apart."""
+    with pytest.raises(ValueError, match="two nodes are named 'a'"):
+        NodeTable([node("a"), node("a")])
+
+
+def test_only_running_pods_of_these_nodes_count():
+    """Finished pods, pending pods and pods elsewhere add nothing; nominated ones are counted as such."""
+    others = [
+        pod("done", node_name="a", finished=True),
+        pod("pending"),
+        pod("elsewhere", node_name="z"),
+        pod("nominated", nominated_node_name="a"),
+        pod("leaving", node_name="a", terminating=True),
+    ]
+    table = NodeTable([node("a")], others)
+    assert table.requests("cpu").tolist() == [500]
+    assert (table.pod_counts[0], table.terminating_counts[0], table.nominated_counts[0]) == (1, 1, 1)
+
+
+def test_adding_and_removing_restores_every_sum(nodes):
+    """A pod that came and went leaves no trace in any column."""
+    before = sums(nodes)
+    nodes.add(pod("p3", cpu=700, terminating=True), "b")
+    assert not np.array_equal(sums(nodes), before)
+    nodes.remove(pod("p3"))
+    assert np.array_equal(sums(nodes), before)
+
+
+def test_pods_that_share_what_was_counted_count_as_others():
+    """In every table, whatever resources it has, and whether or not they are terminating."""
+    containers = (Container(ResourceList({"cpu": 500, "gpu": 2}), ResourceList({"cpu": 700})),)
+    shared = KnownRequests()
+    for known in (None, shared), (shared, None), (shared, shared):
+        tables = [NodeTable([node("a", **more)]) for more in ({"gpu": 4}, {}, {"gpu": 4, "tpu": 1})]
+        for table in tables * 2:
+            before = sums(table)
+            pods = [
+                Pod(name=str(number), containers=containers, terminating=number == 1, known_requests=each)
+                for number, each in enumerate(known)
+            ]
+            for each in pods:
+                table.add(each, "a")
+            assert (table.in_tree_requests("cpu").item(), table.limits("cpu").item()) == (1000, 1400)
+            assert table.requests("gpu").item() == (4 if "gpu" in table.resources else 0)
+            assert (table.pod_counts.item(), table.terminating_counts.item()) == (2, 1)
+            assert not table.feasible(pods[0]).any()
+            for each in pods:
+                table.remove(each)
+            assert np.array_equal(sums(table), before)
+
+
+def test_what_was_counted_for_another_table_meanwhile_is_not_taken_for_ours():
+    """Threads may share it, each with a table of other resources."""
+    theirs, ours = (NodeTable([node("a", **more)]) for more in ({"gpu": 4, "tpu": 1}, {}))
+
+    class Shared(KnownRequests):
+        """Another thread counts the same for its own table after it was looked at twice."""
+
+        @property
+        def change(self):
+            self.looks += 1
+            return self.of_ours if self.looks <= 2 else first.change
+
+        @change.setter
+        def change(self, found):
+            self.of_ours, self.looks = found, 0
+
+    first = KnownRequests()
+    theirs.add(Pod(name="theirs", known_requests=first), "a")
+    shared = Shared()
+    ours.add(Pod(name="one", known_requests=shared), "a")
+    ours.add(Pod(name="two", known_requests=shared), "a")
+    assert ours.pod_counts.item() == 2
+
+
+def test_a_pod_counts_once(nodes):
+    """Counting a pod again, with another size or on another node, moves it."""
+    nodes.assume(pod("p3", cpu=1000), "a")
+    nodes.add(pod("p3", cpu=600, node_name="b", scheduled_at=5.0))
+    assert nodes.requests("cpu").tolist() == [500, 1100]
+    assert [p.name for p in nodes.pods("b")] == ["p2", "p3"]
+    assert [placed.placed_at for _, placed in nodes.placed_pods()] == [float("-inf"), float("-inf"), 5.0]
+
+
+def test_an_update_that_ends_a_pod_takes_it_away(nodes):
+    """Adding a pod that has finished stops counting it, and one that was never counted changes nothing."""
+    nodes.add(pod("p1", node_name="a", finished=True))
+    nodes.add(pod("p9", node_name="b", finished=True))
+    assert nodes.requests("cpu").tolist() == [0, 500]
+    assert nodes.pod_counts.tolist() == [0, 1]
+
+
+def test_unknown_names_are_told(nodes):
+    """Pods go on known nodes only, and only counted pods can go."""
+    with pytest.raises(KeyError, match="no node 'z' in this table"):
+        nodes.assume(pod("p3"), "z")
+    with pytest.raises(KeyError, match="pod default/p9 is on no node"):
+        nodes.remove(pod("p9"))
+
+
+def test_changed_rows_are_known(nodes):
+    """The rows that changed after a version are exactly those touched since."""
+    version = nodes.version
+    assert nodes.changed_rows(version).tolist() == []
+    nodes.assume(pod("p3"), "b")
+    assert nodes.changed_rows(version).tolist() == [1]
+
+
+def test_a_transaction_keeps_all(nodes):
+    """What the plan did counts in the table once the block ends, and not before."""
+    before = sums(nodes)
+    with nodes.transaction() as plan:
+        plan.assume(pod("p3"), "a")
+        plan.remove(pod("p2"))
+        assert plan.requests("cpu").tolist() == [1000, 0]
+        assert np.array_equal(sums(nodes), before)
+    assert nodes.requests("cpu").tolist() == [1000, 0]
+    assert [p.name for p in nodes.pods("a")] == ["p1", "p3"]
+    with pytest.raises(KeyError):
+        nodes.remove(pod("p2"))
+    nodes.remove(pod("p3"))
+
+
+def test_a_transaction_rolls_back(nodes):
+    """When the block raises, nothing of it counts and the error goes on."""
+    before = sums(nodes)
+    with pytest.raises(ZeroDivisionError), nodes.transaction() as plan:
+        plan.assume(pod("p3"), "a")
+        plan.remove(pod("p1"))
+        1 / 0  # noqa: B018
+    assert np.array_equal(sums(nodes), before)
+    assert [p.name for p in nodes.pods("a")] == ["p1"]
+    nodes.remove(pod("p1"))
+
+
+def test_transactions_nest(nodes):
+    """A plan is a table: an inner transaction that fails undoes its own part only."""
+    with nodes.transaction() as plan:
+        plan.assume(pod("p3"), "a")
+        with pytest.raises(ZeroDivisionError), plan.transaction() as inner:
+            inner.assume(pod("p4"), "a")
+            1 / 0  # noqa: B018
+        with plan.transaction() as inner:
+            inner.remove(pod("p1"))
+    assert [p.name for p in nodes.pods("a")] == ["p3"]
+
+
+def test_a_plan_on_a_changed_table_is_refused(nodes):
+    """Two writers do not overwrite each other: the second one's plan is dropped with an error."""
+    with pytest.raises(RuntimeError, match="changed during the transaction"), nodes.transaction() as plan:
+        plan.assume(pod("p3"), "a")
+        nodes.remove(pod("p2"))
+    assert nodes.requests("cpu").tolist() == [500, 0]
+
+
+def test_a_plan_kept_after_the_block_is_apart(nodes):
+    """Writing to a plan whose block has ended does not reach the table."""
+    with nodes.transaction() as plan:
+        plan.assume(pod("p3"), "a")
+    plan.assume(pod("p4"), "a")
+    assert nodes.requests("cpu").tolist() == [1000, 500]
+
+
+def test_rows_can_be_taken(nodes):
+    """A table of some rows has their columns and pods, in the order asked for."""
+    taken = nodes.take(np.array([1]))
+    assert taken.names == ("b",)
+    assert taken.capacity("cpu").tolist() == [8000]
+    assert [p.name for p in taken.pods("b")] == ["p2"]
+
+
+def test_a_nomination_ends_when_the_pod_is_placed(nodes):
+    """A nominated pod counts as such until it is on a node, nominated elsewhere, or gone."""
+    nominated = pod("p3", nominated_node_name="a")
+    nodes.nominate(nominated)
+    nodes.nominate(nominated, "b")
+    assert nodes.nominated_counts.tolist() == [0, 1]
+    with nodes.transaction() as plan:
+        plan.assume(nominated, "a")
+        assert plan.nominated_counts.tolist() == [0, 0]
+        assert nodes.nominated_counts.tolist() == [0, 1]
+    assert nodes.nominated_counts.tolist() == [0, 0]
+    nodes.nominate(pod("p4"), "a")
+    nodes.remove(pod("p4"))
+    assert nodes.nominated_counts.tolist() == [0, 0]
+
+
+def test_tables_can_be_sent_to_other_processes(nodes):
+    """A table, and a plan, come out of pickle as they went in."""
+    nodes.nominate(pod("p3"), "a")
+    with nodes.transaction() as plan:
+        plan.assume(pod("p5"), "b")
+        for table in (nodes, plan):
+            received = pickle.loads(pickle.dumps(table))
+            assert np.array_equal(sums(received), sums(table))
+            assert received.pods("b") == table.pods("b")
+            received.remove(pod("p2"))

@@ -1,0 +1,170 @@
+"""The command line, as a person calls it: in a process of its own where that is what is looked at."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import trimaran
+from runtime.settings.loading import every_setting, variable
+from trimaran.cli.main import COMMANDS, main
+
+PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``trimaran`` and return what it printed."""
+    command = [sys.executable, "-m", "trimaran", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def called(*arguments: str) -> Result:
+    """Call ``trimaran`` in this process."""
+    return CliRunner().invoke(main, arguments, prog_name="trimaran")
+
+
+def test_version() -> None:
+    """--version prints the package's version."""
+    assert run("--version").stdout == f"trimaran {trimaran.__version__}\n"
+
+
+def test_help_of_a_command_names_its_options() -> None:
+    """``trimaran watch --help`` lists every way to the settings."""
+    text = called("watch", "--help").stdout
+    for option in (
+        "--host",
+        "--port",
+        "--provider",
+        "--address",
+        "--interval",
+        "--store",
+        "--log-level",
+        "--settings",
+        "--set",
+    ):
+        assert option in text
+
+
+@pytest.mark.parametrize("command", [[name] for name in COMMANDS] + [["config", "check"], ["extender", "config"]])
+def test_every_command_has_help(command: list[str]) -> None:
+    """-h and --help say the same; of those that people call by hand there is an example."""
+    found = [CliRunner().invoke(main, [*command, option]) for option in ("-h", "--help")]
+    assert [each.exit_code for each in found] == [0, 0]
+    assert found[0].output == found[1].output
+    if command not in (["watch"], ["extender"], ["config"]):
+        assert "\n  Example" in found[0].output  # at the begin of a line
+
+
+def test_the_commands() -> None:
+    """The commands are those promised, and an unknown one is a usage error without a traceback."""
+    assert list(COMMANDS) == [
+        "watch", "top", "score", "compare", "place", "extender", "explain", "nodes", "simulate",
+        "record", "dashboard", "doctor", "config",
+    ]  # fmt: skip
+    result = run("fly")
+    assert result.returncode == 2
+    assert "No such command 'fly'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("config",), ("top",), ("watch", "--help")])
+def test_an_output_that_is_full(arguments: tuple[str, ...]) -> None:
+    """``trimaran top > /dev/full`` is one line and status 1, and Python adds nothing at its end."""
+    command = [sys.executable, "-m", "trimaran", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        *embedding, line = done.stderr.splitlines()
+        assert line == "trimaran: the output cannot be written: No space left on device"
+        assert len(embedding) == (arguments == ("top",))
+        assert subprocess.run(command, stdout=full, stderr=full, timeout=60, check=False).returncode == 1
+
+
+def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each setting has a line with its value, where that came from, and its variable."""
+    file = tmp_path / "settings.toml"
+    file.write_text("[server]\nthreads = 3\n")
+    monkeypatch.setenv("LOG_LEVEL", "debug")
+    result = called("config", "--settings", str(file), "--set", "server.port=1", "--set", "server.port=2")
+    assert result.exit_code == 0
+    lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "." in line.split(" ")[0]}
+    assert list(lines) == list(every_setting())
+    assert all(words[-1] == variable(name) for name, words in lines.items())
+    assert lines["server.threads"][1:3] == ["3", str(file)]
+    assert lines["server.port"][1:4] == ["2", "command", "line"]
+    assert lines["log.level"][1:3] == ["debug", "LOG_LEVEL"]
+    assert lines["server.host"][1:3] == ["127.0.0.1", "default"]
+    providers = result.stdout.splitlines()[-1].removeprefix("providers: ").split(", ")
+    assert {"Host", "Prometheus"} <= set(providers)
+
+
+def test_config_checks_the_provider() -> None:
+    """A provider that does not exist is told after the settings, with what was meant, and status 2."""
+    result = CliRunner().invoke(main, ["config", "--set", "provider.name=Promtheus"])
+    assert result.exit_code == 2
+    assert "provider.name" in result.stdout
+    assert "did you mean Prometheus?" in result.stderr
+
+
+def test_config_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Token, application key and an address' credentials are not in the output."""
+    monkeypatch.setenv("METRICS_PROVIDER_TOKEN", "hush")
+    monkeypatch.setenv("METRICS_PROVIDER_APP_KEY", "hush")
+    monkeypatch.setenv("METRICS_PROVIDER_ADDRESS", "https://me:hush@host:1234/x")
+    result = called("config")
+    assert "hush" not in result.stdout + result.stderr
+    assert "https://host:1234/x" in result.stdout
+    assert result.stdout.count("********") == 2
+
+
+@pytest.mark.parametrize("command", ["config", "watch"])
+def test_settings_that_cannot_be_used(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every problem on standard error, status 2, no traceback, and nothing is started."""
+    monkeypatch.setenv("LOG_LEVEL", "loud")
+    result = run(command, "--settings", str(tmp_path / "missing.toml"), "--set", "server.port=x")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("trimaran: 3 settings cannot be used:\n")
+    for words in ("missing.toml cannot be read: No such file or directory", "server.port (command line)", "log.level"):
+        assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("assignment", ["server.port", "port=1", "a.b.c=1", "=1"])
+def test_set_wants_section_key_value(assignment: str) -> None:
+    """Another form is a usage error that shows an example."""
+    result = called("config", "--set", assignment)
+    assert result.exit_code == 2
+    assert "such as server.port=2021" in result.stderr
+
+
+def test_seconds_are_also_durations() -> None:
+    """Wherever a setting is seconds, ``5m`` is as good as 300; what is neither is refused."""
+    shown = called(
+        "config", "--set", "watch.expiry_seconds=1h", "--set", "watch.interval_seconds=5m",
+        "--set", "quality.stale_seconds=90",
+    ).stdout  # fmt: skip
+    lines = {line.split()[0]: line.split()[1] for line in shown.splitlines() if "_seconds" in line}
+    assert (lines["watch.expiry_seconds"], lines["watch.interval_seconds"]) == ("3600", "300.0")
+    assert lines["quality.stale_seconds"] == "90.0"
+    assert "watch.interval_seconds" in called("config", "--set", "watch.interval_seconds=soon").stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_there(shell: str) -> None:
+    """What docs/command-line.md puts into start-up files is a script that completes ``trimaran``."""
+    assert f"_TRIMARAN_COMPLETE={shell}_source trimaran" in PAGE
+    result = CliRunner().invoke(main, prog_name="trimaran", env={"_TRIMARAN_COMPLETE": f"{shell}_source"})
+    assert (result.exit_code, f"_TRIMARAN_COMPLETE={shell}_complete" in result.output) == (0, True)
+
+
+def test_the_page_of_commands_is_true() -> None:
+    """docs/command-line.md names every command, and each option in it is one of some command."""
+    helps = {name: CliRunner().invoke(main, [name, "--help"]).output for name in COMMANDS}
+    for name in COMMANDS:
+        assert f"`trimaran {name}" in PAGE
+    options = set(re.findall(r"(--[a-z][a-z-]+)", PAGE))
+    assert {option for option in options if not any(option in text for text in helps.values())} <= {"--help"}

@@ -1,0 +1,105 @@
+"""The extender's HTTP API."""
+
+import orjson
+import pytest
+from support.extending import HeldMetrics, StillView, asked, profiles
+from werkzeug.test import Client, EnvironBuilder
+
+from runtime.server.access import Access
+from trimaran.extender.app import create_app
+from trimaran.extender.prioritizer import Options, Prioritizer
+from trimaran.extender.telemetry import Telemetry
+
+LOADS = {"node-1": 80.0, "node-2": 10.0}
+TOKEN = "of-the-scheduler-"
+
+
+@pytest.fixture
+def view() -> StillView:
+    return StillView(*LOADS)
+
+
+def client(view: StillView, access: Access | None = None) -> Client:
+    telemetry = Telemetry()
+    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), Options(deadline_seconds=20))
+    return Client(create_app(prioritizer, telemetry, lambda: view.is_synced, access))
+
+
+def error(response, status: int, code: str) -> str:
+    """Check the one shape of errors; the same as for requests' responses."""
+    assert response.status_code == status
+    assert response.headers["Content-Type"] == "application/json"
+    found = response.json["error"]
+    assert found["code"] == code
+    return found["message"]
+
+
+def test_candidates_are_prioritized(view: StillView) -> None:
+    """A scheduler's request is answered by a HostPriorityList, as JSON."""
+    response = client(view).post("/prioritize", data=orjson.dumps(asked(*LOADS)))
+    assert response.status_code == 200
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.headers["Cache-Control"] == "no-store"
+    assert [each["Host"] for each in response.json] == list(LOADS)
+    first, second = (each["Score"] for each in response.json)
+    assert 0 <= first < second <= 100
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"Pod": null}', b"[" * 5000, b'{"Pod": NaN}'])
+def test_what_is_no_request_is_refused(view: StillView, body: bytes) -> None:
+    """A body that cannot be read is a 400 that says why, in the one shape of errors."""
+    assert error(client(view).post("/prioritize", data=body), 400, "bad_request")
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_turn_ends_once_whatever_a_server_does(view: StillView, closed: int) -> None:
+    """Other WSGI servers and middlewares close a body twice, or fail before they have it."""
+    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), Options(deadline_seconds=0.5))
+    application = create_app(prioritizer, Telemetry(), lambda: True)
+
+    def environ(pod: str) -> dict[str, object]:
+        return EnvironBuilder("/prioritize", method="POST", data=orjson.dumps(asked(*LOADS, pod=pod))).get_environ()
+
+    def gone(*_: object) -> None:
+        raise OSError("the client has gone")
+
+    with pytest.raises(OSError, match="has gone"):
+        application(environ("pod-1"), gone)
+    found = []
+    for pod in ("pod-2", "pod-3"):
+        body = application(environ(pod), lambda *_: None)
+        found.append(orjson.loads(b"".join(body)))
+        for _ in range(closed):
+            body.close()
+    assert all(len({each["Score"] for each in scores}) == 2 for scores in found)
+    prioritizer.close()
+
+
+def test_other_methods_and_paths_are_refused(view: StillView) -> None:
+    """What is not there is 404 or 405."""
+    error(client(view).get("/prioritize"), 405, "method_not_allowed")
+    error(client(view).post("/filter"), 404, "not_found")
+
+
+def test_probes_and_metrics_answer(view: StillView) -> None:
+    """The probes tell of the cluster, and /metrics counts requests and answers by their outcome."""
+    asking = client(view)
+    asking.post("/prioritize", data=orjson.dumps(asked(*LOADS)))
+    asking.post("/prioritize", data=b"{")
+    assert asking.get("/livez").status_code == asking.get("/readyz").status_code == 200
+    text = asking.get("/metrics").text
+    assert 'trimaran_extender_answers_total{outcome="scored"} 1.0' in text
+    assert 'trimaran_http_requests_total{route="/prioritize",status="200"} 1.0' in text
+    assert 'trimaran_http_requests_total{route="/prioritize",status="400"} 1.0' in text
+    view.is_synced = False
+    assert asking.get("/readyz").status_code == 503
+
+
+def test_who_may_not_ask_is_refused_before_anything_is_read(view: StillView) -> None:
+    """With a token set, requests without it are refused, and the probes stay open."""
+    asking = client(view, Access(token=TOKEN))
+    error(asking.post("/prioritize", data=b"{"), 401, "unauthorized")
+    error(asking.get("/metrics"), 401, "unauthorized")
+    assert asking.get("/livez").status_code == 200
+    admitted = {"Authorization": f"Bearer {TOKEN}"}
+    assert asking.post("/prioritize", data=orjson.dumps(asked(*LOADS)), headers=admitted).status_code == 200

@@ -1,0 +1,143 @@
+"""The extender as a process of its own: without a cluster, without a watcher, and given what it cannot use."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import requests
+import yaml
+from click.testing import CliRunner
+from control_plane.processes import Process
+from support.documented import check_each_setting_is_documented
+from support.extending import CONFIGURATION, asked
+from support.servers import check_error, free_port
+
+from runtime.settings.loading import load_as
+from trimaran.cli.main import main
+from trimaran.extender.outage import Events
+from trimaran.extender.settings import ExtenderSettings
+
+MEGABYTES = 1 << 20
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A scheduler's configuration, and a kubeconfig of an API server that is not there."""
+    scheduler, kubeconfig = tmp_path / "scheduler.yaml", tmp_path / "kubeconfig"
+    scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
+    kubeconfig.write_text(
+        yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}],
+            "users": [{"name": "me", "user": {"token": "nobody's"}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        })
+    )  # fmt: skip
+    return scheduler, kubeconfig
+
+
+@pytest.fixture
+def url(files: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
+    """An extender that reaches neither a cluster nor a watcher."""
+    port, (scheduler, kubeconfig) = free_port(), files
+    command = [
+        sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubeconfig,
+        "--watcher", "http://127.0.0.1:9", "--port", str(port),
+    ]  # fmt: skip
+    process = Process(command, tmp_path / "extender.log")
+    url = f"http://127.0.0.1:{port}"
+    process.wait_until(lambda: requests.get(f"{url}/livez", timeout=5).ok, "the extender answers", 40)
+    yield url
+    process.terminate()
+
+
+def test_without_a_cluster_it_lives_and_answers_alike(url: str) -> None:
+    """It starts whatever is missing, is not ready, and holds up no scheduler."""
+    assert requests.get(f"{url}/readyz", timeout=10).status_code == 503
+    for document in (asked("node-1", "node-2"), asked("node-1", "node-1", "node-2"), asked()):
+        response = requests.post(f"{url}/prioritize", orjson.dumps(document), timeout=10)
+        assert response.status_code == 200
+        assert response.json() == [{"Host": name, "Score": 50} for name in dict.fromkeys(document["NodeNames"])]
+    check_error(requests.post(f"{url}/prioritize", b'{"Pod": NaN}', timeout=10), 400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((), ""),
+        (("server.host=0.0.0.0",), "whoever reaches the port"),
+        (("server.host=0.0.0.0", "server.token=0123456789abcdef"), "it sends no token"),
+    ],
+)
+@pytest.mark.slow
+def test_an_open_port_is_told(files: tuple[Path, Path], tmp_path: Path, settings: tuple[str, ...], said: str) -> None:
+    """The log warns of a port that others reach without a certificate, and of a token, which no scheduler sends."""
+    log, port = tmp_path / "extender.log", free_port()
+    command = [
+        sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", files[1],
+        "--watcher", "http://127.0.0.1:9", "--port", str(port), *(w for each in settings for w in ("--set", each)),
+    ]  # fmt: skip
+    process = Process(command, log)
+    process.wait_until(lambda: "serving" in log.read_text(), "it serves", 40)
+    process.terminate()
+    text = log.read_text()
+    assert said in text
+    assert ("whoever reaches" in text, "sends no token" in text) == ("whoever" in said, "token" in said)
+
+
+def test_a_huge_body_is_refused(url: str) -> None:
+    """100 MB are refused by their announcement, and the next request is answered."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        head = f"POST /prioritize HTTP/1.1\r\nHost: {host}\r\nContent-Length: {100 * MEGABYTES}\r\n\r\n"
+        connection.sendall(head.encode() + b"{" * MEGABYTES)
+        answer = b""
+        while b"too_large" not in answer and (more := connection.recv(65536)):  # head and body may come apart
+            answer += more
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"too_large"' in answer
+    assert requests.post(f"{url}/prioritize", orjson.dumps(asked("node-1")), timeout=10).status_code == 200
+
+
+def test_each_setting_is_documented() -> None:
+    """Every setting of the section has its row, with its variable and its default, and no row is left over."""
+    check_each_setting_is_documented("extender.md", "extender", load_as(ExtenderSettings).settings.extender)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "extender.config"),
+        (("--config", "nowhere.yaml"), "nowhere.yaml"),
+        (("--set", "extender.outage=sometimes"), "extender.outage"),
+        (("--set", "extender.deadlines=1"), "did you mean extender.deadline_seconds"),
+        (("--set", "server.compat_port=2022"), "compat_port: settings of a watcher"),
+        (("--set", "server.dialect=go"), "dialect: settings of a watcher"),
+    ],
+)
+def test_what_cannot_be_used_is_told(arguments: tuple[str, ...], why: str) -> None:
+    """Status 2 and a line that names the setting."""
+    done = CliRunner().invoke(main, ["extender", *arguments])
+    assert done.exit_code == 2
+    assert why in done.output
+
+
+def test_no_way_to_the_cluster_is_told(files: tuple[Path, Path]) -> None:
+    """Outside a cluster the setting that is missing is named."""
+    done = CliRunner().invoke(main, ["extender", "--config", str(files[0]), "--watcher", "http://127.0.0.1:9"])
+    assert done.exit_code == 2
+    assert "extender.kube_config" in done.output
+
+
+class Refusing:
+    def send(self, *_: object) -> None:
+        raise requests.HTTPError("403 Forbidden")
+
+
+def test_an_event_that_may_not_be_written_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Without the right to write Events nothing fails."""
+    Events(Refusing(), "default")._write("the watcher is gone")
+    assert "an Event cannot be written" in caplog.text

@@ -1,0 +1,418 @@
+"""Which scores candidates get, and what is answered without metrics, in time or not."""
+
+import dataclasses
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metrics, profiles
+
+from runtime.kubernetes.constraints import Taint, Toleration
+from runtime.kubernetes.pod_demand import CountedOnce
+from scoring import MetricsTable, Node, Profile, ResourceList
+from trimaran.extender.answer import NEUTRAL, Answer, Outcome
+from trimaran.extender.kube_scheduler import in_tree
+from trimaran.extender.placement_predictor import InTree, Likeliest, _Totals
+from trimaran.extender.prioritizer import Options, Prioritizer
+from trimaran.extender.wire import ExtenderArgs
+
+LOADS = {"node-1": 80.0, "node-2": 10.0, "node-3": 50.0}
+PATIENT = Options(deadline_seconds=20, seed=1)
+
+
+def args(*names: str, **options) -> ExtenderArgs:
+    return ExtenderArgs.decode(orjson.dumps(asked(*names, **options)))
+
+
+@contextmanager
+def prioritizing(view: StillView, held: HeldMetrics, options: Options = PATIENT, **more) -> Iterator[Prioritizer]:
+    made = Prioritizer(more.pop("profiles", profiles()), view, held, options, **more)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_less_loaded_node_scores_higher() -> None:
+    """The profile that the pod asks for orders its candidates by their load."""
+    with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
+        answer = prioritizer.answer(args(*LOADS))
+    assert answer.outcome is Outcome.SCORED
+    scores = answer.scores
+    assert list(scores) == list(LOADS)
+    assert 100 >= scores["node-2"] > scores["node-3"] > scores["node-1"] >= 0
+    assert all(type(score) is int for score in scores.values())
+
+
+def test_scores_are_those_of_the_profile() -> None:
+    """With one plugin the answer is its score, to the point."""
+    view, held = StillView(*LOADS), HeldMetrics(LOADS)
+    request = args("node-3", "node-1")
+    expected = profiles().by_scheduler["load-aware"].profile.score(request.pod, view.state.table.copy(), held.held)
+    by_name = dict(zip(expected.names, expected.total.tolist(), strict=True))
+    with prioritizing(view, held) as prioritizer:
+        assert prioritizer.answer(request).scores == {name: by_name[name] for name in ("node-3", "node-1")}
+
+
+def test_pods_of_other_schedulers_are_treated_alike() -> None:
+    """An extender is asked about every profile's pods; those without a plugin of ours get a constant."""
+    view = StillView(*LOADS)
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        for scheduler in ("default-scheduler", "nobody's"):
+            answer = prioritizer.answer(args(*LOADS, scheduler=scheduler))
+            assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.OTHER_SCHEDULER)
+    assert view.assumed == []
+
+
+def test_a_node_that_is_not_known_gets_the_minimum() -> None:
+    """Every candidate has a score; of one that the view has not heard of nothing is known."""
+    with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
+        scores = prioritizer.answer(args("node-1", "node-9")).scores
+        assert scores.keys() == {"node-1", "node-9"}
+        assert scores["node-9"] == 0 < scores["node-1"]
+        answer = prioritizer.answer(args("node-8", "node-9"))
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.NOT_SYNCED)
+
+
+def test_no_candidates_get_no_scores() -> None:
+    """An empty list is answered by one."""
+    with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
+        assert prioritizer.answer(args()).scores == {}
+
+
+def test_a_cluster_that_is_not_known_yet_is_treated_alike() -> None:
+    """Before the first whole list there is nothing to go by."""
+    view = StillView(*LOADS)
+    view.is_synced = False
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        answer = prioritizer.answer(args(*LOADS))
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.NOT_SYNCED)
+
+
+def test_the_best_candidate_is_assumed() -> None:
+    """A pod counts where it is expected, so that the next one of a burst goes elsewhere."""
+    view = StillView("node-1", "node-2")
+    held = HeldMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
+    with prioritizing(view, held) as prioritizer:
+        answers = [prioritizer.answer(args("node-1", "node-2", pod=f"pod-{n}", cpu="400m")) for n in range(4)]
+    (_, first), (_, second), *_ = view.assumed
+    assert {first, second} == {"node-1", "node-2"}
+    assert answers[1].scores[second] > answers[1].scores[first]
+    assert [uid for uid, _ in view.assumed] == [f"uid-of-pod-{n}" for n in range(len(view.assumed))]
+
+
+def test_a_retried_pod_is_assumed_once() -> None:
+    """A pod that is asked about again is expected on one node, not on two."""
+    view = StillView(*LOADS)
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        for _ in range(3):
+            prioritizer.answer(args(*LOADS))
+        prioritizer.answer(args(*LOADS, scheduler="load-aware", pod="pod-2"))
+        prioritizer.close()
+    counted = [pod.uid for name in LOADS for pod in view.state.table.pods(name)]
+    assert counted.count("uid-of-pod-1") == 1
+
+
+def test_a_retried_pod_is_not_in_its_own_way() -> None:
+    """What was assumed of a pod before does not count when it is scored again."""
+    view = StillView("node-1", "node-2")
+    held = HeldMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
+    with prioritizing(view, held) as prioritizer:
+        answers = [prioritizer.answer(args("node-1", "node-2", cpu="2")).scores for _ in range(3)]
+        other = prioritizer.answer(args("node-1", "node-2", cpu="2", pod="pod-2")).scores
+    assert answers[0] == answers[1] == answers[2]
+    assert other != answers[0]
+
+
+def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
+    """Of nodes that are equal by load kube-scheduler takes the one of which less is requested, and so is it assumed."""
+    view, made = StillView(*LOADS), profiles()
+    held = HeldMetrics({"node-1": 90.0, "node-2": 20.0, "node-3": 20.0})
+    view.state.table.add(args("node-2", pod="there", cpu="1").pod, "node-2", placed_at=0.0)
+    with prioritizing(view, held, in_tree=in_tree(made)) as prioritizer:
+        for number in range(8):
+            prioritizer.answer(args(*LOADS, pod=f"pod-{number}"))
+            prioritizer._thread.submit(int).result()  # what is assumed follows the answer
+            view.state.drop_pod(f"uid-of-pod-{number}")
+    assert {node_name for _, node_name in view.assumed} == {"node-3"}
+
+
+def test_soft_taints_count_as_kube_scheduler_counts_them() -> None:
+    """A node that the scheduler would rather leave alone is not where a pod is assumed, unless it tolerates that."""
+    made, view = profiles(), StillView("node-1", "node-2", "node-3")
+    taints = (Taint("spot", "true", "PreferNoSchedule"), Taint("slow", "", "PreferNoSchedule"))
+    with view.lock:
+        for place, each in enumerate(view.state.table.nodes):
+            view.state.put_node(dataclasses.replace(each, taints=taints[:place]))
+    pod, answer = args(*LOADS).pod, Answer(("node-1", "node-2", "node-3"), (10, 13, 16), Outcome.SCORED)
+    likeliest = Likeliest(made.weight, {"load-aware": InTree(Profile(()), 2)}, random.Random(1))
+    tolerant = dataclasses.replace(pod, tolerations=(Toleration("spot", "Exists"),))
+    # 100 and 130 less 2 x 50, 160 less 2 x 100; who tolerates the one is kept off by the other alone.
+    assert likeliest.node(pod, "load-aware", answer, view.state.table) == "node-1"
+    assert likeliest.node(tolerant, "load-aware", answer, view.state.table) == "node-2"
+    assert likeliest.node(pod, "another", answer, view.state.table) == "node-3"
+    assert likeliest.node(pod, "load-aware", Answer(("gone",), (5,), Outcome.SCORED), view.state.table) == ""
+
+
+def test_a_window_of_metrics_says_how_long_departed_pods_are_remembered() -> None:
+    """As long as metrics of the window that is served may show them."""
+    view = StillView(*LOADS)
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        prioritizer.answer(args(*LOADS))
+    assert view.state.departed_seconds == 300 + PATIENT.policy.max_age_seconds
+
+
+def test_without_assumptions_nothing_is_assumed() -> None:
+    """The setting turns it off."""
+    view = StillView(*LOADS)
+    options = dataclasses.replace(PATIENT, assume=False)
+    with prioritizing(view, HeldMetrics(LOADS), options) as prioritizer:
+        for _ in range(3):
+            prioritizer.answer(args(*LOADS))
+    assert view.assumed == []
+
+
+def test_an_outage_is_answered_alike_and_told_once() -> None:
+    """Without metrics all candidates are alike, nothing is assumed; its begin and its end are told, once each."""
+    view, held, told = StillView(*LOADS), HeldMetrics(None), []
+    with prioritizing(view, held, outage=told.append) as prioritizer:
+        for _ in range(3):
+            answer = prioritizer.answer(args(*LOADS))
+            assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.NO_METRICS)
+        assert told == ["the watcher has nothing fresh"]
+        assert view.assumed == []
+        held.held = metrics(LOADS)
+        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.SCORED
+        prioritizer.answer(args(*LOADS))
+    assert told == ["the watcher has nothing fresh", ""]
+
+
+def test_an_outage_can_be_scored_by_allocation() -> None:
+    """The option fits pods best by what nodes have left of their allocatable."""
+    view, options = StillView("node-1", "node-2"), dataclasses.replace(PATIENT, outage="allocation")
+    view.state.table.assume(args("node-1", pod="large", cpu="2").pod, "node-1")
+    with prioritizing(view, HeldMetrics(None), options) as prioritizer:
+        answer = prioritizer.answer(args("node-1", "node-2"))
+    assert answer.outcome is Outcome.ALLOCATION
+    assert answer.scores["node-1"] > answer.scores["node-2"]
+
+
+def test_metrics_that_are_too_old_are_an_outage() -> None:
+    """What the policy does not trust is not scored by."""
+    held = HeldMetrics(LOADS)
+    held.held = metrics(LOADS, now=1000)
+    with prioritizing(StillView(*LOADS), held) as prioritizer:
+        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.NO_METRICS
+
+
+def test_the_breaker_is_answered_alike_and_told() -> None:
+    """Above the share of nodes that are not measured no node is scored by its load."""
+    told = []
+    held = HeldMetrics({"node-1": 80.0})
+    with prioritizing(StillView(*LOADS), held, outage=told.append) as prioritizer:
+        answer = prioritizer.answer(args(*LOADS))
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.NO_METRICS)
+    assert told == ["2 of 3 nodes are not measured"]
+
+
+def test_a_node_whose_agent_failed_gets_the_minimum() -> None:
+    """One node that is not measured is avoided; the others are scored."""
+    held = HeldMetrics({"node-2": 10.0, "node-3": 50.0})
+    with prioritizing(StillView(*LOADS), held) as prioritizer:
+        scores = prioritizer.answer(args(*LOADS)).scores
+    assert scores["node-1"] == 0 < scores["node-3"] < scores["node-2"]
+
+
+def test_what_is_not_there_in_time_is_answered_alike() -> None:
+    """A view that is busy holds up no answer beyond the deadline, and nothing of it is assumed later."""
+    view = StillView(*LOADS)
+    options = Options(deadline_seconds=0.01)
+    with prioritizing(view, HeldMetrics(LOADS), options) as prioritizer:
+        with view.lock:
+            answers = [prioritizer.answer(args(*LOADS, pod=f"pod-{n}")) for n in range(3)]
+        assert [answer.outcome for answer in answers] == [Outcome.DEADLINE] * 3
+        assert {score for answer in answers for score in answer.scores.values()} == {NEUTRAL}
+        done = threading.Event()
+        prioritizer._thread.submit(done.set)
+        assert done.wait(20)
+    assert view.assumed == []
+
+
+def test_a_turn_lasts_until_the_pod_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever answers does later what follows the answer; until then no other pod is scored, which a probe sees."""
+    view = StillView(*LOADS)
+    later: list[Callable[[], None]] = []
+    with prioritizing(view, HeldMetrics(LOADS), Options(deadline_seconds=0.05)) as prioritizer:
+        prioritizer.answer(args(*LOADS))  # by the thread, which prepares
+        assert prioritizer.answer(args(*LOADS, pod="pod-2"), later.append).outcome is Outcome.SCORED
+        assert "uid-of-pod-2" not in dict(view.assumed)
+        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is Outcome.DEADLINE
+        monkeypatch.setattr("trimaran.extender.prioritizer._STUCK_SECONDS", 0.0)
+        assert not prioritizer.is_alive()
+        later[0]()
+        assert prioritizer.is_alive()
+        assert "uid-of-pod-2" in dict(view.assumed)
+        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is Outcome.SCORED
+
+
+def test_a_turn_is_given_back_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system gives no more threads for a moment: that costs one pod its scores, and no other one."""
+    view = StillView(*LOADS)
+
+    def refused(*_) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        with monkeypatch.context() as without:
+            without.setattr(threading.Thread, "start", refused)
+            assert prioritizer.answer(args(*LOADS)).outcome is Outcome.FAILED
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.SCORED
+
+
+def test_who_waits_for_the_thread_while_it_is_closed_is_answered() -> None:
+    """An answer never fails, and no turn is left behind."""
+    view, ended = StillView(*LOADS), threading.Event()
+    with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
+        prioritizer._thread.submit(ended.wait)  # so that what comes next is in its queue
+        closing = threading.Timer(0.2, prioritizer.close)
+        closing.start()
+        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.DEADLINE
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.FAILED
+        ended.set()
+        closing.join()
+        assert prioritizer.is_alive()
+
+
+def test_a_defect_that_looks_like_waiting_costs_one_pod_its_scores() -> None:
+    """The same error comes from the system where it is short of something: the thread does not ask for another one."""
+
+    def tell(_: str) -> None:
+        raise BlockingIOError
+
+    held = HeldMetrics(None)
+    with prioritizing(StillView(*LOADS), held, outage=tell) as prioritizer:
+        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.FAILED
+        held.held = metrics(LOADS)
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.SCORED
+
+
+@given(st.data())
+def test_totals_of_replicas_are_as_if_each_came_alone(data: st.DataObject) -> None:
+    """Whatever pods come, alike or not, and whatever happens to nodes and their pods between them."""
+    made = profiles()
+    profile = in_tree(made)["load-aware"].profile
+    view, counted = StillView(*LOADS), CountedOnce()
+    totals = _Totals(profile, view.state.table)
+    for number in range(data.draw(st.integers(1, 8))):
+        body = orjson.dumps(asked(*LOADS, pod=f"pod-{number}", cpu=data.draw(st.sampled_from(["1", "100m", "100.5m"]))))
+        pod = ExtenderArgs.decode(body, counted).pod
+        rows = np.array(data.draw(st.lists(st.integers(0, len(view.state.table) - 1), min_size=1, unique=True)))
+        alone = profile.score(pod, view.state.table, MetricsTable.empty(view.state.table)).total
+        assert totals.among(pod, rows).tolist() == alone[rows].tolist()
+        node = data.draw(st.sampled_from(sorted(view.state.table.names)))
+        match data.draw(st.sampled_from(["assume", "drop", "renew", "join", "nothing"])):
+            case "assume":
+                view.assume(pod, node)
+            case "drop" if number:
+                view.state.drop_pod(f"uid-of-pod-{number - 1}")
+            case "renew":
+                amounts = ResourceList({"cpu": 2000 + number, "memory": 8 << 30, "pods": 110})
+                view.state.put_node(Node(node, amounts, amounts, created_at=0.0))
+            case "join":
+                view.state.put_node(Node(f"new-{number}", *[view.state.table.nodes[0].allocatable] * 2, created_at=0.0))
+
+
+def test_a_thread_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scoring that does not end is what a liveness probe is for."""
+    view = StillView(*LOADS)
+    with prioritizing(view, HeldMetrics(LOADS), Options(deadline_seconds=0.01)) as prioritizer:
+        assert prioritizer.is_alive()
+        with view.lock:
+            prioritizer.answer(args(*LOADS))
+            assert prioritizer.is_alive()
+            monkeypatch.setattr("trimaran.extender.prioritizer._STUCK_SECONDS", 0.0)
+            assert not prioritizer.is_alive()
+
+
+def test_a_defect_costs_one_pod_its_scores() -> None:
+    """What fails unexpectedly is answered alike."""
+    view = StillView(*LOADS)
+
+    class Broken(HeldMetrics):
+        def snapshot(self):
+            raise RuntimeError("a defect")
+
+    with prioritizing(view, Broken(LOADS)) as prioritizer:
+        answer = prioritizer.answer(args(*LOADS))
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.FAILED)
+
+
+def test_a_new_snapshot_is_taken_up() -> None:
+    """Prepared scores last until metrics change."""
+    view, held = StillView(*LOADS), HeldMetrics(LOADS)
+    with prioritizing(view, held, dataclasses.replace(PATIENT, assume=False)) as prioritizer:
+        before = prioritizer.answer(args(*LOADS)).scores
+        held.held = metrics({"node-1": 10.0, "node-2": 80.0, "node-3": 50.0})
+        after = prioritizer.answer(args(*LOADS)).scores
+    assert (after["node-1"], after["node-2"]) == (before["node-2"], before["node-1"])
+
+
+def test_nodes_that_come_are_scored() -> None:
+    """A prepared profile follows the cluster."""
+    view, other = StillView(*LOADS), StillView("node-4")
+    with prioritizing(view, HeldMetrics({**LOADS, "node-4": 1.0})) as prioritizer:
+        assert prioritizer.answer(args("node-1", "node-4")).scores["node-4"] == 0
+        with view.lock:
+            view.state.put_node(other.state.table.nodes[0])
+        scores = prioritizer.answer(args("node-1", "node-4", pod="pod-2")).scores
+    assert scores["node-4"] > scores["node-1"]
+
+
+@given(st.lists(st.integers(-1, 100 * 7), min_size=2, max_size=20))
+def test_answers_keep_the_order_of_sums(totals: list[int]) -> None:
+    """A higher sum is never answered by a lower score; all are whole, 0 to 100."""
+    configuration = {
+        **CONFIGURATION,
+        "profiles": [{
+            "plugins": {"score": {"enabled": [
+                {"name": "TargetLoadPacking", "weight": 4}, {"name": "LoadVariationRiskBalancing", "weight": 3},
+            ]}},
+        }],
+    }  # fmt: skip
+    profile = profiles(configuration).by_scheduler["default-scheduler"]
+    assert profile.weight == 7
+    ascending = np.array(sorted(totals))
+    answered = profile.answered(ascending)
+    assert (np.diff(answered) >= 0).all()
+    assert answered.min() >= 0
+    assert answered.max() <= 100
+    assert (np.abs(answered - np.maximum(ascending, 0) / 7) <= 0.5).all()
+
+
+def test_recent_pods_are_counted_unless_the_file_says_otherwise() -> None:
+    """``countRecentPods`` is the extender's default, and an argument still decides."""
+
+    def counted(arguments) -> bool:
+        name = "LoadVariationRiskBalancing"
+        configuration = {**CONFIGURATION, "profiles": [{
+            "plugins": {"score": {"enabled": [{"name": name}]}}, "pluginConfig": arguments,
+        }]}  # fmt: skip
+        ((weighted,), *_) = [each.profile.plugins for each in profiles(configuration).by_scheduler.values()]
+        return weighted.plugin.count_recent_pods
+
+    name = "LoadVariationRiskBalancing"
+    assert counted(None)
+    assert counted([{"name": name, "args": {"safeVarianceMargin": 2}}])
+    assert not counted([{"name": name, "args": {"countRecentPods": False}}])
+
+
+def test_a_file_without_a_plugin_of_ours_is_refused() -> None:
+    """There is nothing to do for an extender then, and the message names what there could be."""
+    with pytest.raises(ValueError, match="LoadVariationRiskBalancing"):
+        profiles({**CONFIGURATION, "profiles": [{}]})

@@ -1,0 +1,129 @@
+"""A cluster autoscaler in a replay: nodes come after a time for pods that do not fit, and go when not needed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.worlds import small_world
+
+from trimaran.simulator.autoscaling import Autoscaling
+from trimaran.simulator.events import EventKind, NodeEvent
+from trimaran.simulator.measures import measures
+from trimaran.simulator.policies.catalogue import policies
+from trimaran.simulator.replay import Options, Outcome, Replay
+from trimaran.simulator.waiting import waits
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import Trace
+
+
+def scaled(trace: Trace, policy: str = "default", **settings) -> Outcome:
+    return Replay(trace, policies(trace)[policy], Options(autoscaling=Autoscaling(**settings))).run()
+
+
+def starts(outcome: Outcome) -> list[int]:
+    return sorted(stay.start for stay in outcome.cluster.stays)
+
+
+def test_nodes_come_for_pods_that_do_not_fit() -> None:
+    """Five pods of two cores fill a node of ten; for two more one node comes, after the lead time."""
+    outcome = scaled(small_world(1, [("Deployment", 1.0)] * 7), lead_minutes=4)
+    assert starts(outcome) == [0] * 5 + [4] * 2
+    assert outcome.cluster.nodes.names == ("n0", "scaled-1")
+    assert sum(wait.end - wait.start for wait in waits(outcome)) == 8
+
+
+def test_as_many_come_as_pods_need() -> None:
+    """Pods are packed on what is on its way, and no more is ordered in the minutes until it is there."""
+    outcome = scaled(small_world(1, [("Deployment", 1.0)] * 17), lead_minutes=7, most_nodes=10)
+    assert len(outcome.cluster.nodes) == 4
+
+
+def test_there_are_no_more_nodes_than_may_be() -> None:
+    """Above the most nodes pods wait on."""
+    outcome = scaled(small_world(1, [("Deployment", 1.0)] * 17), most_nodes=2)
+    assert (len(outcome.cluster.nodes), measures(outcome)["unplaced_pods"]) == (2, 7)
+
+
+def test_a_pod_that_fits_no_shape_orders_nothing() -> None:
+    """A node that it would not fit on helps nobody."""
+    trace = replace(small_world(1, [("Deployment", 0.1)]), cpu_request_milli=np.array([20_000]))
+    assert len(scaled(trace).cluster.nodes) == 1
+
+
+def test_a_pod_that_fits_no_shape_keeps_no_node() -> None:
+    """Nodes go as they would without it: no other node could come for it."""
+    trace = small_world(3, [("Deployment", 0.1)] * 2)
+    alone = scaled(replace(trace, arrival_minute=np.array([0, 240])))
+    beside = scaled(replace(trace, cpu_request_milli=np.array([2000, 20_000])))
+    assert measures(beside)["unplaced_pods"] == 1
+    assert measures(beside)["node_minutes"] == measures(alone)["node_minutes"] < 240
+
+
+def test_spare_nodes_save_the_wait() -> None:
+    """Pods that come later need not wait, and another spare node takes its place; node-minutes say the price."""
+    trace = small_world(1, [("Deployment", 1.0)] * 7)
+    trace = replace(trace, arrival_minute=np.array([0] * 5 + [100] * 2))
+    without, with_spare = scaled(trace), scaled(trace, spare_nodes=1, most_nodes=5)
+    assert starts(without)[5:] == [103] * 2
+    assert starts(with_spare)[5:] == [100] * 2
+    assert len(with_spare.cluster.nodes) == 3
+    assert measures(with_spare)["node_minutes"] > measures(without)["node_minutes"]
+
+
+def test_an_empty_node_goes_after_a_time() -> None:
+    """Ten minutes after its last pod, but for the least and the spare ones."""
+    trace = small_world(3, [("Deployment", 1.0)] * 3)
+    trace = replace(trace, end_minute=np.array([240, 50, 50]), cpu_request_milli=np.full(3, 6000))
+    outcome = scaled(trace, least_nodes=1)
+    assert outcome.cluster.ledger.until.tolist().count(60) == 2
+    assert len(scaled(trace, least_nodes=2).cluster.nodes) == 2
+    assert len(scaled(trace, spare_nodes=1).cluster.nodes) == 2
+
+
+def test_a_node_with_few_pods_is_drained() -> None:
+    """Its pods go on elsewhere in the same minute."""
+    trace = small_world(2, [("Deployment", 1.0)] * 6)
+    trace = replace(trace, end_minute=np.array([240, 240, 240, 240, 50, 50]))
+    outcome = scaled(trace)
+    assert len(outcome.cluster.nodes) == 1
+    assert measures(outcome)["displaced_pods"] == 2
+    assert outcome.cluster.ledger.cpu_milli.sum(axis=0)[60:] == pytest.approx(np.full(180, 8000), rel=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "level"), [("Job", 4), ("Deployment", 6)])
+def test_a_node_stays_with_jobs_or_pods_that_fit_nowhere(kind: str, level: int) -> None:
+    """Jobs would begin anew; pods that do not fit on the others would wait."""
+    trace = small_world(2, [(kind, 1.0)] * level)
+    outcome = scaled(trace, unneeded_percent=70.0)
+    assert len(outcome.cluster.nodes) == 2
+
+
+def test_no_node_goes_that_pods_of_a_failed_one_will_need() -> None:
+    """They may have a node five minutes later; the one with a single pod would have been drained meanwhile."""
+    pods = small_world(3, [("Deployment", 1.0)] * 11)
+    trace = replace(pods, end_minute=np.array([240] * 5 + [102] + [240] * 5))
+    first = Replay(trace, policies(trace)["most-allocated"]).run().cluster
+    failing = first.nodes.names[first.stays[0].node]
+    trace = replace(trace, events=(NodeEvent(100, EventKind.FAIL, failing),))
+    outcome = scaled(trace, "most-allocated")
+    assert measures(outcome)["displaced_pods"] == 5
+
+
+def test_what_fails_is_replaced() -> None:
+    """Pods of a failed node get a new one."""
+    trace = replace(small_world(2, [("Deployment", 1.0)] * 10), events=(NodeEvent(100, EventKind.FAIL, "n0"),))
+    outcome = scaled(trace, lead_minutes=3)
+    assert len(outcome.cluster.nodes) == 2
+    assert starts(outcome)[10:] == [108] * 5
+
+
+@pytest.mark.parametrize("policy", ["peaks", "congestion-cost+moves"])
+def test_a_replay_with_an_autoscaler_is_deterministic(policy: str) -> None:
+    """The same again, with fewer node-minutes than all nodes would have, and no pod waits longer than nodes take."""
+    trace = Synthetic(seed=5, nodes=12, minutes=260, warm_up_minutes=60, requested=0.5).trace()
+    first, second = scaled(trace, policy), scaled(trace, policy)
+    assert [(s.pod, s.node, s.start) for s in first.cluster.stays] == [
+        (s.pod, s.node, s.start) for s in second.cluster.stays
+    ]
+    assert measures(first)["node_minutes"] < 12 * 200
+    assert all(trace.arrival_minute[number] > 260 - 3 for number in first.never_placed)

@@ -1,0 +1,159 @@
+"""Faults of what a replay's watcher measures, and how nodes are judged by what is left, as live."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scoring import FallbackPolicy
+from trimaran.simulator.cluster import Cluster
+from trimaran.simulator.faults import Fault, FaultKind, read_faults
+from trimaran.simulator.policies.catalogue import policies
+from trimaran.simulator.replay import Options, Replay
+from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.windows import Windows
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.tables import TraceError
+from trimaran.traces.trace import Trace
+
+FAR = 400
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return Synthetic(seed=4, nodes=8, minutes=FAR, warm_up_minutes=60).trace()
+
+
+@pytest.fixture(scope="module")
+def replayed(trace: Trace) -> Cluster:
+    """A cluster with pods placed until the end."""
+    return Replay(trace, policies(trace)["random"]).run().cluster
+
+
+def grades(cluster: Cluster, until: int, *faults: Fault) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield each minute until one, and each node's grade in it as the default policy gives it."""
+    watcher = Watcher(Windows(), cluster, faults)
+    for minute in range(until):
+        cluster.minute = minute
+        judgment = FallbackPolicy().judge(cluster.nodes, watcher.snapshot(), cluster.now)
+        yield minute, dict(zip(cluster.nodes.names, judgment.grades.tolist(), strict=True))
+
+
+def cpu_averages(cluster: Cluster, minute: int, *faults: Fault) -> dict[str, float]:
+    cluster.minute = minute
+    snapshot = Watcher(Windows(), cluster, faults).snapshot()
+    assert snapshot is not None
+    return {name: node.metrics[0].value for name, node in snapshot.data.items()}
+
+
+def test_a_node_without_metrics_keeps_its_last_ones_and_is_then_avoided(replayed: Cluster) -> None:
+    """For five minutes its last good values stand in; then it is avoided, until it is measured again."""
+    fault = Fault(FaultKind.MISSING, 100, 130, "node-002")
+    by_minute = {minute: seen["node-002"] for minute, seen in grades(replayed, 140, fault)}
+    assert [by_minute[minute] for minute in (100, 101, 104, 105, 130, 131)] == [
+        "measured", "last_good", "last_good", "avoided", "avoided", "measured",
+    ]  # fmt: skip
+
+
+def test_a_fault_of_one_node_is_not_the_others(replayed: Cluster) -> None:
+    """The other nodes stay measured."""
+    fault = Fault(FaultKind.MISSING, 100, 130, "node-002")
+    for _, seen in grades(replayed, 200, fault):
+        assert {grade for name, grade in seen.items() if name != "node-002"} == {"measured"}
+
+
+def test_an_outage_is_one_after_five_minutes(replayed: Cluster) -> None:
+    """The last snapshot is served while it is fresh; then all nodes are scored by allocation."""
+    seen = [set(each.values()) for _, each in grades(replayed, 250, Fault(FaultKind.OUTAGE, 200, 240))]
+    assert [seen[minute] for minute in (200, 201, 204, 205, 241)] == [
+        {"measured"}, {"last_good"}, {"last_good"}, {"allocation"}, {"measured"},
+    ]  # fmt: skip
+
+
+def test_more_than_half_of_the_nodes_missing_make_all_alike(replayed: Cluster) -> None:
+    """With five of eight nodes gone nobody is told from anybody."""
+    faults = [Fault(FaultKind.MISSING, 100, 200, f"node-00{number}") for number in range(5)]
+    seen = [set(each.values()) for _, each in grades(replayed, 151, *faults)]
+    assert seen[150] == {"neutral"}
+
+
+def test_a_frozen_node_is_found_out(replayed: Cluster) -> None:
+    """Its values stand still, and after an hour the watcher's own detectors mark it, so that it is avoided."""
+    fault = Fault(FaultKind.FROZEN, 100, 300, "node-001")
+    assert cpu_averages(replayed, 150, fault)["node-001"] == cpu_averages(replayed, 101)["node-001"]
+    assert cpu_averages(replayed, 150, fault)["node-003"] == cpu_averages(replayed, 150)["node-003"]
+    by_minute = {minute: seen["node-001"] for minute, seen in grades(replayed, 321, fault)}
+    assert by_minute[120] == "measured"
+    assert by_minute[200] == "avoided"
+    assert by_minute[320] == "measured"
+
+
+def test_a_node_that_reports_half_looks_cooler(replayed: Cluster) -> None:
+    """Its values are multiplied, and nobody can tell."""
+    fault = Fault(FaultKind.SCALED, 100, 300, "node-001", 0.5)
+    whole, half = cpu_averages(replayed, 160), cpu_averages(replayed, 160, fault)
+    assert half["node-001"] == pytest.approx(whole["node-001"] / 2)
+    assert half["node-003"] == whole["node-003"]
+
+
+def test_faults_that_never_come_change_nothing(trace: Trace) -> None:
+    """The way with faults serves what the way without does."""
+    never = (Fault(FaultKind.OUTAGE, 10_000, 10_001),)
+    policy = policies(trace)["target-load-packing"]
+    plain, faulty = Replay(trace, policy).run(), Replay(trace, policy, Options(faults=never)).run()
+    for first, second in zip(plain.cluster.stays, faulty.cluster.stays, strict=True):
+        assert first == second
+
+
+def test_an_avoided_node_gets_fewer_pods(trace: Trace) -> None:
+    """While a node is not measured, load-aware scores keep pods away from it."""
+    policy = policies(trace)["load-variation-risk-balancing"]
+    faults = (Fault(FaultKind.MISSING, 5, FAR, "node-000"),)
+    with_faults = Replay(trace, policy, Options(faults=faults)).run().cluster
+    without = Replay(trace, policy).run().cluster
+    placed = [sum(stay.node == 0 for stay in cluster.stays) for cluster in (with_faults, without)]
+    assert placed[0] < 0.6 * placed[1]
+
+
+def test_without_faults_too_nothing_is_served_that_is_older_than_five_minutes(replayed: Cluster) -> None:
+    """Fetched each quarter of an hour, a minute late, metrics are fresh for five of the fifteen minutes."""
+    watcher = Watcher(Windows(interval_minutes=15), replayed)
+    served = []
+    for minute in range(46, 76):
+        replayed.minute = minute
+        served.append(watcher.snapshot() is not None)
+    assert served == ([True] * 5 + [False] * 10) * 2
+
+
+def test_a_list_of_faults_is_read(tmp_path: Path) -> None:
+    """A row for each, with a value where one is needed."""
+    path = tmp_path / "faults.csv"
+    path.write_text(
+        "start_minute,end_minute,node,fault,value\n10,20,node-001,missing,\n30,40,*,outage,\n5,50,n,scaled,0.5\n"
+    )
+    assert read_faults(path) == (
+        Fault(FaultKind.MISSING, 10, 20, "node-001"),
+        Fault(FaultKind.OUTAGE, 30, 40),
+        Fault(FaultKind.SCALED, 5, 50, "n", 0.5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("10,20,n,lost,", "row 2: 'lost' is not a valid FaultKind; faults are missing, frozen"),
+        ("20,20,n,missing,", "row 2: end_minute 20 is not after start_minute 20"),
+        ("10,20,n,outage,", "row 2: node must be \\*, every node"),
+        ("10,20,n,scaled,", "row 2: could not convert string to float"),
+        ("10,20,n,scaled,nan", "row 2: value must be a number of at least 0"),
+        ("10,20,n,missing,2", "row 2: value must be empty but for scaled"),
+        ("-1,20,n,missing,", "row 2: start_minute must be a whole number"),
+        ("1,20,,missing,", "row 2: node must be"),
+    ],
+)
+def test_a_fault_without_meaning_is_refused(tmp_path: Path, row: str, said: str) -> None:
+    """With the file, the row and what is wrong."""
+    path = tmp_path / "faults.csv"
+    path.write_text(f"start_minute,end_minute,node,fault,value\n{row}\n")
+    with pytest.raises(TraceError, match=said):
+        read_faults(path)

@@ -1,0 +1,132 @@
+"""What is measured of a replay, on worlds that are small enough to be counted by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trimaran.simulator.cluster import Cluster
+from trimaran.simulator.events import EventKind, NodeEvent
+from trimaran.simulator.heat import heat
+from trimaran.simulator.measures import fragmentation_percent, measures, requested_at
+from trimaran.simulator.policies.catalogue import policies
+from trimaran.simulator.replay import Options, Outcome, Replay
+from trimaran.simulator.waiting import Wait, waits
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
+
+
+def world(*pods: tuple[str, int, int, int, float, float], minutes: int = 20, warm_up: int = 5) -> Trace:
+    """Return one node of 1000m and 1000 bytes, and pods (kind, arrival, end, CPU asked, CPU and memory level)."""
+    lives = [end - arrival for _, arrival, end, *_ in pods]
+    column = [np.array([pod[place] for pod in pods], np.int64) for place in range(1, 4)]
+    cpu, memory = (np.repeat([pod[place] for pod in pods], lives).astype(np.float32) for place in (4, 5))
+    none, offsets = np.full(len(pods), NO_LIMIT), np.concatenate([[0], np.cumsum(lives)])
+    return Trace(
+        name="hand", nodes=("node",), cpu_capacity_milli=np.array([1000]), memory_capacity_bytes=np.array([1000]),
+        pods=tuple(f"pod-{number}" for number in range(len(pods))), owner_kinds=tuple(pod[0] for pod in pods),
+        owners=tuple(f"owner-{number}" for number in range(len(pods))), arrival_minute=column[0], end_minute=column[1],
+        cpu_request_milli=column[2], memory_request_bytes=np.full(len(pods), 400), cpu_limit_milli=none,
+        memory_limit_bytes=none, use=PodUse(offsets, cpu, memory), overcommit=(1.0, 1.0),
+        warm_up_minutes=warm_up, minutes=minutes,
+    )  # fmt: skip
+
+
+def replayed(trace: Trace) -> Outcome:
+    return Replay(trace, policies(trace)["default"]).run()
+
+
+def test_services_and_jobs_are_told_apart() -> None:
+    """What is hot, throttled and overrun is each kind's for as long as its pods were there, by what they used."""
+    trace = world(("Deployment", 0, 20, 500, 2.0, 1.5), ("Job", 10, 14, 400, 0.5, 1.1))
+    made = measures(replayed(trace))
+    assert made["hot_minutes_80"] == 15
+    assert (made["service_hot_pod_minutes"], made["job_hot_pod_minutes"]) == (15, 4)
+    # For four minutes 1200m are asked of 1000m: 200m are throttled, of the service 1000 parts in 1200.
+    assert made["throttled_core_seconds"] == pytest.approx(48)
+    assert made["service_throttled_core_seconds"] == pytest.approx(40, abs=0.01)
+    assert made["job_throttled_core_seconds"] == pytest.approx(8, abs=0.01)
+    assert made["memory_overrun_minutes"] == 4
+    assert (made["service_overrun_pod_minutes"], made["job_overrun_pod_minutes"]) == (4, 4)
+
+
+def test_waits_are_counted_after_the_warm_up() -> None:
+    """A pod waits until it fits, or for as long as it would have run; what is free meanwhile is stranded."""
+    trace = world(
+        ("Deployment", 0, 9, 700, 1.0, 1.0),
+        ("Job", 2, 6, 500, 1.0, 1.0),
+        ("Deployment", 4, 8, 400, 1.0, 1.0),
+        ("Deployment", 1, 4, 400, 1.0, 1.0),
+        ("Job", 12, 14, 2000, 1.0, 1.0),
+    )
+    outcome = replayed(trace)
+    assert list(waits(outcome)) == [
+        Wait(1, 2, 9), Wait(2, 4, 8, is_last=True), Wait(3, 1, 4, is_last=True), Wait(4, 12, 20, is_last=True)
+    ]  # fmt: skip
+    made = measures(outcome)
+    assert (made["service_waited_pod_minutes"], made["job_waited_pod_minutes"]) == (3, 4 + 8)
+    assert made["waited_pod_minutes"] == 15
+    assert (made["service_unplaced_pods"], made["job_unplaced_pods"]) == (1, 1)
+    assert made["unplaced_pods"] == 2
+    # Minutes 5 to 8 have 300m free, 12 has 500m, and from 13 on it is all.
+    assert made["stranded_core_hours"] == pytest.approx((4 * 0.3 + 0.5 + 7 * 1.0) / 60, abs=0.001)
+
+
+def test_what_is_requested_is_what_pods_were_admitted_with() -> None:
+    """Right-sized pods request what their owner uses: what is free beside them is free."""
+    trace = world(
+        *[("Deployment", start, 300, 400, 0.5, 1.0) for start in (0, 100)], ("Job", 120, 125, 2000, 1.0, 1.0),
+        minutes=300, warm_up=0,
+    )  # fmt: skip
+    trace = replace(trace, owners=("web", "web", "job"))
+    outcome = Replay(trace, policies(trace)["right-sized"]).run()
+    first, second = outcome.cluster.stays
+    assert first.asks == (400, 400)
+    assert 200 < second.asks[0] < 300
+    assert requested_at(outcome, 150)[0] == first.asks[0] + second.asks[0]
+    waited = 300 - 120  # of the job, which is larger than the node
+    free = 1000 - first.asks[0] - second.asks[0]
+    assert measures(outcome)["stranded_core_hours"] == pytest.approx(waited * free / 1000 / 60, abs=0.001)
+
+
+def test_fragmentation_does_not_depend_on_the_order_of_pods() -> None:
+    """Of many pods some hundred are looked at, the same ones whichever are told first."""
+    trace = Synthetic(seed=3, nodes=6, minutes=300, warm_up_minutes=60).trace()
+    assert len(trace.pods) > 400
+    outcome = replayed(trace)
+    turned = replace(
+        trace, cpu_request_milli=trace.cpu_request_milli[::-1], memory_request_bytes=trace.memory_request_bytes[::-1]
+    )
+    cluster = Cluster(turned, trace.overcommit)
+    cluster.stays, cluster.ledger = outcome.cluster.stays, outcome.cluster.ledger
+    assert fragmentation_percent(replace(outcome, cluster=cluster)) == fragmentation_percent(outcome) > 0
+
+
+def test_a_node_that_is_gone_has_nothing_that_is_free() -> None:
+    """A pod that lost its node waits until another joins, and nothing is stranded while there is none."""
+    events = (NodeEvent(10, EventKind.FAIL, "node"), NodeEvent(16, EventKind.JOIN, "node", (400, 1000)))
+    trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
+    outcome = Replay(trace, policies(trace)["default"], Options(events=events)).run()
+    made = measures(outcome)
+    assert made["service_waited_pod_minutes"] == 10
+    assert made["stranded_core_hours"] == pytest.approx(4 * 0.4 / 60, abs=0.001)
+
+
+def test_what_a_pod_may_not_have_yet_is_not_stranded() -> None:
+    """A pod that lost its node waits five minutes for another, though that is empty."""
+    trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
+    two = replace(
+        trace, nodes=("node", "other"), cpu_capacity_milli=np.full(2, 1000), memory_capacity_bytes=np.full(2, 1000)
+    )
+    first = Replay(two, policies(two)["default"]).run().cluster.stays[0].node
+    events = (NodeEvent(10, EventKind.FAIL, two.nodes[first]),)
+    made = measures(Replay(two, policies(two)["default"], Options(events=events)).run())
+    assert (made["waited_pod_minutes"], made["stranded_core_hours"]) == (5, 0)
+
+
+def test_a_heat_map_is_small_and_begins_after_the_warm_up() -> None:
+    """A node is a row, a minute a column; a long replay's spans are means."""
+    short = heat(replayed(world(("Deployment", 0, 20, 500, 1.0, 1.0))))
+    assert short == [[50] * 15]
+    long = heat(replayed(world(("Deployment", 0, 250, 500, 1.0, 1.0), minutes=500, warm_up=0)))
+    assert long == [[50] * 83 + [17] + [0] * 83]

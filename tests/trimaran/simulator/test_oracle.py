@@ -1,0 +1,177 @@
+"""Placements looked for offline, and the policy that replays them."""
+
+import itertools
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from trimaran.simulator.cluster import Cluster
+from trimaran.simulator.events import EventKind, NodeEvent
+from trimaran.simulator.measures import measures
+from trimaran.simulator.moving.base import Moving
+from trimaran.simulator.policies.clairvoyant import Clairvoyant, ClairvoyantChooser
+from trimaran.simulator.policies.offline import OfflineSearch
+from trimaran.simulator.policies.oracle import Oracle, OracleChooser
+from trimaran.simulator.replay import Options, Outcome, Replay
+from trimaran.simulator.watcher import Watcher
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import PodUse, Trace
+
+GREEDY = Clairvoyant()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan that a test wrote, carried out as the oracle does its own."""
+
+    plan: tuple[tuple[int, ...], ...]
+    name: str = "planned"
+    moves: Moving | None = None
+
+    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> OracleChooser:
+        """Begin a replay."""
+        plan = {pod: deque(nodes) for pod, nodes in enumerate(self.plan)}
+        return OracleChooser(plan, cluster, ClairvoyantChooser(GREEDY, cluster))
+
+
+def roomy() -> Trace:
+    """Return a world in which no pod waits, so that any plan can be kept."""
+    return Synthetic(seed=5, nodes=4, minutes=400, warm_up_minutes=60, requested=0.6, mean_use=0.65).trace()
+
+
+def searched(outcome: Outcome) -> OfflineSearch:
+    return OfflineSearch(outcome.cluster, GREEDY.targets, GREEDY.powers)
+
+
+def tiny(seed: int) -> Trace:
+    """Return six pods on three nodes, which overlap in part."""
+    rng = np.random.default_rng(seed)
+    lives = rng.integers(5, 30, 6)
+    arrival = np.sort(rng.integers(0, 20, 6))
+    return Trace(
+        name="tiny",
+        nodes=("a", "b", "c"),
+        cpu_capacity_milli=np.array([1000, 1000, 1500]),
+        memory_capacity_bytes=np.full(3, 1000),
+        pods=tuple(f"pod-{number}" for number in range(6)),
+        owner_kinds=("Deployment",) * 6,
+        owners=tuple(f"owner-{number}" for number in range(6)),
+        arrival_minute=arrival,
+        end_minute=arrival + lives,
+        cpu_request_milli=rng.integers(300, 500, 6),
+        memory_request_bytes=rng.integers(200, 400, 6),
+        cpu_limit_milli=np.full(6, -1),
+        memory_limit_bytes=np.full(6, -1),
+        use=PodUse(np.append(0, lives.cumsum()), rng.uniform(0, 2, lives.sum()), rng.uniform(0, 1, lives.sum())),
+        overcommit=(1.0, 1.0),
+        warm_up_minutes=0,
+        minutes=60,
+    )
+
+
+def cost(trace: Trace, nodes: np.ndarray) -> float:
+    """Return what the clairvoyant greedy's cost of a plan is, pod by pod, or infinity where something does not fit."""
+    use, asked = np.zeros((2, 2, 3, trace.minutes))
+    capacity = np.array([trace.cpu_capacity_milli, trace.memory_capacity_bytes], float)
+    for pod, node in enumerate(nodes):
+        minutes = slice(trace.arrival_minute[pod], trace.end_minute[pod])
+        use[:, node, minutes] += trace.used(pod)
+        asked[:, node, minutes] += [[trace.cpu_request_milli[pod]], [trace.memory_request_bytes[pod]]]
+    if (asked > capacity[:, :, None]).any():
+        return np.inf
+    return float(((use[0] / (0.8 * capacity[0][:, None])) ** 8 + (use[1] / (0.95 * capacity[1][:, None])) ** 16).sum())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tiny_world_is_placed_as_well_as_can_be(seed: int) -> None:
+    """Counted through: no way to place six pods on three nodes costs less."""
+    trace = tiny(seed)
+    search = searched(Replay(trace, GREEDY).run())
+    assert len(search.stays) == 6
+    search.improve(np.random.default_rng(0), 60)
+    nodes = search.nodes[np.argsort([stay.pod for stay in search.stays])]
+    assert search.cost() == pytest.approx(cost(trace, nodes))
+    best = min(cost(trace, np.array(each)) for each in itertools.product(range(3), repeat=6))
+    assert search.cost() == pytest.approx(best, rel=1e-6)
+
+
+def test_it_is_never_worse_than_its_start_and_always_fits() -> None:
+    """Sweep by sweep the cost falls, and in every minute the pods of each node request no more than it has."""
+    trace = roomy()
+    outcome = Replay(trace, GREEDY).run()
+    search = searched(outcome)
+    costs = [search.cost()]
+    for sweep in range(3):
+        search.improve(np.random.default_rng(sweep), 1)
+        costs.append(search.cost())
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < 0.95 * costs[0]
+    asked = np.zeros((2, 4, trace.minutes))
+    for stay, node in zip(search.stays, search.nodes, strict=True):
+        asked[:, node, stay.start : stay.end] += np.array(outcome.cluster.requests(stay.pod))[:, None]
+    assert (asked <= outcome.cluster.ledger.capacity[:, :, None]).all()
+
+
+def test_the_policy_carries_the_plan_out() -> None:
+    """Replayed, every pod is where the search put it, and nodes are hot for fewer minutes; a seed makes one plan."""
+    trace = roomy()
+    greedy = Replay(trace, GREEDY).run()
+    search = searched(greedy)
+    search.improve(np.random.default_rng(0), 2)
+    outcome = Replay(trace, Oracle(sweeps=2), Options(seed=0)).run()
+    assert {stay.pod: stay.node for stay in outcome.cluster.stays} == dict(
+        zip([stay.pod for stay in search.stays], search.nodes.tolist(), strict=True)
+    )
+    assert searched(outcome).cost() == pytest.approx(search.cost())
+    assert measures(outcome)["hot_minutes_80"] < measures(greedy)["hot_minutes_80"]
+
+
+def test_nodes_that_fail_keep_what_they_had() -> None:
+    """What a node's failure cut short is not planned anew, so the replay displaces the same pods as the greedy's."""
+    whole = roomy()
+    events = (NodeEvent(200, EventKind.FAIL, whole.nodes[0]), NodeEvent(300, EventKind.JOIN, whole.nodes[0]))
+    trace = replace(whole, events=events)
+    greedy, outcome = Replay(trace, GREEDY).run(), Replay(trace, Oracle(sweeps=2)).run()
+    search, start = searched(greedy), searched(greedy).nodes
+    search.improve(np.random.default_rng(0), 2)
+    cut = [number for number, stay in enumerate(search.stays) if stay.node == 0 and stay.end == 200]
+    assert cut
+    assert (search.nodes[cut] == start[cut]).all()
+    assert measures(outcome)["displaced_pods"] == measures(greedy)["displaced_pods"]
+
+
+def test_where_a_planned_node_has_no_room_the_greedy_chooses() -> None:
+    """A pod without room on its planned node, and one that nothing is planned for, go where they cost least."""
+    trace = replace(
+        tiny(0),
+        cpu_capacity_milli=np.array([1000, 1000, 1000]),
+        arrival_minute=np.arange(6),
+        end_minute=np.full(6, 10),
+        cpu_request_milli=np.array([600, 600, 600, 300, 300, 100]),
+        memory_request_bytes=np.full(6, 100),
+        use=PodUse(
+            np.array([0, 10, 19, 27, 34, 40, 45]),
+            np.repeat([1.0, 0.8, 0.5, 0.1, 0.1, 0.1], [10, 9, 8, 7, 6, 5]),
+            np.zeros(45),
+        ),
+    )
+    outcome = Replay(trace, Planned(((0,), (0,), (0,), (0,), (), (1,)))).run()
+    # 1 and 2 have no room where they are planned, and 4 has no plan: node 2 costs least, and 1 is the first with room.
+    assert {stay.pod: stay.node for stay in outcome.cluster.stays} == {0: 0, 1: 1, 2: 2, 3: 0, 4: 2, 5: 1}
+
+
+def test_a_crowded_world_takes_what_the_plan_cannot_keep() -> None:
+    """Where pods wait they come at other minutes than planned: some go elsewhere, and nodes are never overfull."""
+    trace = Synthetic(seed=5, nodes=4, minutes=400, warm_up_minutes=60, requested=0.9, mean_use=0.65).trace()
+    search = searched(Replay(trace, GREEDY).run())
+    search.improve(np.random.default_rng(0), 1)
+    planned = dict(zip([stay.pod for stay in search.stays], search.nodes.tolist(), strict=True))
+    cluster = Replay(trace, Oracle(sweeps=1)).run().cluster
+    elsewhere = [stay for stay in cluster.stays if planned.get(stay.pod) != stay.node]
+    assert 0 < len(elsewhere) < len(cluster.stays) / 2
+    asked = np.zeros((2, 4, trace.minutes))
+    for stay in cluster.stays:
+        asked[:, stay.node, stay.start : stay.end] += np.array(cluster.requests(stay.pod))[:, None]
+    assert (asked <= cluster.ledger.capacity[:, :, None]).all()

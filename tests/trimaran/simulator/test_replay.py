@@ -1,0 +1,113 @@
+"""Replays: what pods really used, placed again by any policy, through the library's own scores."""
+
+import numpy as np
+import pytest
+
+from trimaran.simulator.measures import measures
+from trimaran.simulator.policies.catalogue import policies
+from trimaran.simulator.replay import NodeSampling, Options, Outcome, Replay
+from trimaran.simulator.windows import Windows, seconds
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import Trace
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return Synthetic(seed=3, nodes=12, minutes=600, warm_up_minutes=120).trace()
+
+
+def replayed(trace: Trace, policy: str, **options) -> Outcome:
+    return Replay(trace, policies(trace)[policy], Options(**options)).run()
+
+
+def chosen(outcome: Outcome) -> list[tuple[int, int, int, int]]:
+    return [(stay.pod, stay.node, stay.start, stay.end) for stay in outcome.cluster.stays]
+
+
+@pytest.mark.parametrize("policy", ["default", "target-load-packing+load-variation-risk-balancing", "random"])
+def test_a_replay_is_deterministic(trace: Trace, policy: str) -> None:
+    """The same trace, policy and seed give the same placements and measures."""
+    first, second = replayed(trace, policy), replayed(trace, policy)
+    assert chosen(first) == chosen(second)
+    assert measures(first) == measures(second)
+
+
+def test_a_seed_draws_among_equals(trace: Trace) -> None:
+    """Another seed chooses otherwise where nodes are equal, and changes neither pods nor their use."""
+    first, second = replayed(trace, "default"), replayed(trace, "default", seed=1)
+    assert chosen(first) != chosen(second)
+    for pod in (0, 7):
+        assert (first.cluster.series(pod, 500) == second.cluster.series(pod, 500)).all()
+
+
+def test_what_is_used_is_what_pods_used(trace: Trace) -> None:
+    """The nodes' use adds up to that of the pods that were placed, each minute on one node."""
+    outcome = replayed(trace, "default")
+    total = np.zeros(trace.minutes)
+    for stay in outcome.cluster.stays:
+        total[stay.start : stay.end] += outcome.cluster.series(stay.pod, stay.start)[0][: stay.end - stay.start]
+    assert outcome.cluster.ledger.cpu_milli.sum(axis=0) == pytest.approx(total)
+
+
+def test_requests_never_exceed_what_is_allocatable(trace: Trace) -> None:
+    """After overcommit pods are filtered as kube-scheduler filters them."""
+    outcome = replayed(trace, "random")
+    nodes = outcome.cluster.nodes
+    for resource in ("cpu", "memory"):
+        assert (nodes.in_tree_requests(resource) <= nodes.allocatable(resource)).all()
+
+
+def test_without_overcommit_pods_wait(trace: Trace) -> None:
+    """With requests as they were written some pods do not fit, and it is said."""
+    fitting, tight = replayed(trace, "default"), replayed(trace, "default", overcommit=(0.7, 0.7))
+    assert measures(fitting)["unplaced_pods"] < measures(tight)["unplaced_pods"]
+    assert measures(tight)["waited_pod_minutes"] > 0
+
+
+def test_a_snapshot_is_of_the_past(trace: Trace) -> None:
+    """A window ends before its delay, and holds mean and deviation of what was used in it, in percent."""
+    cluster = replayed(trace, "default").cluster
+    windows = Windows(window_minutes=10, interval_minutes=5, delay_minutes=2, smoothing_minutes=1)
+    end = windows.window_end(303)
+    assert end == 300
+    snapshot = windows.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, end)
+    assert (snapshot.window.start, snapshot.window.end) == (seconds(290), seconds(300))
+    name = cluster.nodes.names[4]
+    percent = np.minimum(cluster.ledger.cpu_milli[4, 290:300] / cluster.capacity[0, 4], 1) * 100
+    by_operator = {metric.operator: metric.value for metric in snapshot.data[name].metrics if metric.type == "CPU"}
+    assert by_operator == pytest.approx({"AVG": percent.mean(), "STD": percent.std()})
+
+
+def test_cpu_samples_are_rates_over_minutes(trace: Trace) -> None:
+    """With smoothing each sample is the mean of the minutes up to it, so that deviations are smaller."""
+    cluster = replayed(trace, "default").cluster
+    values = {}
+    for smoothing in (1, 5):
+        windows = Windows(smoothing_minutes=smoothing)
+        snapshot = windows.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, 300)
+        values[smoothing] = [m.value for m in snapshot.data[cluster.nodes.names[0]].metrics if m.type == "CPU"]
+    use = np.minimum(cluster.ledger.cpu_milli[0, 281:300] / cluster.capacity[0, 0], 1) * 100
+    rates = np.convolve(use, np.full(5, 0.2), "valid")
+    assert values[5] == pytest.approx([rates.mean(), rates.std()])
+    assert values[5][1] < values[1][1]
+
+
+@pytest.mark.parametrize(("nodes", "wanted"), [(60, 60), (100, 100), (240, 117), (1000, 420), (6000, 300)])
+def test_as_many_nodes_are_looked_for_as_kube_scheduler_does(nodes: int, wanted: int) -> None:
+    """50 percent less one for each 125 nodes, at least 5 percent and 100 nodes."""
+    assert NodeSampling(0).wanted(nodes) == wanted
+
+
+def test_sampling_goes_round() -> None:
+    """Each search begins where the last one ended, and takes the next nodes that fit."""
+    sampling = NodeSampling(10)
+    feasible = np.ones(1000, np.bool_)
+    feasible[:50] = False
+    assert sampling.candidates(feasible).tolist() == list(range(50, 150))
+    assert sampling.candidates(feasible).tolist() == list(range(150, 250))
+    few = np.zeros(1000, np.bool_)
+    few[[3, 700]] = True
+    assert sampling.candidates(few).tolist() == [3, 700]
+    for _ in range(8):
+        last = sampling.candidates(feasible)
+    assert last.tolist() == [*range(50, 100), *range(950, 1000)]

@@ -1,0 +1,242 @@
+"""What a replay chooses is what the library chooses, and what the live path answers, decision by decision."""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+import orjson
+import pytest
+from support.extending import StillView
+
+from client import NoMetrics
+from scoring import (
+    MetricsTable,
+    Node,
+    NodeResourcesBalancedAllocation,
+    NodeResourcesFit,
+    NodeTable,
+    Pod,
+    Profile,
+    WeightedPlugin,
+)
+from trimaran.extender.answer import Outcome
+from trimaran.extender.prioritizer import Options as Answering
+from trimaran.extender.prioritizer import Prioritizer
+from trimaran.extender.profiles import Profiles
+from trimaran.extender.wire import ExtenderArgs
+from trimaran.simulator.cluster import Cluster, Stay
+from trimaran.simulator.events import EventKind, NodeEvent
+from trimaran.simulator.faults import Fault, FaultKind
+from trimaran.simulator.policies.catalogue import policies
+from trimaran.simulator.policies.profiles import ByProfile, ProfileChooser
+from trimaran.simulator.policies.topology_spread import PodTopologySpread
+from trimaran.simulator.replay import Options, Replay
+from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.windows import seconds
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import Trace
+
+Check = Callable[[ProfileChooser, int, Pod, np.ndarray, int], None]
+
+
+@dataclass(frozen=True)
+class Checked(ByProfile):
+    """Chooses, and has each choice checked before it is acted on."""
+
+    check: Check = lambda *_: None
+
+    def begin(self, cluster, watcher, rng):
+        policy = self
+
+        class Chooser(ProfileChooser):
+            def choose(self, number, pod, candidates):
+                row = super().choose(number, pod, candidates)
+                policy.check(self, number, pod, candidates, row)
+                return row
+
+        return Chooser(self, cluster, watcher, rng)
+
+
+def checked(policy: ByProfile, check: Check) -> Checked:
+    fields = {name: getattr(policy, name) for name in policy.__dataclass_fields__}
+    return Checked(**fields, check=check)
+
+
+def by_the_library(chooser: ProfileChooser, number: int, pod: Pod, candidates: np.ndarray, row: int) -> None:
+    """Score the pod with a table, a snapshot and a profile that are made for it alone."""
+    cluster, policy = chooser._cluster, chooser._policy
+    table = NodeTable(cluster.nodes.nodes)
+    for where, placed in cluster.nodes.placed_pods():
+        table.add(placed.pod, cluster.nodes.names[where], placed.placed_at)
+    for where, departed in cluster.nodes.left_since(np.full(len(table), -np.inf)):
+        table.add(departed.pod, cluster.nodes.names[where], departed.placed_at)
+        table.remove(departed.pod, left_at=departed.left_at)
+    judgment = policy.fallback.judge(table, Watcher(chooser._watcher.windows, cluster).snapshot(), cluster.now)
+    levels = chooser._history.levels() if policy.learns else None
+    among = np.flatnonzero(table.feasible(pod))
+    assert (among == candidates).all()
+    total = chooser._profile.prepare(table, judgment, levels).score(pod, among=among).total
+    assert row in among[total == total.max()], (number, row)
+
+
+def world(minutes: int, **drawn: float) -> Trace:
+    whole = Synthetic(seed=3, nodes=12, minutes=max(minutes, 600), warm_up_minutes=120, **drawn).trace()
+    return replace(whole, minutes=minutes, warm_up_minutes=30, end_minute=np.minimum(whole.end_minute, minutes))
+
+
+@pytest.mark.parametrize("policy", ["default", "target-load-packing+load-variation-risk-balancing", "congestion-cost"])
+def test_choices_are_the_librarys(policy: str) -> None:
+    """Every pod goes to a node that a table and a profile made for it alone score highest."""
+    trace = world(75)
+    outcome = Replay(trace, checked(policies(trace)[policy], by_the_library)).run()
+    assert outcome.decisions > 150
+
+
+@pytest.mark.slow
+def test_twenty_thousand_choices_are_the_librarys() -> None:
+    """The same of all policies that are profiles, 20,000 decisions in all, with arrivals, departures and rollouts."""
+    trace, made = world(780, rollouts=0.5), 0
+    for policy in policies(trace).values():
+        if type(policy) is ByProfile and policy.moves is None:
+            made += Replay(trace, checked(policy, by_the_library)).run().decisions
+    assert made >= 20_000
+
+
+PLUGINS = {
+    "target-load-packing": ["TargetLoadPacking"],
+    "load-variation-risk-balancing": ["LoadVariationRiskBalancing"],
+    "both": ["TargetLoadPacking", "LoadVariationRiskBalancing"],
+    "low-risk-over-commitment": ["LowRiskOverCommitment"],
+}
+CONFIGURATION = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "profiles": [
+        {"schedulerName": name, "plugins": {"score": {"enabled": [{"name": plugin} for plugin in plugins]}}}
+        for name, plugins in PLUGINS.items()
+    ],
+}
+
+
+def timestamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def written(pod: Pod, scheduler: str) -> dict:
+    """Return a pod as the API server writes it."""
+    resources = {
+        kind: {"cpu": f"{amounts['cpu']}m", "memory": str(amounts["memory"])}
+        for kind, amounts in (("requests", pod.containers[0].requests), ("limits", pod.containers[0].limits))
+    }
+    return {
+        "metadata": {"name": pod.name, "namespace": "default", "uid": pod.uid},
+        "spec": {"schedulerName": scheduler, "containers": [{"name": "main", "resources": resources}]},
+    }
+
+
+class Live:
+    """The live path beside a replay: what happened is told as the API server tells it, and kube-scheduler asks."""
+
+    def __init__(self, name: str, profiles: Profiles) -> None:
+        self.name, self.view, self.answered = name, StillView(), Counter[Outcome]()
+        self.there: dict[int, Stay] = {}
+        self.told = 0
+        self.chooser: ProfileChooser | None = None
+        options = Answering(deadline_seconds=20, assume=False)
+        self.prioritizer = Prioritizer(profiles, self.view, self, options, clock=lambda: self.chooser._cluster.now)
+
+    def snapshot(self):
+        """Return what the watcher serves, as a client does."""
+        snapshot = self.chooser._watcher.snapshot()
+        if snapshot is None:
+            raise NoMetrics("nothing is fresh")
+        return snapshot
+
+    def close(self) -> None:
+        self.prioritizer.close()
+
+    def tell(self) -> None:
+        """Tell the nodes, and the pods that came, left and moved since the last time."""
+        cluster, state = self.chooser._cluster, self.view.state
+        for node in cluster.nodes.nodes:
+            amounts = {"cpu": f"{node.capacity['cpu']}m", "memory": str(node.capacity["memory"]), "pods": "1000"}
+            created = {} if node.created_at is None else {"creationTimestamp": timestamp(node.created_at)}
+            status = {"capacity": amounts, "allocatable": amounts}
+            state.put_node(Node.from_k8s({"metadata": {"name": node.name, **created}, "status": status}))
+        for name in set(state.table.names) - set(cluster.nodes.names):
+            state.drop_node(name)
+        for stay in cluster.stays[self.told :]:
+            self.drop(cluster, stay.pod)
+            pod = written(cluster.pod(stay.pod), self.name)
+            pod["spec"]["nodeName"] = cluster._names[stay.node]
+            at = timestamp(seconds(stay.start))
+            pod["status"] = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]}
+            state.put_pod(Pod.from_k8s(pod))
+            self.there[stay.pod] = stay
+        self.told = len(cluster.stays)
+        for number in [number for number, stay in self.there.items() if cluster.running.get(number) is not stay]:
+            self.drop(cluster, number)
+
+    def drop(self, cluster: Cluster, number: int) -> None:
+        """Tell that a pod ended, if it was there."""
+        stay = self.there.pop(number, None)
+        if stay is not None:
+            self.view.state.drop_pod(cluster.pod(number).uid, seconds(stay.end))
+
+    def check(self, chooser: ProfileChooser, number: int, pod: Pod, candidates: np.ndarray, row: int) -> None:
+        """Ask as kube-scheduler does, and compare the answer with what the replay scored."""
+        self.chooser = chooser
+        self.tell()
+        names = [chooser._cluster.nodes.names[candidate] for candidate in candidates.tolist()]
+        body = {"Pod": written(pod, self.name), "Nodes": None, "NodeNames": names}
+        answer = self.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(body)))
+        self.answered[answer.outcome] += 1
+        if answer.outcome is Outcome.NO_METRICS:  # all alike, so that kube-scheduler's own plugins decide
+            assert len(set(answer.scores.values())) == 1
+            own = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
+            spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), 2)
+            own = Profile((*own.plugins, spread)).prepare(
+                chooser._cluster.nodes, MetricsTable.empty(chooser._cluster.nodes)
+            )
+            total = own.score(pod, among=candidates).total
+            assert total[list(candidates).index(row)] == total.max()
+            return
+        total = chooser.prepared().score(pod, among=candidates).total
+        expected = dict(zip(names, ((2 * total + self.weight) // (2 * self.weight)).tolist(), strict=True))
+        assert answer.scores == expected, number
+        assert answer.scores[chooser._cluster.nodes.names[row]] == max(expected.values())
+
+    @property
+    def weight(self) -> int:
+        return len(PLUGINS[self.name])
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_choices_are_the_live_paths(name: str) -> None:
+    """The extender, told of the same pods and nodes by the API server's objects, answers what the replay scored."""
+    trace = world(100)
+    profiles = Profiles.read(CONFIGURATION)
+    with closing(Live(name, profiles)) as live:
+        policy = ByProfile(name, profiles.by_scheduler[name].profile, spread=0)
+        outcome = Replay(trace, checked(policy, live.check)).run()
+    assert live.answered == {Outcome.SCORED: outcome.decisions}
+    assert outcome.decisions > 200
+
+
+def test_choices_are_the_live_paths_while_things_fail() -> None:
+    """So they are with nodes that fail and join, nodes that are not measured, and an outage."""
+    trace = replace(
+        world(160),
+        events=(NodeEvent(60, EventKind.FAIL, "node-004"), NodeEvent(90, EventKind.JOIN, "node-004")),
+    )
+    faults = (Fault(FaultKind.MISSING, 40, 120, "node-001"), Fault(FaultKind.OUTAGE, 130, 150))
+    profiles = Profiles.read(CONFIGURATION)
+    with closing(Live("both", profiles)) as live:
+        policy = ByProfile("both", profiles.by_scheduler["both"].profile, spread=0)
+        Replay(trace, checked(policy, live.check), Options(faults=faults)).run()
+    assert live.answered[Outcome.SCORED] > 50
+    assert live.answered[Outcome.NO_METRICS] > 10
+    assert live.answered.keys() <= {Outcome.SCORED, Outcome.NO_METRICS}

@@ -1,0 +1,204 @@
+"""What many replays come to: intervals, lost cases, and the page with pictures."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from support.page import browser
+
+from trimaran.cli.main import main
+from trimaran.simulator.measures import measures
+from trimaran.simulator.policies.catalogue import policies, policy_names
+from trimaran.simulator.replay import Replay
+from trimaran.simulator.report import statistics
+from trimaran.simulator.report.compared import Compared
+from trimaran.simulator.report.page import document, page
+from trimaran.simulator.report.text import tables
+from trimaran.traces.synthetic import Synthetic
+from trimaran.traces.trace import write_trace
+
+HOT = "hot_minutes_80"
+
+
+def row(hot: float, **others: float) -> dict[str, float]:
+    """Return a policy's measures: all as hot as this but for those that are named."""
+    names = dict.fromkeys((*statistics.LESS_IS_BETTER, "moves"), 0.0)
+    return names | dict.fromkeys(statistics.GAP_MEASURES, hot) | others
+
+
+COMPARISON = {
+    "calm": {"default": row(100.0), "cooler": row(60.0), "clairvoyant": row(20.0)},
+    "busy": {"default": row(200.0), "cooler": row(210.0, unplaced_pods=3.0), "clairvoyant": row(100.0)},
+    "idle": {"default": row(0.0), "cooler": row(0.0), "clairvoyant": row(0.0)},
+}
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
+
+
+def test_the_interval_of_a_mean_is_that_of_the_bootstrap() -> None:
+    """Of many worlds it is near the normal one, of one world it is that world, and it is the same each time."""
+    values = np.random.default_rng(3).normal(50, 10, 400).tolist()
+    found = statistics.interval(values)
+    assert found == statistics.interval(values)
+    half = 1.96 * float(np.std(values)) / 20
+    assert found.mean == pytest.approx(np.mean(values))
+    assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half), abs=0.1)
+    assert statistics.interval([7.0]) == statistics.Interval(7.0, 7.0, 7.0, 1)
+
+
+def test_the_gap_closed_goes_from_the_default_to_the_clairvoyant() -> None:
+    """A world in which the clairvoyant is no better tells nothing."""
+    assert statistics.gap_closed(COMPARISON, "cooler", HOT, "clairvoyant") == {"calm": 50.0, "busy": -10.0}
+    assert statistics.gaps(COMPARISON)["clairvoyant"]["cooler"][HOT].mean == 20.0
+    assert statistics.gaps({"calm": {"default": row(1.0)}}) == {}
+
+
+def test_the_gap_to_the_oracle_stands_beside_where_it_was_replayed() -> None:
+    """Text, page and document tell the part of its way, too; where it was not replayed none of them speaks of it."""
+    with_oracle = COMPARISON | {"calm": COMPARISON["calm"] | {"oracle": row(0.0)}}
+    assert statistics.gap_closed(with_oracle, "cooler", HOT, "oracle") == {"calm": 40.0}
+    *_, clairvoyant, oracle = tables(with_oracle).split("\n\n")
+    assert clairvoyant.startswith("gap closed, %: default is 0, clairvoyant 100")
+    assert oracle.startswith("gap closed, %: default is 0, oracle 100")
+    assert re.search(r"clairvoyant +80 .*\n  from +80 .*\n  to +80 .*\n  worse in +0 ", oracle)
+    beside, without = (Compared("", dict.fromkeys(COMPARISON, 1.5), each) for each in (with_oracle, COMPARISON))
+    (told,), (told_without,) = document([beside]), document([without])
+    assert told["gap_closed_percent"]["oracle"]["cooler"][HOT]["mean"] == 40.0
+    assert list(told["gap_closed_percent"]) == ["clairvoyant", "oracle"]
+    assert list(told_without["gap_closed_percent"]) == ["clairvoyant"]
+    assert 'colspan="4">oracle</th>' in page([beside], "trimaran")
+    assert ">oracle" not in page([without], "trimaran")
+
+
+def test_every_lost_case_is_told() -> None:
+    """A case is lost in each measure of which the policy has more than the default scheduler."""
+    lost = list(statistics.lost_cases(COMPARISON))
+    assert {(each.world, each.policy) for each in lost} == {("busy", "cooler")}
+    assert [each.measure for each in lost] == [*statistics.GAP_MEASURES, "unplaced_pods"]
+    assert (lost[0].value, lost[0].default) == (210.0, 200.0)
+
+
+def test_what_services_and_jobs_lose_is_lost() -> None:
+    """Of every measure of a replay less is better, but for moves and nodes, which are what it costs."""
+    trace = Synthetic(nodes=2, minutes=60, warm_up_minutes=10).trace()
+    names = measures(Replay(trace, policies(trace)["random"]).run())
+    neither = {"moves", "moves_percent_per_hour", "nodes", "node_minutes"}
+    assert set(statistics.LESS_IS_BETTER) == names.keys() - neither
+    less = {"service_waited_pod_minutes": 2.0, "job_hot_pod_minutes": 1.0, "displaced_pods": 3.0}
+    compared = {"calm": {"default": row(5.0), "cooler": row(4.0, **less)}}
+    assert {each.measure: each.value for each in statistics.lost_cases(compared)} == less
+
+
+def test_the_front_has_what_nothing_is_better_than() -> None:
+    """Less of the first and more of the second is better; of two that are alike in one, one is left out."""
+    points = {"far": (9.0, 9.0), "best": (1.0, 5.0), "beaten": (2.0, 4.0), "same": (1.0, 3.0), "more": (3.0, 7.0)}
+    assert statistics.pareto(points) == ["best", "more", "far"]
+
+
+def test_the_table_ends_with_intervals_over_worlds() -> None:
+    """After the worlds come the means and the gap closed, each with its interval; one world has none."""
+    *_, means, gaps = tables(COMPARISON).split("\n\n")
+    assert means.startswith("3 worlds: mean, 95 % bootstrap interval")
+    assert re.search(r"cooler +90 .*\n  from +0 .*\n  to +210 ", means)
+    assert re.search(r"cooler +20 .*\n  from +-10 .*\n  to +50 .*\n  worse in +1 ", gaps)
+    assert "bootstrap" not in tables({"calm": COMPARISON["calm"]})
+    assert "cannot be told" in tables({name: {"default": row(1.0)} for name in "ab"})
+
+
+def test_the_tables_fit_a_screen() -> None:
+    """Of all policies, in large worlds, no line is longer than 160 characters; measures that are not there are none."""
+    large = row(123_456.0, throttled_core_seconds=1_234_567.89, waited_pod_minutes=123_456.0, node_minutes=1e6)
+    saved = {name: large | {"nodes_saved_percent": 12.34} for name in policy_names()}
+    better = row(12_345.0, node_minutes=1e6, nodes_saved_percent=12.34)
+    text = tables({name: saved | {"clairvoyant": better} for name in ("a-world-of-large-nodes", "another")})
+    assert max(map(len, text.splitlines())) <= 160
+    assert all(policy in text for policy in policy_names())
+    assert "12.34" in text
+    assert "saved" not in tables(COMPARISON)
+
+
+def test_the_page_asks_nobody_and_has_all_pictures() -> None:
+    """Every image is in the page and has words; nothing is fetched; a world's name is text and no markup."""
+    saved = {
+        f"<b>{world}": {name: each | {"nodes_saved_percent": 5.0} for name, each in rows.items()}
+        for world, rows in COMPARISON.items()
+    }
+    heat = {"default": [[10, 90], [5, 120]]}
+    compared = [
+        Compared(factor, dict.fromkeys(saved, float(factor)), saved, heat, "<b>calm", 2.0) for factor in ("1", "1.5")
+    ]
+    text = page(compared, "trimaran")
+    elements = Elements(text).found
+    images = [attributes for tag, attributes in elements if tag == "img"]
+    assert [str(each["alt"]).partition(".")[0] for each in images] == [
+        "Benefit against overcommit, hot at 70 %", "Benefit against overcommit, hot at 80 %",
+        "Benefit against overcommit, hot at 90 %",
+        *["Gap closed to clairvoyant", "Nodes saved against hot minutes", "Nodes over time"] * 2,
+    ]  # fmt: skip
+    assert all(str(each["src"]).startswith("data:image/") for each in images)
+    assert not [tag for tag, attributes in elements if tag in {"script", "link", "iframe", "b"} or "href" in attributes]
+    assert "cooler: in 1 of 3 worlds" in text
+    assert f"{HOT} 210 (200)" in text
+
+
+@pytest.mark.slow
+def test_a_browser_finds_the_page_accessible_and_asks_nobody(tmp_path: Path) -> None:
+    """Axe finds nothing serious, every image is drawn, and nothing but the file is asked for."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    compared = Compared("", dict.fromkeys(COMPARISON, 1.5), COMPARISON, {"default": [[10, 90]]}, "calm", 2.0)
+    file = tmp_path / "report.html"
+    file.write_text(page([compared], "trimaran"))
+    with browser() as chromium:
+        shown = chromium.new_page()
+        asked: list[str] = []
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto(file.as_uri())
+        assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+        assert shown.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 0)")
+        found = axe.Axe().run(shown).response["violations"]
+        shown.close()
+    assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
+
+
+@pytest.mark.slow
+def test_a_report_is_written_beside_what_is_printed(tmp_path: Path) -> None:
+    """--html writes the page and its numbers; what is printed stays, and what was kept is drawn again."""
+    world = tmp_path / "world"
+    write_trace(Synthetic(seed=1, nodes=6, minutes=180, warm_up_minutes=60).trace(), world)
+    asked = ("compare", "--trace", world, "--policy", "default", "--policy", "clairvoyant", "--json")
+    plain = run(*asked, "--keep", tmp_path / "kept")
+    drawn = run(*asked, "--keep", tmp_path / "kept", "--html", tmp_path / "new" / "report.html")
+    assert drawn.exit_code == 0, drawn.stderr
+    assert drawn.stdout == plain.stdout
+    (section,) = json.loads((tmp_path / "new" / "report.json").read_text())
+    assert section["worlds"] == json.loads(plain.stdout)
+    heat = section["heat"]["cpu_percent"]["default"]
+    assert (len(heat), len(heat[0])) == (6, 120)
+    first = (tmp_path / "new" / "report.html").read_bytes()
+    assert run(*asked, "--keep", tmp_path / "kept", "--html", tmp_path / "new" / "report.html").exit_code == 0
+    assert (tmp_path / "new" / "report.html").read_bytes() == first
+
+
+def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """A name that the JSON takes is refused before anything is replayed."""
+    refused = run("compare", "--html", tmp_path / "report.json")
+    assert refused.exit_code == 2
+    assert "call it report.html" in refused.stderr

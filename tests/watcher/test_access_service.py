@@ -1,0 +1,286 @@
+"""Tokens, TLS and client certificates, between the real service and the real client and commands."""
+
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import requests
+from click.testing import CliRunner, Result
+from support.certificates import Authority
+from support.servers import Service, check_error, free_port, pointed_at, raw, wait_until
+
+from client import AccessDenied, Collector, ServiceClient, WatcherUnavailable, connect
+from trimaran.cli.main import main
+
+Start = Callable[..., Service]
+TOKEN, OTHER = "right-token-right-token", "other-token-other-token"
+FAKE = ("--provider", "Fake")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Who issues the certificates that are trusted."""
+    return Authority(tmp_path_factory.mktemp("authority"), "authority")
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Another authority."""
+    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
+
+
+def started(watch: Start, *settings: str, **environment: str) -> Service:
+    """Start a service with a certificate and more settings, and wait until it is ready."""
+    service = watch(*FAKE, *(word for setting in settings for word in ("--set", setting)), **environment)
+    if any(setting.startswith("server.certificate") for setting in settings):
+        service.url = service.url.replace("http:", "https:")
+    wait_until(lambda: requests.get(f"{service.url}/readyz", timeout=5, verify=False).ok, "it is ready")
+    return service
+
+
+def run(*arguments: str) -> Result:
+    """Run a command of the client."""
+    return CliRunner().invoke(main, list(arguments))
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+
+
+def test_tokens_end_to_end(watch: Start, tmp_path: Path) -> None:
+    """The client reads with a token, and with a token file across a rotation of the service's own file."""
+    served, mine = tmp_path / "served", tmp_path / "mine"
+    served.write_text(f"{TOKEN}\n")
+    mine.write_text(f"{TOKEN}\n")
+    service = started(watch, f"server.tokens_file={served}")
+    with ServiceClient(service.url, token=TOKEN) as client:
+        assert len(client.metrics().data) == 3
+    for bad in (None, OTHER):
+        with ServiceClient(service.url, token=bad) as client, pytest.raises(AccessDenied, match="401"):
+            client.metrics()
+    with Collector(connect(service.url, token_file=mine)) as collector:
+        assert len(collector.snapshot().data) == 3
+    with ServiceClient(service.url, token_file=mine) as client:
+        assert client.health() == ()
+        served.write_text(f"{OTHER}\n")
+        with pytest.raises(AccessDenied):
+            client.metrics()
+        mine.write_text(f"{OTHER}\n")
+        assert len(client.metrics().data) == 3
+    served.write_text(f"{OTHER} 2020-01-01\n")
+    with ServiceClient(service.url, token_file=mine) as client, pytest.raises(AccessDenied):
+        client.metrics()
+    assert TOKEN not in service.log.read_text()
+    assert OTHER not in service.log.read_text()
+
+
+def test_the_token_of_the_environment(watch: Start) -> None:
+    """A token in the environment locks the service; neither its log nor ``trimaran config`` shows it."""
+    service = started(watch, TRIMARAN_SERVER__TOKEN=TOKEN)
+    check_error(service.get("/watcher"), 401, "unauthorized")
+    assert service.get("/watcher", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert "a stock kube-scheduler is refused" in service.log.read_text()
+    assert TOKEN not in service.log.read_text()
+    shown = CliRunner().invoke(main, ["config"], env={"TRIMARAN_SERVER__TOKEN": TOKEN}).output
+    assert "********" in shown
+    assert TOKEN not in shown
+
+
+def test_trimaran_top_with_a_token_and_tls(watch: Start, tmp_path: Path, authority: Authority) -> None:
+    """``trimaran top`` shows the nodes with --token-file and --ca-file, and says what is wrong without either."""
+    certificate = authority.issue("top-server")
+    service = started(watch, f"server.certificate={certificate}", f"server.token={TOKEN}")
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    trusted = ("--ca-file", str(authority.certificate))
+    done = run("top", "--watcher", service.url, *trusted, "--token-file", str(file))
+    assert done.exit_code == 0, done.output
+    assert "node-3" in done.output
+    for arguments, words in (
+        (trusted, "refuses the credentials: 401"),
+        (("--token-file", str(file)), "TLS failed"),
+        ((*trusted, "--token-file", str(tmp_path / "nowhere")), "No such file"),
+    ):
+        done = run("top", "--watcher", service.url, *arguments)
+        assert done.exit_code == 1
+        assert words in done.stderr
+        assert TOKEN not in done.output
+
+
+def test_client_certificates(watch: Start, authority: Authority, stranger: Authority) -> None:
+    """Only who has a certificate of the authority reads; probes answer everyone, over TLS."""
+    server, mine = authority.issue("server"), authority.issue("reader")
+    service = started(watch, f"server.certificate={server}", f"server.client_ca_file={authority.certificate}")
+    trusted = authority.certificate
+    with ServiceClient(service.url, ca_file=trusted, client_certificate=mine) as client:
+        assert len(client.metrics().data) == 3
+        assert client.metrics() is client.metrics()  # the entity tag works behind TLS too
+    with ServiceClient(service.url, ca_file=trusted) as client, pytest.raises(AccessDenied, match="403"):
+        client.metrics()
+    other = stranger.issue("reader")
+    with ServiceClient(service.url, ca_file=trusted, client_certificate=other, retries=0) as client:
+        with pytest.raises(WatcherUnavailable):
+            client.metrics()
+    assert service.get("/livez", verify=str(trusted)).status_code == 200
+    done = run("top", "--watcher", service.url, "--ca-file", str(trusted), "--client-certificate", str(mine))
+    assert "node-3" in done.output
+    assert "it can send no token and no client certificate" in service.log.read_text()
+    assert "Traceback" not in service.log.read_text()
+
+
+@pytest.mark.slow
+def test_a_client_certificate_that_expires_on_a_kept_connection(watch: Start, authority: Authority) -> None:
+    """From its expiry a certificate gets no data, and the connection ends, so that a renewed one is looked at."""
+    server = authority.issue("lasting")
+    service = started(watch, f"server.certificate={server}", f"server.client_ca_file={authority.certificate}")
+    short = authority.issue("short", seconds=6)
+    options = {"timeout": 10, "verify": str(authority.certificate), "cert": str(short)}
+    with requests.Session() as session:
+        first = answer = session.get(f"{service.url}/watcher", **options)
+        for _ in range(300):
+            if not answer.ok:
+                break
+            time.sleep(0.1)
+            answer = session.get(f"{service.url}/watcher", **options)
+    assert (first.status_code, first.headers["Connection"]) == (200, "keep-alive")
+    assert "expired" in check_error(answer, 403, "forbidden")
+    assert answer.headers["Connection"] == "close"
+
+
+def test_both_locks_must_be_opened(watch: Start, authority: Authority) -> None:
+    """With tokens and client certificates set up, one of them is not enough."""
+    server, mine = authority.issue("both-server"), authority.issue("both-reader")
+    service = started(
+        watch, f"server.certificate={server}", f"server.client_ca_file={authority.certificate}", f"server.token={TOKEN}"
+    )
+    header = {"Authorization": f"Bearer {TOKEN}"}
+    trusted = str(authority.certificate)
+    check_error(service.get("/watcher", verify=trusted, headers=header), 403, "forbidden")
+    check_error(service.get("/watcher", verify=trusted, cert=str(mine)), 401, "unauthorized")
+    assert service.get("/watcher", verify=trusted, cert=str(mine), headers=header).status_code == 200
+
+
+def test_a_renewed_certificate_is_served_without_a_restart(watch: Start, tmp_path: Path, authority: Authority) -> None:
+    """New connections get the certificate that is in the file now; while it cannot be used, the one before."""
+    file = tmp_path / "certificate.pem"
+    first, second = authority.issue("first"), authority.issue("second")
+    shutil.copy(first, file)
+    service = started(watch, f"server.certificate={file}")
+
+    def name() -> str:
+        context = ssl.create_default_context(cafile=authority.certificate)
+        with (
+            socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=10) as connection,
+            context.wrap_socket(connection, server_hostname="127.0.0.1") as secured,
+        ):
+            return str(secured.getpeercert()["subject"][0][0][1])
+
+    assert name() == "first"
+    file.write_text("half of a certif")
+    assert name() == "first"
+    shutil.copy(second, file)
+    assert name() == "second"
+    assert "cannot be used, what they held before stays" in service.log.read_text()
+
+
+def test_a_key_of_its_own(watch: Start, tmp_path: Path, authority: Authority) -> None:
+    """Certificate and key may be two files, as Kubernetes' TLS secrets have them."""
+    both = authority.issue("pair").read_text()
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    certificate.write_text(both[: both.index("-----BEGIN PRIVATE")])
+    key.write_text(both[both.index("-----BEGIN PRIVATE") :])
+    service = started(watch, f"server.certificate={certificate}", f"server.key={key}")
+    assert service.get("/watcher", verify=str(authority.certificate)).status_code == 200
+
+
+def test_old_tls_and_plain_http_are_refused(watch: Start, authority: Authority) -> None:
+    """TLS below 1.2 and HTTP on the port of HTTPS get nothing; the service goes on."""
+    service = started(watch, f"server.certificate={authority.issue('strict')}")
+    port = int(service.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+        plain.sendall(b"GET /watcher HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"HTTP" not in plain.recv(1000)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(authority.certificate)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as old,
+        pytest.raises(OSError, match=r"protocol|alert"),
+    ):
+        context.wrap_socket(old, server_hostname="127.0.0.1")
+    assert service.get("/livez", verify=str(authority.certificate)).status_code == 200
+
+
+def test_a_port_for_the_stock_scheduler(watch: Start, authority: Authority) -> None:
+    """Beside the locked HTTPS port, one of its own answers /compat in plain HTTP without token, and nothing else."""
+    port = free_port()
+    service = started(
+        watch, f"server.certificate={authority.issue('compat')}", f"server.token={TOKEN}", f"server.compat_port={port}"
+    )
+    assert service.get("/compat/watcher", verify=str(authority.certificate)).status_code == 401
+    open_ = Service.__new__(Service)
+    open_.url = f"http://127.0.0.1:{port}"
+    assert len(open_.get("/compat/watcher").json()["data"]["NodeMetricsMap"]) == 3
+    with ServiceClient(f"{open_.url}/compat") as client:
+        assert len(client.metrics().data) == 3
+    assert open_.get("/livez").status_code == 200
+    for path in ("/watcher", "/metrics", "/findings", "/", "/openapi.json", "/watcher/health"):
+        check_error(open_.get(path, headers={"Authorization": f"Bearer {TOKEN}"}), 404, "not_found")
+
+
+def test_the_open_port_cannot_be_pretended(watch: Start) -> None:
+    """A request that names the open port in its headers is still one to the locked port."""
+    port = free_port()
+    service = started(watch, f"server.token={TOKEN}", f"server.compat_port={port}")
+    headers = f"Host: 127.0.0.1:{port}\r\nX-Forwarded-Port: {port}\r\nX-Forwarded-Host: 127.0.0.1:{port}\r\n"
+    request = f"GET /compat/watcher HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
+    status, _, body = raw(service, request.encode())
+    assert (status, b"NodeMetricsMap" in body) == (401, False)
+
+
+def test_a_provider_s_address_is_not_for_outsiders(watch: Start) -> None:
+    """While the provider is down, no answer to someone without the token names it, on either port."""
+    port, address = free_port(), "http://127.0.0.1:9"
+    service = watch(*pointed_at(address), "--set", f"server.token={TOKEN}", "--set", f"server.compat_port={port}")
+    header = {"Authorization": f"Bearer {TOKEN}"}
+    wait_until(lambda: address in service.get("/watcher/health", headers=header).text, "the provider is down")
+    told = [
+        requests.get(f"{url}{path}", timeout=10).text
+        for url in (service.url, f"http://127.0.0.1:{port}")
+        for path in ("/watcher", "/watcher/health", "/findings", "/readyz", "/livez", "/metrics", "/compat/watcher",
+                     "/compat/watcher/a", "/compat/watcher?host=a", "/compat/watcher?window=5m")
+    ]  # fmt: skip
+    assert all(told)
+    assert not any("127.0.0.1" in text or "refused" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["server.tokens_file={folder}/nowhere"], ["server.tokens_file = '", "No such file"]),
+        (["server.certificate={folder}/nowhere"], ["server.certificate = '", "No such file"]),
+        (["server.certificate={folder}/text"], ["server.certificate = '"]),
+        (["server.certificate={good}", "server.client_ca_file={folder}/text"], ["server.client_ca_file = '"]),
+        (["server.certificate={good}", "server.key={folder}/text"], ["server.certificate = '", "server.key"]),
+        pytest.param(["server.compat_port={taken}"], ["is in use", "server.compat_port"], marks=pytest.mark.slow),
+    ],
+    ids=["tokens", "certificate", "no certificate", "authority", "key", "port"],
+)
+def test_what_cannot_be_used_is_said_at_the_start(
+    watch: Start, tmp_path: Path, authority: Authority, settings: list[str], words: list[str]
+) -> None:
+    """A file or port that cannot be used ends the start with its setting's name, and without a traceback."""
+    (tmp_path / "text").write_text("this is no certificate\n")
+    good = authority.issue("good")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        filled = [setting.format(folder=tmp_path, good=good, taken=taken.getsockname()[1]) for setting in settings]
+        service = watch(*FAKE, *(word for setting in filled for word in ("--set", setting)))
+        assert service.process.wait(30) in {1, 2}
+    log = service.log.read_text()
+    assert all(word in log for word in words), log
+    assert "Traceback" not in log

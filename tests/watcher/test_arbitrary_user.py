@@ -1,0 +1,106 @@
+"""The watcher as OpenShift runs it: under a user that nobody knows, on a file system that it cannot write to."""
+
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+import yaml
+from support.servers import free_port, wait_until
+
+ROOT = Path(__file__).parents[2]
+USER, GROUP = 1000680000, 1000680000  # of the range that OpenShift gives a project; the primary group is 0
+POD = next(
+    each for each in yaml.safe_load_all((ROOT / "deploy/kubernetes/watcher.yaml").read_text())
+    if each["kind"] == "Deployment"
+)["spec"]["template"]["spec"]  # fmt: skip
+CLOSED = {
+    "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+}  # fmt: skip
+SYSTEM = [folder for folder in ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc") if Path(folder).is_dir()]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[tuple[str, int, Path]]:
+    """A watcher in a root of its own, which is read-only but for the pod's volume and /dev/shm."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("another user's process, in a root of its own, is root's to start: run it as root")
+    with pytest.raises(KeyError):
+        pwd.getpwuid(USER)
+    port, root = free_port(), tmp_path / "root"
+    root.mkdir()
+    shown = [*SYSTEM, sys.base_prefix, sys.prefix, str(ROOT)]
+    (mount,) = POD["containers"][0]["volumeMounts"]
+    lines = [
+        f"mount -t tmpfs -o mode=755 tmpfs {root}",
+        *(f"mkdir -p {root}{folder} && mount --rbind {folder} {root}{folder}" for folder in shown),
+        f"mkdir -p {root}/dev/shm {root}{mount['mountPath']}",
+        *(f"touch {root}/dev/{name} && mount --bind /dev/{name} {root}/dev/{name}" for name in ("null", "urandom")),
+        f"mount -t tmpfs -o mode=1777 tmpfs {root}/dev/shm",
+        # An emptyDir with the fsGroup that OpenShift chooses.
+        f"mount -t tmpfs -o mode=2770,gid={GROUP} tmpfs {root}{mount['mountPath']}",
+        f"mount -o remount,ro,bind {root}",
+        f'exec chroot --userspec={USER}:0 --groups={GROUP} {root} env -i "$@"',
+    ]
+    set_by_the_image = re.findall(r"(TRIMARAN_(?:STORE|LOG)\w+)=(\S+)", (ROOT / "Dockerfile").read_text())
+    environment = {**dict(set_by_the_image), "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
+    command = [
+        *(f"{name}={value}" for name, value in environment.items()), sys.executable, "-m", "trimaran", "watch",
+        "--provider", "Fake", "--interval", "0.5", "--port", str(port),
+    ]  # fmt: skip
+    log = tmp_path / "watch.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-ec", "\n".join(lines), "sh", *command],
+            stdout=output,
+            stderr=output,
+            cwd=ROOT,
+        )
+    try:
+        yield f"http://127.0.0.1:{port}", process.pid, log
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_it_keeps_and_serves_under_any_user(started: tuple[str, int, Path]) -> None:
+    """Ready, healthy with its file kept, as that user with group 0; and nothing else can be written."""
+    url, pid, log = started
+
+    def is_ready() -> bool:
+        try:
+            return requests.get(f"{url}/readyz", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    wait_until(is_ready, f"it is ready; {log.read_text()}", 30)
+    health = wait_until(lambda: requests.get(f"{url}/watcher/health", timeout=5), "it tells of its health")
+    assert (health.status_code, health.json().get("warnings", [])) == (200, []), log.read_text()
+    assert "trimaran_store_works 1.0" in requests.get(f"{url}/metrics", timeout=5).text
+    status = Path(f"/proc/{pid}/status").read_text()
+    assert re.search(rf"^Uid:\s+{USER}\s", status, re.MULTILINE)
+    assert re.search(r"^Gid:\s+0\s", status, re.MULTILINE)
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+    seen = Path(f"/proc/{pid}/root")
+    assert (seen / "var/lib/trimaran/watcher.sqlite").stat().st_uid == USER
+    with pytest.raises(OSError, match="Read-only"):
+        (seen / "tmp-file").touch()
+
+
+def test_no_pod_asks_for_more_than_openshift_gives() -> None:
+    """Nothing of the host, no right of its own, and the user named for the pod as a whole, where it is left out."""
+    for file in (ROOT / "deploy/kubernetes").glob("*.yaml"):
+        for each in yaml.safe_load_all(file.read_text()):
+            if each["kind"] == "Deployment":
+                spec = each["spec"]["template"]["spec"]
+                assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+                for volume in spec.get("volumes", ()):
+                    assert volume.keys() - {"name"} <= {"emptyDir", "configMap", "secret"}
+                for container in spec["containers"]:
+                    assert container["securityContext"] == CLOSED

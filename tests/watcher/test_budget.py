@@ -1,0 +1,192 @@
+"""The memory that the answers of a fetch may take: real servers whose answers have no end, and what that costs."""
+
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+
+import orjson
+import pytest
+from support.servers import reply, serving
+
+from runtime.http.adapter import TooLarge
+from runtime.http.budget import Budget, current, spending, weight
+from runtime.http.gather import Deadline, gather
+from runtime.http.session import BoundedSession
+from runtime.kubernetes.api import Access, KubernetesApi
+from watcher.errors import ProviderError
+from watcher.findings import Kind
+from watcher.model import Metric, NodeMetrics, Operator, Window
+from watcher.providers.base import Fetched
+from watcher.providers.failover import Failover
+from watcher.quality import analyzer
+
+MEBI = 1024 * 1024
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+SERIES = b'{"metric":{"instance":"10.0.0.1:9100"},"value":[1700000000,"0.25"]},'
+
+#: Fetches from an address as a watcher does, and prints by how many MiB the process grew at most.
+FETCH = """
+import sys, resource
+from watcher.pipeline.factory import open_watcher
+from watcher.settings import Settings
+settings = Settings.model_validate({
+    "provider": {"name": sys.argv[2], "address": sys.argv[1], "token": "a" * 20, "app_key": "b" * 20},
+    "watch": {"fetch_timeout_seconds": 60, "max_fetch_megabytes": 64},
+    "influxdb": {"version": "1"},
+})
+watcher = open_watcher(settings, None)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+watcher.fetch_once()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print(" ".join(watcher.health().reasons))
+watcher.stop()
+"""
+
+
+def endless(start: bytes, again: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    """Answer with a start, and then with the same for ever."""
+    block = again * (MEBI // len(again) + 1)
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(HEAD + b"\r\n" + start)
+        while True:
+            handler.wfile.write(block)
+
+    return answer
+
+
+def bomb(again: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    """Answer with a gzip stream that is a thousandth of what it unpacks to, for ever."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    start = packer.compress(b"[") + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(again * (MEBI // len(again) + 1)) + packer.flush(zlib.Z_FULL_FLUSH)
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(HEAD + b"Content-Encoding: gzip\r\n\r\n" + start)
+        while True:
+            handler.wfile.write(block)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("provider", "answer"),
+    [
+        ("Prometheus", endless(b"[", b" ")),
+        ("Prometheus", endless(b"[", SERIES)),
+        ("Prometheus", endless(b"[", b"[],")),
+        ("Prometheus", bomb(b" ")),
+        ("InfluxDB", bomb(b"{},")),
+        ("SignalFx", endless(b"[", b" ")),
+        ("Datadog", bomb(b" ")),
+    ],
+    ids=["spaces", "series", "lists", "bomb", "bomb of objects", "SignalFx", "Datadog"],
+)
+def test_a_fetch_from_answers_without_end_stays_within_its_memory(
+    provider: str, answer: Callable[[BaseHTTPRequestHandler], None]
+) -> None:
+    """All answers of a fetch, of all its windows, share one budget; the process grows by no more than that."""
+    with serving(answer) as fake:
+        done = subprocess.run(
+            [sys.executable, "-c", FETCH, fake.url, provider], capture_output=True, text=True, check=True, timeout=100
+        )
+    grown, reasons = done.stdout.split("\n", 1)
+    assert int(grown) < 64 + 32  # 32: buffers of each connection, and what the allocator keeps
+    assert "larger than 64 MiB (watch.max_fetch_megabytes)" in reasons
+
+
+@pytest.mark.parametrize(
+    "item",
+    [SERIES[:-1], b"[]", b"{}", b'{"a":1}', b"1.5", b"12345", b'"' + b"x" * 200 + b'"',
+     b'["\\ud83d\\ude00' + b"x" * 100 + b'"]'],
+)  # fmt: skip
+def test_the_weight_of_json_is_what_it_takes(item: bytes) -> None:
+    """The estimate is not below what CPython takes for the text and the objects that are read from it."""
+    count = 20_000
+    body = b"[" + b",".join([item] * count) + b"]"
+    program = (
+        "import sys, orjson, tracemalloc; body = sys.stdin.buffer.read(); tracemalloc.start()\n"
+        "read = orjson.loads(body); print(tracemalloc.get_traced_memory()[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=body, capture_output=True, check=True)
+    assert len(body) + int(done.stdout) <= weight(body) * 1.1
+
+
+def test_a_budget_is_shared_by_the_threads_of_a_fetch() -> None:
+    """What gather starts spends the same budget; once it is overdrawn nothing more is read."""
+    body = b" " * MEBI
+
+    def ask(session: BoundedSession, url: str) -> int:
+        return len(session.get(url).content)
+
+    with serving(lambda handler: reply(handler, body)) as fake:
+        session = BoundedSession(lambda _request: None)
+        with spending(Budget(5 * MEBI, setting="a.setting")):
+            answers = gather({number: lambda: ask(session, fake.url) for number in range(6)}, Deadline.after(20))
+            with pytest.raises(TooLarge, match=r"larger than 5 MiB \(a\.setting\)"):
+                ask(session, fake.url)
+        assert sum(answer == MEBI for answer in answers.values()) <= 2  # each as it is and as texts
+        assert ask(session, fake.url) == MEBI
+        session.close()
+
+
+def test_one_provider_does_not_spend_what_another_needs() -> None:
+    """A first provider whose answers have no end leaves the second one its budget; its windows share one."""
+
+    class Spender:
+        def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+            budgets.add(id(current()))
+            while True:
+                current().spend(b" " * MEBI)
+
+        def check(self):
+            return iter(())
+
+    class Modest:
+        def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+            current().spend(b" " * MEBI)
+            return Fetched({"a": NodeMetrics(())})
+
+        check = Spender.check
+
+    budgets: set[int] = set()
+    failover = Failover([("Spender", Spender()), ("Modest", Modest())])
+    with spending(Budget(4 * MEBI)):
+        assert failover.fetch(Window("5m", 0, 300), Deadline.after(10)).source == "Modest"
+        assert failover.fetch(Window("10m", 0, 600), Deadline.after(10)).source == "Modest"
+        with pytest.raises(ProviderError, match="larger than 4 MiB"):
+            failover.fetch(Window("15m", 0, 900), Deadline.after(10))  # the second one's is spent as well
+    assert len(budgets) == 1
+
+
+def test_pages_that_are_gone_count_no_more() -> None:
+    """A list of any length is read page by page: only what is kept of its items stays on the budget."""
+    item = {"metadata": {"name": "n"}, "status": {"images": ["x" * 1000] * 20}}
+    pages = 30
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        more = {"continue": str(len(fake.requests))} if len(fake.requests) < pages else {}
+        reply(handler, orjson.dumps({"items": [item] * 100, "metadata": more}))
+
+    with serving(answer) as fake:
+        api = KubernetesApi(Access(address=fake.url))
+        budget = Budget(10 * MEBI)
+        with spending(budget):
+            items = sum(1 for _ in api.list_items("/api/v1/nodes", Deadline.after(30)))
+        api.close()
+    assert items == 100 * pages
+    with pytest.raises(TooLarge):
+        budget.take(10 * MEBI - 100 * pages * 1024 + 1)
+
+
+def test_nodes_beyond_the_most_are_dropped_by_name() -> None:
+    """The first by name stay, the same in every fetch, and a finding names the setting; at the limit none goes."""
+    node = NodeMetrics((Metric("cpu", "CPU", Operator.AVG, "5m", 1.0),))
+    nodes = {f"node-{number}": node for number in (3, 1, 2)}
+    kept, (finding,) = analyzer.limit(nodes, "5m", 2)
+    assert list(kept) == ["node-1", "node-2"]
+    assert finding.kind is Kind.TOO_MANY_NODES
+    assert "watch.max_nodes" in finding.message
+    assert analyzer.limit(nodes, "5m", 3) == (nodes, [])

@@ -1,0 +1,196 @@
+"""A second source beside a provider: what it says is handed on, and what it does costs the first nothing."""
+
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from runtime.http.gather import Deadline
+from watcher.doctor.examination import examine
+from watcher.errors import ProviderError, ProviderUnavailable
+from watcher.findings import Kind
+from watcher.model import Metric, NodeMetrics, Window
+from watcher.pipeline.factory import open_watcher
+from watcher.pipeline.watcher import Watcher
+from watcher.providers.base import Check, Fetched, Sample
+from watcher.providers.corroborated import Corroborated
+from watcher.providers.sampled import Sampled
+from watcher.settings import FallbackSettings, ProviderSettings, QualitySettings, Settings, WatchSettings
+from watcher.store import Store
+
+WINDOW = Window("5m", 0, 300)
+
+
+class Scripted:
+    """Says one value of node ``a``, fails, or takes its time."""
+
+    def __init__(self, value: float = 0, failure: str = "", seconds: float = 0, source: str = "") -> None:
+        self.value, self.failure, self.seconds, self.source = value, failure, seconds, source
+        self.asked: list[str] = []
+        self.closed = False
+
+    def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+        """Answer."""
+        self.asked.append(window.duration)
+        time.sleep(self.seconds)
+        if self.failure:
+            raise ProviderUnavailable(self.failure)
+        return Fetched({"a": NodeMetrics((Metric("cpu", "CPU", "AVG", "5m", self.value),))}, source=self.source)
+
+    def check(self) -> Iterator[Check]:
+        """Yield one step."""
+        yield Check("ask", ok=not self.failure, message=self.failure)
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
+
+
+class Hanging:
+    """Never has a sample."""
+
+    def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
+        """Wait."""
+        time.sleep(deadline.remaining_seconds())
+        raise ProviderUnavailable("no answer")
+
+    def check(self) -> Iterator[Check]:
+        """Yield nothing."""
+        yield from ()
+
+
+def corroborated(first: Scripted, second: object) -> Corroborated:
+    """Return the first with the second beside it, for windows of 5 minutes."""
+    return Corroborated(("A", first), ("B", second), "5m")  # type: ignore[arg-type]
+
+
+def test_both_are_asked_and_the_first_is_served() -> None:
+    """What the second says is beside what the first does, for one window; for others it is not asked."""
+    first, second = Scripted(10), Scripted(90)
+    both = corroborated(first, second)
+    fetched = both.fetch(WINDOW, Deadline.after(5))
+    assert (fetched.nodes["a"].metrics[0].value, fetched.beside["a"].metrics[0].value) == (10, 90)
+    assert not both.fetch(Window("15m", 0, 900), Deadline.after(5)).beside
+    assert second.asked == ["5m"]
+    both.close()
+    assert (first.closed, second.closed) == (True, True)
+
+
+@pytest.mark.parametrize("second", [Scripted(failure="it is down"), Scripted(90, seconds=3)])
+def test_a_second_source_that_fails_costs_nothing(second: Scripted) -> None:
+    """The first's answer is the same, without findings, when the second fails or is too late."""
+    fetched = corroborated(Scripted(10), second).fetch(WINDOW, Deadline.after(0.5))
+    assert (fetched.nodes["a"].metrics[0].value, fetched.beside, fetched.findings) == (10, {}, ())
+
+
+def test_a_first_source_that_fails_is_not_replaced() -> None:
+    """The second corroborates and never stands in."""
+    with pytest.raises(ProviderError, match="it is down"):
+        corroborated(Scripted(failure="it is down"), Scripted(90)).fetch(WINDOW, Deadline.after(5))
+
+
+def test_no_source_is_held_against_itself() -> None:
+    """Where the first fell back to the second, there is nothing beside it."""
+    assert not corroborated(Scripted(10, source="B"), Scripted(10)).fetch(WINDOW, Deadline.after(5)).beside
+
+
+def test_samples_that_are_not_there_yet_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second source that is sampled in the background holds up no fetch, however long it takes."""
+    monkeypatch.setattr("watcher.providers.sampled._CLOSE_SECONDS", 0.1)
+    store = Store(None, keep_hours=1, max_megabytes=10)
+    second = Sampled(Hanging(), WatchSettings(fetch_timeout_seconds=5), store, source="B")
+    both = corroborated(Scripted(10), second)
+    began = time.monotonic()
+    assert not both.fetch(WINDOW, Deadline.after(30)).beside
+    assert time.monotonic() - began < 4, "it does not wait for the five seconds that a sample may take"
+    both.close()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "provider", "quality", "second"),
+    [
+        ("10.0.0.1", "Prometheus", "auto", "KubernetesMetricsServer"),
+        ("10.0.0.1", "KubernetesMetricsServer", "auto", None),
+        ("10.0.0.1", "Prometheus", "off", None),
+        ("", "Prometheus", "auto", None),
+        ("", "Prometheus", "fallback", "Fake"),
+    ],
+)
+def test_which_source_corroborates(
+    monkeypatch: pytest.MonkeyPatch, where: str, provider: str, quality: str, second: str | None
+) -> None:
+    """In a cluster the metrics server does, unless it is the provider itself or the setting says otherwise."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", where)
+    settings = Settings(
+        provider=ProviderSettings(name=provider),
+        fallback=FallbackSettings(providers=[ProviderSettings(name="Fake")]),
+        quality=QualitySettings(corroborate=quality),
+    )
+    found = settings.corroborating()
+    assert (found and found.provider.name) == second
+
+
+class Cluster:
+    """Says of six nodes what it is told to."""
+
+    def __init__(self, **values: float) -> None:
+        self.values = values
+
+    def fetch(self, window: Window, deadline: Deadline) -> Fetched:
+        """Answer."""
+        return Fetched(
+            {
+                name: NodeMetrics((Metric("cpu", "CPU", "AVG", window.duration, value),))
+                for name, value in self.values.items()
+            }
+        )
+
+    def check(self) -> Iterator[Check]:
+        """Yield nothing."""
+        yield from ()
+
+
+def test_a_watcher_hears_the_second_source() -> None:
+    """A node that the second source contradicts for several fetches is marked, in all windows, and served."""
+    true = {f"n{number}": 40.0 + number for number in range(6)}
+    second = Cluster(**true)
+    both = Corroborated(("A", Cluster(**true | {"n3": 4.0})), ("B", second), "5m")
+    now = 1_700_000_000.0
+    store = Store(None, keep_hours=1, max_megabytes=10)
+    watcher = Watcher(both, store, WatchSettings(), source="A", clock=lambda: now)
+    for _ in range(4):
+        assert watcher.fetch_once()
+        now += 60
+    (found,) = [finding for finding in watcher.findings() if finding.kind is Kind.DISAGREEMENT]
+    assert (found.node, found.action, found.since) == ("n3", "marked", 1_700_000_000)
+    served = watcher.published("15m").metrics.data
+    assert [name for name, node in served.items() if node.metadata.get("suspect") == "disagreement"] == ["n3"]
+    assert served["n3"].metrics[0].value == 4.0
+    watcher.stop()
+
+
+def test_the_factory_puts_the_second_source_beside() -> None:
+    """With two providers of one name and corroborate = fallback, a watcher is built, and fetches."""
+    settings = Settings(
+        provider=ProviderSettings(name="Fake"),
+        fallback=FallbackSettings(providers=[ProviderSettings(name="Fake")]),
+        quality=QualitySettings(corroborate="fallback"),
+    )
+    watcher = open_watcher(settings, None)
+    assert watcher.fetch_once()
+    watcher.stop()
+
+
+def test_a_metrics_server_that_cannot_be_reached_does_not_keep_a_watcher_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a cluster without a way in to its API, metrics are fetched without being corroborated, and doctor says so."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    settings = Settings(provider=ProviderSettings(name="Fake"))
+    watcher = open_watcher(settings, None)
+    assert watcher.fetch_once()
+    watcher.stop()
+    (told,) = [check for check in examine(settings) if check.step == "corroborate"]
+    assert told.ok
+    assert "KubernetesMetricsServer does not corroborate them" in told.message

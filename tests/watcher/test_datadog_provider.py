@@ -1,0 +1,371 @@
+"""The provider Datadog, against a fake of its timeseries endpoint."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_datadog import FakeDatadog, Series, running
+
+from runtime import duration
+from runtime.http.gather import Deadline
+from runtime.settings.loading import load
+from watcher.errors import ProviderAnswerError, ProviderRefused, ProviderUnavailable, SettingsError
+from watcher.findings import Kind
+from watcher.model import Window
+from watcher.providers.base import Fetched
+from watcher.providers.datadog.provider import DatadogProvider, api_address
+from watcher.settings import DatadogSettings, ProviderSettings, Settings
+
+CPU, MEMORY = "max:cpu.utilization", "max:memory.utilization"
+AGENT = {"cpu_query": "100 - avg:system.cpu.idle", "memory_query": "100 - 100 * avg:system.mem.pct_usable"}
+NOW = int(time.time())
+TIMES = NOW - 60 * np.arange(20, dtype=float)[::-1]
+WAVE = 40 + 10 * np.sin(np.arange(20))
+
+
+def host(name: str, values: np.ndarray = WAVE, **tags: str) -> list[Series]:
+    """Return both series of load-watcher's users, a point a minute."""
+    labels = {"host": name, "cluster_name": "c1", **tags}
+    return [Series(f"{part}.utilization", labels, TIMES[-len(values) :], values) for part in ("cpu", "memory")]
+
+
+def agent(name: str, **tags: str) -> list[Series]:
+    """Return what the Agent itself reports: idle CPU in percent, usable memory as a fraction."""
+    labels = {"host": name, **tags}
+    return [
+        Series("system.cpu.idle", labels, TIMES, 100 - WAVE),
+        Series("system.mem.pct_usable", labels, TIMES, 1 - WAVE / 100),
+    ]
+
+
+@contextmanager
+def provider_over(fake: FakeDatadog, app_key: str = "right-app-key", **own: Any) -> Iterator[DatadogProvider]:
+    """Run the fake, and a provider with settings of the section datadog."""
+    with running(fake) as url:
+        access = ProviderSettings(name="Datadog", address=url, token="right-token", app_key=app_key)
+        provider = DatadogProvider(Settings(provider=access, datadog=DatadogSettings(**own)))
+        yield provider
+        provider.close()
+
+
+def fetch(provider: DatadogProvider, name: str = "15m") -> Fetched:
+    return provider.fetch(Window(name, NOW - duration.seconds(name), NOW), Deadline.after(20))
+
+
+def values(fetched: Fetched, node: str = "node-1") -> dict[tuple[str, str], float]:
+    """Return a node's values by type and operator."""
+    return {(each.type, each.operator): each.value for each in fetched.nodes[node].metrics}
+
+
+def kinds(fetched: Fetched) -> list[str]:
+    return [finding.kind for finding in fetched.findings]
+
+
+def answer(series: Any, points: Any, times: Any = None) -> dict[str, Any]:
+    """Return the endpoint's answer with these parts."""
+    times = (TIMES[-3:] * 1000).tolist() if times is None else times
+    return {"data": {"type": "timeseries_response", "attributes": {"series": series, "values": points, "times": times}}}
+
+
+def test_both_keys_are_needed() -> None:
+    """Without keys the provider is not built; both are named at once, with their variables."""
+    with pytest.raises(SettingsError) as caught:
+        DatadogProvider(Settings(provider=ProviderSettings(name="Datadog")))
+    assert len(caught.value.problems) == 2
+    for word in ("provider.token", "METRICS_PROVIDER_TOKEN", "provider.app_key", "METRICS_PROVIDER_APP_KEY"):
+        assert word in str(caught.value)
+
+
+def test_an_address_without_scheme_is_refused_with_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """load-watcher's form of the address, a bare site, is told what it has to become."""
+    monkeypatch.setenv("METRICS_PROVIDER_ADDRESS", "datadoghq.eu")
+    with pytest.raises(SettingsError, match=r"METRICS_PROVIDER_ADDRESS.*https://api\.datadoghq\.eu"):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("address", "api"),
+    [
+        ("https://datadoghq.eu", "https://api.datadoghq.eu"),
+        ("https://app.datadoghq.com", "https://api.datadoghq.com"),
+        ("https://us3.datadoghq.com", "https://api.us3.datadoghq.com"),
+        ("https://us2.ddog-gov.com", "https://api.us2.ddog-gov.com"),
+        ("https://api.us5.datadoghq.com", "https://api.us5.datadoghq.com"),
+        ("https://proxy.example.com/datadoghq.eu", "https://proxy.example.com/datadoghq.eu"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+    ],
+)
+def test_a_site_is_asked_at_its_api(address: str, api: str) -> None:
+    """The address of a site, or of its web pages, stands for its API; a proxy's stays as it is."""
+    assert api_address(address) == api
+
+
+def test_what_is_asked() -> None:
+    """Upstream's metrics by host, averaged over minutes, over exactly the window, CPU and memory each by itself."""
+    fake = FakeDatadog(host("node-1"))
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert {query for query, _ in fake.queries} == {
+        f"{name}{{*}} by {{host}}.rollup(avg, 60)" for name in (CPU, MEMORY)
+    }
+    for _, attributes in fake.queries:
+        assert (attributes["from"], attributes["to"]) == ((NOW - 899) * 1000, (NOW + 1) * 1000)
+        assert attributes["interval"] == 60_000
+    node = fetched.nodes["node-1"]
+    assert {(each.name, each.type) for each in node.metrics} == {(CPU, "CPU"), (MEMORY, "Memory")}
+    assert node.tags == {"step": "1m", "smoothing": "1m"}
+    assert (node.metadata, fetched.findings) == ({}, ())
+
+
+@pytest.mark.parametrize(("name", "step"), [("1m", 20), ("4m", 20), ("5m", 60), ("6h", 300), ("2d", 3600)])
+def test_the_step_fits_the_window(name: str, step: int) -> None:
+    """Short windows have more than a handful of points and long ones not thousands."""
+    fake = FakeDatadog(host("node-1"))
+    with provider_over(fake) as provider:
+        fetch(provider, name)
+    assert {attributes["interval"] for _, attributes in fake.queries} == {step * 1000}
+    assert all(f", {step})" in query for query, _ in fake.queries)
+
+
+def test_long_windows_average_their_steps() -> None:
+    """AVG and STD of six hours are numpy's over the averages of five minutes."""
+    times = NOW - 60 * np.arange(400, dtype=float)[::-1]
+    load = np.random.default_rng(6).uniform(0, 100, 400)
+    fake = FakeDatadog([Series("cpu.utilization", {"host": "node-1"}, times, load)])
+    with provider_over(fake) as provider:
+        found = values(fetch(provider, "6h"))
+    inside = times > NOW - 6 * 3600
+    steps = times[inside] // 300
+    means = np.array([load[inside][steps == step].mean() for step in np.unique(steps)])
+    assert found == pytest.approx({("CPU", "AVG"): means.mean(), ("CPU", "STD"): means.std()}, rel=1e-9)
+
+
+def test_the_agents_own_metrics_take_arithmetic() -> None:
+    """100 - idle and 100 - 100 * usable are percents used, published under the query as it is written."""
+    with provider_over(FakeDatadog(agent("node-1")), **AGENT) as provider:
+        fetched = fetch(provider)
+    expected = {"AVG": WAVE[-15:].mean(), "STD": WAVE[-15:].std()}
+    assert values(fetched) == pytest.approx(
+        {(type_, operator): value for type_ in ("CPU", "Memory") for operator, value in expected.items()}
+    )
+    assert {each.name for each in fetched.nodes["node-1"].metrics} == set(AGENT.values())
+
+
+def test_arithmetic_between_metrics() -> None:
+    """Each metric of a query becomes one of the request's, and the formula puts them together."""
+    tags = {"host": "node-1", "env": "prod"}
+    held = [Series("system.cpu.user", tags, TIMES, WAVE), Series("system.cpu.system", tags, TIMES, WAVE / 4)]
+    fake = FakeDatadog(held + host("node-1"))
+    query = "(avg:system.cpu.user{env:prod} + max:system.cpu.system) * 1"
+    with provider_over(fake, cpu_query=query, cluster_name="") as provider:
+        found = values(fetch(provider))
+    assert found["CPU", "AVG"] == pytest.approx(WAVE[-15:].mean() * 1.25)
+    asked = next(attributes for text, attributes in fake.queries if "system.cpu.user" in text)
+    assert asked["formulas"] == [{"formula": "(query1 + query2) * 1"}]
+    assert [each["query"].partition(" by")[0] for each in asked["queries"]] == [
+        "avg:system.cpu.user{env:prod}", "max:system.cpu.system{*}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "query", ["cpu.utilization", "max:cpu.utilization{*} by {host}", "avg:a.b.rollup(max, 60)", "100", "avg:a.b; drop"]
+)
+def test_a_query_that_cannot_be_used_is_a_settings_error(query: str) -> None:
+    """What is no aggregated metric, or brings a grouping of its own, is refused with setting and variable."""
+    access = ProviderSettings(name="Datadog", token="right-token", app_key="right-app-key")
+    with pytest.raises(SettingsError, match=r"datadog\.memory_query \(TRIMARAN_DATADOG__MEMORY_QUERY\)"):
+        DatadogProvider(Settings(provider=access, datadog=DatadogSettings(memory_query=query)))
+
+
+def test_other_resources_are_published_where_they_have_a_query() -> None:
+    """Storage, Bandwidth of a known link speed, and GPU come under their types, and are not asked for otherwise."""
+    tags = {"host": "node-1"}
+    held = [
+        Series("system.io.util", {**tags, "device": "sda"}, TIMES, WAVE),
+        Series("system.io.util", {**tags, "device": "sdb"}, TIMES, WAVE / 2),
+        Series("system.net.bytes_rcvd", tags, TIMES, np.full(20, 125_000_000.0)),
+        Series("dcgm.gpu_utilization", tags, TIMES, np.full(20, 70.0)),
+    ]
+    own = {
+        "storage_query": "max:system.io.util",
+        "bandwidth_query": "100 * 8 * sum:system.net.bytes_rcvd / 10000000000",
+        "gpu_query": "avg:dcgm.gpu_utilization",
+    }
+    with provider_over(FakeDatadog(held + host("node-1")), **own) as provider:
+        found = values(fetch(provider))
+    averages = {type_: value for (type_, operator), value in found.items() if operator == "AVG"}
+    wave = WAVE[-15:].mean()
+    expected = {"CPU": wave, "Memory": wave, "Storage": wave, "Bandwidth": 10, "GPU": 70}
+    assert averages == pytest.approx(expected)
+
+
+def test_the_scope_filters_by_cluster_and_suffix() -> None:
+    """The Agent's ending of hosts' names, its cluster, is filtered for and is not part of a node's name."""
+    held = [*host("node-1-c1"), *host("node-2-c2", cluster_name="c2"), *host("other")]
+    fake = FakeDatadog(held)
+    with provider_over(fake, cluster_name="c1", host_name_suffix="-c1") as provider:
+        assert set(fetch(provider).nodes) == {"node-1"}
+    assert all("{host:*-c1,cluster_name:c1} by {host}" in query for query, _ in fake.queries)
+
+
+def test_other_tags_may_hold_node_and_cluster() -> None:
+    """Where hosts are instance ids, another tag names the node."""
+    held = [*host("i-1", kube_node="a.x", kube_cluster_name="p"), *host("i-2", kube_node="a.y", kube_cluster_name="p")]
+    own = {"node_tag": "kube_node", "cluster_tag": "kube_cluster_name", "cluster_name": "p"}
+    with provider_over(FakeDatadog(held + host("i-3")), **own) as provider:
+        assert set(fetch(provider).nodes) == {"a.x", "a.y"}
+
+
+def test_nulls_are_no_points() -> None:
+    """Minutes without a value count for nothing, the node's coverage says how many; only nulls are no node."""
+    full = [[float(value) for value in WAVE[-15:]], [None] * 15]
+    some = [value if index % 3 == 0 else None for index, value in enumerate(full[0])]
+    fake = FakeDatadog()
+    fake.body = answer(
+        [{"group_tags": [f"host:{name}"], "query_index": 0, "unit": None} for name in ("full", "nulls", "some")],
+        [*full, some],
+        (TIMES[-15:] * 1000).tolist(),
+    )
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert set(fetched.nodes) == {"full", "some"}
+    present = np.array([value for value in some if value is not None])
+    assert values(fetched, "some")["CPU", "AVG"] == pytest.approx(present.mean())
+    assert values(fetched, "some")["CPU", "STD"] == pytest.approx(present.std())
+    assert fetched.nodes["some"].metadata == {"coverage": round(5 / 14, 4)}
+
+
+@pytest.mark.parametrize(
+    ("odd", "points", "kind"),
+    [
+        (None, [1, 2, 3], Kind.UNMATCHED_NODE),
+        (7, [1, 2, 3], Kind.UNMATCHED_NODE),
+        ({}, [1, 2, 3], Kind.UNMATCHED_NODE),
+        ({"group_tags": None}, [1, 2, 3], Kind.UNMATCHED_NODE),
+        ({"group_tags": 7}, [1, 2, 3], Kind.UNMATCHED_NODE),
+        ({"group_tags": [None, 7, {}]}, [1, 2, 3], Kind.UNMATCHED_NODE),
+        ({"group_tags": ["host:N/A"]}, [1, 2, 3], Kind.UNMATCHED_NODE),
+        ({"group_tags": ["host:"]}, [1, 2, 3], Kind.UNMATCHED_NODE),
+        ({"group_tags": ["ghost:x"]}, [1, 2, 3], Kind.UNMATCHED_NODE),
+        ({"group_tags": ["host:x"]}, None, Kind.PARTIAL_ANSWER),
+        ({"group_tags": ["host:x"]}, [1, 2], Kind.PARTIAL_ANSWER),
+        ({"group_tags": ["host:x"]}, [[1], [2], [3], [4]], Kind.PARTIAL_ANSWER),
+        ({"group_tags": ["host:x"]}, ["a", {}, []], None),
+        ({"group_tags": ["host:x"]}, [10**400, "NaN", None], None),
+    ],
+)
+def test_odd_series_cost_only_themselves(odd: Any, points: Any, kind: Kind | None) -> None:
+    """Whatever stands where a series or its points should be, the other node is served and a finding tells."""
+    fake = FakeDatadog()
+    fake.body = answer([odd, {"group_tags": ["env:prod", "host:good", "pool:a"]}], [points, [10, 20, 30]])
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert set(fetched.nodes) == {"good"}
+    assert values(fetched, "good")["CPU", "AVG"] == pytest.approx(20)
+    assert {each for each in kinds(fetched) if each != Kind.LOW_COVERAGE} == ({kind} if kind else set())
+
+
+def test_fewer_values_than_series_are_a_finding() -> None:
+    """What has no values is left out; upstream gave up the whole answer."""
+    fake = FakeDatadog()
+    fake.body = answer([{"group_tags": ["host:good"]}, {"group_tags": ["host:bad"]}], [[10, 20, 30]])
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert set(fetched.nodes) == {"good"}
+    assert Kind.PARTIAL_ANSWER in kinds(fetched)
+
+
+def test_errors_with_status_200() -> None:
+    """Errors beside series are findings; errors instead of them are the error."""
+    fake = FakeDatadog(host("node-1"), errors="one shard timed out")
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+        assert set(kinds(fetched)) == {Kind.PARTIAL_ANSWER}
+        assert "one shard timed out" in fetched.findings[0].message
+        fake.body = {"errors": "the query is too large"}
+        with pytest.raises(ProviderAnswerError, match=r"the query is too large.*datadog\.cpu_query"):
+            fetch(provider)
+        fake.body = {**answer([], []), "errors": ["first", "second"]}
+        with pytest.raises(ProviderAnswerError, match="first, second"):
+            fetch(provider)
+
+
+def test_a_rate_limit_says_when_it_ends() -> None:
+    """A 429 tells the limit's name, size and end, and the settings that ask less; the other query is served."""
+    limited = {"X-RateLimit-Limit": "100", "X-RateLimit-Period": "60", "X-RateLimit-Reset": "17"}
+    fake = FakeDatadog(host("node-1"), fail={"cpu.utilization": (429, {**limited, "X-RateLimit-Name": "query"})})
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+        assert {each.type for each in fetched.nodes["node-1"].metrics} == {"Memory"}
+        (finding,) = fetched.findings
+        fake.fail["memory.utilization"] = (429, {})
+        with pytest.raises(ProviderUnavailable):
+            fetch(provider)
+    assert finding.kind is Kind.QUERY_FAILED
+    for word in ("429", "query is 100 requests in 60 s", "in 17 s", "watch.interval_seconds"):
+        assert word in finding.message
+
+
+def test_refused_keys_are_not_shown() -> None:
+    """The service's words are quoted without the keys that they repeat; all three reasons for a 403 are told."""
+    fake = FakeDatadog(host("node-1"), fail={"utilization": (403, {})})
+    with provider_over(fake) as provider, pytest.raises(ProviderRefused) as caught:
+        fetch(provider)
+    text = str(caught.value)
+    assert "told to fail ******** ********" in text
+    for word in ("provider.token", "provider.app_key", "timeseries_query", "provider.address"):
+        assert word in text
+
+
+def test_nothing_is_an_error_that_names_queries_and_filters() -> None:
+    """An answer without series names the queries' settings, the filters', and the Agent's own metrics."""
+    with provider_over(FakeDatadog(agent("node-1")), cluster_name="c1") as provider:
+        with pytest.raises(ProviderAnswerError) as caught:
+            fetch(provider)
+    for word in (
+        "datadog.cpu_query",
+        "datadog.memory_query",
+        "datadog.cluster_name",
+        "datadog.node_tag",
+        *AGENT.values(),
+    ):
+        assert word in str(caught.value)
+
+
+def test_series_without_the_tag_are_an_error_that_says_so() -> None:
+    """Series that name no node are counted in the error."""
+    with provider_over(FakeDatadog(host("node-1")), node_tag="kube_node") as provider:
+        with pytest.raises(ProviderAnswerError, match=r"1 series name no kube_node: .*kube_node:N/A"):
+            fetch(provider)
+
+
+def test_check_says_that_all_is_well() -> None:
+    """The API key and each query are steps of their own, with a host by name."""
+    with provider_over(FakeDatadog(agent("node-1")), **AGENT) as provider:
+        steps = list(provider.check())
+    assert [(step.step, step.ok) for step in steps] == [("API key", True), ("query CPU", True), ("query Memory", True)]
+    assert "node-1" in steps[1].message
+
+
+@pytest.mark.parametrize(
+    ("fake", "own", "setting", "word"),
+    [
+        (FakeDatadog(api_key="another"), {}, "provider.token", "403"),
+        (FakeDatadog(host("a"), valid=False), {}, "provider.token", "does not accept the API key"),
+        (FakeDatadog(host("a"), app_key="another"), {}, "provider.app_key", "403"),
+        (FakeDatadog(host("a")), {"cluster_name": "c9"}, "datadog.cluster_name", "without it a"),
+        (FakeDatadog(host("a")), {"host_name_suffix": "-c9"}, "datadog.host_name_suffix", "without it a"),
+        (FakeDatadog(agent("a")), {}, "datadog.cpu_query", "100 - avg:system.cpu.idle, of the Agent itself, has 1"),
+        (FakeDatadog(host("a"), fail={"utilization": (400, {})}), {}, "datadog.cpu_query", "told to fail"),
+    ],
+)
+def test_check_names_the_setting_that_mends_it(fake: FakeDatadog, own: dict[str, str], setting: str, word: str) -> None:
+    """A refused key is told from the other one; where a query finds nothing, what it would find is shown."""
+    with provider_over(fake, **own) as provider:
+        failed = [step for step in provider.check() if not step.ok]
+    assert failed[0].setting == setting
+    assert word in failed[0].message
+    assert "right-token" not in failed[0].message

@@ -1,0 +1,169 @@
+"""Fake: nodes as described, failures as asked for."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from client import LibraryClient, NoMetrics
+from runtime.http.gather import Deadline
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
+from watcher.model import Window
+from watcher.providers.base import Fetched
+from watcher.providers.fake import FakeProvider
+from watcher.settings import FakeSettings, ProviderSettings, Settings, WatchSettings
+
+PAGE = Path(__file__).parents[2] / "docs" / "providers" / "fake.md"
+
+
+def fetch(window: str = "15m", operators: tuple[str, ...] = ("AVG", "STD"), **own: object) -> Fetched:
+    """Fetch once."""
+    settings = Settings(fake=FakeSettings.model_validate(own), watch=WatchSettings(operators=list(operators)))
+    return FakeProvider(settings).fetch(Window(window, 0, 900), Deadline.after(5))
+
+
+def values(fetched: Fetched, node: str) -> dict[tuple[str, str], float]:
+    """Return one node's values by type and operator."""
+    return {(metric.type, metric.operator): metric.value for metric in fetched.nodes[node].metrics}
+
+
+def test_without_a_file_the_nodes_follow_from_their_number():
+    """Any number of nodes has CPU and Memory within 0 to 100, alike in every window and every run, not all equal."""
+    once, again = fetch(nodes=100), fetch(nodes=100)
+    assert once == again
+    assert list(once.nodes) == [f"node-{number}" for number in range(1, 101)]
+    for node in once.nodes:
+        found = values(once, node)
+        assert set(found) == {("CPU", "AVG"), ("CPU", "STD"), ("Memory", "AVG"), ("Memory", "STD")}
+        assert all(0 <= value <= 100 for value in found.values())
+    assert len({values(once, node)["CPU", "AVG"] for node in once.nodes}) > 10
+
+
+@pytest.mark.parametrize("suffix", ["json", "toml"])
+def test_a_file_says_what_each_node_does(tmp_path, suffix):
+    """Numbers are averages; deviation, percentiles and other resources are served when asked for."""
+    file = tmp_path / f"nodes.{suffix}"
+    file.write_text(
+        '{"a.example.com": {"cpu": 20}, "b": {"cpu": {"average": 85, "deviation": 12, "p99": 99}, "gpu": 50}}'
+        if suffix == "json"
+        else '["a.example.com"]\ncpu = 20\n[b]\ngpu = 50\ncpu = {average = 85, deviation = 12, p99 = 99}\n'
+    )
+    fetched = fetch(file=file)
+    assert values(fetched, "a.example.com") == {("CPU", "AVG"): 20}
+    assert values(fetched, "b") == {("CPU", "AVG"): 85, ("CPU", "STD"): 12, ("GPU", "AVG"): 50}
+    assert values(fetch(file=file, operators=("AVG", "P99")), "b")["CPU", "P99"] == 99
+    names = {metric.name for node in fetched.nodes.values() for metric in node.metrics}
+    assert names == {"fake:cpu:percent", "fake:gpu:percent"}
+
+
+def test_a_file_is_read_anew(tmp_path):
+    """A test may change the load while the watcher runs."""
+    file = tmp_path / "nodes.json"
+    settings = Settings(
+        provider=ProviderSettings(name="Fake"), fake=FakeSettings(file=file), watch=WatchSettings(interval_seconds=0.1)
+    )
+    file.write_text('{"a": {"cpu": 20}}')
+    with LibraryClient(settings) as client:
+        assert client.metrics().data["a"].metrics[0].value == 20
+        beside = tmp_path / "beside.json"
+        beside.write_text('{"a": {"cpu": 30}}')
+        beside.replace(file)
+        limit = time.monotonic() + 20
+        while client.metrics().data["a"].metrics[0].value != 30:
+            assert time.monotonic() < limit, "the change was never seen"
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "neither JSON nor TOML"),
+        ("[]", "must be an object"),
+        ('{"a": 20}', 'a must be an object such as {"cpu": 20}'),
+        ('{"a": {"cup": 20}}', "a has 'cup'; known: cpu, memory"),
+        ('{"a": {"cpu": "20"}}', "a.cpu wants numbers"),
+        ('{"a": {"cpu": true}}', "a.cpu wants numbers"),
+        ('{"a": {"cpu": {"mean": 20}}}', "wants numbers for average, deviation"),
+        ('{"a": {"cpu": null}}', "a.cpu wants numbers"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(tmp_path, text, says):
+    """The error names file, node and key; check says the same and names the setting."""
+    file = tmp_path / "nodes.json"
+    file.write_text(text)
+    with pytest.raises(ProviderAnswerError, match=re.escape(says)) as caught:
+        fetch(file=file)
+    assert str(file) in str(caught.value)
+    (step,) = FakeProvider(Settings(fake=FakeSettings(file=file))).check()
+    assert (step.ok, step.setting) == (False, "fake.file")
+
+
+def test_a_file_that_is_not_there_is_unavailable(tmp_path):
+    """A path that does not exist is told with the system's words."""
+    with pytest.raises(ProviderUnavailable, match="No such file"):
+        fetch(file=tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [("unavailable", ProviderUnavailable), ("refused", ProviderRefused), ("unusable", ProviderAnswerError)],
+)
+def test_failures_are_the_errors_of_real_sources(failure, expected):
+    """Each failure raises its own kind of ProviderError, in the windows it is asked for."""
+    with pytest.raises(expected, match=r"fake\.failure"):
+        fetch(failure=failure)
+    with pytest.raises(expected):
+        fetch("15m", failure=failure, failing_windows="15m,10m")
+    assert fetch("5m", failure=failure, failing_windows="15m,10m").nodes
+
+
+def test_empty_has_no_node_and_the_watcher_says_so():
+    """A source that answers and knows no node is never served as a good snapshot."""
+    assert not fetch(failure="empty").nodes
+    settings = Settings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(failure="empty"))
+    with LibraryClient(settings) as client, pytest.raises(NoMetrics):
+        client.metrics()
+
+
+def test_slow_keeps_to_the_deadline():
+    """A slow source answers at the deadline with an error, or at once when it is closed."""
+    provider = FakeProvider(Settings(fake=FakeSettings(failure="slow")))
+    began = time.monotonic()
+    with pytest.raises(ProviderUnavailable):
+        provider.fetch(Window("5m", 0, 300), Deadline.after(0.2))
+    assert 0.2 <= time.monotonic() - began < 10
+    provider.close()
+    with pytest.raises(ProviderError):
+        provider.fetch(Window("5m", 0, 300), Deadline.after(600))
+    assert time.monotonic() - began < 60
+
+
+def test_a_failing_window_is_replaced_by_a_shorter_one():
+    """With fake.failing_windows the watcher serves the next shorter window, graded."""
+    fake = FakeSettings(failure="unavailable", failing_windows=["15m"])
+    with LibraryClient(Settings(provider=ProviderSettings(name="Fake"), fake=fake)) as client:
+        served = client.metrics()
+    assert served.window.duration == "10m"
+    assert served.data["node-1"].metadata["grade"] == "shorter_window"
+
+
+def test_the_command_line_serves_it(watch):
+    """The command on the page runs, and answers for the node it asks for."""
+    service = watch("--provider", "Fake")
+    served = service.wait_for("/watcher/node-1").json()
+    assert served["source"] == "Fake"
+
+
+def test_the_example_on_the_page_runs(tmp_path):
+    """The page's example test passes as it stands, and its JSON is a description that can be used."""
+    text = PAGE.read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    names["test_the_calm_node_wins"](tmp_path)
+    (described,) = re.findall(r"```json\n(.*?)```", text, flags=re.DOTALL)
+    file = tmp_path / "nodes.json"
+    file.write_text(described)
+    assert set(fetch(file=file).nodes) == set(json.loads(described)) == {"node-1", "node-2"}

@@ -1,0 +1,221 @@
+"""History over REST and in the client."""
+
+import gzip
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import orjson
+import pytest
+from support.bench import START, Api
+from werkzeug.serving import make_server
+
+from client import LibraryClient, ServiceClient, UnknownNode
+from watcher.api.openapi import document
+from watcher.history import History, HistorySeries, Steps
+from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
+from watcher.providers.base import Fetched
+from watcher.wire import WireError
+from watcher.wire.history import decode_history, encode_history
+
+
+def loads(window: Window) -> Fetched:
+    """Return two nodes whose load is the minute of the hour."""
+    minute = window.end // 60 % 60
+    return Fetched(
+        {
+            name: NodeMetrics(
+                (
+                    Metric("cpu", "CPU", "AVG", window.duration, minute + extra),
+                    Metric("cpu", "CPU", "STD", window.duration, 1.5),
+                    Metric("memory", "Memory", "AVG", window.duration, 33.333),
+                )
+            )
+            for name, extra in (("a", 0), ("b", 0.25))
+        }
+    )
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    """An API over a watcher that has fetched for ten minutes."""
+    api = Api(path=tmp_path / "watcher.sqlite")
+    api.source.answers = dict.fromkeys(("15m", "10m", "5m"), loads)
+    for _ in range(10):
+        api.watcher.fetch_once()
+        api.now += 60
+    api.now -= 60
+    yield api
+    api.watcher.stop()
+
+
+def test_one_node_has_all_its_metrics(api: Api) -> None:
+    """?host= answers every metric of the node, a value a minute, null where there was none."""
+    found = api.get("/history?host=b&since=12m").json
+    first = int(START) // 60
+    assert (found["start"], found["step"], found["steps"], found["nodes"]) == ((first - 3) * 60, 60, 13, ["b"])
+    values = {(each["type"], each["operator"]): each["values"] for each in found["series"]}
+    assert set(values) == {("CPU", "AVG"), ("CPU", "STD"), ("Memory", "AVG")}
+    assert values["CPU", "AVG"] == [[None] * 3 + [(first + each) % 60 + 0.25 for each in range(10)]]
+    assert values["Memory", "AVG"][0][-1] == 33.33
+
+
+def test_all_nodes_have_one_metric(api: Api) -> None:
+    """Without a host it is CPU's average, or what is asked for; at most 300 steps."""
+    found = api.get("/history").json
+    assert (found["nodes"], found["step"]) == (["a", "b"], 300)
+    assert found["steps"] <= 300
+    assert [(each["type"], each["operator"]) for each in found["series"]] == [("CPU", "AVG")]
+    found = api.get("/history?type=Memory&operator=AVG&since=5m&step=60").json
+    assert found["series"][0]["values"] == [[33.33] * 6] * 2
+    assert api.get("/history?type=GPU").json["series"] == []
+
+
+def test_the_answer_is_as_documented_and_compressed(api: Api) -> None:
+    """The body is what OpenAPI says, and gzip where that is accepted."""
+    response = api.get("/history", Accept_Encoding="gzip")
+    body = orjson.loads(gzip.decompress(response.data))
+    schema = {"$ref": "#/components/schemas/History", "components": document()["components"]}
+    jsonschema.Draft202012Validator(schema).validate(body)
+    assert body == api.get("/history").json
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "words"),
+    [
+        ("host=nobody", 404, "no such history of a node 'nobody'"),
+        ("host=a&type=GPU", 404, "no such history"),
+        ("step=60", 400, "the shortest here is 300 s"),
+        ("since=tomorrow", 400, "since is unix seconds, or how long ago"),
+        ("since=99999999999", 400, "later than now"),
+        ("step=61", 400, "whole minutes"),
+        ("step=x", 400, "duration"),
+        ("host=a&step=9999999999999999999999", 400, "whole minutes"),
+        ("window=5m", 400, "no parameter 'window'"),
+    ],
+)
+def test_a_bad_question_is_answered_with_the_way_out(api: Api, query: str, status: int, words: str) -> None:
+    """Each has its status, and says what would do."""
+    response = api.get(f"/history?{query}")
+    assert response.status_code == status
+    assert words in response.json["error"]["message"]
+
+
+def test_a_restart_goes_on(tmp_path: Path, api: Api) -> None:
+    """Another watcher on the file answers what the first one saw."""
+    before = api.get("/history?since=9m&step=60").json
+    api.watcher.stop()
+    again = Api(path=tmp_path / "watcher.sqlite", now=api.now)
+    assert again.get("/history?since=9m&step=60").json == before
+    again.watcher.stop()
+
+
+def test_a_token_is_asked_for() -> None:
+    """What is locked is locked for history too."""
+    from runtime.server.access import Access
+    from watcher.api.app import create_app
+
+    bench = Api()
+    app = create_app(bench.watcher, bench.telemetry, Access(token="0123456789abcdef"))
+    assert app.test_client().get("/history").status_code == 401
+    bench.watcher.stop()
+
+
+def test_both_clients_answer_alike(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a service and embedded: the same arrays, the same errors."""
+    server = make_server("127.0.0.1", 0, api.app, threaded=True)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    service = ServiceClient(f"http://127.0.0.1:{server.server_port}", retries=0)
+    library = LibraryClient.__new__(LibraryClient)
+    monkeypatch.setattr(library, "_watcher", api.watcher, raising=False)
+    try:
+        for asked in ({}, {"node": "a"}, {"node": "a", "type": "CPU", "since": START, "step": "2m"}):
+            ours, theirs = service.history(**asked), library.history(**asked)
+            assert (ours.nodes, ours.steps) == (theirs.nodes, theirs.steps)
+            for one, other in zip(ours.series, theirs.series, strict=True):
+                assert (one.name, one.type, one.operator) == (other.name, other.type, other.operator)
+                np.testing.assert_array_equal(one.values, other.values)
+        for client in (service, library):
+            with pytest.raises(UnknownNode, match="nobody"):
+                client.history("nobody")
+            with pytest.raises(ValueError, match="the shortest here is 300 s"):
+                client.history(step=60)
+    finally:
+        service.close()
+        server.shutdown()
+
+
+def test_the_wire_keeps_everything() -> None:
+    """What is written is read: names, times, values and gaps."""
+    values = np.array([[1.25, np.nan], [100, 0]] * 20, np.float32)
+    names = tuple(f"node-{number:02}" for number in range(40))
+    history = History(names, Steps(600, 60, 2), (HistorySeries("cpu", "CPU", "AVG", values),))
+    read = decode_history(b"".join(encode_history(history)))
+    assert (read.nodes, read.steps) == (history.nodes, history.steps)
+    np.testing.assert_array_equal(read.of("CPU"), values)
+    assert read.times.tolist() == [600, 660]
+    with pytest.raises(KeyError, match="no GPU AVG; there are: CPU AVG"):
+        read.of("GPU")
+    empty = History((), Steps(0, 60, 5), ())
+    assert decode_history(b"".join(encode_history(empty))).series == ()
+
+
+HEAD = b'{"start":0,"step":60,"steps":2,"nodes":["a"],"series":[{"name":"","type":"","operator":"","values":'
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", HEAD + b"[[1,2],[3,4]]}]}", HEAD + b"[[1],[3,4]]}]}", HEAD + b"[[1]]}]}"]
+)
+def test_what_is_no_history_is_told(body: bytes) -> None:
+    """Other documents, and arrays that do not fit, are a WireError."""
+    with pytest.raises(WireError):
+        decode_history(body)
+
+
+def test_frames_and_what_a_notebook_prints() -> None:
+    """A history and a snapshot become data frames; what they print is one line, however many nodes there are."""
+    pytest.importorskip("pandas")
+    values = np.array([[1, 2], [3, np.nan]], np.float32)
+    history = History(("a", "b"), Steps(1_700_000_040, 60, 2), (HistorySeries("cpu", "CPU", "AVG", values),))
+    frame = history.to_frame()
+    assert frame.index.names == ["node", "time"]
+    assert frame.loc["a", "CPU AVG"].tolist() == [1, 2]
+    assert str(frame.index[0][1]) == "2023-11-14 22:14:00+00:00"
+    assert repr(history) == "History(CPU AVG of 2 nodes, 2 x 60 s from 2023-11-14 22:14Z)"
+    assert "<p>History(CPU AVG of 2 nodes" in history._repr_html_()
+    assert "<td>3.00</td>" in history._repr_html_()
+    window = Window("15m", 0, 900)
+    nodes = loads(window).nodes
+    metrics = WatcherMetrics(900, window, "Test", {**nodes, "c": NodeMetrics((), {}, {"grade": "last_good"})})
+    frame = metrics.to_frame()
+    assert frame.loc["b", ["CPU AVG", "CPU STD", "Memory AVG"]].tolist() == [15.25, 1.5, 33.333]
+    assert frame.loc["c", "grade"] == "last_good"
+    assert repr(metrics) == "WatcherMetrics(15m of 3 nodes from Test, 1970-01-01 00:15:00Z)"
+    assert "<td>last_good</td>" in metrics._repr_html_()
+
+
+def test_a_notebook_shows_ten_rows_and_a_line_at_least(monkeypatch) -> None:
+    """A large cluster is ten rows, a name cannot break out of the page, and without pandas there is the line alone."""
+    pytest.importorskip("pandas")
+    window = Window("15m", 0, 900)
+    node = NodeMetrics((Metric("cpu", "CPU", "AVG", "15m", 20.5),))
+    metrics = WatcherMetrics(900, window, "<b>", {f"node-{number}": node for number in range(5000)})
+    shown = metrics._repr_html_()
+    assert shown.count("<td>20.50</td>") == 10
+    assert "from &lt;b&gt;" in shown
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert metrics._repr_html_() is None
+
+
+def test_a_nodes_values_have_names() -> None:
+    """``snapshot["node-1"].cpu.avg``; what there is not is None, and Latest stands for an average."""
+    window = Window("15m", 0, 900)
+    metrics = WatcherMetrics(900, window, "Test", loads(window).nodes)
+    assert (metrics["a"].cpu.avg, metrics["a"].cpu.std, metrics["a"].cpu.p95) == (15, 1.5, None)
+    latest = NodeMetrics((Metric("memory", "Memory", "Latest", "15m", 7.0), Metric("m", "Memory", "P95", "15m", 9.0)))
+    assert (latest.memory.avg, latest.memory.p95, latest.cpu.avg) == (7.0, 9.0, None)
+    with pytest.raises(KeyError):
+        metrics["nobody"]

@@ -1,0 +1,121 @@
+"""The provider Host, on this very machine."""
+
+import math
+from collections import namedtuple
+
+import psutil
+import pytest
+
+from runtime.http.gather import Deadline
+from watcher.providers.base import SampleProvider, open_provider
+from watcher.providers.host import HostProvider
+from watcher.settings import HostSettings, ProviderSettings, Settings
+
+
+def provider(name: str = "this-machine") -> HostProvider:
+    """Return a provider with a name of its own for this machine."""
+    return HostProvider(Settings(host=HostSettings(node_name=name)), clock=lambda: 1234.5)
+
+
+def test_it_is_found_by_its_name() -> None:
+    """The registry builds it for the name Host, as a provider of samples."""
+    built = open_provider(Settings(provider=ProviderSettings(name="Host")))
+    assert isinstance(built, HostProvider)
+    assert isinstance(built, SampleProvider)
+
+
+def test_a_sample_has_cpu_and_memory_of_this_machine() -> None:
+    """CPU and memory are there from the first sample on, in percent, under the configured name and the clock's time."""
+    sample = provider().sample(Deadline.after(5))["this-machine"]
+    readings = {reading.name: reading for reading in sample.readings}
+    assert sample.timestamp == 1234.5
+    assert readings["host:cpu:percent"].type == "CPU"
+    assert readings["host:memory:percent"].type == "Memory"
+    for reading in sample.readings:
+        assert 0 <= reading.value <= 100
+        assert math.isfinite(reading.value)
+
+
+def test_memory_is_what_psutil_says() -> None:
+    """Memory is the share that is not available, close to what psutil itself says at that time."""
+    readings = {
+        reading.name: reading.value for reading in provider().sample(Deadline.after(5))["this-machine"].readings
+    }
+    assert abs(readings["host:memory:percent"] - psutil.virtual_memory().percent) < 20
+
+
+Times = namedtuple("Times", "user system idle iowait steal guest guest_nice")  # noqa: PYI024  as psutil's
+Disk = namedtuple("Disk", "busy_time")  # noqa: PYI024
+Link = namedtuple("Link", "bytes_sent bytes_recv")  # noqa: PYI024
+Status = namedtuple("Status", "speed")  # noqa: PYI024
+
+
+class Machine:
+    """The counters of a made-up machine, in place of psutil's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 100.0
+        self.times = Times(10, 0, 90, 0, 0, 0, 0)
+        self.disks: dict[str, Disk] | None = {"sda": Disk(0)}
+        self.links = {"eth0": Link(0, 0), "lo": Link(0, 0)}
+        for name, value in {
+            "cpu_times": lambda: self.times,
+            "disk_io_counters": lambda perdisk: self.disks,
+            "net_io_counters": lambda pernic: self.links,
+            "net_if_stats": lambda: {"eth0": Status(1000), "lo": Status(0)},
+        }.items():
+            monkeypatch.setattr(psutil, name, value)
+        monkeypatch.setattr("watcher.providers.host.time.monotonic", lambda: self.seconds)
+        monkeypatch.setattr("watcher.providers.host._FIRST_SPAN_SECONDS", 0)
+
+
+def read(machine: HostProvider) -> dict[str, float]:
+    """Return the present readings without memory, which is the real one."""
+    sample = machine.sample(Deadline.after(5))["this-machine"]
+    return {reading.type: reading.value for reading in sample.readings if reading.type != "Memory"}
+
+
+def test_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU is the share not idle, waiting or stolen; then the busiest disk, and the busier direction of a link."""
+    machine, subject = Machine(monkeypatch), provider()
+    assert read(subject) == {}
+    machine.seconds += 10
+    machine.times = Times(user=13, system=2, idle=94, iowait=0.5, steal=0.5, guest=3, guest_nice=0)
+    machine.disks = {"sda": Disk(2500), "sdb": Disk(9000)}  # sdb is new: it has no rate yet
+    machine.links = {"eth0": Link(bytes_sent=125_000_000, bytes_recv=250_000_000), "lo": Link(10**12, 10**12)}
+    # The guest's 3 s are in user's 13 s already: 10 s passed, 5 of them busy.
+    assert read(subject) == pytest.approx({"CPU": 50, "Storage": 25, "Bandwidth": 20})
+
+
+def test_counters_that_jump_stay_in_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters that were reset, or ran ahead of the clock, give 0 and 100, nothing outside."""
+    machine, subject = Machine(monkeypatch), provider()
+    machine.disks = {"sda": Disk(5000)}
+    read(subject)
+    machine.seconds += 1
+    machine.times = Times(20, 0, 89, 0, 0, 0, 0)
+    machine.disks = {"sda": Disk(0)}
+    machine.links = {"eth0": Link(10**15, 0)}
+    assert read(subject) == {"CPU": 100, "Storage": 0, "Bandwidth": 100}
+
+
+def test_what_this_kernel_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without disk or link counters, as in some sandboxes, CPU and memory come all the same."""
+    machine, subject = Machine(monkeypatch), provider()
+
+    def missing(**_options: bool) -> None:
+        raise NotImplementedError("no /proc/diskstats")
+
+    monkeypatch.setattr(psutil, "disk_io_counters", missing)
+    monkeypatch.setattr(psutil, "net_io_counters", missing)
+    read(subject)
+    machine.seconds += 1
+    machine.times = Times(10, 0, 100, 0, 0, 0, 0)
+    assert read(subject) == {"CPU": 0}
+
+
+def test_check_reads_the_machine() -> None:
+    """check() yields one step that worked, with the name and the values."""
+    (step,) = provider().check()
+    assert step.ok
+    assert "this-machine: CPU" in step.message

@@ -1,0 +1,153 @@
+"""What is known is answered before any routing: to every request the very answer that the routes give."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.bench import START, Api
+from werkzeug.test import Client, TestResponse
+
+from runtime.server.responses import JSON
+from watcher import wire
+from watcher.api.app import create_app
+from watcher.api.service import open_access
+from watcher.settings import ServerSettings
+from watcher.wire import Dialect
+
+TOKEN = "right-token-right-token"
+PATHS = (
+    "/watcher", "/watcher/", "/watcher/a", "/watcher/b", "/watcher/health", "/watcher/a/", "/watcher//a", "//watcher",
+    "/watcher/%61", "/watcher/a%2fb", "/watcher/%ff", "/watcher/é", "/compat/watcher", "/compat/watcher/a", "/compat",
+    "/livez", "/", "/nowhere",
+)  # fmt: skip
+QUERIES = (
+    "", "window=5m", "window=15m", "window=7m", "window=", "window", "host=a", "host=b", "host=", "host=%61", "host=é",
+    "host=a&window=5m", "windw=5m", "window=5m&window=10m", "host=a/b", "&", "window=5m&",
+)  # fmt: skip
+METHODS = ("GET", "HEAD", "POST", "OPTIONS", "get")
+ENCODINGS = (None, "", "gzip", "identity", "gzip;q=0", "*", "*;q=0", "br, gzip;q=0.5", "nonsense;;;", "GZIP")
+ACCEPTED = (
+    None,
+    "",
+    "*/*",
+    JSON,
+    wire.COLUMNS_TYPE,
+    f"{JSON}, {wire.COLUMNS_TYPE};q=0.5",
+    f"{wire.COLUMNS_TYPE};q=0",
+    "x",
+)
+TAGS = (None, "", "*", "current", '"other", current', "W/x", "weak", "nonsense")
+TOKENS = (None, f"Bearer {TOKEN}", "Bearer wrong-token-wrong-token", "Basic x")
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {}, {"token": TOKEN}, {"token": TOKEN, "compat_open": True}, {"token": TOKEN, "compat_port": 2021},
+    {"compat_port": 2021}, {"dialect": Dialect.GO},
+)  # fmt: skip
+
+
+class Both:
+    """An API asked in both ways, on the same watcher."""
+
+    def __init__(self, api: Api, **settings: Any) -> None:
+        server = ServerSettings(**settings)
+        app = create_app(api.watcher, api.telemetry, open_access(server, lambda: api.now), server.dialect)
+        self.front: Any = app.wsgi_app
+        self.client = app.test_client()
+        self.tag = api.watcher.published().body(server.dialect).etag
+        self.known = self.front._known
+
+    def ask(self, client: Client, method: str, target: str, port: str = "2020", **headers: str | None) -> TestResponse:
+        tag = headers.get("If_None_Match")
+        if tag:
+            headers["If_None_Match"] = tag.replace("current", self.tag).replace("weak", self.tag.removeprefix("W/"))
+        fields = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
+        return client.open(target, method=method, headers=fields, environ_overrides={"SERVER_PORT": port})
+
+    def check(self, *asked: Any, **headers: Any) -> bool:
+        """Check that both ways give one answer; return whether it was known before routing."""
+        found: list[Any] = []
+        self.front._known = lambda environ: found.append(self.known(environ)) or found[-1]
+        front = self.ask(self.client, *asked, **headers)
+        self.front._known = lambda _: None
+        routed = self.ask(self.client, *asked, **headers)
+        assert (front.status, front.data) == (routed.status, routed.data)
+        assert sorted(front.headers) == sorted(routed.headers)
+        return found[-1] is not None
+
+
+@pytest.fixture(scope="module")
+def fetched() -> Iterator[Api]:
+    """An API after a fetch, for all examples."""
+    api = Api()
+    api.watcher.fetch_once()
+    yield api
+    api.watcher.stop()
+
+
+@pytest.fixture(scope="module")
+def both(fetched: Api) -> list[Both]:
+    """That API with each of the settings."""
+    return [Both(fetched, **settings) for settings in SETTINGS]
+
+
+def test_both_ways_give_one_answer(both: list[Both]) -> None:
+    """Every path with every query, plain and by each method, has the same status, header fields and body both ways."""
+    for api, path, query in product(both, PATHS, QUERIES):
+        for method in METHODS if not query else METHODS[:1]:
+            api.check(method, f"{path}?{query}" if query else path, Authorization=f"Bearer {TOKEN}")
+
+
+@given(data=st.data())
+def test_header_fields(both: list[Both], data: st.DataObject) -> None:
+    """What is accepted, what is there already, who asks and on which port change both ways alike."""
+    one = st.sampled_from
+    api = data.draw(one(both))
+    api.check(
+        data.draw(one(METHODS[:2])),
+        data.draw(one(("/watcher", "/watcher/a", "/compat/watcher", "/compat/watcher/a", "/watcher?window=10m"))),
+        data.draw(one(("2020", "2021"))),
+        Accept=data.draw(one(ACCEPTED)),
+        Accept_Encoding=data.draw(one(ENCODINGS)),
+        If_None_Match=data.draw(one(TAGS)),
+        Authorization=data.draw(one(TOKENS)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [
+        ("/watcher", {}),
+        ("/watcher/a", {}),
+        ("/watcher?window=5m", {}),
+        ("/watcher?host=a", {}),
+        ("/watcher", {"Accept_Encoding": "gzip, deflate"}),
+        ("/watcher", {"If_None_Match": "current"}),
+        ("/watcher", {"Accept": wire.COLUMNS_TYPE}),
+        ("/compat/watcher/a", {"Authorization": "Bearer x"}),
+    ],
+)
+def test_what_is_known(both: list[Both], target: str, headers: dict[str, str]) -> None:
+    """What readers ask for day by day is known, and does not go through any route, once a first reader had it built."""
+    both[0].ask(both[0].client, "GET", target, **headers)
+    assert both[0].check("GET", target, **headers)
+    assert both[1].check("GET", target, **{**headers, "Authorization": f"Bearer {TOKEN}"})
+    assert not both[1].check("GET", target)
+
+
+def test_what_is_known_is_counted(full: Api) -> None:
+    """The counters know no difference."""
+    for _ in range(3):
+        full.get("/watcher/a")
+    assert 'trimaran_http_requests_total{route="/watcher/<host>",status="200"} 3.0' in full.get("/metrics").text
+    assert 'request_duration_seconds_count{route="/watcher/<host>"} 3.0' in full.get("/metrics").text
+
+
+def test_what_has_expired_is_not_known(full: Api) -> None:
+    """From the expiry on the routes decide what is answered."""
+    both = Both(full)
+    assert both.check("GET", "/watcher")
+    full.now = START + 301
+    assert not both.check("GET", "/watcher")
+    assert not both.check("GET", "/watcher/a")

@@ -1,0 +1,457 @@
+"""The provider KubernetesMetricsServer, against the fake API server."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_kubernetes import METRICS_GROUP, TOKEN, FakeKubernetes, node, node_metrics, run_fake_kubernetes
+
+from runtime.http.gather import Deadline
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
+from watcher.findings import Kind
+from watcher.model import Window
+from watcher.providers.base import Samples
+from watcher.providers.kubernetes_metrics_server import METRICS, NODES, KubernetesMetricsServerProvider
+from watcher.providers.sampled import Sampled
+from watcher.settings import MetricsServerSettings, ProviderSettings, Settings
+from watcher.store import Store
+
+CPU, MEMORY = "metrics_server:cpu:percent", "metrics_server:memory:percent"
+AT = 1_700_000_000
+
+
+@pytest.fixture
+def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
+    """A cluster of two nodes, half used."""
+    with run_fake_kubernetes(kubernetes_folder) as fake:
+        for name in ("a", "b"):
+            add(fake, name)
+        yield fake
+
+
+@pytest.fixture
+def provider(fake: FakeKubernetes) -> Iterator[KubernetesMetricsServerProvider]:
+    """The provider, sent to the fake."""
+    provider = KubernetesMetricsServerProvider(settings(fake))
+    yield provider
+    provider.close()
+
+
+def add(fake: FakeKubernetes, name: str, **labels: str) -> None:
+    fake.nodes[name] = node(name, **labels)
+    fake.metrics[name] = node_metrics(name, "2", "8Gi", AT)
+
+
+def settings(fake: FakeKubernetes, token: str = TOKEN, **own: Any) -> Settings:
+    return Settings(
+        provider=ProviderSettings(
+            name="KubernetesMetricsServer", address=fake.url, token=token or None, ca_file=fake.ca_file
+        ),
+        metrics_server=MetricsServerSettings(**own),
+    )
+
+
+def sample(provider: KubernetesMetricsServerProvider, seconds: float = 10) -> Samples:
+    return provider.sample(Deadline.after(seconds))
+
+
+def values(samples: Samples, name: str) -> dict[str, float]:
+    return {reading.name: reading.value for reading in samples[name].readings}
+
+
+def fails(provider: KubernetesMetricsServerProvider) -> ProviderError:
+    with pytest.raises(ProviderError) as caught:
+        sample(provider)
+    return caught.value
+
+
+def asked(fake: FakeKubernetes, path: str) -> list[dict[str, str]]:
+    return [query for asked, query, _ in fake.requests if asked == path]
+
+
+def test_values_are_percent_of_capacity(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """Use is divided by status.capacity, not by allocatable, and carries the source's own time."""
+    for amounts in (each["status"]["allocatable"] for each in fake.nodes.values()):
+        amounts.update(cpu="1", memory="1Gi")
+    samples = sample(provider)
+    assert values(samples, "a") == {CPU: 50.0, MEMORY: 50.0}
+    assert samples["a"].timestamp == AT
+    assert not samples.findings
+
+
+def test_nanocores_are_not_rounded_first(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """A use below a millicore is divided exactly; upstream rounds it up to a millicore."""
+    fake.metrics["a"]["usage"] = {"cpu": "1n", "memory": "1"}
+    assert values(sample(provider), "a") == {CPU: 100 / 4e9, MEMORY: 100 / (16 * 2**30)}
+
+
+def test_capacities_are_listed_once_in_a_while(fake: FakeKubernetes) -> None:
+    """The second sample asks for metrics only; when the refresh is due the list is asked for again."""
+    provider = KubernetesMetricsServerProvider(settings(fake, capacity_refresh_seconds=0.2))
+    sample(provider)
+    sample(provider)
+    assert (len(asked(fake, METRICS)), len(asked(fake, NODES))) == (2, 1)
+    fake.nodes["a"]["status"]["capacity"]["cpu"] = "8"
+    time.sleep(0.25)
+    assert values(sample(provider), "a")[CPU] == 25.0
+    provider.close()
+
+
+def test_a_new_node_is_looked_up_at_once(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """A node that came after the list is in the next sample, for one request about it and no other list."""
+    sample(provider)
+    add(fake, "new")
+    assert set(sample(provider)) == {"a", "b", "new"}
+    sample(provider)
+    assert len(asked(fake, f"{NODES}/new")) == len(asked(fake, NODES)) == 1
+
+
+def test_many_new_nodes_are_one_list(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """When a hundred nodes come at once they are not asked for one by one."""
+    sample(provider)
+    for number in range(100):
+        add(fake, f"new-{number}")
+    assert len(sample(provider)) == 102
+    assert len(asked(fake, NODES)) == 2
+    assert not [path for path, *_ in fake.requests if path.startswith(f"{NODES}/")]
+
+
+def test_a_deleted_node_is_no_finding(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """A node that is gone, with its metrics, is forgotten without a word."""
+    sample(provider)
+    del fake.nodes["b"], fake.metrics["b"]
+    samples = sample(provider)
+    assert set(samples) == {"a"}
+    assert not samples.findings
+
+
+@pytest.mark.parametrize(("ready", "why"), [("Unknown", "not ready"), ("False", "not ready"), ("True", "kubelet")])
+def test_a_node_without_metrics_is_a_finding(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, ready: str, why: str
+) -> None:
+    """A node that metrics-server says nothing of is named, with the reason where the node tells it."""
+    sample(provider)
+    fake.nodes["b"] = node("b", ready=ready)
+    del fake.metrics["b"]
+    for _ in range(2):  # it stays a finding, and is looked up once
+        (finding,) = sample(provider).findings
+        assert (finding.kind, finding.node) == (Kind.NO_METRICS, "b")
+        assert why in finding.message
+    assert len(asked(fake, f"{NODES}/b")) == 1
+
+
+def test_metrics_without_a_node_are_a_finding(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """Metrics of a name that is no node cannot become percents: dropped, reported, and asked about once."""
+    fake.metrics["ghost"] = node_metrics("ghost", "1", "1Gi", AT)
+    for _ in range(2):
+        samples = sample(provider)
+        assert set(samples) == {"a", "b"}
+        (finding,) = samples.findings
+        assert (finding.kind, finding.node, finding.action) == (Kind.UNMATCHED_NODE, "ghost", "dropped")
+    assert not asked(fake, f"{NODES}/ghost")  # the list was new and did not have it
+
+
+def _set(part: str, key: str, value: Any) -> Callable[[FakeKubernetes], None]:
+    def change(fake: FakeKubernetes) -> None:
+        target: Any = fake.metrics["b"] if part == "metrics" else fake.nodes["b"]["status"]
+        *steps, last = key.split(".")
+        for step in steps:
+            target = target[step]
+        target[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize("written", ["", "NaN", "+Inf", "1.2.3", "much", None, [], {}, True, "9" * 100])
+def test_an_odd_usage_costs_only_itself(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, written: Any
+) -> None:
+    """What is no quantity is a finding; the node's other metric and the other nodes are served."""
+    _set("metrics", "usage.cpu", written)(fake)
+    samples = sample(provider)
+    assert values(samples, "a") == {CPU: 50.0, MEMORY: 50.0}
+    assert values(samples, "b") == {MEMORY: 50.0}
+    (finding,) = samples.findings
+    assert (finding.kind, finding.node, finding.metric) == (Kind.BAD_VALUE, "b", CPU)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("metrics", "usage", None),
+        _set("metrics", "usage", ["2"]),
+        _set("metrics", "timestamp", None),
+        _set("metrics", "timestamp", 17),
+        _set("metrics", "timestamp", "yesterday"),
+        _set("metrics", "timestamp", "2026-01-01T00:00:00"),
+        _set("nodes", "capacity", None),
+        _set("nodes", "capacity", "4"),
+        _set("nodes", "capacity", {"cpu": "0", "memory": "-1"}),
+        _set("nodes", "capacity", {"cpu": "none", "memory": None}),
+    ],
+)
+def test_an_odd_node_costs_only_itself(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, change: Callable[[FakeKubernetes], None]
+) -> None:
+    """Whatever one node's objects are, it is left out with findings that name it, and the others are served."""
+    change(fake)
+    samples = sample(provider)
+    assert set(samples) == {"a"}
+    assert {finding.node for finding in samples.findings} == {"b"}
+    assert {finding.kind for finding in samples.findings} == {Kind.BAD_VALUE}
+
+
+@pytest.mark.parametrize("conditions", [None, "Ready", [None], [{"type": "Ready"}]])
+def test_odd_conditions_do_not_matter(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, conditions: Any
+) -> None:
+    """Conditions only explain; a node with strange ones is served."""
+    fake.nodes["b"]["status"]["conditions"] = conditions
+    assert set(sample(provider)) == {"a", "b"}
+
+
+def test_5000_nodes_come_in_pages(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """Every page of the node list is read, 500 at a time."""
+    for number in range(4998):
+        add(fake, f"node-{number}")
+    assert len(sample(provider, 60)) == 5000
+    queries = asked(fake, NODES)
+    assert len(queries) == 10
+    assert {query["limit"] for query in queries} == {"500"}
+
+
+def test_a_list_that_expires_is_had_in_one(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """410 in the middle of the pages starts the list over, without pages."""
+    for number in range(600):
+        add(fake, f"node-{number}")
+    fake.expired_continues = 1
+    assert len(sample(provider)) == 602
+    assert [query.get("limit") for query in asked(fake, NODES)] == ["500", "500", None]
+
+
+def test_old_capacities_serve_while_the_list_fails(fake: FakeKubernetes) -> None:
+    """When nodes cannot be listed any more, what is known of them is used, and a finding says so and why."""
+    provider = KubernetesMetricsServerProvider(settings(fake, capacity_refresh_seconds=0.01))
+    sample(provider)
+    fake.forbidden.add(("", "nodes", "list"))
+    time.sleep(0.02)
+    samples = sample(provider)
+    assert set(samples) == {"a", "b"}
+    (finding,) = samples.findings
+    assert finding.kind is Kind.QUERY_FAILED
+    assert "403" in finding.message
+    assert "capacities are 0 minutes old" in finding.message
+    provider.close()
+
+
+def test_a_failed_look_up_is_tried_again(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """Without the verb get a new node is a finding that says so; once it is granted, the node is served."""
+    sample(provider)
+    fake.forbidden.add(("", "nodes", "get"))
+    add(fake, "new")
+    samples = sample(provider)
+    assert "new" not in samples
+    assert any("403" in finding.message and '"get"' in finding.message for finding in samples.findings)
+    fake.forbidden.clear()
+    assert "new" in sample(provider)
+
+
+@pytest.mark.parametrize("group", ["", METRICS_GROUP])
+def test_a_missing_rule_is_named(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, group: str) -> None:
+    """403 says which rule the ClusterRole lacks, and who asked."""
+    fake.forbidden.add((group, "nodes", "list"))
+    error = fails(provider)
+    assert isinstance(error, ProviderRefused)
+    assert f'{{apiGroups: ["{group}"], resources: ["nodes"], verbs: ["get", "list"]}}' in str(error)
+    assert "system:serviceaccount:monitoring:trimaran" in str(error)
+
+
+def test_a_wrong_token_is_told_and_not_shown(fake: FakeKubernetes) -> None:
+    """401 says where the token came from; neither error nor check quotes it."""
+    provider = KubernetesMetricsServerProvider(settings(fake, token="s3cret-of-mine"))
+    error = fails(provider)
+    steps = list(provider.check())
+    provider.close()
+    assert isinstance(error, ProviderRefused)
+    assert "401" in str(error)
+    assert "not valid, or has expired" in str(error)
+    assert "s3cret" not in f"{error} {steps}"
+
+
+def test_no_token_is_told(fake: FakeKubernetes) -> None:
+    """An anonymous request that is forbidden does not send people to RBAC but to the token."""
+    provider = KubernetesMetricsServerProvider(settings(fake, token=""))
+    error = fails(provider)
+    provider.close()
+    assert isinstance(error, ProviderRefused)
+    assert "no token was sent: set provider.token_file" in str(error)
+    assert "ClusterRole" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected", "hint"),
+    [
+        ("missing", ProviderAnswerError, "install metrics-server"),
+        ("down", ProviderUnavailable, "kubectl get apiservice"),
+    ],
+)
+def test_a_cluster_without_metrics_server_is_told(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, state: str, expected: type[Exception], hint: str
+) -> None:
+    """A metrics API that is not installed, and one whose backend is gone, are told apart, each with its way out."""
+    fake.metrics_api = state
+    error = fails(provider)
+    assert isinstance(error, expected)
+    assert hint in str(error)
+    fake.metrics_api = "served"
+    assert len(sample(provider)) == 2
+
+
+def test_a_metrics_server_that_just_started_is_told(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider
+) -> None:
+    """An empty list of metrics says that the metrics server knows no node yet."""
+    fake.metrics.clear()
+    assert "knows no node" in str(fails(provider))
+
+
+def test_metrics_of_other_nodes_only_are_an_error(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider
+) -> None:
+    """When no node has metrics that can be used the error gives the first reason."""
+    fake.metrics = {"ghost": node_metrics("ghost", "1", "1Gi", AT)}
+    assert "ghost has metrics but is no node" in str(fails(provider))
+
+
+def test_nodes_are_selected_by_labels(fake: FakeKubernetes) -> None:
+    """With metrics_server.node_selector, nodes outside it, old or new, are neither served nor told of."""
+    add(fake, "virtual", type="virtual-kubelet")
+    provider = KubernetesMetricsServerProvider(settings(fake, node_selector="type!=virtual-kubelet"))
+    fake.metrics["virtual"]["metadata"]["labels"] = {}  # an adapter that knows no labels gives them all
+    for _ in range(2):
+        samples = sample(provider)
+        assert set(samples) == {"a", "b"}
+        assert not samples.findings
+        add(fake, "virtual-2", type="virtual-kubelet")
+    provider.close()
+
+
+def test_names_are_kept_whole(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """Nodes that differ behind the first dot stay two."""
+    add(fake, "n.example.com")
+    add(fake, "n.example.org")
+    assert set(sample(provider)) == {"a", "b", "n.example.com", "n.example.org"}
+
+
+def test_a_repeat_counts_once_also_after_a_restart(fake: FakeKubernetes, tmp_path: Path) -> None:
+    """Samples are keyed by the metrics' own time: asking twice in between, or anew after a restart, adds nothing."""
+    now = float(AT)
+    expected: list[float] = []
+
+    def watch() -> tuple[Sampled, Store]:
+        store = Store(tmp_path / "watcher.sqlite")
+        provider = KubernetesMetricsServerProvider(settings(fake))
+        return Sampled(provider, settings(fake).watch, store, "test", clock=lambda: now), store
+
+    sampled, store = watch()
+    for cores in (1, 2, 4):
+        fake.metrics["a"] = node_metrics("a", str(cores), "8Gi", now)
+        expected.append(cores * 25.0)
+        for _ in range(2):
+            sampled.sample_once()
+            now += 15
+        sampled.close()
+        store.close()
+        sampled, store = watch()
+        sampled.sample_once()
+        now += 15
+    try:
+        fetched = sampled.fetch(Window("15m", int(now) - 900, int(now)), Deadline.after(0))
+    finally:
+        sampled.close()
+        store.close()
+    found = {metric.operator: metric.value for metric in fetched.nodes["a"].metrics if metric.name == CPU}
+    mean = sum(expected) / 3
+    assert found["AVG"] == pytest.approx(mean)
+    assert found["STD"] == pytest.approx((sum((value - mean) ** 2 for value in expected) / 3) ** 0.5)
+    assert set(fetched.nodes) == {"a"}  # b repeated one sample all the time
+
+
+def test_findings_of_a_sample_reach_the_fetch(fake: FakeKubernetes) -> None:
+    """What the last sample found is among the window's findings, under that window's name."""
+    now = float(AT)
+    store = Store(None)
+    sampled = Sampled(
+        KubernetesMetricsServerProvider(settings(fake)), settings(fake).watch, store, "test", clock=lambda: now
+    )
+    for cores in ("1", "2"):
+        fake.metrics = {"a": node_metrics("a", cores, "8Gi", now)}
+        sampled.sample_once()
+        now += 15
+    try:
+        fetched = sampled.fetch(Window("5m", int(now) - 300, int(now)), Deadline.after(0))
+    finally:
+        sampled.close()
+        store.close()
+    assert [(each.window, each.node) for each in fetched.findings if each.kind is Kind.NO_METRICS] == [("5m", "b")]
+
+
+def test_check_walks_through_every_step(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """The steps name the way in, both lists and how they fit; a node without metrics is named."""
+    assert all(step.ok for step in provider.check())
+    del fake.metrics["b"]
+    *_, last = provider.check()
+    assert not last.ok
+    assert "without: b" in last.message
+    assert last.setting == "metrics_server.node_selector"
+
+
+@pytest.mark.parametrize(
+    ("break_it", "step", "hint", "setting"),
+    [
+        (lambda fake: fake.tokens.clear(), "list nodes", "has expired", "provider.token"),
+        (lambda fake: fake.forbidden.add(("", "nodes", "list")), "list nodes", 'apiGroups: [""]', "provider.token"),
+        (lambda fake: setattr(fake, "metrics_api", "missing"), "read metrics", "install", "provider.name"),
+        (lambda fake: setattr(fake, "metrics_api", "down"), "read metrics", "nobody serves", "provider.name"),
+        (lambda fake: fake.metrics.clear(), "read metrics", "knows no node", "metrics_server.node_selector"),
+    ],
+)
+def test_check_says_what_is_wrong(
+    fake: FakeKubernetes,
+    provider: KubernetesMetricsServerProvider,
+    break_it: Callable[[FakeKubernetes], None],
+    step: str,
+    hint: str,
+    setting: str,
+) -> None:
+    """The step that fails is the one that is broken, and names a setting and the way out."""
+    break_it(fake)
+    failed = {check.step: check for check in provider.check() if not check.ok}
+    assert hint in failed[step].message
+    assert failed[step].setting == setting
+    assert "is provider.address right" not in failed[step].message
+
+
+def test_a_slow_cluster_does_not_hold_the_sample(
+    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider
+) -> None:
+    """The deadline holds, and the next sample, with time enough, works."""
+    fake.delay_seconds = 1
+    began = time.monotonic()
+    with pytest.raises(ProviderUnavailable, match="no answer in time"):
+        sample(provider, 0.2)
+    assert time.monotonic() - began < 5
+    fake.delay_seconds = 0
+    assert len(sample(provider)) == 2
+
+
+def test_the_extra_is_not_needed_in_a_cluster() -> None:
+    """The provider's module brings requests, and the package kubernetes only when there is a kubeconfig."""
+    program = "import watcher.providers.kubernetes_metrics_server, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    assert "requests" in loaded
+    assert "kubernetes" not in loaded

@@ -1,0 +1,527 @@
+"""The provider Prometheus, against real servers with history, and fakes where a real one would not misbehave."""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pytest
+import requests
+from conftest import AHEAD_SECONDS, NODES, History
+from support.servers import reply, run_prometheus, serving, wait_until
+from urllib3.connection import HTTPConnection
+
+from runtime.http.gather import Deadline, gather
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
+from watcher.findings import Kind
+from watcher.model import Operator, Window
+from watcher.providers.base import open_provider
+from watcher.providers.prometheus.provider import PrometheusProvider
+from watcher.quality import analyzer
+from watcher.settings import PrometheusQuery, PrometheusSettings, ProviderSettings, Settings, WatchSettings
+
+CPU, MEMORY = "instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"
+
+
+def provider_at(address: str, **options: Any) -> PrometheusProvider:
+    """Return a provider for an address."""
+    return PrometheusProvider(Settings(provider=ProviderSettings(name="Prometheus", address=address, **options)))
+
+
+def window(duration: str, seconds: int, end: int | None = None) -> Window:
+    """Return a window that ends at a moment, now by default."""
+    end = int(time.time()) if end is None else end
+    return Window(duration, end - seconds, end)
+
+
+def vector(*series: tuple[str, str]) -> dict[str, Any]:
+    """Return an instant vector as Prometheus writes it, of pairs of instance and value."""
+    result = [{"metric": {"instance": name}, "value": [1, value]} for name, value in series]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+def only_rules(answer: Callable[[BaseHTTPRequestHandler], None]) -> Callable[[BaseHTTPRequestHandler], None]:
+    """Return a handler that answers for the rules of CPU and memory, and knows no other series."""
+
+    def handle(handler: BaseHTTPRequestHandler) -> None:
+        known = any(quote(f"{name}{{}}", safe="") in handler.path for name in (CPU, MEMORY))
+        answer(handler) if known else reply(handler, vector())
+
+    return handle
+
+
+def test_it_is_found_by_its_name() -> None:
+    """The registry builds it for the name Prometheus."""
+    settings = Settings(provider=ProviderSettings(name="Prometheus", address="http://127.0.0.1:9"))
+    assert isinstance(open_provider(settings), PrometheusProvider)
+
+
+@pytest.mark.parametrize(("duration", "seconds"), [("15m", 900), ("10m", 600), ("5m", 300), ("1m30s", 90)])
+def test_average_and_deviation_equal_numpys(prometheus_with_rules: History, duration: str, seconds: int) -> None:
+    """AVG and STD of 100 nodes equal numpy's over the same samples within 1e-9, both metrics, each window."""
+    history = prometheus_with_rules
+    asked = window(duration, seconds, end=int(history.times[-1]) - AHEAD_SECONDS + 7)
+    fetched = provider_at(history.url).fetch(asked, Deadline.after(20))
+    inside = (history.times >= asked.start) & (history.times <= asked.end)
+    assert inside.sum() == seconds // 15
+    assert set(fetched.nodes) == {f"node-{node}" for node in range(NODES)}
+    assert fetched.findings == ()
+    for number in range(NODES):
+        got = {(metric.name, metric.operator): metric for metric in fetched.nodes[f"node-{number}"].metrics}
+        assert len(got) == 4
+        for name, values in history.rules.items():
+            samples = values[number, inside] * 100
+            assert math.isclose(got[name, "AVG"].value, np.mean(samples), abs_tol=1e-9)
+            assert math.isclose(got[name, "STD"].value, np.std(samples), abs_tol=1e-9)
+            assert got[name, "AVG"].rollup == got[name, "STD"].rollup == duration
+
+
+def test_raw_series_give_full_metrics(prometheus_with_raw_series: History) -> None:
+    """Without recording rules, AVG and STD of CPU and memory come from node_exporter's series alone."""
+    history = prometheus_with_raw_series
+    fetched = provider_at(history.url).fetch(window("5m", 300), Deadline.after(20))
+    assert fetched.findings == ()
+    assert set(fetched.nodes) == {f"10.0.0.{node}" for node in range(5)}
+    for node, ratio in enumerate(history.cpu_ratios):
+        got = {(m.name, m.operator): m.value for m in fetched.nodes[f"10.0.0.{node}"].metrics}
+        assert got == pytest.approx(
+            {(CPU, "AVG"): ratio * 100, (CPU, "STD"): 0, (MEMORY, "AVG"): ratio * 100, (MEMORY, "STD"): 0}, abs=1e-4
+        )
+
+
+def test_what_had_no_series_is_not_asked_for_again() -> None:
+    """The second fetch asks only with the expressions that had series, and not for the optional metrics."""
+
+    def raw_only(handler: BaseHTTPRequestHandler) -> None:
+        raw = "node_cpu_seconds_total" in handler.path or "node_memory_MemTotal_bytes" in handler.path
+        reply(handler, vector(("a:9100", "0.5")) if raw else vector())
+
+    with serving(raw_only) as fake:
+        provider = provider_at(fake.url)
+        first = provider.fetch(window("5m", 300), Deadline.after(20))
+        before = len(fake.requests)
+        second = provider.fetch(window("5m", 300), Deadline.after(20))
+        assert len(fake.requests) == before + 5  # each operator of both, and the gaps of what has a series to tell
+    assert first.nodes == second.nodes
+
+
+def test_a_prometheus_without_node_exporter_is_an_answer_error(prometheus_with_rules: History) -> None:
+    """A window without any series says which series are missing and asks about node_exporter."""
+    long_ago = window("5m", 300, end=1_000_000_000)
+    with pytest.raises(ProviderAnswerError, match=r"instance:node_cpu:ratio.*Is node_exporter scraped"):
+        provider_at(prometheus_with_rules.url).fetch(long_ago, Deadline.after(20))
+
+
+def test_check_tells_the_series(prometheus_with_rules: History) -> None:
+    """check() reports how many series each query has, from a real server."""
+    steps = list(provider_at(prometheus_with_rules.url).check())
+    assert all(step.ok for step in steps)
+    by_step = {step.step: step.message for step in steps}
+    assert by_step["query CPU"].startswith("100 series of instance:node_cpu:ratio")
+    assert by_step["query Memory: node names"] == "all 100 are matched"
+
+
+def test_check_stops_at_an_unreachable_server() -> None:
+    """check() yields one failed step that names provider.address."""
+    steps = list(provider_at("http://127.0.0.1:9").check())
+    assert [(step.ok, step.setting) for step in steps] == [(False, "provider.address")]
+
+
+def test_values_that_are_not_numbers_come_through_for_the_analyzer() -> None:
+    """NaN from Prometheus is handed on as NaN, not turned into 0."""
+    answer = only_rules(lambda handler: reply(handler, vector(("a:9100", "NaN"), ("b:9100", "0.5"))))
+    with serving(answer) as fake:
+        nodes = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5)).nodes
+    assert all(math.isnan(metric.value) for metric in nodes["a"].metrics)
+    assert {metric.value for metric in nodes["b"].metrics} == {50.0}
+
+
+def test_two_series_of_one_node_are_reported() -> None:
+    """Of several series that are about one node the mean counts, and a finding says so."""
+    series = vector(("a:9100", "0.5"), ("a:9101", "0.7"), ("a:9102", "0.6"))
+    with serving(only_rules(lambda handler: reply(handler, series))) as fake:
+        fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+    assert [metric.value for metric in fetched.nodes["a"].metrics] == pytest.approx([60.0] * 4)
+    assert {(f.kind, f.node, f.action) for f in fetched.findings} == {(Kind.DUPLICATE, "a", "merged")}
+
+
+def _refuse_deviations(handler: BaseHTTPRequestHandler) -> None:
+    if "stddev" in handler.path:
+        reply(handler, {"status": "error", "error": "query timed out"}, 503)
+    else:
+        reply(handler, vector(("a:9100", "0.5")))
+
+
+def test_a_failed_query_costs_only_itself() -> None:
+    """When the STD queries fail, the AVGs come all the same, with a finding for each failure."""
+    with serving(only_rules(_refuse_deviations)) as fake:
+        fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+    assert [(m.name, m.operator) for m in fetched.nodes["a"].metrics] == [(CPU, "AVG"), (MEMORY, "AVG")]
+    assert [f.kind for f in fetched.findings] == [Kind.QUERY_FAILED] * 2
+    assert "query timed out" in fetched.findings[0].message
+
+
+def test_failures_beside_empty_answers_are_not_called_missing_series() -> None:
+    """When some queries fail and the others find nothing, the error is the failure's."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "avg_over_time" in handler.path:
+            reply(handler, {"status": "error", "error": "no such store"}, 503)
+        else:
+            reply(handler, vector())
+
+    with serving(answer) as fake, pytest.raises(ProviderUnavailable, match="no such store"):
+        provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["null", "[]", "{}", '{"data": null}', '{"data": {"result": {}}}', '{"data": {"result": [1]}}', "<html>", ""],
+)
+def test_an_odd_answer_is_an_answer_error(body: str) -> None:
+    """JSON of another shape, HTML and nothing at all are errors of the answer, never a crash."""
+    with serving(lambda handler: reply(handler, body)) as fake, pytest.raises(ProviderAnswerError):
+        provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+
+
+def test_a_wrong_token_is_refused() -> None:
+    """401 raises ProviderRefused naming provider.token, and the token that was sent is not shown."""
+    with (
+        serving(lambda handler: reply(handler, {"error": "bad token"}, 401)) as fake,
+        pytest.raises(ProviderRefused, match=r"provider\.token") as caught,
+    ):
+        provider_at(fake.url, token="hush").fetch(window("5m", 300), Deadline.after(5))
+    assert fake.requests[0][1]["Authorization"] == "Bearer hush"
+    assert "hush" not in str(caught.value)
+
+
+def test_an_address_may_have_a_path() -> None:
+    """A path in the address comes before the API's."""
+    with serving(lambda handler: reply(handler, vector(("a", "0.5")))) as fake:
+        provider_at(f"{fake.url}/prefix/").fetch(window("5m", 300), Deadline.after(5))
+    assert {path.partition("?")[0] for path, _ in fake.requests} == {"/prefix/api/v1/query"}
+
+
+def test_credentials_of_the_address_are_used_and_never_shown() -> None:
+    """User and password in the address are sent as basic authentication, and no error quotes them."""
+    with serving(lambda handler: reply(handler, vector())) as fake:
+        address = fake.url.replace("://", "://scott:tiger@")
+        with pytest.raises(ProviderAnswerError) as caught:
+            provider_at(address).fetch(window("5m", 300), Deadline.after(5))
+    assert fake.requests[0][1]["Authorization"] == "Basic c2NvdHQ6dGlnZXI="
+    assert "tiger" not in str(caught.value)
+
+
+def trickle(handler: BaseHTTPRequestHandler) -> None:
+    """Answer with a byte now and then, which no read timeout ends."""
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(1000):
+        handler.wfile.write(b" ")
+        time.sleep(0.05)
+
+
+def test_closing_ends_a_fetch_that_is_under_way() -> None:
+    """close() ends queries that would trickle on, so that a service can stop at once."""
+    with serving(trickle) as fake:
+        provider = provider_at(fake.url)
+        failures: list[Exception] = []
+
+        def fetch() -> None:
+            try:
+                provider.fetch(window("5m", 300), Deadline.after(60))
+            except ProviderError as error:
+                failures.append(error)
+
+        fetching = threading.Thread(target=fetch, daemon=True)
+        fetching.start()
+        wait_until(lambda: len(fake.requests) >= 4, "the queries are under way")
+        time.sleep(0.2)  # until each has read the head
+        provider.close()
+        fetching.join(10)
+        assert not fetching.is_alive()
+    assert failures
+
+
+def test_many_queries_leave_no_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """All windows and operators at once keep their connections: none is discarded, which urllib3 would log."""
+    with serving(only_rules(lambda handler: reply(handler, vector(("a:9100", "0.5"))))) as fake:
+        settings = Settings(
+            provider=ProviderSettings(name="Prometheus", address=fake.url),
+            watch=WatchSettings(operators=[each for each in Operator if each is not Operator.LATEST]),
+        )
+        provider = PrometheusProvider(settings)
+        windows = [window("15m", 900), window("10m", 600), window("5m", 300)]
+        gather({each: partial(provider.fetch, each, Deadline.after(20)) for each in windows}, Deadline.after(20))
+        provider.close()
+    assert not caplog.records
+
+
+def test_a_call_that_is_connecting_is_aborted_too() -> None:
+    """abort() also ends a call whose connection was not there yet."""
+    with serving(trickle) as fake:
+        session = provider_at(fake.url)._session
+        connect = HTTPConnection.connect
+
+        def connect_late(connection: HTTPConnection) -> None:
+            connect(connection)
+            session.abort()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HTTPConnection, "connect", connect_late)
+            with pytest.raises(requests.ConnectionError):
+                session.get(fake.url, timeout=10)
+
+
+def test_a_hanging_query_is_given_up_and_its_threads_end() -> None:
+    """Queries that trickle are given up at the deadline; the connections are closed, so no thread stays."""
+    with serving(trickle) as fake:
+        with pytest.raises(ProviderUnavailable, match="no answer in time"):
+            provider_at(fake.url).fetch(window("5m", 300), Deadline.after(0.5))
+        end = time.monotonic() + 10
+        while any(thread.name.startswith("gather-") for thread in threading.enumerate()):
+            assert time.monotonic() < end, "a thread was left behind"
+            time.sleep(0.02)
+
+
+def _cluster(handler: BaseHTTPRequestHandler) -> None:
+    """Answer as a cluster scraped by address: kube-state-metrics knows node-1 and node-2, and the rules both."""
+    query = unquote(handler.path)
+    if "kube_node_info" in query:
+        info = [{"node": f"node-{number}", "internal_ip": f"10.0.0.{number}"} for number in (1, 2)]
+        result = [{"metric": labels, "value": [1, "1"]} for labels in info]
+        reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
+    elif "node_uname_info" in query:
+        reply(handler, vector())
+    else:
+        only_rules(lambda each: reply(each, vector(("10.0.0.1:9100", "0.5"), ("10.0.0.2:9100", "0.7"))))(handler)
+
+
+def test_addresses_become_node_names() -> None:
+    """Series whose instance is ip:port are published under the names that kube-state-metrics has for the addresses."""
+    with serving(_cluster) as fake:
+        fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+    assert set(fetched.nodes) == {"node-1", "node-2"}
+    assert fetched.findings == ()
+
+
+def test_names_are_asked_for_again_before_a_new_series_is_served() -> None:
+    """What had no name when the source was empty, or joined since, is served under its name from the first fetch on."""
+    ready = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        _cluster(handler) if ready.is_set() else reply(handler, vector())
+
+    with serving(answer) as fake:
+        provider = provider_at(fake.url)
+        with pytest.raises(ProviderAnswerError):
+            provider.fetch(window("5m", 300), Deadline.after(5))
+        ready.set()
+        assert set(provider.fetch(window("5m", 300), Deadline.after(5)).nodes) == {"node-1", "node-2"}
+
+
+def test_names_that_come_late_are_taken_at_the_next_fetch() -> None:
+    """A new node whose load comes before its name is not kept under its address until the names expire."""
+    late = threading.Event()
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        knows_names = "kube_node_info" not in handler.path or late.is_set()
+        _cluster(handler) if knows_names else reply(handler, vector())
+
+    with serving(answer) as fake:
+        provider = provider_at(fake.url)
+        assert set(provider.fetch(window("5m", 300), Deadline.after(5)).nodes) == {"10.0.0.1", "10.0.0.2"}
+        late.set()
+        assert set(provider.fetch(window("5m", 300), Deadline.after(5)).nodes) == {"node-1", "node-2"}
+        asked = sum("kube_node_info" in path for path, _ in fake.requests)
+        provider.fetch(window("5m", 300), Deadline.after(5))
+        assert sum("kube_node_info" in path for path, _ in fake.requests) == asked
+
+
+def test_an_address_of_no_node_is_reported() -> None:
+    """A series of an address that no listed node has is published under it, with a finding that names the setting."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if "10.0.0" in handler.path or "kube_node_info" in handler.path:
+            _cluster(handler)
+        else:
+            only_rules(lambda each: reply(each, vector(("10.0.0.1:9100", "0.5"), ("10.0.0.7:9100", "0.7"))))(handler)
+
+    with serving(answer) as fake:
+        fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+    assert set(fetched.nodes) == {"node-1", "10.0.0.7"}
+    (finding,) = fetched.findings
+    assert (finding.kind, finding.node) == (Kind.UNMATCHED_NODE, "10.0.0.7")
+    assert "prometheus.node_label" in finding.message
+
+
+def _cloned_machines(times: range, *, listed: bool) -> Iterator[str]:
+    """Write two machines that call themselves vm, and one that does not; kube-state-metrics may list two as nodes."""
+    for name in ("instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"):
+        yield f"# TYPE {name} gauge\n"
+        for number in (1, 2, 3):
+            yield from (f'{name}{{instance="10.0.0.{number}:9100"}} 0.{number} {at}\n' for at in times)
+    yield "# TYPE node_uname_info gauge\n"
+    for number, host in ((1, "vm"), (2, "vm"), (3, "node-3")):
+        labels = f'instance="10.0.0.{number}:9100",nodename="{host}"'
+        yield from (f"node_uname_info{{{labels}}} 1 {at}\n" for at in times)
+    if listed:
+        yield "# TYPE kube_node_info gauge\n"
+        for number, node in ((1, "vm"), (3, "node-3")):
+            labels = f'node="{node}",internal_ip="10.0.0.{number}",instance="kube-state-metrics:8080"'
+            yield from (f"kube_node_info{{{labels}}} 1 {at}\n" for at in times)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_machines_with_one_host_name_cost_only_themselves(tmp_path: Path, listed: bool) -> None:
+    """Of two machines that call themselves alike, the one with the node's address is the node; else both stay apart."""
+    now = int(time.time())
+    with run_prometheus(tmp_path, _cloned_machines(range(now - 360, now + 1, 15), listed=listed)) as url:
+        provider = provider_at(url)
+        fetched = provider.fetch(window("5m", 300, now), Deadline.after(10))
+        checks = list(provider.check())
+    cpu = {node: metrics.metrics[0].value for node, metrics in fetched.nodes.items()}
+    assert cpu == pytest.approx({"vm" if listed else "10.0.0.1": 10, "10.0.0.2": 20, "node-3": 30})
+    doubtful = {finding.node for finding in fetched.findings if finding.kind is Kind.UNMATCHED_NODE}
+    assert doubtful == ({"10.0.0.2"} if listed else {"10.0.0.1", "10.0.0.2"})
+    assert [check.setting for check in checks if not check.ok] == 2 * ["prometheus.node_label"]
+
+
+def test_partial_answers_are_findings() -> None:
+    """Warnings that Prometheus or Thanos sends with an answer, which the client library drops, are findings."""
+    body = {**vector(("a:9100", "0.5")), "warnings": ["store x: connection refused"]}
+    with serving(only_rules(lambda handler: reply(handler, body))) as fake:
+        fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
+    partial = [finding for finding in fetched.findings if finding.kind is Kind.PARTIAL_ANSWER]
+    assert {finding.message for finding in partial} == {"store x: connection refused"}
+
+
+def test_the_users_queries_and_matchers_are_used() -> None:
+    """A query of the user's replaces the built-in ones of its type, with its scale, and matchers reach every query."""
+    own = PrometheusQuery(name="my:cpu", type="CPU", query="my_cpu_percent{$matchers}", scale=1)
+    settings = PrometheusSettings(matchers='cluster="prod"', queries=[own])
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, vector(("a", "42")) if "my_cpu_percent" in handler.path else vector())
+
+    with serving(answer) as fake:
+        provider = PrometheusProvider(
+            Settings(provider=ProviderSettings(name="Prometheus", address=fake.url), prometheus=settings)
+        )
+        fetched = provider.fetch(window("5m", 300), Deadline.after(5))
+        queries = [unquote(path) for path, _ in fake.requests]
+    assert {(m.name, m.type, m.value) for m in fetched.nodes["a"].metrics} == {("my:cpu", "CPU", 42.0)}
+    assert not any("instance:node_cpu" in query for query in queries)
+    assert all('cluster="prod"' in query for query in queries)
+
+
+def test_percentiles_of_a_real_prometheus_are_numpys(prometheus_with_rules: History) -> None:
+    """P90, P95, P99 and MAX, where asked for, equal numpy's over the same samples."""
+    history = prometheus_with_rules
+    operators = ["AVG", "P90", "P95", "P99", "MAX"]
+    settings = Settings(
+        provider=ProviderSettings(name="Prometheus", address=history.url), watch=WatchSettings(operators=operators)
+    )
+    asked = window("10m", 600, end=int(history.times[-1]) - AHEAD_SECONDS + 7)
+    nodes = PrometheusProvider(settings).fetch(asked, Deadline.after(20)).nodes
+    samples = history.rules[CPU][3, (history.times >= asked.start) & (history.times <= asked.end)] * 100
+    got = {m.operator: m.value for m in nodes["node-3"].metrics if m.type == "CPU"}
+    assert got == pytest.approx(
+        {
+            "AVG": samples.mean(),
+            **{f"P{level}": np.percentile(samples, level) for level in (90, 95, 99)},
+            "MAX": samples.max(),
+        }
+    )
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])
+@pytest.mark.parametrize("alive", [CPU, None], ids=["memory stopped", "all stopped"])
+def test_what_stopped_everywhere_is_told(tmp_path: Path, alive: str | None, raw: bool) -> None:
+    """Also when no node is measured any more, or one of the needed metrics is not, the time of the end is told."""
+    now = int(time.time()) // 15 * 15
+    names = (CPU, "node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes") if raw else (CPU, MEMORY)
+
+    def lines() -> Iterator[str]:
+        for name in names:
+            yield f"# TYPE {name} gauge\n"
+            for node in "ab":
+                for at in range(now - 1200, now + 1 - (0 if name == alive else 480), 15):
+                    yield f'{name}{{instance="{node}:9100"}} 0.5 {at}\n'
+
+    with run_prometheus(tmp_path, lines()) as url:
+        fetched = provider_at(url).fetch(window("15m", 900, end=now), Deadline.after(20))
+    assert set(fetched.nodes) == set(fetched.newest) == {"a", "b"}
+    assert all(now - 480 - 150 <= at <= now - 480 for at in fetched.newest.values())
+
+
+def test_a_value_that_is_no_number_costs_only_itself() -> None:
+    """One unreadable value is published as not a number, which the analyzer drops and reports."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        reply(handler, vector(("a:9100", "abc"), ("b:9100", "0.5")))
+
+    with serving(answer) as fake:
+        nodes = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5)).nodes
+    kept, findings = analyzer.clean(nodes, "5m")
+    assert set(kept) == {"b"}
+    assert {(each.node, each.kind) for each in findings} == {("a", "not_finite")}
+
+
+def test_a_node_that_is_new_is_measured_right_and_has_its_coverage(tmp_path: Path) -> None:
+    """Rates over five minutes of a node that is there for one are not a fifth of the truth; a gap shows, too."""
+    now = int(time.time()) // 30 * 30
+    present = {"old": range(now - 1500, now + 1, 15), "new": range(now - 75, now + 1, 15)}
+    present["back"] = sorted({*range(now - 1500, now - 700, 15), *range(now - 90, now + 1, 15)})
+
+    def lines() -> Iterator[str]:
+        yield "# TYPE node_cpu_seconds counter\n"
+        for node, times in present.items():
+            for cpu, busy in ((0, 0.9), (1, 0.5)):
+                for mode, share in (("user", busy), ("idle", 0.96 - busy), ("iowait", 0.04)):
+                    labels = f'instance="{node}:9100",cpu="{cpu}",mode="{mode}"'
+                    yield from (
+                        f"node_cpu_seconds_total{{{labels}}} {share * (at - now + 2000)} {at}\n" for at in times
+                    )
+        for name in ("node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes"):
+            yield f"# TYPE {name} gauge\n"
+            for node, times in present.items():
+                yield from (f'{name}{{instance="{node}:9100"}} 1 {at}\n' for at in times)
+
+    with run_prometheus(tmp_path, lines()) as url:
+        fetched = provider_at(url).fetch(window("15m", 900, end=now), Deadline.after(20))
+    for node in ("old", "new", "back"):
+        cpu = {each.operator: each.value for each in fetched.nodes[node].metrics if each.type == "CPU"}
+        assert cpu == pytest.approx({"AVG": 70, "STD": 0}, abs=1e-6), node
+    coverage = {node: each.metadata.get("coverage", 1.0) for node, each in fetched.nodes.items()}
+    assert coverage["old"] == 1
+    assert coverage["new"] == pytest.approx(75 / 900, abs=0.05)
+    assert 0.4 < coverage["back"] < 0.8  # Prometheus sees five minutes back, where there is no mark that a series ended
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])
+def test_the_newest_samples_of_nodes_are_told(tmp_path: Path, raw: bool) -> None:
+    """A node whose exporter stopped is in the window's averages still, and its newest sample's time says since when."""
+    now = int(time.time()) // 15 * 15
+    names = ("node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes") if raw else (CPU, MEMORY)
+
+    def lines() -> Iterator[str]:
+        for name, value in zip(names, ("0.25", "1") if raw else ("0.5", "0.75"), strict=True):
+            yield f"# TYPE {name} gauge\n"
+            for node, stopped in (("alive", 0), ("stopped", 480)):
+                for at in range(now - 1200, now + 1 - stopped, 15):
+                    yield f'{name}{{instance="{node}:9100"}} {value} {at}\n'
+
+    with run_prometheus(tmp_path, lines()) as url:
+        fetched = provider_at(url).fetch(window("15m", 900, end=now), Deadline.after(20))
+    assert {node: {m.value for m in fetched.nodes[node].metrics if m.operator == "AVG"} for node in fetched.nodes} == {
+        node: {75.0} if raw else {50.0, 75.0} for node in ("alive", "stopped")
+    }
+    assert fetched.newest["alive"] == now
+    assert now - 480 - 150 <= fetched.newest["stopped"] <= now - 480

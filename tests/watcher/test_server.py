@@ -1,0 +1,241 @@
+"""The service as a process of its own: what it answers, and what it survives."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import jsonschema
+import pytest
+import requests
+from conftest import History
+from support.servers import Fake, Service, check_error, pointed_at, raw, serving, two_nodes, wait_until
+
+from watcher.api.openapi import schema
+
+Start = Callable[..., Service]
+QUICK = ("--interval", "0.2", "--set", "watch.fetch_timeout_seconds=2")
+
+
+# -- the main job -------------------------------------------------------------------------------------------------
+
+
+def test_this_machine_is_served_within_seconds(watch: Start) -> None:
+    """Without any provider named, this machine's CPU and memory come, AVG and STD, and both schemas accept them."""
+    service = watch("--set", "host.node_name=this-machine", cold=True)
+    document = service.wait_for("/watcher").json()
+    jsonschema.Draft4Validator(schema("kep")).validate(document)
+    jsonschema.Draft202012Validator(schema("watcher")).validate(document)
+    assert document["source"] == "Host"
+    got = {(metric["type"], metric["operator"]) for metric in document["data"]["this-machine"]["metrics"]}
+    assert {("CPU", "AVG"), ("CPU", "STD"), ("Memory", "AVG"), ("Memory", "STD")} <= got
+    one = service.get("/watcher/this-machine").json()
+    assert list(one["data"]) == ["this-machine"]
+    jsonschema.Draft202012Validator(schema("watcher")).validate(one)
+    assert list(service.get("/compat/watcher").json()["data"]["NodeMetricsMap"]) == ["this-machine"]
+    assert "'nobody'" in check_error(service.get("/watcher/nobody"), 404, "unknown_node")
+
+
+def test_a_real_prometheus_end_to_end(watch: Start, prometheus_with_rules: History) -> None:
+    """100 nodes of a real Prometheus come through the whole service, compressed and with an entity tag."""
+    service = watch(*pointed_at(prometheus_with_rules.url))
+    response = service.wait_for("/watcher")
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert len(response.json()["data"]) == 100
+    assert all(len(node["metrics"]) == 4 for node in response.json()["data"].values())
+    assert service.get("/watcher", headers={"If-None-Match": response.headers["ETag"]}).status_code == 304
+    wait_until(lambda: service.get("/watcher/health").ok, "health is good")
+    assert service.get("/findings").json() == {"findings": [], "counts": {}}
+
+
+# -- crashes and restarts -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_and_restarted_with_the_provider_down(watch: Start) -> None:
+    """The last snapshot is served at once under its own timestamp, then stale; the probes are truthful throughout."""
+    expiry = ("--set", "watch.expiry_seconds=6")
+    with serving(two_nodes) as fake:
+        first = watch(*pointed_at(fake), *QUICK, *expiry)
+        wait_until(lambda: first.wait_for("/watcher/health").ok, "the first is healthy")
+        assert first.get("/readyz").status_code == 200
+        before = first.get("/watcher").json()
+        first.kill()
+    second = watch(*pointed_at(fake), *QUICK, *expiry)
+    restarted = second.wait_for("/watcher").json()
+    assert restarted["timestamp"] >= before["timestamp"]
+    assert list(restarted["data"]) == list(before["data"])
+    assert second.get("/readyz").status_code == 200
+    assert second.get("/livez").status_code == 200
+    check_error(second.get("/watcher/health"), 503, "unhealthy")
+    assert second.get("/compat/watcher").json()["data"]["NodeMetricsMap"].keys() == before["data"].keys()
+
+    again = second.get("/watcher").json()
+    assert again["timestamp"] == restarted["timestamp"]  # the provider is down: it stays that of the last snapshot
+    assert "cannot be reached" in check_error(second.wait_for("/watcher", 404), 404, "stale")
+    assert time.time() - again["timestamp"] > 6
+    check_error(second.get("/readyz"), 503, "not_ready")
+    check_error(second.get("/watcher/health"), 503, "unhealthy")
+    assert second.get("/livez").status_code == 200
+    go = second.get("/compat/watcher")
+    assert go.status_code == 200
+    assert go.json()["data"] == {"NodeMetricsMap": {}}
+    assert go.json()["timestamp"] == restarted["timestamp"]
+
+
+def test_a_killed_worker_is_respawned(watch: Start, prometheus: Fake) -> None:
+    """When the worker dies the master starts another one, which serves what the store has."""
+    service = watch(*pointed_at(prometheus), *QUICK)
+    service.wait_for("/watcher/health")
+    (worker,) = service.workers()
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: service.workers() and service.workers() != [worker], "another worker is there")
+    assert list(service.wait_for("/watcher").json()["data"]) == ["node-1", "node-2"]
+    assert service.process.poll() is None
+
+
+@pytest.mark.slow
+def test_a_killed_master_s_port_is_taken_again(watch: Start, prometheus: Fake) -> None:
+    """Started at once after the master alone was killed, it waits for the orphaned worker to leave the port."""
+    first = watch(*pointed_at(prometheus), *QUICK)
+    first.wait_for("/watcher")
+    (orphan,) = first.workers()
+    os.kill(orphan, signal.SIGSTOP)  # it leaves when the test says so
+    try:
+        first.process.kill()
+        first.process.wait(10)
+        second = watch(*pointed_at(prometheus), *QUICK, port=int(first.url.rpartition(":")[2]))
+        wait_until(lambda: "waiting for it" in second.log.read_text(), "the port is in use")
+    finally:
+        os.kill(orphan, signal.SIGCONT)
+    wait_until(second.workers, "the second has a worker")
+    assert second.wait_for("/watcher").status_code == 200
+    assert "Traceback" not in second.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(watch: Start, prometheus: Fake, tmp_path: Path, number: int) -> None:
+    """SIGTERM and SIGINT end master and worker with status 0, no traceback, and the store closed."""
+    service = watch(*pointed_at(prometheus), *QUICK)
+    service.wait_for("/watcher")
+    with requests.Session() as idle:  # a connection kept open does not hold it up
+        idle.get(f"{service.url}/livez", timeout=5)
+        service.process.send_signal(number)
+        assert service.process.wait(10) == 0
+    assert "Traceback" not in service.log.read_text()
+    assert "cannot be fetched" not in service.log.read_text()
+    left = sorted(path.name for path in tmp_path.glob("watcher.sqlite*"))
+    assert left == ["watcher.sqlite", "watcher.sqlite.lock"]
+
+
+def test_sigterm_does_not_wait_for_a_provider_that_hangs(watch: Start) -> None:
+    """While a fetch hangs in the provider, SIGTERM still ends the service cleanly, long before the fetch would."""
+
+    def hang(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        for _ in range(1200):
+            handler.wfile.write(b" ")
+            time.sleep(0.05)
+
+    with serving(hang) as fake:
+        service = watch(*pointed_at(fake), "--set", "watch.fetch_timeout_seconds=60")
+        wait_until(lambda: len(fake.requests) >= 12, "the fetch is under way")
+        began = time.monotonic()
+        assert service.terminate() == 0
+        assert time.monotonic() - began < 10
+    assert "Traceback" not in service.log.read_text()
+
+
+# -- the rest -----------------------------------------------------------------------------------------------------
+
+
+def test_json_logs(watch: Start, prometheus: Fake) -> None:
+    """With log.format=json each line of the log is one JSON object with time, level, logger and message."""
+    service = watch(*pointed_at(prometheus), *QUICK, "--set", "log.format=json")
+    service.wait_for("/watcher")
+    service.terminate()
+    lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    assert {"time", "level", "logger", "message"} <= set.intersection(*(set(line) for line in lines))
+    assert any(line["message"] == "serving" and line["url"] == f"{service.url}/watcher" for line in lines)
+
+
+def test_kubernetes_service_variables_do_no_harm(watch: Start, prometheus: Fake) -> None:
+    """In a pod beside a Service called trimaran the service listens where it was told."""
+    service = watch(*pointed_at(prometheus), TRIMARAN_PORT="tcp://10.0.0.1:2020", TRIMARAN_SERVICE_PORT="2020")
+    assert service.wait_for("/livez").status_code == 200
+
+
+def test_many_requests_at_once(watch: Start, prometheus: Fake) -> None:
+    """Requests from many threads, while snapshots change under them, all get whole documents."""
+    service = watch(*pointed_at(prometheus), *QUICK)
+    service.wait_for("/watcher")
+    wrong: list[object] = []
+
+    def ask() -> None:
+        with requests.Session() as session:
+            for _ in range(25):
+                response = session.get(f"{service.url}/watcher", timeout=10)
+                if response.status_code != 200 or set(response.json()["data"]) != {"node-1", "node-2"}:
+                    wrong.append(response.text)
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+
+
+def test_bodies_are_compressed_on_the_wire(watch: Start, prometheus: Fake) -> None:
+    """The bytes that come for ``Accept-Encoding: gzip`` are gzip of the plain document."""
+    service = watch(*pointed_at(prometheus), "--interval", "100")
+    service.wait_for("/watcher")
+    request = "GET /watcher HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    _, headers, body = raw(service, f"{request}Accept-Encoding: gzip\r\n\r\n".encode())
+    _, _, plain = raw(service, f"{request}\r\n".encode())
+    assert headers["content-encoding"] == "gzip"
+    assert gzip.decompress(body) == plain
+
+
+def test_port_zero_takes_a_free_one(watch: Start) -> None:
+    """With --port 0 a free port is taken, and the log says which."""
+    service = watch(port=0)
+    pattern = re.compile(r"url=(http://127\.0\.0\.1:[0-9]+)/watcher")
+    service.url = wait_until(lambda: pattern.search(service.log.read_text()), "the log names the address")[1]
+    assert not service.url.endswith(":0")
+    service.wait_for("/livez")
+
+
+def test_all_addresses_of_both_families(watch: Start) -> None:
+    """Listening on ``::``, it answers over IPv4 too, as the settings promise."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    service = watch("--host", "::")
+    service.wait_for("/livez")
+    service.url = service.url.replace("127.0.0.1", "[::1]")
+    service.wait_for("/livez")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "warned"),
+    [
+        (("--host", "0.0.0.0"), True),
+        (("--host", "localhost"), False),
+        (("--host", "127.0.0.2"), False),
+        (("--host", "0.0.0.0", "--set", "server.token=right-token-right-token"), False),
+    ],
+)
+def test_an_open_port_is_warned_about(watch: Start, arguments: tuple[str, ...], warned: bool) -> None:
+    """Listening beyond this machine without asking readers for anything is one line in the log, with its settings."""
+    service = watch(*arguments)
+    wait_until(lambda: "serving" in service.log.read_text(), "it serves")
+    service.terminate()
+    assert service.log.read_text().count("server.tokens_file") == warned

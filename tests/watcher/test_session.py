@@ -1,0 +1,363 @@
+"""HTTP to providers: what servers and environments may do wrong, on real sockets."""
+
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from support.servers import reply, serving
+
+from runtime.http import session as transport_session
+from runtime.kubernetes import api as kubernetes
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable
+from watcher.providers.session import ProviderSession, bearer, provider_error
+from watcher.settings import ProviderSettings
+
+
+def ask(address: str, timeout: float = 5, **options: Any) -> requests.Response:
+    """Get an address through a session; failures come translated, as providers have them."""
+    settings = ProviderSettings(name="Prometheus", address=address, **options)
+    session = ProviderSession(settings, bearer(settings))
+    try:
+        return session.get(address, timeout=timeout)
+    except Exception as error:
+        raise provider_error("Prometheus", address, error) from error
+    finally:
+        session.close()
+
+
+def test_an_answer_can_be_read() -> None:
+    """The body of a good answer is there as bytes, text and JSON."""
+    with serving(lambda handler: reply(handler, {"a": 1})) as fake:
+        response = ask(fake.url)
+    assert response.json() == {"a": 1}
+    assert response.text == '{"a": 1}'
+
+
+def test_the_message_of_an_error_object_is_told() -> None:
+    """Some APIs put an object where others put a text: its message is told, not its Python form."""
+    said = {"error": {"code": "gone", "message": "because"}}
+    with serving(lambda handler: reply(handler, said, 500)) as fake, pytest.raises(ProviderUnavailable) as caught:
+        ask(fake.url)
+    assert str(caught.value).endswith("500 Internal Server Error: because")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (401, ProviderRefused, "refuses the credentials: 401 Unauthorized: because (provider.token)"),
+        (403, ProviderRefused, "refuses the credentials: 403 Forbidden: because (provider.token)"),
+        (404, ProviderAnswerError, "404 Not Found: because; is provider.address right?"),
+        (422, ProviderAnswerError, "422 "),
+        (429, ProviderUnavailable, "429 Too Many Requests: because"),
+        (500, ProviderUnavailable, "500 Internal Server Error: because"),
+        (503, ProviderUnavailable, "503 Service Unavailable: because"),
+    ],
+)
+def test_statuses_have_meanings(status: int, kind: type[ProviderError], words: str) -> None:
+    """Each status becomes its kind of error, with the server's own reason and the setting that mends it."""
+    with (
+        serving(lambda handler: reply(handler, {"error": "because"}, status)) as fake,
+        pytest.raises(kind) as caught,
+    ):
+        ask(fake.url)
+    assert str(caught.value).startswith(f"Prometheus at {fake.url}")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("body", ["", "<html>no</html>", "[]", "null", "{}", '"text"'])
+def test_an_error_without_a_reason_says_none(body: str) -> None:
+    """A refusal whose body has no ``error`` is told by its status alone."""
+    with serving(lambda handler: reply(handler, body, 401)) as fake, pytest.raises(ProviderRefused) as caught:
+        ask(fake.url)
+    assert "401 Unauthorized (provider.token)" in str(caught.value)
+
+
+def test_nobody_listening_is_unavailable() -> None:
+    """A refused connection says so and names provider.address."""
+    with pytest.raises(ProviderUnavailable, match=r"cannot be reached: Connection refused \(provider\.address\)"):
+        ask("http://127.0.0.1:9")
+
+
+def test_an_unknown_host_is_unavailable() -> None:
+    """A name that does not resolve says so and names provider.address."""
+    with pytest.raises(ProviderUnavailable, match=r"cannot be reached.*\(provider\.address\)"):
+        ask("http://nowhere.invalid")
+
+
+def test_a_silent_server_is_out_of_time() -> None:
+    """A server that accepts and says nothing is given up after the timeout."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(ProviderUnavailable, match="no answer in time"),
+    ):
+        ask(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2)
+
+
+def test_a_server_silent_in_the_body_is_out_of_time() -> None:
+    """A server that stops in the middle of the body is told as too late, not as unreachable."""
+
+    def stop_halfway(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10")
+        handler.end_headers()
+        handler.wfile.write(b"12345")
+        time.sleep(1)
+
+    with serving(stop_halfway) as fake, pytest.raises(ProviderUnavailable, match="no answer in time"):
+        ask(fake.url, timeout=0.2)
+
+
+def test_a_body_cut_short_is_unavailable() -> None:
+    """A connection closed before the announced length is an error, not a short answer."""
+
+    def cut(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10")
+        handler.end_headers()
+        handler.wfile.write(b"12345")
+
+    with serving(cut) as fake, pytest.raises(ProviderUnavailable):
+        ask(fake.url)
+
+
+def test_a_trickling_server_is_ended_by_abort() -> None:
+    """A server that sends a byte now and then outlives any read timeout; abort() ends the call."""
+
+    def trickle(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        for _ in range(600):
+            handler.wfile.write(b" ")
+            time.sleep(0.05)
+
+    settings = ProviderSettings(name="x")
+    session = ProviderSession(settings, bearer(settings))
+    ended: list[Exception | requests.Response] = []
+
+    def call(url: str) -> None:
+        try:
+            ended.append(session.get(url, timeout=5))
+        except requests.RequestException as error:
+            ended.append(error)
+
+    with serving(trickle) as fake:
+        thread = threading.Thread(target=call, args=(fake.url,))
+        thread.start()
+        while not fake.requests:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        session.abort()
+        thread.join(5)
+        assert not thread.is_alive()
+        session.close()
+    assert ended
+
+
+@pytest.mark.parametrize("status", [200, 302, 500])
+def test_a_body_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """Reading stops at the limit and says whose answer was too large, redirects and errors included."""
+    monkeypatch.setattr(transport_session, "_MAX_BYTES", 3 * 1024**2)
+    sent = []
+
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.send_header("Location", "/")
+        handler.end_headers()
+        while True:
+            handler.wfile.write(b"x" * 65536)
+            sent.append(65536)
+
+    with serving(endless) as fake, pytest.raises(ProviderAnswerError) as caught:
+        ask(fake.url)
+    assert str(caught.value) == f"Prometheus at {fake.url}: the answer is larger than 3 MiB"
+    assert sum(sent) < 64 * 1024**2
+
+
+def test_html_with_200_is_not_json() -> None:
+    """A login page with status 200 is an error of the answer that asks about the address."""
+    with serving(lambda handler: reply(handler, "<html>log in</html>")) as fake:
+        response = ask(fake.url)
+        with pytest.raises(requests.JSONDecodeError) as caught:
+            response.json()
+    error = provider_error("Prometheus", fake.url, caught.value)
+    assert isinstance(error, ProviderAnswerError)
+    assert "is not JSON; is provider.address right?" in str(error)
+
+
+def test_a_redirect_is_followed() -> None:
+    """A redirect on the same host is followed, credentials included."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        if handler.path == "/":
+            reply(handler, "moved", 302, Location="/there")
+        else:
+            reply(handler, {"here": True})
+
+    with serving(answer) as fake:
+        assert ask(fake.url + "/", token="hush").json() == {"here": True}
+    assert [headers["Authorization"] for _, headers in fake.requests] == ["Bearer hush"] * 2
+
+
+def test_a_redirect_to_another_host_is_refused() -> None:
+    """No token and no header goes to another host: a redirect there is an error that names both."""
+    with serving(lambda handler: reply(handler, {})) as other:
+        there = other.url.replace("127.0.0.1", "localhost")
+        with serving(lambda handler: reply(handler, "moved", 302, Location=there)) as fake:
+            with pytest.raises(ProviderAnswerError, match=f"redirects to {there}"):
+                ask(fake.url, token="hush")
+    assert other.requests == []
+
+
+def test_redirects_in_a_circle_end() -> None:
+    """A server that redirects to itself is unavailable, not a hang."""
+    with (
+        serving(lambda handler: reply(handler, "", 302, Location="/")) as fake,
+        pytest.raises(ProviderUnavailable, match="redirects"),
+    ):
+        ask(fake.url)
+
+
+def test_netrc_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A .netrc that knows the provider's host changes nothing, with a token or without."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login scott password tiger\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with serving(lambda handler: reply(handler, {})) as fake:
+        ask(fake.url)
+        ask(fake.url, token="hush")
+    assert [headers.get("Authorization") for _, headers in fake.requests] == [None, "Bearer hush"]
+
+
+def test_credentials_in_the_address_are_sent_unless_there_is_a_token() -> None:
+    """User and password of the address become basic authentication; a token wins over them."""
+    with serving(lambda handler: reply(handler, {})) as fake:
+        address = fake.url.replace("://", "://scott:ti%67er@")
+        ask(address)
+        ask(address, token="hush")
+    assert [headers["Authorization"] for _, headers in fake.requests] == ["Basic c2NvdHQ6dGlnZXI=", "Bearer hush"]
+
+
+@pytest.mark.parametrize("failure", [ValueError("scott:tiger@"), OSError("http://scott:tiger@h"), KeyError("data")])
+def test_credentials_in_the_address_are_never_shown(failure: Exception) -> None:
+    """Whatever an underlying error quotes, user and password of the address are left out of ours."""
+    error = provider_error("Prometheus", "http://scott:tiger@h:9090", failure)
+    assert str(error).startswith("Prometheus at http://h:9090")
+    assert "tiger" not in str(error)
+
+
+def test_the_pods_own_token_is_read_anew_for_each_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With openshift_auth the service account's token is sent, as it stands in the file at that time."""
+    monkeypatch.setattr(kubernetes, "SERVICE_ACCOUNT", tmp_path)
+    settings = ProviderSettings(name="x", openshift_auth=True)
+    session = ProviderSession(settings, bearer(settings))
+    with serving(lambda handler: reply(handler, {})) as fake:
+        for token in ("one\n", "two\n"):
+            (tmp_path / "token").write_text(token)
+            session.get(fake.url, timeout=5)
+    session.close()
+    assert [headers["Authorization"] for _, headers in fake.requests] == ["Bearer one", "Bearer two"]
+
+
+def test_a_missing_token_of_the_pod_names_file_and_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """openshift_auth outside a pod is refused with the file's path and the setting, not as an unreachable server."""
+    monkeypatch.setattr(kubernetes, "SERVICE_ACCOUNT", tmp_path)
+    with pytest.raises(ProviderRefused) as caught:
+        ask("http://127.0.0.1:9", openshift_auth=True)
+    assert str(tmp_path / "token") in str(caught.value)
+    assert "provider.openshift_auth" in str(caught.value)
+
+
+# -- TLS ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-keyout", "key.pem", "-out", "certificate.pem", "-subj", "/CN=127.0.0.1", "-days", "2",
+            "-addext", "subjectAltName=IP:127.0.0.1",
+        ],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tls(certificate: Path) -> ssl.SSLContext:
+    """A server's context with that certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "certificate.pem", certificate / "key.pem")
+    return context
+
+
+def test_a_self_signed_certificate_is_refused(tls: ssl.SSLContext) -> None:
+    """An unknown certificate is an error that names provider.ca_file, and nothing is sent."""
+    with (
+        serving(lambda handler: reply(handler, {}), tls) as fake,
+        pytest.raises(ProviderUnavailable, match=r"its certificate is not trusted .*set provider\.ca_file"),
+    ):
+        ask(fake.url.replace("http:", "https:"))
+    assert fake.requests == []
+
+
+@pytest.mark.parametrize("bundle", [None, "/dev/null"])
+@pytest.mark.parametrize("way", ["ca_file", "insecure_skip_verify"])
+def test_a_certificate_is_accepted_by_setting(
+    tls: ssl.SSLContext, certificate: Path, way: str, bundle: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ca_file and insecure_skip_verify accept it, also where REQUESTS_CA_BUNDLE says otherwise."""
+    if bundle is not None:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", bundle)
+        monkeypatch.setenv("CURL_CA_BUNDLE", bundle)
+    value = certificate / "certificate.pem" if way == "ca_file" else True
+    with serving(lambda handler: reply(handler, {"tls": True}), tls) as fake:
+        assert ask(fake.url.replace("http:", "https:"), **{way: value}).json() == {"tls": True}
+
+
+def test_a_ca_file_of_others_does_not_help(
+    tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing ca_file is an error that names its path, never a reason to trust anyone."""
+    missing = tmp_path / "missing.pem"
+    with (
+        serving(lambda handler: reply(handler, {}), tls) as fake,
+        pytest.raises(ProviderUnavailable, match=str(missing)),
+    ):
+        ask(fake.url.replace("http:", "https:"), ca_file=missing)
+    assert fake.requests == []
+
+
+def test_a_call_through_a_proxy_can_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """abort() ends what trickles through a proxy, too."""
+
+    def trickle(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "100000")
+        handler.end_headers()
+        while True:
+            handler.wfile.write(b" ")
+            time.sleep(0.02)
+
+    with serving(trickle) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        settings = ProviderSettings(name="Prometheus")
+        session = ProviderSession(settings, bearer(settings))
+        threading.Timer(0.5, session.abort).start()
+        began = time.monotonic()
+        with pytest.raises(requests.RequestException):
+            session.get("http://prometheus.invalid/", timeout=10)
+        assert time.monotonic() - began < 8
+        session.close()
+    assert proxy.requests[0][0] == "http://prometheus.invalid/"

@@ -1,0 +1,536 @@
+"""Settings: promised defaults, where they come from, and every problem at once."""
+
+import contextlib
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.settings.loading import UPSTREAM_VARIABLES, display, every_setting, load, variable
+from watcher.errors import SettingsError
+from watcher.settings import ProviderSettings, Settings, WatchSettings
+
+DEFAULTS = {
+    "provider.name": "Host", "provider.address": None, "provider.token": None, "provider.app_key": None,
+    "provider.ca_file": None, "provider.insecure_skip_verify": False, "provider.openshift_auth": False,
+    "provider.kube_config": None,
+    "watch.windows": ["15m", "10m", "5m"], "watch.default_window": "", "watch.interval_seconds": 60,
+    "watch.max_fetch_megabytes": 256, "watch.max_nodes": 20_000,
+    "watch.fetch_timeout_seconds": 30, "watch.sample_interval_seconds": 15, "watch.expiry_seconds": 300,
+    "server.host": "127.0.0.1", "server.port": 2020, "server.threads": 8, "server.dialect": "documented",
+    "server.token": None, "server.tokens_file": None, "server.certificate": None, "server.key": None,
+    "server.client_ca_file": None, "server.metrics_open": False, "server.compat_open": False,
+    "server.compat_host": "127.0.0.1", "server.compat_port": None,
+    "dashboard.enabled": True, "dashboard.cluster": False, "dashboard.extender": None,
+    "dashboard.extender_token_file": None, "dashboard.extender_ca_file": None,
+    "dashboard.extender_client_certificate": None,
+    "store.keep_hours": 24, "store.max_megabytes": 256, "store.history_megabytes": 128,
+    "log.level": "info", "log.format": "text",
+    "host.node_name": socket.gethostname(), "prometheus.node_label": "",
+    "signalfx.cluster_name": "", "signalfx.host_name_suffix": "",
+    "datadog.cluster_name": "", "datadog.host_name_suffix": "",
+    "provider.token_file": None,
+    "provider.headers": {},
+    "provider.client_certificate": None,
+    "provider.client_key": None,
+    "fallback.providers": [],
+    "watch.operators": ["AVG", "STD"],
+    "quality.history_fetches": 60, "quality.missing_seconds": 3600, "quality.min_coverage": 0.5,
+    "quality.stale_seconds": 300, "quality.clock_skew_seconds": 60, "quality.frozen_seconds": 1200,
+    "quality.frozen_resting_seconds": 21600, "quality.spike_factor": 1.5, "quality.smoothing_ratio": 4,
+    "quality.stale_action": "mark", "quality.frozen_action": "mark", "quality.spike_action": "report",
+    "quality.wrong_scale_action": "mark", "quality.corroborate": "auto", "quality.disagreement_percent": 10,
+    "quality.flatline_action": "mark", "quality.duplicate_node_action": "mark", "quality.anomaly_action": "report",
+    "quality.disagreement_action": "mark",
+    "prometheus.matchers": "",
+    "prometheus.query_set": "auto",
+    "prometheus.queries": [],
+    "prometheus.node_power_watts": 0,
+    "metrics_server.capacity_refresh_seconds": 300,
+    "metrics_server.node_selector": "",
+    "metrics_server.kube_context": "",
+    "influxdb.version": "auto",
+    "influxdb.database": "telegraf",
+    "influxdb.retention_policy": "",
+    "influxdb.username": "",
+    "influxdb.password": None,
+    "influxdb.organization": "",
+    "influxdb.bucket": "telegraf",
+    "influxdb.host_tag": "host",
+    "influxdb.host_name_suffix": "",
+    "influxdb.queries": [],
+    "fake.nodes": 3,
+    "fake.file": None,
+    "fake.failure": "",
+    "fake.failing_windows": [],
+    "signalfx.node_dimension": "host",
+    "signalfx.cluster_dimension": "cluster",
+    "signalfx.metadata_seconds": 600,
+    "datadog.node_tag": "host",
+    "datadog.cluster_tag": "cluster_name",
+    "datadog.cpu_query": "max:cpu.utilization",
+    "datadog.memory_query": "max:memory.utilization",
+    "datadog.storage_query": "",
+    "datadog.bandwidth_query": "",
+    "datadog.gpu_query": "",
+}  # fmt: skip
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    """Return a setting by its name, secrets in clear."""
+    section, _, key = name.partition(".")
+    value = getattr(getattr(settings, section), key)
+    return value.get_secret_value() if hasattr(value, "get_secret_value") else value
+
+
+def problems(flags: dict[str, Any] | None = None, file: Path | None = None) -> tuple[str, ...]:
+    """Load settings that cannot be used, and return the problems."""
+    with pytest.raises(SettingsError) as caught:
+        load(flags, file)
+    return caught.value.problems
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where a settings file may be written."""
+    return tmp_path / "settings.toml"
+
+
+@pytest.mark.parametrize("name", [name for name in every_setting() if name != "store.path"])
+def test_promised_defaults(name: str) -> None:
+    """Each default is the promised one; a new setting needs a promise here."""
+    assert value_of(load().settings, name) == DEFAULTS[name]
+
+
+def test_the_stores_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The store is in XDG_STATE_HOME, or where that stands by default."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert load().settings.store.path == tmp_path / "state" / "trimaran" / "watcher.sqlite"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert load().settings.store.path == Path("/home/someone/.local/state/trimaran/watcher.sqlite")
+
+
+def test_the_default_provider_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With KUBERNETES_SERVICE_HOST set, the provider is the metrics server."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert load().settings.provider.name == "KubernetesMetricsServer"
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "text", "value"),
+    [
+        ("METRICS_PROVIDER_NAME", "provider.name", "Prometheus", "Prometheus"),
+        ("METRICS_PROVIDER_ADDRESS", "provider.address", "http://p:9090/", "http://p:9090"),
+        ("METRICS_PROVIDER_TOKEN", "provider.token", "hush", "hush"),
+        ("METRICS_PROVIDER_APP_KEY", "provider.app_key", "hush", "hush"),
+        ("INSECURE_SKIP_VERIFY", "provider.insecure_skip_verify", "true", True),
+        ("ENABLE_OPENSHIFT_AUTH", "provider.openshift_auth", "true", True),
+        ("KUBE_CONFIG", "provider.kube_config", "/k", Path("/k")),
+        ("SIGNALFX_CLUSTER_NAME", "signalfx.cluster_name", "c", "c"),
+        ("SIGNALFX_HOST_NAME_SUFFIX", "signalfx.host_name_suffix", ".x", ".x"),
+        ("DATADOG_CLUSTER_NAME", "datadog.cluster_name", "c", "c"),
+        ("DATADOG_HOST_NAME_SUFFIX", "datadog.host_name_suffix", ".x", ".x"),
+        ("LOG_LEVEL", "log.level", "debug", "debug"),
+    ],
+)
+def test_upstreams_variables(
+    monkeypatch: pytest.MonkeyPatch, name: str, setting: str, text: str, value: object
+) -> None:
+    """Each of load-watcher's variables sets its setting, and is named as the origin."""
+    assert name in UPSTREAM_VARIABLES
+    monkeypatch.setenv(name, text)
+    loaded = load()
+    assert value_of(loaded.settings, setting) == value
+    assert loaded.origins == {setting: name}
+
+
+def test_all_of_upstreams_variables_are_tested() -> None:
+    """The list above is the whole list."""
+    assert len(UPSTREAM_VARIABLES) == 12
+
+
+@pytest.mark.parametrize(
+    ("word", "level"),
+    [("panic", "panic"), ("fatal", "fatal"), ("error", "error"), ("warn", "warning"), ("warning", "warning"),
+     ("info", "info"), ("debug", "debug"), ("trace", "trace"), ("INFO", "info"), ("Warn", "warning")],
+)  # fmt: skip
+def test_the_words_of_logrus(monkeypatch: pytest.MonkeyPatch, word: str, level: str) -> None:
+    """LOG_LEVEL takes each of logrus' words, in any case."""
+    monkeypatch.setenv("LOG_LEVEL", word)
+    assert load().settings.log.level == level
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("True", True), ("1", True), ("t", True), ("false", False), ("0", False)]
+)
+def test_what_go_reads_as_boolean(monkeypatch: pytest.MonkeyPatch, text: str, value: bool) -> None:
+    """INSECURE_SKIP_VERIFY takes what Go's ParseBool takes."""
+    monkeypatch.setenv("INSECURE_SKIP_VERIFY", text)
+    assert load().settings.provider.insecure_skip_verify is value
+
+
+def test_precedence(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Flags win over our variables, those over upstream's, those over the file, and that over the defaults."""
+    file.write_text('[log]\nlevel = "error"\nformat = "json"\n')
+    assert load(file=file).settings.log.level == "error"
+    monkeypatch.setenv("LOG_LEVEL", "debug")
+    assert load(file=file).settings.log.level == "debug"
+    monkeypatch.setenv("TRIMARAN_LOG__LEVEL", "trace")
+    assert load(file=file).settings.log.level == "trace"
+    loaded = load({"log.level": "panic"}, file)
+    assert loaded.settings.log.level == "panic"
+    assert loaded.origins == {"log.level": "command line", "log.format": str(file)}
+
+
+def test_the_file_may_be_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """TRIMARAN_SETTINGS names the file where no flag does."""
+    file.write_text("[server]\nport = 1\n")
+    monkeypatch.setenv("TRIMARAN_SETTINGS", str(file))
+    assert load().settings.server.port == 1
+
+
+def test_empty_variables_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty variable, as manifests often have, leaves the default."""
+    for name in (*UPSTREAM_VARIABLES, "TRIMARAN_SERVER__PORT", "TRIMARAN_SETTINGS"):
+        monkeypatch.setenv(name, "")
+    assert load().origins == {}
+
+
+def test_kubernetes_service_variables_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Kubernetes sets for a Service called trimaran, or trimaran-watcher, is not read as a setting."""
+    for service in ("TRIMARAN", "TRIMARAN_WATCHER", "TRIMARAN_SERVER"):
+        for suffix, value in {
+            "PORT": "tcp://10.0.0.1:2020", "SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "2020",
+            "SERVICE_PORT_HTTP": "2020", "PORT_2020_TCP": "tcp://10.0.0.1:2020", "PORT_2020_TCP_PROTO": "tcp",
+            "PORT_2020_TCP_PORT": "2020", "PORT_2020_TCP_ADDR": "10.0.0.1",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(f"{service}_{suffix}", value)
+    assert load().origins == {}
+
+
+@pytest.mark.parametrize("name", list(every_setting()))
+def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """TRIMARAN_<SECTION>__<KEY> reaches every setting."""
+    texts = {
+        "provider.address": "http://p", "watch.windows": "5m", "watch.default_window": "5m", "log.level": "debug",
+        "log.format": "json", "server.dialect": "go", "provider.insecure_skip_verify": "true",
+        "provider.openshift_auth": "true", "watch.expiry_seconds": "61", "prometheus.node_label": "node",
+        "provider.headers": '{"X-A": "b"}', "fallback.providers": '[{"name": "Host"}]', "watch.operators": "AVG,P95",
+        "prometheus.query_set": "openshift", "prometheus.queries": "[]", "influxdb.version": "1",
+        "influxdb.queries": "[]", "fake.failure": "slow", "signalfx.node_dimension": "node",
+        "quality.history_fetches": "100", "quality.min_coverage": "0.3", "quality.stale_action": "drop",
+        "quality.frozen_action": "drop", "quality.spike_action": "mark", "quality.wrong_scale_action": "report",
+        "quality.corroborate": "off", "quality.flatline_action": "drop", "quality.duplicate_node_action": "drop",
+        "quality.anomaly_action": "mark", "quality.disagreement_action": "report",
+        "signalfx.cluster_dimension": "kube", "datadog.node_tag": "node", "datadog.cluster_tag": "kube",
+        "server.token": "0123456789abcdef", "server.metrics_open": "true", "server.compat_open": "true",
+        "dashboard.enabled": "false", "dashboard.cluster": "true", "dashboard.extender": "http://e",
+    }  # fmt: skip
+    if name in {"server.key", "server.client_ca_file"}:  # of no use alone
+        monkeypatch.setenv("TRIMARAN_SERVER__CERTIFICATE", "certificate.pem")
+    monkeypatch.setenv(variable(name), texts.get(name, "7"))
+    assert load().origins[name] == variable(name)
+    assert load().origins.keys() <= {name, "server.certificate"}
+
+
+def test_windows_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """In the environment windows are separated by commas, in the file they are a list; any duration will do."""
+    monkeypatch.setenv("TRIMARAN_WATCH__WINDOWS", " 6h, 5m,")
+    assert load().settings.watch.windows == ["6h", "5m"]
+    monkeypatch.delenv("TRIMARAN_WATCH__WINDOWS")
+    file.write_text('[watch]\nwindows = ["1h30m"]\n')
+    assert load(file=file).settings.watch.windows == ["1h30m"]
+
+
+@pytest.mark.parametrize(
+    ("windows", "default", "order"),
+    [
+        (["5m", "15m", "10m"], "", ["15m", "10m", "5m"]),
+        (["5m", "6h", "10m"], "10m", ["10m", "5m"]),
+        (["5m", "5m"], "", ["5m"]),
+    ],
+)
+def test_fallback_order(windows: list[str], default: str, order: list[str]) -> None:
+    """The default window comes first, then the shorter ones, longest first."""
+    assert WatchSettings(windows=windows, default_window=default).fallback_order() == order
+
+
+# -- problems -----------------------------------------------------------------------------------------------------
+
+
+def test_every_problem_at_once_by_name(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Problems of flags, variables and file come together, each with its setting, origin and value."""
+    file.write_text('loose = 1\n[server]\nthreads = 0\nprot = 2020\n[wacth]\nwindows = "5m"\nx = 1\n')
+    monkeypatch.setenv("LOG_LEVEL", "loud")
+    monkeypatch.setenv("INSECURE_SKIP_VERIFY", "perhaps")
+    monkeypatch.setenv("TRIMARAN_SERVER__PROT", "1")
+    found = problems({"server.port": "70000", "watch.windows": "15m,fortnight", "provider.address": "p:9090"}, file)
+    text = "\n".join(found)
+    for words in (
+        f"loose ({file}): settings stand in a section",
+        f"server.threads ({file}) = '0': ",
+        "server.prot (TRIMARAN_SERVER__PROT): there is no such setting; did you mean server.port?",
+        f"wacth.windows ({file}): there is no such setting; did you mean watch.windows?",
+        f"wacth.x ({file}): there is no such setting",
+        "log.level (LOG_LEVEL) = 'loud': ",
+        "provider.insecure_skip_verify (INSECURE_SKIP_VERIFY) = 'perhaps': ",
+        "server.port (command line) = '70000': ",
+        "watch.windows (command line) = 'fortnight': not a duration",
+        "provider.address (command line) = 'p:9090': must start with http:// or https://",
+    ):
+        assert words in text
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize("name", ["TRIMARAN__PORT", "TRIMARAN___PORT", "TRIMARAN_SERVER__", "TRIMARAN_A__B__C"])
+def test_variables_that_are_nearly_ours(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A misspelled variable is one problem that says there is no such setting, whatever it looks like."""
+    monkeypatch.setenv(name, "1")
+    (problem,) = problems()
+    assert "there is no such setting" in problem
+
+
+def test_the_message_counts() -> None:
+    """The exception's text begins with how many settings are wrong."""
+    with pytest.raises(SettingsError, match=r"^2 settings cannot be used:\n  server"):
+        load({"server.port": "x", "server.threads": "y"})
+    with pytest.raises(SettingsError, match=r"^1 setting cannot be used:\n  server"):
+        load({"server.port": "x"})
+
+
+def test_settings_that_do_not_go_together() -> None:
+    """A default window that is not kept, and an expiry shorter than the interval, are problems of their section."""
+    assert problems({"watch.default_window": "6h"}) == (
+        "watch: default_window '6h' is not one of windows: 15m, 10m, 5m",
+    )
+    (problem,) = problems({"watch.interval_seconds": "600"})
+    assert problem.startswith("watch: expiry_seconds 300 is not longer than interval_seconds 600: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("watch.interval_seconds", "0"), ("watch.interval_seconds", "nan"), ("watch.interval_seconds", "1e9"),
+        ("watch.interval_seconds", "1e-9"), ("watch.sample_interval_seconds", "1e-9"),
+        ("watch.fetch_timeout_seconds", "1e-9"),
+        ("watch.fetch_timeout_seconds", "-1"), ("watch.expiry_seconds", "0"), ("watch.windows", ","),
+        ("watch.windows", "0m"), ("server.port", "-1"), ("server.port", "65536"), ("server.host", ""),
+        ("server.threads", "1000"), ("server.dialect", "perl"), ("server.compat_port", "0"), ("server.compat_host", ""),
+        ("server.metrics_open", "perhaps"), ("store.keep_hours", "0"), ("store.keep_hours", "inf"),
+        ("store.max_megabytes", "inf"), ("store.max_megabytes", "nan"), ("log.format", "xml"),
+        ("prometheus.node_label", "in-stance"), ("prometheus.node_label", 'a"}'), ("host.node_name", ""),
+        ("provider.address", "http://"), ("provider.address", "http:///"), ("provider.address", "http://h:port"),
+        ("provider.address", "http://h:99999"), ("provider.address", "http://[::1"), ("provider.address", "ftp://h"),
+        ("provider.address", "http://h ost"), ("provider.address", "http://h\n"), ("provider.address", "http://h?x=1"),
+        ("provider.address", "http://h#x"),
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be(name: str, value: str) -> None:
+    """Each is refused with one problem that begins with the setting's name."""
+    (problem,) = problems({name: value})
+    assert problem.startswith(f"{name} (command line) = ")
+
+
+@pytest.mark.parametrize("key", ["interval_seconds", "sample_interval_seconds", "fetch_timeout_seconds"])
+def test_what_is_too_short_names_the_least_that_is_allowed(key: str) -> None:
+    """An interval that would keep a core busy, or no answer could meet, is refused with the shortest there may be."""
+    (problem,) = problems({f"watch.{key}": "1e-9"})
+    assert problem.endswith("greater than or equal to 0.1")
+
+
+@pytest.mark.parametrize("address", ["http://h", "https://h:1/path", "http://[::1]:9090", "http://u:p@h:9090/"])
+def test_addresses_that_can_be(address: str) -> None:
+    """Hosts, ports, paths, IPv6 and credentials are fine; a slash at the end goes."""
+    assert ProviderSettings(name="x", address=address).address == address.rstrip("/")
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory", "not TOML", "not UTF-8"])
+def test_a_file_that_cannot_be_used(file: Path, kind: str) -> None:
+    """The problem names the file and why, beside all other problems."""
+    match kind:
+        case "directory":
+            file.mkdir()
+        case "not TOML":
+            file.write_text("[server\n")
+        case "not UTF-8":
+            file.write_bytes(b"[server]\nhost = '\xff'\n")
+    first, second = problems({"server.port": "x"}, file)
+    how = "is not TOML: " if kind.startswith("not") else "cannot be read: "
+    assert first.startswith(f"the settings file {file} {how}")
+    assert second.startswith("server.port")
+
+
+# -- secrets ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["provider.token", "provider.app_key", "server.token"])
+@pytest.mark.parametrize("value", ["hush\nhush", "hush\x00", "hüsh-hush", 17, ["hush"], {"hush": "hush"}])
+def test_secrets_are_not_shown_in_errors(name: str, value: Any) -> None:
+    """A secret that cannot be used is named and never quoted, whatever is wrong with it."""
+    (problem,) = problems({name: value})
+    assert problem.startswith(f"{name} (command line): ")
+    assert "hush" not in problem
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://u:hush@h", "u:hush@h", "http://u:hush@h:port", "http://u:hu/hush@h", "http://u:hush@@h?x"]
+)
+def test_credentials_of_an_address_are_not_shown_in_errors(address: str) -> None:
+    """An address that cannot be used is quoted without its credentials."""
+    (problem,) = problems({"provider.address": address})
+    assert problem.startswith("provider.address (command line) = ")
+    assert "hush" not in problem
+
+
+def test_secrets_are_not_shown_by_the_models() -> None:
+    """Neither printing the settings nor pydantic's own errors quote a secret."""
+    settings = ProviderSettings(name="x", token="hush", app_key="hush")  # type: ignore[arg-type]
+    assert "hush" not in repr(settings)
+    with pytest.raises(ValueError, match="printable ASCII") as caught:
+        ProviderSettings(name="x", token="hu\x00sh-hush")  # type: ignore[arg-type]
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["hush", "hush-hush-hush-", "hush hush hush hush hush"])
+def test_a_token_that_can_be_guessed(token: str) -> None:
+    """The API's own token has 16 characters at least and no space; what was given is not quoted."""
+    (problem,) = problems({"server.token": token})
+    assert problem.startswith("server.token (command line): must have 16 characters")
+    assert "hush" not in problem
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"server.key": "key.pem"}, "without certificate"),
+        ({"server.client_ca_file": "ca.pem"}, "without certificate"),
+        ({"server.compat_port": "2021", "server.port": "2021"}, "compat_port 2021 is the same as port"),
+    ],
+)
+def test_server_settings_go_together(flags: dict[str, Any], words: str) -> None:
+    """A key or an authority without certificate, and one port for both listeners, are refused by name."""
+    (problem,) = problems(flags)
+    assert problem.startswith("server: ")
+    assert words in problem
+
+
+def test_the_newline_of_a_token_file_goes() -> None:
+    """A token that was read from a file with its newline is the token."""
+    assert value_of(load({"provider.token": " hush\n"}).settings, "provider.token") == "hush"
+
+
+def test_display() -> None:
+    """What a person sees: secrets masked, credentials of addresses left out, lists with commas, nothing for None."""
+    settings = load({"provider.token": "hush", "provider.address": "http://u:hush@h:9090/x"}).settings
+    shown = [display(value) for value in (settings.provider.token, settings.provider.address, ["a", "b"], None, 5)]
+    assert shown == ["********", "http://h:9090/x", "a,b", "", "5"]
+
+
+def test_one_underscore_too_few_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that misses an underscore is not left out in silence; those that Kubernetes sets for Services are."""
+    monkeypatch.setenv("TRIMARAN_PORT", "tcp://10.0.0.1:2020")
+    monkeypatch.setenv("TRIMARAN_SERVER_PORT", "tcp://10.0.0.1:2020")
+    monkeypatch.setenv("TRIMARAN_SERVICE_HOST", "10.0.0.1")
+    assert load().settings.server.port == 2020
+    monkeypatch.setenv("TRIMARAN_PROVIDER_NAME", "Fake")
+    with pytest.raises(SettingsError, match=r"TRIMARAN_PROVIDER_NAME: .* did you mean TRIMARAN_PROVIDER__NAME"):
+        load()
+
+
+def test_text_that_should_be_json_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser's own words would say what it expected, but not that it expected JSON."""
+    monkeypatch.setenv("TRIMARAN_PROVIDER__HEADERS", "X-Scope-OrgID=prod")
+    with pytest.raises(SettingsError, match=r"provider\.headers.*must be JSON, such as"):
+        load()
+
+
+def test_settings_are_frozen() -> None:
+    """No part changes settings under another one's hands."""
+    with pytest.raises(ValueError, match="frozen"):
+        load().settings.server.port = 1  # type: ignore[misc]
+
+
+def test_problems_of_tables_in_lists_name_their_place(file: Path) -> None:
+    """A mistake in one of several tables says which one, and which key of it."""
+    file.write_text(
+        '[[fallback.providers]]\nname = "Host"\n[[fallback.providers]]\naddres = "http://p"\n'
+        '[[prometheus.queries]]\nname = "x"\nquery = "up"\nscale = -1\n'
+    )
+    assert sorted(problems(file=file)) == [
+        f"fallback.providers[1].addres ({file}): there is no such key",
+        f"prometheus.queries[0].scale ({file}) = '-1': Input should be greater than 0",
+        f"prometheus.queries[0].type ({file}): Field required",
+    ]
+
+
+def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
+    """A fallback's token stands neither in ``trimaran config`` nor in what is said of a mistake beside it."""
+    file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "http://me:hush@p"\n')
+    assert display(load(file=file).settings.fallback.providers) == "Prometheus"
+    file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "me:hush@p"\n')
+    (problem,) = problems(file=file)
+    assert problem.startswith("fallback.providers")
+    assert "hush" not in problem
+
+
+# -- whatever comes -----------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(list(every_setting())) | st.text()
+WORDS = st.sampled_from(
+    ["5m", "15m,5m", "0", "-1", "nan", "1e999", "true", "[]", "{}", '[{"name": "Host"}]', "http://["]
+)
+GIVEN = WORDS | st.text() | st.none() | st.integers() | st.floats() | st.lists(st.text()) | st.binary()
+
+
+@given(st.dictionaries(NAMES, GIVEN))
+def test_any_flags_are_settings_or_problems(flags: dict[str, Any]) -> None:
+    """Whatever the command line gives, the answer is settings or a SettingsError that can be shown."""
+    try:
+        load(flags)
+    except SettingsError as error:
+        str(error).encode("utf-8", "backslashreplace")
+
+
+@given(st.dictionaries(NAMES.map(variable), WORDS | st.text()))
+def test_any_environment_is_settings_or_problems(variables: dict[str, str]) -> None:
+    """The same for whatever the environment holds."""
+    usable = {name: value for name, value in variables.items() if is_for_the_environment(name, value)}
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SettingsError):
+        for name, value in usable.items():
+            patch.setenv(name, value)
+        load()
+
+
+def is_for_the_environment(name: str, value: str) -> bool:
+    """Return whether the operating system takes this."""
+    return "=" not in name and "\0" not in name + value and (name + value).isprintable()
+
+
+@given(
+    content=st.binary()
+    | st.text(st.characters(codec="utf-8")).map(str.encode)
+    | WORDS.map("x = {}".format).map(str.encode)
+)
+def test_any_file_is_settings_or_problems(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same for whatever the file holds."""
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    file.write_bytes(content)
+    with contextlib.suppress(SettingsError):
+        load(file=file)
+
+
+@given(
+    st.recursive(
+        GIVEN.filter(lambda value: isinstance(value, str | int)),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    ),
+    NAMES,
+)
+def test_any_table_is_settings_or_problems(value: Any, name: str) -> None:
+    """The same for any value of any setting, nested too."""
+    with contextlib.suppress(SettingsError):
+        load({name: value})

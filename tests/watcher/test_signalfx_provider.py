@@ -1,0 +1,404 @@
+"""The provider SignalFx, against a fake of its two endpoints."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_signalfx import FakeSignalFx, Series, running
+from support.servers import reply, serving
+
+from runtime import duration
+from runtime.http.gather import Deadline
+from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
+from watcher.findings import Kind
+from watcher.model import Operator, Window
+from watcher.providers.base import Fetched
+from watcher.providers.signalfx.provider import SignalFxProvider
+from watcher.settings import ProviderSettings, Settings, SignalFxSettings, WatchSettings
+
+METADATA, POINTS = "/v2/metrictimeseries", "/v1/timeserieswindow"
+CPU, MEMORY = 'sf_metric:"cpu.utilization"', 'sf_metric:"memory.utilization"'
+NOW = int(time.time())
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let samples end now, however long ago this module was imported."""
+    monkeypatch.setattr(sys.modules[__name__], "NOW", int(time.time()))
+
+
+def host(name: str, cpu: float = 20, minutes: int = 20, **dimensions: str) -> list[Series]:
+    """Return both series of a host, a point a minute, CPU around a value and memory at 50 percent."""
+    times = NOW - 60 * np.arange(minutes, dtype=float)[::-1]
+    labels = {"host": name, "cluster": "c1", **dimensions}
+    wave = cpu + np.sin(np.arange(minutes))
+    return [
+        Series(f"{name}-cpu", "cpu.utilization", labels, times, wave),
+        Series(f"{name}-memory", "memory.utilization", labels, times, np.full(minutes, 50.0)),
+    ]
+
+
+@contextmanager
+def provider_over(fake: FakeSignalFx, operators: str = "AVG,STD", **own: Any) -> Iterator[SignalFxProvider]:
+    """Run the fake, and a provider with settings of the section signalfx."""
+    with running(fake) as url:
+        access = ProviderSettings(name="SignalFx", address=url, token="right-token")
+        watch = WatchSettings(operators=operators)
+        provider = SignalFxProvider(Settings(provider=access, signalfx=SignalFxSettings(**own), watch=watch))
+        yield provider
+        provider.close()
+
+
+def window(name: str = "15m", end: int | None = None) -> Window:
+    end = NOW if end is None else end
+    return Window(name, end - duration.seconds(name), end)
+
+
+def fetch(provider: SignalFxProvider, name: str = "15m") -> Fetched:
+    return provider.fetch(window(name), Deadline.after(20))
+
+
+def kinds(fetched: Fetched) -> list[str]:
+    return [finding.kind for finding in fetched.findings]
+
+
+def averages(fetched: Fetched, metric: str = CPU) -> dict[str, float]:
+    return {
+        node: each.value
+        for node, metrics in fetched.nodes.items()
+        for each in metrics.metrics
+        if (each.name, each.operator) == (metric, "AVG")
+    }
+
+
+def test_a_token_is_needed() -> None:
+    """Without a token the provider is not built; the error names both settings and their variables."""
+    with pytest.raises(SettingsError) as caught:
+        SignalFxProvider(Settings(provider=ProviderSettings(name="SignalFx")))
+    for word in ("provider.token", "METRICS_PROVIDER_TOKEN", "TRIMARAN_PROVIDER__TOKEN_FILE"):
+        assert word in str(caught.value)
+
+
+def test_metrics_have_load_watchers_names_and_all_operators() -> None:
+    """CPU and Memory are published under upstream's names, with whatever operators are set, and tell their step."""
+    with provider_over(FakeSignalFx(host("node-1")), operators="AVG,STD,P95,MAX") as provider:
+        fetched = fetch(provider)
+    (node,) = fetched.nodes.values()
+    assert {(m.name, m.type, m.operator, m.rollup) for m in node.metrics} == {
+        (name, type_, operator, "15m")
+        for name, type_ in ((CPU, "CPU"), (MEMORY, "Memory"))
+        for operator in (Operator.AVG, Operator.STD, Operator.P95, Operator.MAX)
+    }
+    assert node.tags == {"step": "1m", "smoothing": "1m"}
+    assert (node.metadata, fetched.findings) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "resolution"), [("2m", 1000), ("5m", 60_000), ("15m", 60_000), ("6h", 300_000), ("2d", 3_600_000)]
+)
+def test_the_resolution_fits_the_window(name: str, resolution: int) -> None:
+    """Each window asks for one of SignalFx' four resolutions; AVG and STD are numpy's over the steps' averages."""
+    held = host("node-1", minutes=3000)
+    held[0].values = np.random.default_rng(resolution).uniform(0, 100, 3000)
+    fake = FakeSignalFx(held)
+    with provider_over(fake) as provider:
+        fetched = fetch(provider, name)
+    assert {query["resolution"] for path, query in fake.asked if path == POINTS} == {str(resolution)}
+    steps = held[0].times * 1000 // resolution * resolution / 1000
+    inside = (steps > NOW - duration.seconds(name)) & (steps <= NOW)
+    means = np.array([held[0].values[steps == step].mean() for step in np.unique(steps[inside])])
+    found = {each.operator: each.value for each in fetched.nodes["node-1"].metrics if each.name == CPU}
+    assert found == pytest.approx({"AVG": means.mean(), "STD": means.std()}, rel=1e-9)
+    assert Kind.LOW_COVERAGE not in kinds(fetched)
+
+
+def test_a_point_at_the_windows_start_belongs_to_the_one_before() -> None:
+    """Where points lie at whole minutes, as the service's do, a window of 15 minutes has 15 of them."""
+    end = NOW // 60 * 60
+    held = host("node-1")
+    held[0].times = end - 60 * np.arange(20, dtype=float)[::-1]
+    with provider_over(FakeSignalFx(held)) as provider:
+        fetched = provider.fetch(window(end=end), Deadline.after(20))
+    assert averages(fetched)["node-1"] == pytest.approx(held[0].values[-15:].mean(), rel=1e-12)
+
+
+def test_the_query_filters_by_cluster_and_suffix() -> None:
+    """Hosts of other clusters and with other endings are left out, and the ending is not part of a node's name."""
+    held = [*host("node-1.dev"), *host("node-2.dev", cluster="a&b #1"), *host("node-3", cluster="a&b #1")]
+    fake = FakeSignalFx(held)
+    with provider_over(fake, cluster_name="a&b #1", host_name_suffix=".dev") as provider:
+        fetched = fetch(provider)
+    assert set(fetched.nodes) == {"node-2"}
+    assert {query["query"] for _, query in fake.asked} == {
+        f'host:*.dev AND cluster:"a&b #1" AND {metric}' for metric in (CPU, MEMORY)
+    }
+
+
+def test_names_are_never_cut() -> None:
+    """Two hosts that differ after the first dot are two nodes; a port is no part of a name."""
+    with provider_over(FakeSignalFx([*host("a.x.com"), *host("a.y.com"), *host("b:9100")])) as provider:
+        assert set(fetch(provider).nodes) == {"a.x.com", "a.y.com", "b"}
+
+
+def test_other_dimensions_may_hold_node_and_cluster() -> None:
+    """OpenTelemetry's names of the dimensions are a setting away."""
+    held = host("i-1", **{"k8s.node.name": "node-1", "k8s.cluster.name": "prod"}) + host("i-2")
+    own = {"node_dimension": "k8s.node.name", "cluster_dimension": "k8s.cluster.name", "cluster_name": "prod"}
+    with provider_over(FakeSignalFx(held), **own) as provider:
+        assert set(fetch(provider).nodes) == {"node-1"}
+
+
+def test_metadata_are_read_once_for_all_windows() -> None:
+    """Three windows side by side, twice, read each metric's metadata one time."""
+    fake = FakeSignalFx(host("node-1"))
+    with provider_over(fake) as provider:
+        for _ in range(2):
+            threads = [threading.Thread(target=fetch, args=(provider, name)) for name in ("5m", "10m", "15m")]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert (fake.count(METADATA), fake.count(POINTS)) == (2, 12)
+
+
+def test_metadata_expire() -> None:
+    """After signalfx.metadata_seconds, here none, they are read anew."""
+    fake = FakeSignalFx(host("node-1"))
+    with provider_over(fake, metadata_seconds=0) as provider:
+        fetch(provider)
+        fetch(provider)
+    assert fake.count(METADATA) == 4
+
+
+def test_a_new_node_is_there_at_once() -> None:
+    """A series that the kept metadata do not have makes them be read again in the same fetch."""
+    fake = FakeSignalFx(host("node-1"))
+    with provider_over(fake) as provider:
+        fetch(provider)
+        fake.series += host("node-2")
+        fetched = fetch(provider)
+        assert set(fetched.nodes) == {"node-1", "node-2"}
+        assert fetched.findings == ()
+        fake.series = host("node-2")
+        assert set(fetch(provider).nodes) == {"node-2"}
+    assert fake.count(METADATA) == 4
+
+
+def test_series_of_no_known_node_are_reported_and_not_asked_for_again() -> None:
+    """Series without metadata are one finding a metric; they do not make every fetch read the metadata."""
+    fake = FakeSignalFx(host("node-1") + host("node-2"))
+    results = [{"id": f"node-1-{part}", "dimensions": {"host": "node-1"}, "metric": part} for part in ("cpu", "memory")]
+    fake.body[METADATA] = {"count": 2, "results": results}
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+        before = fake.count(METADATA)
+        assert kinds(fetch(provider)) == kinds(fetched) == [Kind.UNMATCHED_NODE, Kind.UNMATCHED_NODE]
+    assert set(fetched.nodes) == {"node-1"}
+    assert "node-2-cpu" in fetched.findings[0].message
+    assert "signalfx.node_dimension" in fetched.findings[0].message
+    assert fake.count(METADATA) == before
+
+
+def test_metadata_that_fail_later_leave_the_nodes_that_are_known() -> None:
+    """When reading them anew fails, the kept ones serve and a finding says so."""
+    fake = FakeSignalFx(host("node-1"))
+    with provider_over(fake, metadata_seconds=0) as provider:
+        fetch(provider)
+        fake.fail[METADATA] = 500
+        fetched = fetch(provider)
+    assert set(fetched.nodes) == {"node-1"}
+    assert kinds(fetched) == [Kind.QUERY_FAILED, Kind.QUERY_FAILED]
+    assert "metadata: SignalFx at" in fetched.findings[0].message
+
+
+def test_a_failed_metric_costs_only_itself() -> None:
+    """When memory cannot be had, CPU is served and the finding names the metric."""
+    fake = FakeSignalFx(host("node-1"), fail={f"{POINTS}?query=host:* AND {MEMORY}": 503})
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert {metric.name for metric in fetched.nodes["node-1"].metrics} == {CPU}
+    assert [(finding.kind, finding.metric) for finding in fetched.findings] == [(Kind.QUERY_FAILED, MEMORY)]
+
+
+def test_all_pages_of_metadata_are_read() -> None:
+    """A service that gives fewer results than the limit is asked for the rest."""
+    fake = FakeSignalFx([each for number in range(8) for each in host(f"node-{number}")], page=3)
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert len(fetched.nodes) == 8
+    assert fetched.findings == ()
+    offsets = [query["offset"] for path, query in fake.asked if path == METADATA and "cpu" in query["query"]]
+    assert offsets == ["0", "3", "6"]
+
+
+def test_more_series_than_the_service_gives_are_a_finding() -> None:
+    """Beyond 10,000 series what was given is served, and a finding names the setting that makes them fewer."""
+    held = [each for number in range(10_001) for each in host(f"node-{number}", minutes=2)[:1]]
+    with provider_over(FakeSignalFx(held)) as provider:
+        fetched = fetch(provider, "5m")
+    assert len(fetched.nodes) == 10_000
+    partial = [finding for finding in fetched.findings if finding.kind is Kind.PARTIAL_ANSWER]
+    assert ["signalfx.cluster_name" in finding.message for finding in partial] == [True]
+
+
+def test_a_host_registered_anew_is_one_node() -> None:
+    """Two series that have half of the window each are one whole window, and a finding says that they are two."""
+    old, new = host("node-1")[0], host("node-1")[0]
+    new.id, old.times, old.values = "node-1-again", old.times[:12], old.values[:12]
+    new.times, new.values = new.times[12:], new.values[12:]
+    with provider_over(FakeSignalFx([old, new])) as provider:
+        fetched = fetch(provider)
+    whole = host("node-1")[0].values[-15:]
+    assert averages(fetched)["node-1"] == pytest.approx(whole.mean(), rel=1e-12)
+    assert [(each.kind, each.node, each.action) for each in fetched.findings] == [(Kind.DUPLICATE, "node-1", "merged")]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [None, 7, "text", {}, [], [None], [[]], [[NOW * 1000]], [["x", "y"]], [[NOW * 1000, None]], [[None, 5]],
+     [[NOW * 1000, "NaN"]], [[NOW * 1000, {}]], [[10**400, 5]], [[NOW * 1000, 10**400]], [[NOW * 1000, 5, 6]]],
+)  # fmt: skip
+def test_odd_points_cost_only_their_series(points: Any) -> None:
+    """Whatever stands where a series' points should be, the other node is served and the odd one is not there."""
+    good = [[(NOW - 60 * step) * 1000, 20 + step] for step in range(10)]
+    fake = FakeSignalFx(host("good") + host("odd"))
+    fake.body[POINTS] = {"data": {"good-cpu": good, "odd-cpu": points}, "errors": []}
+    with provider_over(fake) as provider:
+        assert averages(fetch(provider)) == {"good": pytest.approx(24.5)}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [None, 7, "x", [], {}, {"id": None}, {"id": 5, "dimensions": {"host": "odd"}}, {"id": "odd-cpu"},
+     {"id": "odd-cpu", "dimensions": None}, {"id": "odd-cpu", "dimensions": []}, {"id": "odd-cpu", "dimensions": {}},
+     {"id": "odd-cpu", "dimensions": {"host": None}}, {"id": "odd-cpu", "dimensions": {"host": ["odd"]}},
+     {"id": "odd-cpu", "dimensions": {"host": ""}}],
+)  # fmt: skip
+def test_odd_metadata_cost_only_their_series(result: Any) -> None:
+    """Whatever stands where a series' metadata should be, the other node is served and the odd one is reported."""
+    fake = FakeSignalFx(host("good")[:1] + host("odd")[:1])
+    fake.body[METADATA] = {"results": [result, {"id": "good-cpu", "dimensions": {"host": "good"}}], "count": "two"}
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+    assert set(fetched.nodes) == {"good"}
+    assert kinds(fetched) == [Kind.UNMATCHED_NODE]
+
+
+def test_errors_beside_points_are_findings_and_without_them_an_error() -> None:
+    """What the answer says went wrong is told either way."""
+    fake = FakeSignalFx(host("node-1"), errors=["shard 7 is slow"])
+    with provider_over(fake) as provider:
+        fetched = fetch(provider)
+        assert set(kinds(fetched)) == {Kind.PARTIAL_ANSWER}
+        assert "shard 7 is slow" in fetched.findings[0].message
+        fake.series = []
+        with pytest.raises(ProviderAnswerError, match="shard 7 is slow"):
+            fetch(provider)
+
+
+@pytest.mark.parametrize(
+    ("held", "own", "words"),
+    [
+        ([], {}, ["signalfx.cluster_name", "signalfx.host_name_suffix", "signalfx.node_dimension"]),
+        (host("node-1"), {"cluster_name": "other"}, ['cluster:"other"', "signalfx.cluster_name"]),
+        (host("node-1", minutes=1), {}, ["2 series", "no points", "agents"]),
+    ],
+)
+def test_nothing_is_an_error_that_says_what_is_missing(
+    held: list[Series], own: dict[str, str], words: list[str]
+) -> None:
+    """An answer without nodes names the query and the settings that decide what it finds."""
+    with provider_over(FakeSignalFx(held), **own) as provider:
+        with pytest.raises(ProviderAnswerError) as caught:
+            provider.fetch(window("5m", NOW + 3600 if len(words) == 3 and held else NOW), Deadline.after(20))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_points_of_unknown_nodes_only_are_an_error() -> None:
+    """Points without any metadata to them name the dimension's setting."""
+    fake = FakeSignalFx(host("node-1"), body={METADATA: {"results": [], "count": 0}})
+    with provider_over(fake) as provider, pytest.raises(ProviderAnswerError, match=r"signalfx\.node_dimension"):
+        fetch(provider)
+
+
+def test_a_refused_token_is_not_shown_and_the_realm_is_named() -> None:
+    """The service's words are quoted without the token that they repeat; the other reason for it is told."""
+    fake = FakeSignalFx(host("node-1"), token="another")
+    with provider_over(fake) as provider:
+        with pytest.raises(ProviderRefused) as caught:
+            fetch(provider)
+        steps = list(provider.check())
+    assert "no such token" in str(caught.value)
+    for text in (str(caught.value), steps[0].message):
+        assert "right-token" not in text
+        assert "<realm>" in text
+    assert [(step.ok, step.setting) for step in steps] == [(False, "provider.token")]
+
+
+def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
+    """A token that is rotated is used at once, by the package's requests too."""
+    file = tmp_path / "token"
+    file.write_text("old\n")
+    fake = FakeSignalFx(host("node-1"), token="old")
+    with running(fake) as url:
+        access = ProviderSettings(name="SignalFx", address=url, token_file=file)
+        provider = SignalFxProvider(Settings(provider=access, signalfx=SignalFxSettings(metadata_seconds=0)))
+        fetch(provider)
+        fake.token = "new"
+        file.write_text("new\n")
+        assert set(fetch(provider).nodes) == {"node-1"}
+        provider.close()
+
+
+def test_check_says_that_all_is_well() -> None:
+    """Metadata and points of both metrics are steps of their own, with hosts by name."""
+    with provider_over(FakeSignalFx(host("node-1"))) as provider:
+        steps = list(provider.check())
+    assert [step.ok for step in steps] == [True] * 4
+    assert "node-1" in steps[0].message
+
+
+@pytest.mark.parametrize(
+    ("held", "own", "setting", "word"),
+    [
+        ([], {}, "provider.address", "nothing reports cpu.utilization"),
+        (host("x"), {"node_dimension": "k8s.node.name"}, "signalfx.node_dimension", "they have cluster, host"),
+        (host("x"), {"cluster_name": "prod"}, "signalfx.cluster_name", "cluster is c1, not prod"),
+        (host("x.dev"), {"host_name_suffix": ".prod"}, "signalfx.host_name_suffix", "hosts are x.dev"),
+        (host("x", minutes=1)[:1], {}, "signalfx.cluster_name", "0 of 1 series"),
+    ],
+)
+def test_check_names_the_setting_that_leaves_nothing(
+    held: list[Series], own: dict[str, str], setting: str, word: str
+) -> None:
+    """Where a filter finds nothing, what is there without it is shown beside the setting."""
+    if "0 of 1" in word:
+        held[0].times = held[0].times - 7200
+    with provider_over(FakeSignalFx(held), **own) as provider:
+        failed = [step for step in provider.check() if not step.ok]
+    assert failed[0].setting == setting
+    assert word in failed[0].message
+
+
+@pytest.mark.parametrize("ask", [lambda provider: list(provider.check()), fetch])
+def test_a_redirect_to_another_host_gets_no_token(ask: Callable[[SignalFxProvider], Any]) -> None:
+    """The token goes to the address of the settings alone, through the package too."""
+    with serving(lambda handler: reply(handler, {"results": []})) as elsewhere:
+        target = elsewhere.url.replace("127.0.0.1", "localhost")
+        with serving(lambda handler: reply(handler, "", 302, Location=f"{target}/login")) as here:
+            access = ProviderSettings(name="SignalFx", address=here.url, token="right-token")
+            provider = SignalFxProvider(Settings(provider=access))
+            try:
+                result = ask(provider)
+            except ProviderError as error:
+                result = error
+            assert "provider.address" in str(result)
+            provider.close()
+        assert elsewhere.requests == []

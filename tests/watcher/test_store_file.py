@@ -1,0 +1,456 @@
+"""The store's file: damaged, locked, shared, removed. What it holds is tested in test_store.py."""
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support.snapshots import loaded, rows, snapshot
+
+from watcher.providers.base import Reading, Sample
+from watcher.store import Store, schema
+from watcher.store.store import _HANDOVER_SECONDS
+from watcher.windows.samples import SampleRound
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file is."""
+    return tmp_path / "watcher.sqlite"
+
+
+pytestmark = pytest.mark.usefixtures("short_handover")
+
+
+def filled(path: Path) -> bytes:
+    """Write a file of a few fetches and samples, and return its content."""
+    store = Store(path)
+    for timestamp in (1000, 1060):
+        store.save_snapshots({"15m": snapshot(timestamp, nodes=50), "5m": snapshot(timestamp)})
+        taken = SampleRound.of(timestamp, {"a": Sample(timestamp, (Reading("cpu", "CPU", 1),))})
+        store.save_samples("x", taken, keep_since=0)
+    store.close()
+    return path.read_bytes()
+
+
+def check_it_works(path: Path) -> Store:
+    """Check that whatever the file holds, a store over it opens, reads, writes, and is good afterwards."""
+    store = Store(path)
+    loaded(store)
+    list(store.load_recent("15m", 10, "x"))
+    store.load_samples("x", since=0)
+    store.save_snapshots({"15m": snapshot(2000)})
+    assert store.failure == ""
+    assert loaded(store)["15m"] == snapshot(2000)
+    store.close()
+    again = Store(path)
+    assert (again.failure, again.set_aside) == ("", None)
+    assert loaded(again)["15m"] == snapshot(2000)
+    again.close()
+    return store
+
+
+# -- damage -------------------------------------------------------------------------------------------------------
+
+
+def test_whatever_byte_is_damaged_the_store_works(path: Path) -> None:
+    """One damaged byte anywhere never raises: the file is set aside with its content, or can be used."""
+    good = filled(path)
+    random_ = random.Random(903)
+    set_aside = 0
+    for _ in range(60):
+        position = random_.choice([random_.randrange(200), random_.randrange(len(good))])
+        damaged = bytearray(good)
+        damaged[position] = random_.choice([0xFF, damaged[position] ^ (1 << random_.randrange(8))])
+        path.write_bytes(damaged)
+        moved = check_it_works(path).set_aside
+        if moved is not None:
+            set_aside += 1
+            assert moved.read_bytes() == damaged
+            moved.unlink()
+    assert 0 < set_aside < 60
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        (b"tablesamples", 6),  # a table's name
+        (b'"name" TEXT', 1),  # a column's
+        (b'"body" BLOB', 1),
+        (b"create_samples", 0),  # a migration's
+        (b"SQLite format 3\0", 18),  # the version that may write, which makes the file read-only
+        (b"SQLite format 3\0", 47),  # the schema's
+    ],
+)
+def test_damage_that_is_no_broken_page_is_seen(path: Path, text: bytes, offset: int) -> None:
+    """What makes names, texts or versions unusable raises all kinds of errors, and is corruption as well."""
+    damaged = bytearray(filled(path))
+    damaged[damaged.index(text) + offset] = 0xFF
+    path.write_bytes(damaged)
+    moved = check_it_works(path).set_aside
+    assert moved is not None
+    assert moved.read_bytes() == damaged
+
+
+def test_a_damaged_text_costs_its_row_alone(path: Path) -> None:
+    """A sample whose body became a text that is no UTF-8 is a gap; the others are loaded."""
+    filled(path)
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("update samples set body = cast(x'ff' as text) where taken_at = 1000")
+    connection.close()
+    store = Store(path)
+    assert [taken.taken_at for taken in store.load_samples("x", since=0)] == [1060]
+    store.close()
+
+
+def test_a_file_that_becomes_corrupt_in_use_is_set_aside(path: Path) -> None:
+    """What a write finds corrupt is set aside then, and the write goes to a new file."""
+    filled(path)
+    store = Store(path)
+    store._db.execute("pragma wal_checkpoint(truncate)")
+    store._db.execute("pragma shrink_memory")
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    store.save_snapshots({"15m": snapshot(2000)})
+    assert store.failure == ""
+    assert store.set_aside is not None
+    assert loaded(store) == {"15m": snapshot(2000)}
+    store.close()
+    assert rows(path, "timestamp") == [(2000,)]
+
+
+# -- a place that cannot be used ----------------------------------------------------------------------------------
+
+
+def test_a_locked_file_is_not_set_aside(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program's lock says nothing about the content: memory goes on, then the file is used as it is."""
+    filled(path)
+    monkeypatch.setattr(schema, "_BUSY_SECONDS", 0.05)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("pragma locking_mode = exclusive")
+    other.execute("begin exclusive")
+    store = Store(path)
+    assert "locked" in store.failure
+    store.save_snapshots({"15m": snapshot(1120)})
+    other.execute("commit")
+    other.close()
+    store.save_snapshots({"15m": snapshot(1180)})
+    assert (store.failure, store.set_aside) == ("", None)
+    store.close()
+    assert set(rows(path, "timestamp")) == {(1000,), (1060,), (1120,), (1180,)}
+
+
+@pytest.mark.parametrize(("suffix", "size"), [("", 0), ("", 4096), ("", 20_000), ("-wal", 0), ("-wal", 5000)])
+def test_a_file_that_is_cut_off_in_use_is_told_and_set_aside(path: Path, suffix: str, size: int) -> None:
+    """What somebody cuts off under a running watcher is not lost without a word; it goes on with a new file."""
+    filled(path)
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1120, nodes=500)})
+    if not suffix:
+        store._db.execute("pragma wal_checkpoint(truncate)")
+    os.truncate(f"{path}{suffix}", size)
+    store.save_snapshots({"15m": snapshot(1180)})
+    assert store.times_set_aside == 1
+    assert store.failure == ""
+    assert loaded(store) == {"15m": snapshot(1180)}
+    store.close()
+    assert rows(path, "timestamp") == [(1180,)]
+
+
+def test_a_file_that_is_compacted_in_use_stays(path: Path) -> None:
+    """A file that became smaller because somebody rebuilt it (VACUUM) has all that it had, and is used on."""
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1000, nodes=5)})
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("create table ballast as select randomblob(500000)")
+    other.execute("pragma wal_checkpoint(truncate)")
+    store.save_snapshots({"15m": snapshot(1060, nodes=5)})
+    large = path.stat().st_size
+    other.execute("drop table ballast")
+    other.execute("vacuum")
+    other.execute("pragma wal_checkpoint(truncate)")
+    other.close()
+    assert path.stat().st_size < large
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert (store.times_set_aside, store.failure) == (0, "")
+    store.close()
+    assert {timestamp for (timestamp,) in rows(path, "timestamp")} == {1000, 1060, 1120}
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_what_is_no_file_is_not_waited_for(path: Path, suffix: str) -> None:
+    """A pipe at the path, which nobody writes to, is refused at once, and memory goes on."""
+    os.mkfifo(f"{path}{suffix}")
+    store = Store(path)
+    assert f"{path.name}{suffix} is no file" in store.failure
+    store.save_snapshots({"15m": snapshot()})
+    assert loaded(store) == {"15m": snapshot()}
+    store.close()
+    assert Path(f"{path}{suffix}").is_fifo()
+
+
+def test_a_file_that_is_too_large_to_check_is_used(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading every page of it ends when its time is up: it is used as it is, which the log says."""
+    filled(path)
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("create table ballast (body blob)")
+        connection.executemany("insert into ballast values (zeroblob(?))", [(4_000_000,)] * 50)
+    connection.close()
+    monkeypatch.setattr(schema, "_CHECK_SECONDS", 0)
+    monkeypatch.setattr(schema, "_INTERRUPT_SECONDS", 0.001)
+    store = Store(path)
+    assert "too large to be checked" in caplog.text
+    assert (store.failure, store.set_aside) == ("", None)
+    assert loaded(store)["15m"] == snapshot(1060, nodes=50)
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert store.failure == ""
+    store.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "folder removed", "lost for a while"])
+def test_a_file_that_is_removed_or_replaced_is_noticed(path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The next write goes to what is at the path then, a new file if nothing is, and not to one that nobody finds."""
+    other = path.with_name("backup.sqlite")
+    backup = Store(other)
+    backup.save_snapshots({"5m": snapshot(500)})
+    backup.close()
+    path = path.parent / "sub" / path.name
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot(1000)})
+    if how == "removed":
+        for file in path.parent.iterdir():
+            file.unlink()
+    elif how == "replaced":
+        other.replace(path)
+    else:
+        shutil.rmtree(path.parent)
+    if how == "lost for a while":
+        path.parent.write_text("in the way")
+        store.save_snapshots({"15m": snapshot(1060)})
+        assert "cannot be opened" in store.failure
+        path.parent.unlink()
+    store.save_snapshots({"15m": snapshot(1120)})
+    assert store.failure == ""
+    assert "removed or replaced" in caplog.text
+    expected = {"15m": snapshot(1120), "5m": snapshot(500)} if how == "replaced" else {"15m": snapshot(1120)}
+    assert loaded(store) == expected
+    second = Store(path)
+    assert "another watcher" in second.failure
+    second.close()
+    store.close()
+    kept = {"replaced": [500, 1120], "lost for a while": [1060, 1120]}.get(how, [1120])
+    assert sorted(timestamp for (timestamp,) in rows(path, "timestamp")) == kept
+
+
+def test_the_file_is_its_users_alone(path: Path) -> None:
+    """File, log and lock can be read by nobody else; a file that is there keeps the rights that it was given."""
+    umask = os.umask(0o022)
+    try:
+        store = Store(path)
+        store.save_snapshots({"15m": snapshot()})
+        assert {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {
+            path.name + suffix: 0o600 for suffix in ("", "-wal", "-shm", ".lock")
+        }
+        store.close()
+        path.chmod(0o640)
+        Store(path).close()
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(umask)
+
+
+# -- two watchers -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_watcher_goes_on_in_memory(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It says why and the way out, harms nothing, and takes the file over when the first one ends."""
+    first = Store(path)
+    first.save_snapshots({"15m": snapshot(1001, 1)})
+    second = Store(path)
+    assert "another watcher uses it: give this one another --store" in second.failure
+    assert "store.path" in second.failure
+    assert "another watcher uses it" in str(vars(caplog.records[-1]))
+    second.save_snapshots({"15m": snapshot(1000, 2)})
+    assert loaded(second) == {"15m": snapshot(1000, 2)}
+    assert loaded(first) == {"15m": snapshot(1001, 1)}
+    assert rows(path, "timestamp") == [(1001,)]
+    first.close()
+    second.save_snapshots({"15m": snapshot(1060, 2)})
+    assert second.failure == ""
+    second.close()
+    assert (1060,) in rows(path, "timestamp")
+
+
+def test_a_watcher_waits_for_the_one_before_to_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is closing the file just now has a moment to do so."""
+    monkeypatch.setattr("watcher.store.store._HANDOVER_SECONDS", _HANDOVER_SECONDS)
+    first = Store(path)
+    closing = threading.Timer(0.2, first.close)
+    closing.start()
+    second = Store(path)
+    assert second.failure == ""
+    second.close()
+    closing.join()
+
+
+OPENER = """
+import sys, time
+from pathlib import Path
+from watcher.store import Store
+
+print("ready", flush=True)
+sys.stdin.readline()
+store = Store(Path({path!r}))
+print(store.failure or "open", store.set_aside, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_of_watchers_started_together_one_has_the_file(path: Path) -> None:
+    """They create it together: one uses it, the others say why not; kill -9 of the one frees it at once."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPENER.format(path=str(path))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    try:
+        for process in started:
+            assert process.stdout.readline() == "ready\n"
+        for process in started:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        answers = [process.stdout.readline() for process in started]
+        owner = started[answers.index("open None\n")]
+        assert sum("another watcher uses it" in answer for answer in answers) == 2
+        owner.kill()
+        owner.wait(10)
+        store = Store(path)
+        assert store.failure == ""
+        store.close()
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate(timeout=10)
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_a_lock_file_that_is_removed_lets_no_second_in(path: Path, put_back: bool) -> None:
+    """Who finds a database without its lock file looks whether somebody has it open; its user makes a new lock."""
+    first = Store(path)
+    first.save_snapshots({"15m": snapshot(1001, 1)})
+    lock = Path(f"{path}.lock")
+    lock.unlink()
+    for _ in range(2):
+        second = Store(path)
+        assert "whose lock file was removed" in second.failure
+        second.close()
+        assert not lock.exists()
+    if put_back:
+        lock.touch()
+    first.save_snapshots({"15m": snapshot(1060)})
+    assert first.failure == ""
+    third = Store(path)
+    assert "another watcher uses it: give" in third.failure
+    third.close()
+    first.close()
+    fourth = Store(path)
+    assert fourth.failure == ""
+    fourth.close()
+
+
+def test_who_lost_the_file_with_its_lock_yields(path: Path) -> None:
+    """Where another one got in all the same, the first gives the file up, says so, and changes nothing in it."""
+    first = Store(path)
+    first.save_snapshots({"15m": snapshot(1000)})
+    lock = Path(f"{path}.lock")
+    lock.unlink()
+    lock.touch()
+    second = Store(path)
+    assert second.failure == ""
+    first.save_snapshots({"15m": snapshot(1060)})
+    assert "another watcher uses it" in first.failure
+    second.save_snapshots({"15m": snapshot(1090)})
+    assert second.failure == ""
+    first.close()
+    second.close()
+    assert rows(path, "timestamp") == [(1000,), (1090,)]
+
+
+def test_a_database_without_a_lock_file_is_used(path: Path) -> None:
+    """One that was put back from a backup, which nobody has open, needs no lock file beside it."""
+    filled(path)
+    Path(f"{path}.lock").unlink()
+    store = Store(path)
+    assert store.failure == ""
+    store.close()
+
+
+def test_a_fork_does_not_hold_the_lock(path: Path) -> None:
+    """A process that forked from a watcher and outlives it keeps nobody from the file."""
+    store = Store(path)
+    reader, writer = os.pipe()
+    begun, begins = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writer)
+        os.write(begins, b".")
+        os.read(reader, 1)  # until the parent says so
+        os._exit(0)
+    try:
+        os.read(begun, 1)
+        store.close()
+        second = Store(path)
+        assert second.failure == ""
+        second.close()
+    finally:
+        for each in (writer, reader, begun, begins):
+            os.close(each)
+        os.waitpid(child, 0)
+
+
+def test_a_fork_that_ends_leaves_the_lock(path: Path) -> None:
+    """The parent keeps the file when a child of its own closes its copy and ends."""
+    store = Store(path)
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    second = Store(path)
+    assert "another watcher uses it" in second.failure
+    second.close()
+    store.close()
+
+
+def test_a_closed_store_stays_closed(path: Path) -> None:
+    """A late write to a store that could not be opened does not take the file when it becomes free."""
+    first = Store(path)
+    second = Store(path)
+    second.close()
+    first.close()
+    second.save_snapshots({"15m": snapshot()})
+    third = Store(path)
+    assert third.failure == ""
+    third.close()
+
+
+def test_without_a_lock_file_it_goes_on(path: Path) -> None:
+    """Where no lock file can be made the file is used all the same."""
+    Path(f"{path}.lock").mkdir()
+    store = Store(path)
+    store.save_snapshots({"15m": snapshot()})
+    assert store.failure == ""
+    store.close()
+    assert rows(path, "timestamp") == [(1000,)]

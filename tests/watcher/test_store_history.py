@@ -1,0 +1,297 @@
+"""What nodes used over the last hours, in the file that survives a crash."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.histories import keep
+from support.servers import wait_until
+
+from watcher.history import BadHistoryQuery, History, Steps, length, moment
+from watcher.store import Store, schema
+from watcher.store import history_blocks as hours
+
+HOUR = 3600
+START = 1_700_000 * HOUR  # the beginning of an hour
+
+
+def kept(
+    store: Store, start: int, minutes: int, node: str | None = None, step: int = 60, operator: str = "AVG"
+) -> History:
+    """Read CPU."""
+    return store.load_history(["x"], Steps(start, step, minutes * 60 // step), node, "CPU", operator)
+
+
+def rows(path: Path, statement: str) -> list[tuple[object, ...]]:
+    """Read the file past the store."""
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file is."""
+    return tmp_path / "watcher.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    """An open store on disk."""
+    store = Store(path)
+    yield store
+    store.close()
+
+
+def test_minutes_come_back_as_they_were(store: Store) -> None:
+    """Each minute's values of each node, rounded to hundredths; a minute without a fetch, and a node's, is NaN."""
+    keep(store, START, {"a": 10.004, "b": 20})
+    keep(store, START + 120, {"b": 40, "c": 99.99})
+    found = kept(store, START, 3)
+    assert found.nodes == ("a", "b", "c")
+    expected = [[10, np.nan, np.nan], [20, np.nan, 40], [np.nan, np.nan, 99.99]]
+    np.testing.assert_array_equal(found.of("CPU"), np.array(expected, np.float32))
+
+
+def test_hours_are_packed_and_say_the_same(store: Store, path: Path) -> None:
+    """Over the turns of hours, and of blocks of nodes, all that was written is read, in whichever form it is kept."""
+    random_ = np.random.default_rng(5)
+    names = [f"node-{number:03}" for number in range(300)]
+    loads = np.round(random_.uniform(0, 100, (300, 150)), 2)
+    for minute in range(150):
+        keep(store, START + 60 * minute, dict(zip(names, loads[:, minute].tolist(), strict=True)))
+    assert rows(path, "select hour, count(*) from history_blocks group by 1") == [(1_700_000, 6), (1_700_001, 6)]
+    assert rows(path, "select count(distinct minute) from history_minutes") == [(30,)]
+    found = kept(store, START, 150)
+    assert found.nodes == tuple(names)
+    np.testing.assert_allclose(found.of("CPU"), loads, atol=1e-4)
+    one = kept(store, START + 30 * 60, 60, "node-200")
+    np.testing.assert_allclose(one.of("CPU"), loads[200:201, 30:90], atol=1e-4)
+    assert [
+        (each.type, each.operator)
+        for each in store.load_history(["x"], Steps(START, 60, 9), "node-1", None, None).series
+    ] == []
+    every = store.load_history(["x"], Steps(START, 60, 150), "node-001", None, None)
+    np.testing.assert_allclose(every.of("Memory"), 100 - loads[1:2], atol=1e-4)
+
+
+def test_a_step_is_the_mean_of_what_there_is(store: Store) -> None:
+    """Of MAX the largest; where nothing is there, NaN."""
+    for minute, load in ((0, 10), (1, 20), (3, 60), (7, 1)):
+        keep(store, START + 60 * minute, {"a": load})
+    np.testing.assert_array_equal(kept(store, START, 12, step=180).of("CPU")[0], [15, 60, 1, np.nan])
+    for minute, load in ((12, 10), (13, 20)):
+        keep(store, START + 60 * minute, {"a": load}, operator="MAX")
+    np.testing.assert_array_equal(kept(store, START + 720, 3, step=180, operator="MAX").of("CPU", "MAX")[0], [20])
+
+
+def test_the_first_fetch_of_a_minute_is_kept(store: Store) -> None:
+    """A fetch a second costs no more than one a minute."""
+    for second in range(90):
+        keep(store, START + second, {"a": second})
+    np.testing.assert_array_equal(kept(store, START, 2).of("CPU")[0], [0, 60])
+
+
+def test_sources_are_kept_apart(path: Path) -> None:
+    """What another source wrote, or the same one when it stood for another system, is not read."""
+    store = Store(path, origins={"x": "cluster 1"})
+    keep(store, START, {"a": 10})
+    keep(store, START + 60, {"a": 20}, source="y")
+    np.testing.assert_array_equal(kept(store, START, 2).of("CPU")[0], [10, np.nan])
+    store.close()
+    other = Store(path, origins={"x": "cluster 2"})
+    assert kept(other, START, 2).nodes == ()
+    keep(other, START + 120, {"a": 30})
+    np.testing.assert_array_equal(kept(other, START, 3).of("CPU")[0], [np.nan, np.nan, 30])
+    other.close()
+
+
+def test_nodes_that_come_and_go_never_mix(store: Store, path: Path) -> None:
+    """A node's number goes to another node when nothing of it is kept any more, and not before."""
+    store.keep_seconds = 3 * HOUR
+    for hour in range(12):
+        for minute in (0, 30):
+            keep(store, START + hour * HOUR + 60 * minute, {"stays": 50, f"node-{hour}": hour, f"also-{hour}": hour})
+        found = kept(store, START + max(0, hour - 2) * HOUR, 60 * min(hour + 1, 3))
+        assert {f"node-{each}" for each in range(max(0, hour - 2), hour + 1)} <= set(found.nodes)
+        for name, values in zip(found.nodes, found.of("CPU"), strict=True):
+            present = set(values[~np.isnan(values)].tolist())
+            assert present == {50 if name == "stays" else int(name.partition("-")[2])}
+    assert rows(path, "select max(number) < 12, count(*) < 12 from history_nodes") == [(1, 1)]
+
+
+def test_what_is_too_old_goes(path: Path) -> None:
+    """Hours beyond keep_hours are deleted as new ones come."""
+    store = Store(path, keep_hours=3)
+    for hour in range(8):
+        keep(store, START + hour * HOUR, {"a": hour})
+    assert rows(path, "select min(hour) - 1700000, max(hour) - 1700000 from history_blocks") == [(4, 6)]
+    store.close()
+
+
+@pytest.mark.slow
+def test_the_history_stays_within_its_size(path: Path) -> None:
+    """The oldest hours go beyond the size; of 0 there is none at all."""
+    random_ = np.random.default_rng(5)
+    store = Store(path, history_megabytes=1, max_megabytes=1)
+    names = [f"node-{number}" for number in range(1000)]
+    for hour in range(10):
+        for minute in range(0, 60, 3):
+            loads = random_.uniform(0, 100, 1000).tolist()
+            keep(store, START + hour * HOUR + 60 * minute, dict(zip(names, loads, strict=True)))
+    ((size, first, last),) = rows(path, "select sum(length(body)), min(hour), max(hour) from history_blocks")
+    assert 0 < int(str(size)) <= 2**20
+    assert (last, first > 1_700_000) == (1_700_008, True)
+    store.close()
+    assert path.stat().st_size < 4 * 2**20
+    none = Store(path.with_name("none.sqlite"), history_megabytes=0)
+    keep(none, START, {"a": 1})
+    assert kept(none, START, 1).nodes == ()
+    none.close()
+
+
+def test_without_a_file_there_is_none() -> None:
+    """What is only in memory has no history."""
+    store = Store(None)
+    keep(store, START, {"a": 1})
+    assert kept(store, START, 1).nodes == ()
+    store.close()
+
+
+def test_what_a_clock_that_was_ahead_left_is_deleted(store: Store) -> None:
+    """When the clock is right again nothing of the future is there, and an hour that was packed too early goes on."""
+    keep(store, START, {"a": 1})
+    keep(store, START + 2 * HOUR, {"a": 99})
+    store.forget_snapshots(since=START + 60)
+    keep(store, START + 60, {"a": 2})
+    keep(store, START + HOUR, {"a": 3})
+    found = kept(store, START, 181).of("CPU")[0]
+    assert found[[0, 1, 60]].tolist() == [1, 2, 3]
+    assert np.isnan(found[61:]).all()
+
+
+def test_what_is_unreadable_is_a_gap(store: Store, path: Path) -> None:
+    """A damaged block, or minute, costs what is in it, also when its hour is packed."""
+    for minute in (0, 60, 61):
+        keep(store, START + 60 * minute, {"a": minute})
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("update history_blocks set body = 'garbage'")
+        connection.execute("update history_minutes set body = x'01' where minute % 60 = 0")
+    connection.close()
+    assert np.flatnonzero(~np.isnan(kept(store, START, 62).of("CPU")[0])).tolist() == [61]
+    keep(store, START + 2 * HOUR, {"a": 5})
+    assert store.failure == ""
+    assert np.flatnonzero(~np.isnan(kept(store, START, 121).of("CPU")[0])).tolist() == [61, 120]
+
+
+def test_a_file_of_the_version_before_gets_the_tables(path: Path) -> None:
+    """Its snapshots stay; the history begins."""
+    store = Store(path)
+    keep(store, START, {"a": 1})
+    store.close()
+    connection = sqlite3.connect(path)
+    with connection:
+        for table in ("history_nodes", "history_minutes", "history_blocks"):
+            connection.execute(f"drop table {table}")
+        connection.execute("delete from _sqlite_migrations where name = 'create_history'")
+    connection.close()
+    again = Store(path)
+    assert again.set_aside is None
+    assert again.load_snapshots(["x"], ["15m"])["15m"].timestamp == START
+    keep(again, START + 60, {"a": 2})
+    np.testing.assert_array_equal(kept(again, START, 2).of("CPU")[0], [np.nan, 2])
+    again.close()
+
+
+@given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
+def test_packing_loses_nothing(special: list[int], seed: int) -> None:
+    """Every block comes back to the last bit, whole or in part."""
+    matrix = np.random.default_rng(seed).choice(np.array(special, np.uint16), (hours.CHUNK, schema.HOUR))
+    body = hours.pack(matrix)
+    np.testing.assert_array_equal(hours.unpack(body, np.arange(hours.CHUNK)), matrix)
+    np.testing.assert_array_equal(hours.unpack(body, np.array([3, 100])), matrix[[3, 100]])
+
+
+@given(st.integers(0, 2**33), st.integers(0, 40 * 86400), st.integers(2, 1500), st.none() | st.integers(1, 90))
+def test_steps_hold_all_that_was_asked_for(until: int, span: int, most: int, minutes: int | None) -> None:
+    """They begin before, end after, and are no more than allowed; else the message says the shortest step."""
+    since = max(0, until - span)
+    try:
+        steps = Steps.between(since, until, minutes and 60 * minutes, most)
+    except BadHistoryQuery as error:
+        assert minutes is not None
+        shortest = int(str(error).rpartition("is ")[2].removesuffix(" s"))
+        assert shortest > 60 * minutes
+        steps = Steps.between(since, until, shortest, most)
+    assert 1 <= steps.count <= most
+    assert steps.start <= since <= until < steps.start + steps.count * steps.seconds
+    assert steps.start % steps.seconds == 0
+
+
+@pytest.mark.parametrize("step", [0, -60, 61])
+def test_steps_are_whole_minutes(step: int) -> None:
+    """Others are refused."""
+    with pytest.raises(BadHistoryQuery, match="whole minutes"):
+        Steps.between(0, 600, step, 100)
+
+
+def test_times_are_said_in_two_ways() -> None:
+    """As unix seconds, or as how long; what is neither is refused."""
+    assert (moment(None, 1e6), moment("6h", 1e6), moment("900000", 1e6), moment(5, 1e6)) == (913600, 978400, 9e5, 5)
+    assert (length(None), length("5m"), length("300"), length(300)) == (None, 300, 300, 300)
+    for bad in ("yesterday", "-5", "٣", float("nan"), float("inf")):
+        with pytest.raises(BadHistoryQuery):
+            moment(bad, 1e6)
+    with pytest.raises(BadHistoryQuery, match="duration"):
+        length("soon")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from support.histories import keep
+from watcher.store import Store
+
+store = Store(Path({path!r}))
+first = int(sys.argv[1])
+for number in range(first, first + 10**5):
+    keep(store, 60 * number, {{f"node-{{each}}": number % 100 for each in range(200)}})
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_in_the_middle_of_writes(path: Path, times: int) -> None:
+    """Kill -9 leaves whole minutes, each with all nodes, at every turn of an hour too."""
+    program = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(path))
+    random_ = random.Random(903)
+    done, first = path.with_name("done"), START // 60
+    for _ in range(times):
+        with done.open("wb") as output:
+            process = subprocess.Popen([sys.executable, "-c", program, str(first)], stdout=output)
+        wait_until(lambda: done.read_text().count("\n") >= 65, "the writer writes")
+        time.sleep(random_.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+        committed = int(done.read_text().split()[-1])
+        assert rows(path, "pragma integrity_check") == [("ok",)]
+        store = Store(path)
+        found = kept(store, 60 * first, committed + 1 - first)
+        store.close()
+        assert len(found.nodes) == 200
+        np.testing.assert_array_equal(found.of("CPU"), [np.arange(first, committed + 1) % 100] * 200)
+        first = committed + 2
+    assert store.set_aside is None

@@ -1,0 +1,101 @@
+"""``trimaran simulate import``: a public data set as a trace."""
+
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trimaran.cli.options import fail
+from trimaran.traces.loaders.alibaba2018 import Alibaba2018
+from trimaran.traces.loaders.azure2019 import Azure2019
+from trimaran.traces.loaders.building import Wanted, build
+from trimaran.traces.loaders.dataset import Format
+from trimaran.traces.loaders.google2011 import Google2011
+from trimaran.traces.loaders.google2019 import Google2019
+from trimaran.traces.loaders.openb import Openb
+from trimaran.traces.loaders.planetlab import PlanetLab
+from trimaran.traces.loaders.rows import LoadError, Source
+from trimaran.traces.trace import world_name
+from trimaran.traces.writing import check_new, write_or_fail
+
+FORMATS: dict[str, Format] = {
+    "alibaba2018": Alibaba2018(),
+    "azure2019": Azure2019(),
+    "google2011": Google2011(),
+    "google2019": Google2019(),
+    "openb": Openb(),
+    "planetlab": PlanetLab(),
+}
+
+
+class _Hours(click.FloatRange):
+    """Hours in a range, of which not-a-number is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the hours."""
+        hours = float(super().convert(value, param, ctx))
+        return hours if isfinite(hours) else self.fail(f"{value} is no number of hours.", param, ctx)
+
+
+_HOURS = _Hours(0)
+
+
+@click.command("import")
+@click.argument("form", type=click.Choice(list(FORMATS)), metavar="FORMAT")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="SOURCE")
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--nodes", default=60, show_default=True, type=click.IntRange(1, 100_000), help="Machines, at most; drawn."
+)
+@click.option("--from-hour", default=0.0, show_default=True, type=_HOURS, help="Where the span begins.")
+@click.option("--hours", default=60.0, show_default=True, type=_Hours(0.1, 10_000), help="How long it is.")
+@click.option("--warm-up-hours", default=12.0, show_default=True, type=_HOURS, help="Not measured.")
+@click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
+def import_(
+    form: str, folder: Path, out: Path, nodes: int, from_hour: float, hours: float, warm_up_hours: float, seed: int
+) -> None:
+    """Write a trace of a public data set, read from the folder that it was downloaded into.
+
+    \b
+    Formats: alibaba2018, azure2019, google2011, google2019, openb, planetlab
+    Example: trimaran simulate import google2011 clusterdata-2011-2 worlds/google --nodes 60 --hours 60
+
+    Files are read in a stream, packed or not; rows that cannot be read are counted. Ends with status 0 when the trace
+    is written, 2 when the data cannot be used.
+    """
+    check_new(out)
+    wanted = Wanted(nodes, round(60 * from_hour), round(60 * hours), round(60 * warm_up_hours), seed)
+    if wanted.warm_up_minutes >= wanted.minutes:
+        raise click.UsageError(f"--warm-up-hours {warm_up_hours:g} leaves nothing of --hours {hours:g}")
+    try:
+        source = Source(folder, FORMATS[form].title)
+        try:
+            trace, left = build(world_name(out), source, FORMATS[form], wanted)
+        finally:
+            _tell_bad_rows(source)
+    except LoadError as error:
+        fail(error, 2)
+    write_or_fail(trace, out)
+    if left.without_use:
+        click.echo(f"trimaran: {left.without_use} pods are left out: nothing is told of their use", err=True)
+    if trace.minutes < wanted.minutes:
+        click.echo(
+            f"trimaran: nothing is told after {_hours(trace.minutes)} of these {_hours(wanted.minutes)} hours: "
+            f"the trace ends there, and its warm-up after {_hours(trace.warm_up_minutes)}",
+            err=True,
+        )
+    factors = " and ".join(f"{factor:g}" for factor in trace.overcommit)
+    click.echo(
+        f"{out}: {len(trace.nodes)} nodes, {len(trace.pods)} pods, {trace.minutes} minutes; "
+        f"overcommit {factors} of CPU and memory"
+    )
+
+
+def _tell_bad_rows(source: Source) -> None:
+    for name, count in source.bad.items():
+        click.echo(f"trimaran: {name}: {count} rows cannot be read and are left out; {source.examples[name]}", err=True)
+
+
+def _hours(minutes: int) -> str:
+    return f"{round(minutes / 60, 2):g}"

@@ -1,0 +1,91 @@
+"""The command line. Commands are imported when they are called, so that ``trimaran --help`` answers at once."""
+
+import contextlib
+import errno
+import gc
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+import trimaran
+
+#: Command to where it is, and what the list of commands says of it.
+COMMANDS = {
+    "watch": ("watcher.commands:watch", "Watch every node's load and serve it."),
+    "top": ("trimaran.cli.top:top", "Show what every node uses."),
+    "score": ("trimaran.cli.score:score", "Rank nodes for a pod, and say why."),
+    "compare": ("trimaran.cli.compare:compare", "Compare two watchers, such as load-watcher in Go and this one."),
+    "place": ("trimaran.cli.place:place", "Place many pods at once, with a proven bound."),
+    "extender": ("trimaran.cli.extender:extender", "Score nodes for a stock kube-scheduler."),
+    "explain": ("trimaran.cli.explain:explain", "Say why a pod went where it went."),
+    "nodes": ("trimaran.cli.nodes:nodes", "Write on nodes how loaded they are: soft taints, annotations."),
+    "simulate": ("trimaran.cli.simulate:simulate", "Replay real use against any policy, and compare policies."),
+    "record": ("trimaran.cli.record:record", "Write a trace of a cluster, to be replayed."),
+    "dashboard": (
+        "trimaran.dashboard.commands:dashboard",
+        "Serve the page: nodes at one look, trust, where a pod would go.",
+    ),
+    "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),
+    "config": ("trimaran.cli.config:config", "Show the effective settings; check a scheduler's configuration."),
+}
+
+
+#: What writing to a full, failing or closed output ends with. A pipe that nobody reads is click's matter.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is asked for."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command; an output that cannot be written is one line and status 1."""
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            with contextlib.suppress(OSError):  # it may be the same file
+                click.echo(f"trimaran: the output cannot be written: {error.strerror}", err=True)
+            _give_up_output()
+            raise SystemExit(1) from None
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of their use."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        # What imports make stays to the end: to look for garbage among it would take a fifth of the start.
+        gc.set_threshold(100_000)
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_) for name, (_, help_) in COMMANDS.items()])
+
+
+def _give_up_output() -> None:
+    """Drop what is still to be written: Python would try again at its end, and report that."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:  # closed before Python began
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(trimaran.__version__, message="trimaran %(version)s")
+def main(**_options: Any) -> None:
+    """Load-aware placement for Kubernetes: watch what nodes use, and score pods against it."""

@@ -1,0 +1,229 @@
+"""``trimaran top``: what nodes use, how old that is, and how far to trust it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from client.connecting import WatcherClient
+from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
+from runtime.terminal import by_load, duration_option, echo_document, echo_table, output_option, painted
+from trimaran.cli.options import Access, connected, fail, watcher_options
+from watcher.model import Load, MetricType, NodeMetrics, WatcherMetrics
+
+_Snapshots = Mapping[str, WatcherMetrics]
+_sleep = time.sleep
+_BARS = "▁▂▃▄▅▆▇█"
+_SPARKS = 48
+
+
+@click.command()
+@click.argument("node", required=False)
+@watcher_options
+@click.option("--windows", default="15m,10m,5m", show_default=True, help="Windows to show, comma-separated.")
+@click.option(
+    "--sort",
+    type=click.Choice(["name", "cpu", "memory", "cpu-std", "memory-std", "age", "coverage", "grade"]),
+    default="name",
+    show_default=True,
+    help="By name, or the highest load, the oldest, the least covered or the worst grade first.",
+)
+@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@duration_option("--interval", default="10s", help="How often, with --watch.")
+@output_option("text", "wide", "json", "yaml")
+def top(
+    node: str | None,
+    address: str | None,
+    access: Access,
+    windows: str,
+    sort: str,
+    interval: float,
+    output: str,
+    *,
+    watch: bool,
+) -> None:
+    """Show what every node uses, or all that is known of one NODE.
+
+    Average and deviation, in percent of the node's capacity, for each window; how old the values are, how much of the
+    window has samples, and how they were obtained where that is not as usual.
+
+    \b
+    Examples: trimaran top --sort cpu --watch
+              trimaran top node-1
+              trimaran top -o json | jq '.[0].data'
+
+    Ends with status 0, with 1 when there are no metrics or no such node, with 2 when it cannot be asked so.
+    """
+    wanted = [name.strip() for name in windows.split(",") if name.strip()]
+    show = partial(_show_node, node=node, output=output) if node else partial(_show_all, sort=sort, output=output)
+    with connected(address, access) as client:
+        if not watch:
+            show(client, _read(client, wanted, node))
+            return
+        while True:
+            snapshots = _read(client, wanted, node)
+            click.clear()
+            show(client, snapshots)
+            _sleep(interval)
+
+
+def _read(client: WatcherClient, windows: Sequence[str], node: str | None) -> _Snapshots:
+    """Return the windows that the watcher keeps and has; it is an error when that is none of them."""
+    found: dict[str, WatcherMetrics] = {}
+    missing: Exception = ValueError("--windows names no window")
+    for window in windows:
+        try:
+            found[window] = client.node_metrics(node, window) if node else client.metrics(window)
+        except UnknownWindow as error:
+            missing = missing if isinstance(missing, NoMetrics | UnknownNode) else error
+        except (NoMetrics, UnknownNode) as error:
+            missing = error
+        except ClientError as error:
+            fail(error, status=1)
+    return found or fail(missing, status=1 if isinstance(missing, NoMetrics | UnknownNode) else 2)
+
+
+def _show_all(_client: WatcherClient, snapshots: _Snapshots, sort: str, output: str) -> None:
+    if output in {"json", "yaml"}:
+        echo_document([_document(each) for each in snapshots.values()], output)
+        return
+    now = time.time()
+    newest = next(iter(snapshots.values()))
+    names = sorted({name for metrics in snapshots.values() for name in metrics.data})
+    names.sort(key=lambda name: _ORDERS[sort](newest, name, now))
+    present = {
+        metric.type for metrics in snapshots.values() for node in metrics.data.values() for metric in node.metrics
+    }
+    types = [*(type_.value for type_ in MetricType if type_ in present), *sorted(present - set(MetricType))]
+    header = ["NODE", *(f"{type_.upper()} {window}" for type_ in types for window in snapshots), "AGE", "COVERAGE"]
+    header += ["GRADE", *(["SUSPECT", "POOL"] if output == "wide" else [])]
+    rows = []
+    for name in names:
+        node = newest.data.get(name)
+        loads = [_cell(metrics.data.get(name), type_, output) for type_ in types for metrics in snapshots.values()]
+        rows.append([name, *loads, _age_text(newest, node, now), *_trust(node)])
+        if output == "wide":
+            rows[-1] += [str(node.metadata.get(key, "-")) if node else "-" for key in ("suspect", "pool")]
+    echo_table(header, rows, _color)
+    grades = ", ".join(sorted({str(node.metadata.get("grade", "")) for node in newest.data.values()} - {""}))
+    count = "1 node" if len(names) == 1 else f"{len(names)} nodes"
+    click.echo(f"\n{count} from {newest.source}{f', grade: {grades}' if grades else ''}")
+
+
+def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str, output: str) -> None:
+    if output in {"json", "yaml"}:
+        echo_document([_document(each) for each in snapshots.values()], output)
+        return
+    now = time.time()
+    newest = next(iter(snapshots.values()))
+    known = newest.data[node]
+    kinds = list(dict.fromkeys((each.type, each.operator) for s in snapshots.values() for each in s.data[node].metrics))
+    rows = []
+    for type_, operator in kinds:
+        cells = []
+        for metrics in snapshots.values():
+            values = [m.value for m in metrics.data[node].metrics if (m.type, m.operator) == (type_, operator)]
+            cells.append(f"{values[-1]:.2f}%" if values else "-")
+        rows.append([f"{type_} {operator}", *cells])
+    click.echo(f"{painted(node, 'bold')} from {newest.source}, {_age_text(newest, known, now)} old\n")
+    echo_table(["", *snapshots], rows)
+    click.echo("".join(f"\n{key}: {value}" for key, value in (*known.metadata.items(), *known.tags.items())))
+    _show_day(client, node)
+
+
+def _show_day(client: WatcherClient, node: str) -> None:
+    """Show the averages of a day as a line of bars, where the watcher keeps a history."""
+    try:
+        day = client.history(node, operator="AVG", since="24h", step="30m")
+    except (ClientError, ValueError):  # an older watcher, the Go service, or nothing is kept
+        return
+    for series in day.series:
+        line = "".join(
+            " " if value != value else _BARS[min(len(_BARS) - 1, int(value * len(_BARS) / 100))]  # noqa: PLR0124  NaN
+            for value in series.values[0, -_SPARKS:].tolist()
+        )
+        click.echo(f"{series.type + ' AVG':14}|{line}| 24 h, 0 to 100%")
+
+
+def _document(metrics: WatcherMetrics) -> dict[str, Any]:
+    window = metrics.window
+    return {
+        "timestamp": metrics.timestamp,
+        "window": {"duration": window.duration, "start": window.start, "end": window.end},
+        "source": metrics.source,
+        "data": {
+            name: {"metrics": node.metrics, "tags": dict(node.tags), "metadata": dict(node.metadata)}
+            for name, node in metrics.data.items()
+        },
+    }
+
+
+def _cell(node: NodeMetrics | None, type_: str, output: str) -> str:
+    load = node.load(type_) if node else None
+    if load is None or load.avg is None:
+        return "-"
+    more = {"p90": load.p90, "p95": load.p95, "p99": load.p99, "max": load.max} if output == "wide" else {}
+    quantiles = "".join(f" {name} {value:.1f}" for name, value in more.items() if value is not None)
+    return f"{load.avg:.1f}%" + (f" ±{load.std:.1f}" if load.std is not None else "") + quantiles
+
+
+def _age(metrics: WatcherMetrics, node: NodeMetrics | None, now: float) -> float:
+    """Return how long ago the span ended that a node's values cover, in seconds."""
+    end = node.metadata.get("window_end") if node else None
+    return max(0.0, now - (float(end) if end is not None else metrics.window.end))
+
+
+def _age_text(metrics: WatcherMetrics, node: NodeMetrics | None, now: float) -> str:
+    seconds = _age(metrics, node, now)
+    return "-" if node is None else f"{seconds:.0f}s" if seconds < 120 else f"{seconds / 60:.0f}m"
+
+
+def _coverage(node: NodeMetrics | None) -> float:
+    return float(node.metadata.get("coverage", 1)) if node else 0.0
+
+
+def _trust(node: NodeMetrics | None) -> list[str]:
+    if node is None:
+        return ["-", "missing"]
+    grade = str(node.metadata.get("grade", "")) or ("suspect" if "suspect" in node.metadata else "measured")
+    return [f"{100 * _coverage(node):.0f}%", grade]
+
+
+def _color(column: str, cell: str) -> str | None:
+    if column == "GRADE":
+        return {"measured": "green", "missing": "red"}.get(cell, "yellow")
+    if column == "COVERAGE":
+        return "yellow" if cell != "100%" else None
+    percent = cell.partition("%")[0]
+    return by_load(float(percent)) if "%" in cell and percent.replace(".", "").isdecimal() else None
+
+
+def _grade_rank(node: NodeMetrics | None) -> int:
+    """Return how far to trust a node's values, the least first."""
+    worst_first = ["missing", "last_good", "shorter_window", "suspect", "measured"]
+    grade = _trust(node)[1]
+    return worst_first.index(grade if grade in worst_first else "suspect")
+
+
+def _highest_first(value: float | None) -> float:
+    return 1.0 if value is None else -value
+
+
+#: By what the nodes of a snapshot are sorted: of its metadata and age too, so a snapshot, a node and the time.
+_ORDERS: Mapping[str, Callable[[WatcherMetrics, str, float], Any]] = {
+    "name": lambda _metrics, name, _now: name,
+    "cpu": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.CPU).avg),
+    "memory": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.MEMORY).avg),
+    "cpu-std": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.CPU).std),
+    "memory-std": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.MEMORY).std),
+    "age": lambda metrics, name, now: -_age(metrics, metrics.data.get(name), now),
+    "coverage": lambda metrics, name, _now: _coverage(metrics.data.get(name)),
+    "grade": lambda metrics, name, _now: _grade_rank(metrics.data.get(name)),
+}
+
+
+def _load(metrics: WatcherMetrics, name: str, type_: str) -> Load:
+    node = metrics.data.get(name)
+    return node.load(type_) if node else Load()

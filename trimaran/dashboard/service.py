@@ -1,0 +1,58 @@
+"""The page behind the watcher's server: slow readers hold nobody up, and a worker that dies is replaced."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from runtime.server import responses as answers
+from runtime.server import serving
+from runtime.server.fast_path import Front
+from runtime.server.responses import Answer
+from runtime.server.serving import Listener
+from trimaran.cli.options import Access
+from trimaran.dashboard.app import create_app
+from trimaran.dashboard.page_context import Beside
+from trimaran.dashboard.remote import OutsideReaders
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+_THREADS = 8
+_PROBES = {
+    "/livez": answers.of_json({"alive": True}),
+    "/readyz": answers.of_json({"ready": True}),
+    "/healthz": answers.of_json({"status": "ok"}),
+}
+_log = logging.getLogger(__name__)
+
+
+def open_readers(address: str, access: Access) -> OutsideReaders:
+    """Return the way to the watcher.
+
+    Raises:
+        ValueError: the address is no HTTP address.
+    """
+    return OutsideReaders(address, access["token_file"], access["ca_file"], access["client_certificate"])
+
+
+def serve(readers: OutsideReaders, beside: Beside, host: str, port: int, *, secure: bool) -> None:
+    """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
+
+    Raises:
+        ServerError: the address is in use, or not ours.
+    """
+    sock = serving.listen(host, port)
+    shown, bound = sock.getsockname()[:2]
+    _log.info("serving", extra={"url": f"http://{f'[{shown}]' if ':' in shown else shown}:{bound}/"})
+
+    def start() -> Front:
+        app = create_app(readers, beside, secure=secure)
+        return Front(app.wsgi_app, lambda _route, _status, _seconds: None, _probed)
+
+    serving.serve(start, [Listener(sock)], threads=_THREADS)
+
+
+def _probed(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
+    """Answer a probe without a thread: all of them may wait for a watcher that hangs."""
+    route = environ["PATH_INFO"]
+    found = _PROBES.get(route) if environ["REQUEST_METHOD"] in {"GET", "HEAD"} else None
+    return (route, found) if found else None

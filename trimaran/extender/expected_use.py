@@ -1,0 +1,57 @@
+"""What nodes are expected to use with a pod: measured, what recent pods will use beyond that, and the pod itself.
+
+    after(node) = 100 * (average use + unreported requests of recent pods + the pod's request) / capacity       percent
+
+for CPU and memory. Recent and assumed pods as in :mod:`scoring.load.recent_pods`. It is a plugin, so that it follows
+a table row by row; its score is what is left of the fuller resource.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from runtime.kubernetes import pod_demand
+from scoring import MetricsTable, NodeTable, Pod, ScorePlugin
+from scoring.load import recent_pods
+from scoring.load.measured_resource import CPU_AND_MEMORY
+from scoring.plugins.base import Rows, Terms, per_pod
+
+
+@dataclass(frozen=True)
+class ExpectedUse(ScorePlugin):
+    """Percent of each resource that a node is expected to use with the pod; not a number where it is not measured."""
+
+    name: ClassVar[str] = "ExpectedUse"
+    reads_metrics: ClassVar[bool] = True
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
+        """Return the use before the pod, of each resource, in whole units."""
+        terms: Terms = {}
+        for resource in CPU_AND_MEMORY:
+            measured = metrics.of(resource.metric_type)
+            shown = measured.average / 100 * nodes.capacity(resource.name)
+
+            def request(pod: Pod, name: str = resource.name) -> int:
+                return pod_demand.in_tree_requests(pod, name)
+
+            missing = recent_pods.at_most_shown(recent_pods.unreported(nodes, metrics, request), shown)
+            terms[f"{resource.name}_use"] = np.where(measured.averaged, shown + missing, np.nan)
+        return terms
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
+        """Return the percent of each resource after the pod."""
+        terms: Terms = {}
+        left = np.full((len(pods), len(node["cpu_use"])), 100.0)
+        for resource in CPU_AND_MEMORY:
+            capacity = np.maximum(nodes.capacity(resource.name)[rows], 1)
+            demand = per_pod(pods, pod_demand.in_tree_requests, resource.name)
+            after = 100 * (node[f"{resource.name}_use"] + demand) / capacity
+            terms[f"{resource.name}_percent"] = after
+            left = np.fmin(left, 100 - after)
+        return {**terms, "score": np.maximum(left, 0).astype(np.int64)}
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Return what is expected."""
+        return ", ".join(f"{each.name} {terms[f'{each.name}_percent']:.1f} %" for each in CPU_AND_MEMORY)

@@ -1,0 +1,30 @@
+"""How hot each node was over time, small enough to be drawn: a node-time heat map."""
+
+import numpy as np
+
+from trimaran.simulator.replay import Outcome
+
+Heat = list[list[int]]
+"""CPU use in percent of capacity: a row a node or group of nodes, the hottest first, a column a span of time."""
+
+_MOST_ROWS = 100
+_MOST_COLUMNS = 240
+
+
+def heat(outcome: Outcome) -> Heat:
+    """Return the mean CPU use of nodes over spans of time, after the warm-up.
+
+    Of more than 100 nodes, neighbours in the order of their mean use are drawn together, and of more than 240 minutes
+    as many spans as fit; the last span may be shorter.
+    """
+    ledger, warm_up = outcome.cluster.ledger, outcome.cluster.trace.warm_up_minutes
+    use = ledger.cpu_milli[:, warm_up:] / ledger.capacity[0][:, None]
+    if not use.size:
+        return []
+    use = use[np.argsort(-use.mean(axis=1), kind="stable")]
+    for axis, most in ((0, _MOST_ROWS), (1, _MOST_COLUMNS)):
+        size = use.shape[axis]
+        starts = np.arange(0, size, -(-size // most))
+        counts = np.diff([*starts.tolist(), size])
+        use = np.add.reduceat(use, starts, axis=axis) / (counts if axis else counts[:, None])
+    return [[round(100 * part) for part in row] for row in use.tolist()]

@@ -1,0 +1,92 @@
+"""The policies that are compared, by name. Arguments are upstream's defaults where nothing else is said."""
+
+from collections.abc import Iterator, Mapping
+
+from scoring.plugins.congestion_cost import CongestionCost
+from scoring.plugins.load_variation_risk_balancing import LoadVariationRiskBalancing
+from scoring.plugins.low_risk_over_commitment import LowRiskOverCommitment
+from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scoring.plugins.node_resources_fit import NodeResourcesFit
+from scoring.plugins.peaks import Peaks, PowerModel
+from scoring.plugins.tail_risk import TailRisk
+from scoring.plugins.target_load_packing import TargetLoadPacking
+from scoring.profiles.profile import Profile
+from scoring.profiles.scores import WeightedPlugin
+from trimaran.simulator.moving.by_cost import Moves
+from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
+from trimaran.simulator.policies.base import Policy
+from trimaran.simulator.policies.clairvoyant import Clairvoyant, Random
+from trimaran.simulator.policies.crane import Crane
+from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
+from trimaran.simulator.policies.oracle import Oracle
+from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ByProfile
+from trimaran.simulator.policies.soft_taints import SoftTaints
+from trimaran.simulator.policies.volcano import VolcanoUsage
+from trimaran.traces.trace import Trace
+
+DEFAULT = "default"
+CLAIRVOYANT = "clairvoyant"
+ORACLE = "oracle"
+CONGESTION = "congestion-cost"
+CONGESTION_MOVES = "congestion-cost+moves"
+CONGESTION_MORE_MOVES = "congestion-cost+more-moves"
+
+
+class OnEveryNode(Mapping[str, PowerModel]):
+    """One power model for every node, also for those that join."""
+
+    def __init__(self, model: PowerModel, names: tuple[str, ...]) -> None:
+        self._model, self._names = model, names
+
+    def __getitem__(self, name: str) -> PowerModel:
+        return self._model
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def policies(trace: Trace | None) -> dict[str, Policy]:
+    """Return every policy by its name, for a trace: Peaks needs a power model for each of its nodes.
+
+    Without a trace they are good for their names only.
+    """
+    packing, variation = TargetLoadPacking(), LoadVariationRiskBalancing()
+    # The example that Peaks is documented with; watts at x percent are k0 + k1 e^(k2 x).
+    power = PowerModel(471.7412504314313, -91.50493019588365, -0.07186049052516228)
+    profiles = {
+        DEFAULT: KUBE_SCHEDULER,
+        "most-allocated": Profile.of(NodeResourcesFit("MostAllocated"), NodeResourcesBalancedAllocation()),
+        "target-load-packing": Profile.of(packing),
+        "load-variation-risk-balancing": Profile.of(variation),
+        "target-load-packing+load-variation-risk-balancing": Profile.of(packing, variation),
+        "peaks": Profile.of(Peaks(OnEveryNode(power, trace.nodes if trace else ()))),
+        "low-risk-over-commitment": Profile.of(LowRiskOverCommitment()),
+        "tail-risk": Profile.of(TailRisk()),
+        "koordinator": Profile.of(KoordinatorLoadAware()),
+        "volcano": Profile((*KUBE_SCHEDULER.plugins, WeightedPlugin(VolcanoUsage(), 5))),
+    }
+    made: list[Policy] = [ByProfile(name, profile) for name, profile in profiles.items()]
+    made.append(ByProfile("right-sized", profiles[DEFAULT], right_sized=True))
+    congestion = Profile.of(CongestionCost())
+    made += [
+        ByProfile("congestion-cost-by-requests", congestion, spread=0),
+        ByProfile(CONGESTION, congestion, spread=0, learns=True),
+        ByProfile(CONGESTION_MOVES, congestion, spread=0, learns=True, moves=Moves()),
+        ByProfile(CONGESTION_MORE_MOVES, congestion, spread=0, learns=True, moves=Moves(percent_per_hour=1.0)),
+        ByProfile("default+moves", profiles[DEFAULT], moves=Moves()),
+        ByProfile("default+low-node-utilization", profiles[DEFAULT], moves=LowNodeUtilization()),
+        SoftTaints("default+soft-taints", profiles[DEFAULT]),
+        Crane("crane", profiles[DEFAULT]),
+        Random(),
+        Clairvoyant(CLAIRVOYANT),
+        Oracle(ORACLE),
+    ]
+    return {policy.name: policy for policy in made}
+
+
+def policy_names() -> list[str]:
+    """Return the names of all policies."""
+    return list(policies(None))

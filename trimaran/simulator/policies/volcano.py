@@ -1,0 +1,54 @@
+"""Volcano's plugin usage, as shipped, to compare with.
+
+    score = (1 - CPU use) * 100 / 2 + (1 - memory use) * 100 / 2, times the plugin's weight 5
+
+of what a node reports alone; a node above 80 percent of either is left out: here it scores 0. Volcano adds fractions;
+here scores are whole numbers, truncated before the weight. Beside it least requested and balanced, with weight 1 each.
+Source: volcano-sh/volcano, pkg/scheduler/plugins/usage, with the defaults of its arguments.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.load.metrics_table import MetricsTable
+from scoring.plugins.base import Rows, ScorePlugin, Terms
+from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.table.node_table import NodeTable
+from watcher.model import MetricType
+
+
+@dataclass(frozen=True)
+class VolcanoUsage(ScorePlugin):
+    """Arguments of usage.
+
+    Attributes:
+        threshold_percent: above which reported use of CPU or memory a node is left out.
+    """
+
+    threshold_percent: float = 80.0
+
+    name: ClassVar[str] = "VolcanoUsage"
+    reads_metrics: ClassVar[bool] = True
+
+    @property
+    def reads_pods(self) -> bool:
+        """Say that pods do not matter, not even those that no measurement shows yet."""
+        return False
+
+    def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
+        """Return CPU and memory use in percent."""
+        return {"cpu": metrics.of(MetricType.CPU).average, "memory": metrics.of(MetricType.MEMORY).average}
+
+    def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
+        """Return the score, of which the pod knows nothing."""
+        score = MAX_NODE_SCORE - (np.minimum(node["cpu"], 100.0) + np.minimum(node["memory"], 100.0)) / 2
+        fits = (node["cpu"] <= self.threshold_percent) & (node["memory"] <= self.threshold_percent)
+        return {"score": np.where(fits, score.astype(np.int64), 0)[None, :].repeat(len(pods), axis=0)}
+
+    def line(self, terms: Mapping[str, Any]) -> str:
+        """Say what is used."""
+        return f"cpu {terms['cpu']:.1f}% used, memory {terms['memory']:.1f}%"

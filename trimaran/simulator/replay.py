@@ -1,0 +1,285 @@
+"""A replay: minute by minute pods end, arrive, and are placed by a policy; what they really use is known and measured.
+
+In each minute, in this order: pods whose time is over end; nodes fail and join; if anything was freed, the pods that
+wait are tried again, the oldest first; then those that arrive, in the order of their arrival; then pods are moved, and
+what that freed is given to those that wait; last, nodes are ordered and taken away. A pod is filtered by the library's
+own filter, node sampling included, and the policy chooses among what is left.
+
+A replay is deterministic. The seed draws where kube-scheduler draws: among nodes of equal score (and all of a random
+policy's choices); it varies neither the pods nor what they use.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from runtime.kubernetes.objects import Pod
+from scoring.arrays import Bools, Int64s
+from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
+from trimaran.simulator.cluster import Cluster, Stay, Waiting, requested
+from trimaran.simulator.events import Amounts, EventKind, NodeEvent, check_events
+from trimaran.simulator.faults import Fault
+from trimaran.simulator.moving.base import Mover, Trigger
+from trimaran.simulator.policies.base import Chooser, Policy
+from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.windows import Windows
+from trimaran.traces.trace import Trace
+
+_LEAST_TO_FIND = 100
+_LEAST_PERCENT = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a replay is like beside its trace and policy.
+
+    Attributes:
+        seed: draws among equals.
+        overcommit: what requests are divided by, of CPU and of memory; None takes the trace's own.
+        windows: what metrics are like.
+        faults: what goes wrong with them.
+        events: nodes that fail and join; None takes the trace's own.
+        evicted_after_minutes: how long after a node failed its pods are placed again: by default pods tolerate for
+            five minutes that their node does not answer.
+        autoscaling: when nodes are added and taken away; None is without.
+        percent_of_nodes: how many of the nodes to look for that fit; 0 is kube-scheduler's rule: 50 less one for each
+            125 nodes, at least 5 percent, at least 100 nodes.
+        move_triggers: what policies that move pods look for moves at; empty is what each of them says.
+    """
+
+    seed: int = 0
+    overcommit: tuple[float, float] | None = None
+    windows: Windows = field(default_factory=Windows)
+    faults: tuple[Fault, ...] = ()
+    events: tuple[NodeEvent, ...] | None = None
+    evicted_after_minutes: int = 5
+    autoscaling: Autoscaling | None = None
+    percent_of_nodes: int = 0
+    move_triggers: tuple[Trigger, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a replay left behind.
+
+    Attributes:
+        cluster: as it was at the end, with every stay and the use of every node.
+        policy: the policy's name.
+        decisions: how many pods were placed.
+        never_placed: pods that did not fit before the end, or before their own.
+        moves: how many pods were moved.
+        displaced: how many pods lost their node.
+        waited: in which minutes a pod that might have had a node got none, shape (minutes,).
+    """
+
+    cluster: Cluster
+    policy: str
+    decisions: int
+    never_placed: tuple[int, ...]
+    moves: int
+    displaced: int
+    waited: Bools
+
+
+class Replay:
+    """One replay at work; :meth:`run` makes it.
+
+    Args:
+        trace: what is replayed.
+        policy: who chooses.
+        options: the rest.
+
+    Raises:
+        TraceError: an event cannot happen to the trace's nodes.
+    """
+
+    def __init__(self, trace: Trace, policy: Policy, options: Options | None = None) -> None:
+        self.options = Options() if options is None else options
+        overcommit = trace.overcommit if self.options.overcommit is None else self.options.overcommit
+        self.cluster = Cluster(trace, overcommit)
+        self._policy = policy
+        rng = np.random.default_rng(self.options.seed)
+        self._watcher = Watcher(self.options.windows, self.cluster, self.options.faults)
+        self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
+        self._sampling = NodeSampling(self.options.percent_of_nodes)
+        self._ends: dict[int, list[Stay]] = defaultdict(list)
+        self._queue = self.cluster.waiting
+        events = trace.events if self.options.events is None else self.options.events
+        check_events(events, trace.amounts(), trace.name)
+        self._events: dict[int, list[NodeEvent]] = defaultdict(list)
+        for event in events:
+            self._events[event.minute].append(event)
+        scaling = self.options.autoscaling
+        self._autoscaler = None if scaling is None else Autoscaler(scaling, self.cluster)
+        self._decisions = 0
+        self._moved = 0
+        self._displaced = 0
+        self._never: list[int] = []
+        self._waited: Bools = np.zeros(trace.minutes, np.bool_)
+
+    def run(self) -> Outcome:
+        """Replay it all."""
+        trace, cluster = self.cluster.trace, self.cluster
+        mover = self._mover()
+        arrivals: dict[int, list[int]] = defaultdict(list)
+        for number in np.argsort(trace.arrival_minute, kind="stable").tolist():
+            if trace.end_minute[number] > trace.arrival_minute[number]:
+                arrivals[int(trace.arrival_minute[number])].append(number)
+        for minute in range(trace.minutes):
+            cluster.minute = minute
+            freed = self._end_pods()
+            freed |= self._change_nodes()
+            freed |= any(waiting.ready == minute for waiting in self._queue.values())
+            if self._queue and freed:
+                self._try(list(self._queue))
+            for number in arrivals.pop(minute, ()):
+                self._wait(number, minute)
+                self._try([number])
+            if mover is not None and self._move(mover):
+                self._try(list(self._queue))
+            if self._autoscaler is not None:
+                self._scale(self._autoscaler)
+            self._waited[minute] = any(waiting.ready <= minute for waiting in self._queue.values())
+        self._never += self._queue
+        never = tuple(sorted(self._never))
+        return Outcome(cluster, self._policy.name, self._decisions, never, self._moved, self._displaced, self._waited)
+
+    def _end_pods(self) -> bool:
+        """End the pods whose time is over; say whether there were any."""
+        cluster, ended = self.cluster, False
+        for stay in self._ends.pop(cluster.minute, ()):
+            if cluster.running.get(stay.pod) is stay:
+                cluster.end(stay.pod)
+                ended = True
+        for number in [n for n, waiting in self._queue.items() if waiting.until <= cluster.minute]:
+            del self._queue[number]
+            self._never.append(number)
+        return ended
+
+    def _change_nodes(self) -> bool:
+        """Let nodes fail and join; say whether any joined."""
+        cluster, joined = self.cluster, False
+        for ordered in [] if self._autoscaler is None else self._autoscaler.arrived():
+            cluster.join(ordered.name, ordered.amounts)
+            joined = True
+        for event in self._events.pop(cluster.minute, ()):
+            if event.kind is EventKind.JOIN:
+                cluster.join(event.node, event.capacity)
+                joined = True
+            else:
+                self._displace(cluster.leave(event.node), self.options.evicted_after_minutes)
+        return joined
+
+    def _scale(self, autoscaler: Autoscaler) -> None:
+        """Order nodes, and take away those that are not needed, whose pods are placed at once."""
+        autoscaler.order()
+        for name in autoscaler.leaving():
+            pods = self.cluster.leave(name)
+            self._displace(pods, 0)
+            self._try(pods)
+
+    def _displace(self, numbers: list[int], minutes: int) -> None:
+        """Have pods that lost their node wait for another one, which they may have in so many minutes."""
+        now = self.cluster.minute
+        for number in numbers:
+            self._wait(number, now + minutes)
+        self._displaced += len(numbers)
+
+    def _wait(self, number: int, ready: int) -> None:
+        """Have a pod wait for a node, which it may have from a minute on."""
+        cluster, pod = self.cluster, self._chooser.admit(number)
+        until = cluster.trace.minutes if cluster.is_job(number) else int(cluster.trace.end_minute[number])
+        self._queue[number] = Waiting(pod, requested(pod), ready, until)
+
+    def _try(self, numbers: list[int]) -> None:
+        cluster = self.cluster
+        too_large: list[Amounts] = []  # as nodes only fill up meanwhile, no pod fits that asks for as much
+        for number in numbers:
+            waiting = self._queue[number]
+            if waiting.ready > cluster.minute or _reach(waiting.asks, too_large):
+                continue
+            pod = waiting.pod
+            candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
+            if not candidates.size:
+                too_large = [each for each in too_large if not _reach(each, [waiting.asks])] + [waiting.asks]
+                continue
+            self._place(number, pod, self._chooser.choose(number, pod, candidates))
+            del self._queue[number]
+            self._decisions += 1
+
+    def _mover(self) -> Mover | None:
+        moving, triggers = self._policy.moves, self.options.move_triggers
+        if moving is None:
+            return None
+        return replace(moving, triggers=triggers or moving.triggers).begin(self.cluster, self._watcher)
+
+    def _move(self, mover: Mover) -> bool:
+        """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute.
+
+        Returns:
+            Whether there were any.
+        """
+        cluster, moved = self.cluster, self._moved
+        for number, row in mover.due():
+            pod = cluster.pods[number]
+            cluster.end(number)
+            self._moved += 1
+            if row is not None:
+                self._place(number, pod, row)
+                continue
+            self._wait(number, cluster.minute)
+            self._try([number])
+        return self._moved > moved
+
+    def _place(self, number: int, pod: Pod, row: int) -> None:
+        stay = self.cluster.place(number, pod, row)
+        self._ends[stay.end].append(stay)
+
+
+def _reach(asks: Amounts, others: Iterable[Amounts]) -> bool:
+    """Say whether as much is asked for as in one of others."""
+    cpu, memory = asks
+    for other in others:  # noqa: SIM110  a generator costs more than what it looks at
+        if cpu >= other[0] and memory >= other[1]:
+            return True
+    return False
+
+
+class NodeSampling:
+    """kube-scheduler's: of many nodes only so many that fit are looked for, each time from where the last search ended.
+
+    Source: ``numFeasibleNodesToFind`` and ``findNodesThatPassFilters`` of k8s.io/kubernetes/pkg/scheduler.
+
+    Args:
+        percent: of the nodes; 0 is kube-scheduler's rule.
+    """
+
+    def __init__(self, percent: int) -> None:
+        if not 0 <= percent <= 100:
+            raise ValueError(f"percent_of_nodes = {percent}: must be from 0 to 100")
+        self._percent = percent
+        self._next = 0
+
+    def candidates(self, feasible: Bools) -> Int64s:
+        """Return the rows to score, ascending, of those that fit."""
+        size = len(feasible)
+        wanted = self.wanted(size)
+        rows = feasible.nonzero()[0]
+        if wanted >= size:
+            return rows
+        if len(rows) < wanted:  # all were looked at, once around
+            self._next %= size
+            return rows
+        begin = int(rows.searchsorted(self._next))
+        end = (begin + wanted - 1) % len(rows) + 1
+        self._next = (int(rows[end - 1]) + 1) % size
+        return rows[begin:end] if begin < end else np.concatenate([rows[:end], rows[begin:]])
+
+    def wanted(self, size: int) -> int:
+        """Return how many nodes that fit are enough, of so many nodes."""
+        percent = self._percent or max(50 - size // 125, _LEAST_PERCENT)
+        if size < _LEAST_TO_FIND or percent >= 100:
+            return size
+        return max(size * percent // 100, _LEAST_TO_FIND)

@@ -1,0 +1,119 @@
+"""The watcher of a replay: what it serves in each minute.
+
+Without faults it serves windows of what was used, while they are fresh. With faults every fetch goes the way that it
+goes live, through the same code: it is held against the fetches before, which marks what is suspect; what is missing is
+filled in from the last good values; and what is not fresh is not served. What to do about the rest is up to
+:mod:`scoring.load.fallback`.
+During the warm-up fetches are remembered and not judged: a cluster that fills from nothing looks as none that lives.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from trimaran.simulator.cluster import Cluster
+from trimaran.simulator.faults import Fault, FaultKind
+from trimaran.simulator.windows import Windows, minute_of, seconds
+from trimaran.soft_taints.hysteresis import loads_of
+from watcher.freshness import Freshness
+from watcher.model import NodeMetrics, WatcherMetrics
+from watcher.publishing.substitution import of_window
+from watcher.quality.anomalies import AnomalyDetector
+from watcher.settings import QualitySettings, WatchSettings
+
+
+class Watcher:
+    """Watches a cluster.
+
+    Args:
+        windows: how.
+        cluster: what is replayed.
+        faults: what goes wrong.
+    """
+
+    def __init__(self, windows: Windows, cluster: Cluster, faults: tuple[Fault, ...] = ()) -> None:
+        self.windows = windows
+        self._cluster, self._faults = cluster, faults
+        self._served: WatcherMetrics | None = None
+        self._end = -1
+        self._expiry_seconds = WatchSettings().expiry_seconds
+        self._detector = AnomalyDetector(QualitySettings(), [windows.window], 60 * windows.interval_minutes)
+
+    def snapshot(self) -> WatcherMetrics | None:
+        """Return what is served now: the same object until there is a newer one; None where nothing is fresh."""
+        end = self.windows.window_end(self._cluster.minute)
+        if self._faults:
+            for fetched_end in self._fetches_until(end):
+                self._publish(fetched_end)
+        elif end != self._end:
+            self._served, self._end = self._measured(end), end
+        served = self._served
+        fresh = served is not None and self._freshness(self._cluster.minute).holds(served.window.end)
+        return served if fresh else None
+
+    def known_until(self) -> int:
+        """Return up to which minute use is known: where the newest window that was fetched ends; 0 before there is one.
+
+        What is told of pods, by a metrics server and its history, comes as late, and not at all in an outage.
+        """
+        if not self._faults:
+            return self.windows.window_end(self._cluster.minute)
+        self.snapshot()
+        return 0 if self._served is None else minute_of(self._served.window.end)
+
+    def loads(self) -> dict[str, float]:
+        """Return each node's load as ``trimaran nodes`` goes by it; nothing where nothing is fresh."""
+        snapshot = self.snapshot()
+        return {} if snapshot is None else loads_of(snapshot)
+
+    def _fetches_until(self, end: int) -> Iterator[int]:
+        """Yield the ends of the windows that were fetched since the last time, in turn."""
+        while self._end < end:
+            self._end = 0 if self._end < 0 else self._end + self.windows.interval_minutes
+            yield self._end
+
+    def _publish(self, end: int) -> None:
+        """Take the fetch that ends in a minute the way of a live one."""
+        window, moment = self.windows.window, end + self.windows.delay_minutes
+        fetched = self._fetched(end)
+        if fetched is not None and end < self._cluster.trace.warm_up_minutes:
+            self._detector.remember(fetched)
+        elif fetched is not None:
+            judged, _ = self._detector.judge(seconds(moment), {window: fetched}, {})
+            fetched = judged.get(window)
+        self._served = of_window(fetched, self._served, self._freshness(moment))
+
+    def _fetched(self, end: int) -> WatcherMetrics | None:
+        """Return what a fetch brings, with the faults of that minute; None where it fails."""
+        faults = [fault for fault in self._faults if fault.start_minute <= end < fault.end_minute]
+        if any(fault.kind is FaultKind.OUTAGE for fault in faults):
+            return None
+        measured = self._measured(end)
+        nodes = dict(measured.data)
+        for fault in faults:
+            for name in [name for name in nodes if fault.holds(end, name)]:
+                if fault.kind is FaultKind.MISSING:
+                    del nodes[name]
+                elif fault.kind is FaultKind.SCALED:
+                    nodes[name] = _scaled(nodes[name], fault.factor)
+                else:
+                    then = self._measured(fault.start_minute).data
+                    nodes[name] = then.get(name, nodes[name])
+        return replace(measured, data=nodes) if nodes else None  # an empty answer is a failure
+
+    def _measured(self, end: int) -> WatcherMetrics:
+        """Return what was used in the window that ends in a minute, of the nodes that were there."""
+        cluster = self._cluster
+        ledger = cluster.ledger
+        rows = np.flatnonzero(ledger.since[cluster.numbers] < max(end, 1))
+        names = [cluster.nodes.names[row] for row in rows.tolist()]
+        return self.windows.snapshot(names, ledger, cluster.numbers[rows], end)
+
+    def _freshness(self, minute: int) -> Freshness:
+        return Freshness(seconds(minute), self._expiry_seconds)
+
+
+def _scaled(node: NodeMetrics, factor: float) -> NodeMetrics:
+    metrics = tuple(replace(metric, value=min(factor * metric.value, 100.0)) for metric in node.metrics)
+    return replace(node, metrics=metrics)

@@ -1,0 +1,1 @@
+"""Traces: the format, public data sets, recordings of a cluster, and the synthetic world."""

@@ -1,0 +1,159 @@
+"""The watcher's service: its settings, as what ``serving`` and ``access`` understand."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from runtime.server import serving
+from runtime.server.access import Access
+from runtime.server.fast_path import Front, Later
+from runtime.server.serving import Listener
+from runtime.server.tls import TlsContext
+from watcher.api.node_views import Reading
+from watcher.api.page import WithPage, installed, is_of_page
+from watcher.pipeline.factory import open_watcher
+from watcher.settings import ServerSettings, Settings
+from watcher.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
+
+    from watcher.doctor import Doctor
+
+_log = logging.getLogger(__name__)
+MAX_BODY_BYTES = 65536  # but for the page nothing here reads one
+_WARM_SECONDS = 0.3  # until the routes are made that nobody has asked for: what is known is answered first
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
+
+    Raises:
+        ServerError: the address is in use, or not ours.
+        SettingsError: the tokens or certificates cannot be used.
+    """
+    server = settings.server
+    access = open_access(server)
+    tls = open_tls(server)
+    listeners = []
+    if server.compat_port is not None:
+        compat = serving.listen(server.compat_host, server.compat_port, "server.compat_host", "server.compat_port")
+        listeners.append(Listener(compat))
+    listeners.append(Listener(serving.listen(server.host, server.port), tls))
+    host, port = listeners[-1].sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    url = f"{'https' if tls else 'http'}://{shown}:{port}/watcher"
+    if access.is_locked and not server.compat_open and server.compat_port is None:
+        _log.info(
+            "a stock kube-scheduler is refused: it can send no token and no client certificate "
+            "(server.compat_port, server.compat_open)"
+        )
+    if is_open_to_others(access, host):
+        _log.warning(
+            "whoever reaches the port reads everything: no token is asked for (server.token, server.tokens_file)",
+            extra={"host": host},
+        )
+    _log.info("serving", extra={"url": url, "provider": settings.provider.name})
+    service = Service(settings, access)
+    serving.serve(service.start, listeners, threads=server.threads, max_body_bytes=MAX_BODY_BYTES, stop=service.stop)
+
+
+def is_open_to_others(access: Access, host: str) -> bool:
+    """Return whether a port is reached from beyond this machine, and nothing is asked of whoever does.
+
+    Args:
+        access: who may read what.
+        host: the address that the port listens on.
+    """
+    return not (access.is_locked or ip_address(host.partition("%")[0]).is_loopback)
+
+
+def open_access(
+    server: ServerSettings, clock: Callable[[], float] = time.time, open_routes: Iterable[str] = ()
+) -> Access:
+    """Return who may read what.
+
+    Args:
+        server: tokens, certificates and what is open.
+        clock: unix time.
+        open_routes: more that is open: routes that ask for credentials of their own.
+
+    Raises:
+        SettingsError: the tokens cannot be used.
+    """
+    opened = [("/metrics", server.metrics_open), ("/compat/", server.compat_open)]
+    return Access(
+        token=server.token.get_secret_value() if server.token else None,
+        tokens_file=server.tokens_file,
+        certificates=server.client_ca_file is not None,
+        open_routes=[*open_routes, *(route for route, is_open in opened if is_open)],
+        ports={} if server.compat_port is None else {server.compat_port: "/compat/"},
+        clock=clock,
+    )
+
+
+def open_tls(server: ServerSettings) -> TlsContext | None:
+    """Return how connections are secured; None when they are not.
+
+    Raises:
+        SettingsError: the certificates cannot be used.
+    """
+    if server.certificate is None:
+        return None
+    return TlsContext(server.certificate, server.key, server.client_ca_file)
+
+
+class Service:
+    """What the worker does: watch, and answer."""
+
+    def __init__(self, settings: Settings, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._doctor: Doctor | None = None
+
+    def start(self) -> Front:
+        """Begin to watch, and return the application over the watcher.
+
+        What the last run left is answered before Flask is even imported; the routes follow within a moment.
+        """
+        self._telemetry = Telemetry()
+        self._watcher = open_watcher(self._settings, self._settings.store.path, self._telemetry)
+        self._reading = Reading(self._watcher, self._settings.server.dialect, self._access)
+        self._watcher.start()
+        routes = Later(self._routes)
+        warm = threading.Timer(_WARM_SECONDS, routes.get)
+        warm.daemon = True
+        warm.start()
+        return Front(
+            routes,
+            self._telemetry.answered,
+            self._reading.known,
+            locked=self._access.is_locked,
+            is_apart=_takes_long,
+        )
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._doctor is not None:
+            self._doctor.stop()
+        self._watcher.stop()
+
+    def _routes(self) -> "WSGIApplication":
+        from watcher.api.app import create_routes  # noqa: PLC0415
+        from watcher.doctor import Doctor  # noqa: PLC0415  what they bring takes long to import
+
+        self._doctor = Doctor(self._settings)
+        self._doctor.start()
+        dialect = self._settings.server.dialect
+        routes = create_routes(self._watcher, self._telemetry, self._access, dialect, self._reading, self._doctor)
+        if not self._settings.dashboard.enabled:
+            return routes
+        return WithPage(routes, self._access, lambda: installed(self._watcher, self._access, self._settings))
+
+
+def _takes_long(environ: "WSGIEnvironment") -> bool:
+    """Return whether a request is for much at once: a history, or the page."""
+    return environ["PATH_INFO"] == "/history" or is_of_page(environ)
