@@ -7,11 +7,9 @@ Prepared with a judgment (see :mod:`scoring.load.fallback`), the plugins that re
 says so; those scores have no part in the normalization.
 """
 
-import importlib
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -50,24 +48,6 @@ class Profile:
         """Make a profile of plugins that weigh 1 each."""
         return cls(tuple(map(WeightedPlugin, plugins)))
 
-    @classmethod
-    def from_config(cls, configuration: Mapping[str, Any], scheduler_name: str | None = None) -> "Profile":
-        """Read one profile of a KubeSchedulerConfiguration.
-
-        Deprecated: ``read_configuration(configuration).profile(scheduler_name)`` is the way.
-
-        Args:
-            configuration: the parsed file, of any version from v1beta1 on.
-            scheduler_name: which profile; by default the only one.
-
-        Raises:
-            ValueError: the file has no meaning, or several profiles and no name was given; the message says where.
-            KeyError: no profile has this name.
-        """
-        warnings.warn("use read_configuration(configuration).profile(name)", DeprecationWarning, stacklevel=2)
-        configurations = importlib.import_module("scoring.profiles.configuration.profiles")  # which builds profiles
-        profile: Profile = configurations.read_configuration(configuration).profile(scheduler_name)
-        return profile
 
     def prepare(
         self,

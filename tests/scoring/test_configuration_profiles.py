@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from scoring import NodeResourcesFit, Peaks, PowerModel, Profile, ResourceWeight, ShapePoint, read_configuration
+from scoring import NodeResourcesFit, Peaks, PowerModel, ResourceWeight, ShapePoint, read_configuration
 
 
 def read(text, version="v1"):
@@ -169,7 +169,7 @@ profiles:
 
 
 def test_profiles_are_found_by_name():
-    """Several profiles need a name; an unknown one is told with those there are."""
+    """The only profile needs no name; several need one, and the error of an unknown name lists those of the file."""
     text = "profiles: [{schedulerName: a}, {schedulerName: b}]"
     assert read(text).profile("b").scheduler_name == "b"
     with pytest.raises(ValueError, match="which profile"):
@@ -177,8 +177,7 @@ def test_profiles_are_found_by_name():
     with pytest.raises(KeyError, match="no profile for scheduler 'c'; there are: a, b"):
         read(text).profile("c")
     header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-    with pytest.warns(DeprecationWarning, match="read_configuration"):
-        assert Profile.from_config(header).scheduler_name == "default-scheduler"
+    assert read_configuration(header).profile().scheduler_name == "default-scheduler"
 
 
 @pytest.mark.parametrize(
