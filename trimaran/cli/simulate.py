@@ -18,7 +18,6 @@ from trimaran.cli.import_traces import import_
 from trimaran.cli.options import fail
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import SchedulerError
-from trimaran.simulator.events import read_events
 from trimaran.simulator.factors import Factors, Overcommit
 from trimaran.simulator.faults import read_faults
 from trimaran.simulator.moving.base import Trigger
@@ -28,6 +27,7 @@ from trimaran.simulator.report.compared import Compared
 from trimaran.simulator.report.text import tables
 from trimaran.simulator.windows import MOST_DELAY_MINUTES, Windows
 from trimaran.simulator.work import Work
+from trimaran.traces.events import read_events
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import TraceError, named_path, write_trace
 from trimaran.traces.writing import check_new, write_or_fail

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimaran.simulator.cluster import Cluster, requested
-from trimaran.simulator.events import Amounts
+from trimaran.traces.events import Amounts
 
 
 @dataclass(frozen=True)

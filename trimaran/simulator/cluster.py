@@ -10,9 +10,9 @@ import numpy as np
 from runtime.kubernetes.objects import CPU, MEMORY, Container, KnownRequests, Node, Owner, Pod, ResourceList
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.node_table import NodeTable
-from trimaran.simulator.events import Amounts
 from trimaran.simulator.ledger import UseLedger
 from trimaran.simulator.windows import seconds
+from trimaran.traces.events import Amounts
 from trimaran.traces.trace import NO_LIMIT, Trace
 
 JOB = "Job"

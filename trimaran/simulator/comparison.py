@@ -11,12 +11,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from trimaran.simulator.events import EVENTS
 from trimaran.simulator.heat import Heat, heat
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
 from trimaran.simulator.replay import Options, Replay
 from trimaran.simulator.saving import nodes_saved
+from trimaran.traces.events import EVENTS
 from trimaran.traces.trace import NODES, PODS, USAGE, WORLD, read_trace, world_name
 
 Comparison = dict[str, dict[str, dict[str, float]]]

@@ -19,12 +19,12 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
 from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
 from trimaran.simulator.cluster import Cluster, Stay, Waiting, requested
-from trimaran.simulator.events import Amounts, EventKind, NodeEvent, check_events
 from trimaran.simulator.faults import Fault
 from trimaran.simulator.moving.base import Mover, Trigger
 from trimaran.simulator.policies.base import Chooser, Policy
 from trimaran.simulator.watcher import Watcher
 from trimaran.simulator.windows import Windows
+from trimaran.traces.events import Amounts, EventKind, NodeEvent, check_events
 from trimaran.traces.trace import Trace
 
 _LEAST_TO_FIND = 100

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from trimaran.simulator.comparison import Done, Kept, Task, make_all, program, world_names
-from trimaran.simulator.events import check_events
 from trimaran.simulator.faults import check_faults
 from trimaran.simulator.replay import Options
 from trimaran.simulator.report.compared import Compared
+from trimaran.traces.events import check_events
 from trimaran.traces.trace import read_trace
 
 Factor = tuple[float, float] | None

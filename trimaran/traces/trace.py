@@ -7,7 +7,7 @@ On disk it is a folder:
     pods.csv     pod, owner_kind, owner (empty: it has none), arrival_minute, end_minute (it ends before that minute),
                  cpu_request_milli, memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty, or no such column:
                  none)
-    events.csv   nodes that fail and join, see :mod:`trimaran.simulator.events`; may be absent
+    events.csv   nodes that fail and join, see :mod:`trimaran.traces.events`; may be absent
     usage.npz    offsets (pods + 1); cpu and memory: use in parts of the request, minute by minute from the arrival on,
                  pod i's at offsets[i] to offsets[i + 1]
 
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scoring.arrays import Float64s, Int64s
-from trimaran.simulator.events import EVENTS, Amounts, NodeEvent, check_events, read_events, write_events
+from trimaran.traces.events import EVENTS, Amounts, NodeEvent, check_events, read_events, write_events
 from trimaran.traces.tables import TraceError, read_table, write_table
 
 __all__ = ["PodUse", "Trace", "TraceError", "read_trace", "write_trace"]

@@ -7,11 +7,11 @@ import pytest
 from support.worlds import small_world
 
 from trimaran.simulator.autoscaling import Autoscaling
-from trimaran.simulator.events import EventKind, NodeEvent
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Options, Outcome, Replay
 from trimaran.simulator.waiting import waits
+from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.events import EventKind, NodeEvent
 from trimaran.simulator.heat import heat
 from trimaran.simulator.measures import fragmentation_percent, measures, requested_at
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Options, Outcome, Replay
 from trimaran.simulator.waiting import Wait, waits
+from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
 

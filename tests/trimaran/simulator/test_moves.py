@@ -10,7 +10,6 @@ from support.worlds import GIB, small_world
 
 from scoring import MetricsTable, Node, NodeTable, Pod, Profile, ResourceList
 from trimaran.simulator.cluster import Cluster, Waiting
-from trimaran.simulator.events import EventKind, NodeEvent
 from trimaran.simulator.measures import measures
 from trimaran.simulator.moving.base import Occasion, Trigger
 from trimaran.simulator.moving.by_cost import Moves
@@ -22,6 +21,7 @@ from trimaran.simulator.replay import Options, Replay
 from trimaran.simulator.saving import count_around_the_edge, fewer_nodes, nodes_saved
 from trimaran.simulator.watcher import Watcher
 from trimaran.simulator.windows import Windows
+from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import PodUse, Trace
 

@@ -9,13 +9,13 @@ from support.worlds import GIB, small_world
 
 from scoring import FallbackPolicy
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.events import EventKind, NodeEvent
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Options, Outcome, Replay
 from trimaran.simulator.saving import fewer_nodes
 from trimaran.simulator.watcher import Watcher
 from trimaran.simulator.windows import Windows
+from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace, TraceError, read_trace, write_trace
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.events import EventKind, NodeEvent
 from trimaran.simulator.measures import measures
 from trimaran.simulator.moving.base import Moving
 from trimaran.simulator.policies.clairvoyant import Clairvoyant, ClairvoyantChooser
@@ -16,6 +15,7 @@ from trimaran.simulator.policies.offline import OfflineSearch
 from trimaran.simulator.policies.oracle import Oracle, OracleChooser
 from trimaran.simulator.replay import Options, Outcome, Replay
 from trimaran.simulator.watcher import Watcher
+from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import PodUse, Trace
 

@@ -28,7 +28,6 @@ from trimaran.extender.prioritizer import Prioritizer
 from trimaran.extender.profiles import Profiles
 from trimaran.extender.wire import ExtenderArgs
 from trimaran.simulator.cluster import Cluster, Stay
-from trimaran.simulator.events import EventKind, NodeEvent
 from trimaran.simulator.faults import Fault, FaultKind
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.profiles import ByProfile, ProfileChooser
@@ -36,6 +35,7 @@ from trimaran.simulator.policies.topology_spread import PodTopologySpread
 from trimaran.simulator.replay import Options, Replay
 from trimaran.simulator.watcher import Watcher
 from trimaran.simulator.windows import seconds
+from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
 
