@@ -12,10 +12,11 @@ ClientError
 """
 
 from runtime import masking
-from watcher.wire import ErrorCode
+from runtime.errors import TrimaranError
+from watcher.wire import MetricsCode
 
 
-class ClientError(Exception):
+class ClientError(TrimaranError):
     """The root of the tree above. Its message is one line, without secrets."""
 
     def __init__(self, message: str = "") -> None:
@@ -59,8 +60,8 @@ class BadSettings(ClientError):
 
 #: The wire's error codes, in our words.
 BY_CODE: dict[str, type[ClientError]] = {
-    ErrorCode.NO_METRICS: NoMetrics,
-    ErrorCode.STALE: StaleMetrics,
-    ErrorCode.UNKNOWN_NODE: UnknownNode,
-    ErrorCode.UNKNOWN_WINDOW: UnknownWindow,
+    MetricsCode.NO_METRICS: NoMetrics,
+    MetricsCode.STALE: StaleMetrics,
+    MetricsCode.UNKNOWN_NODE: UnknownNode,
+    MetricsCode.UNKNOWN_WINDOW: UnknownWindow,
 }

@@ -1,15 +1,15 @@
 """The watcher as a library: embedded in this process, no HTTP server. The one module that knows the whole watcher."""
 
-import contextlib
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from client import errors
+from runtime.errors import SettingsError
 from runtime.settings.loading import load
 from watcher import wire
-from watcher.errors import NoMetrics, NotServed, SettingsError, StaleMetrics
+from watcher.errors import NotServed
 from watcher.model import WatcherMetrics
 from watcher.pipeline.factory import open_watcher
 from watcher.settings import Settings
@@ -114,8 +114,11 @@ class LibraryClient:
 
     def _published(self, window: str | None) -> "Published":
         try:
-            with contextlib.suppress(NoMetrics, StaleMetrics):
+            try:
                 return self._watcher.published(window)
+            except NotServed as error:
+                if not error.lacks_metrics:
+                    raise
             # Only now: a provider that hangs must not hold up what the run before left fresh.
             self._watcher.wait_for_first_fetch(self._patience)
             return self._watcher.published(window)

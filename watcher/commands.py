@@ -9,9 +9,9 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from runtime import logs
+from runtime.errors import SettingsError, TrimaranError
 from runtime.settings.loading import Loaded, Model, display, every_setting, load_as, variable
 from runtime.terminal import echo_document, output_option, painted
-from watcher.errors import SettingsError, WatcherError
 from watcher.providers.base import check_providers, known_providers
 from watcher.settings import Settings
 
@@ -83,7 +83,7 @@ def errors_or_exit() -> Iterator[None]:
     except SettingsError as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None
-    except WatcherError as error:
+    except TrimaranError as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(1) from None
 

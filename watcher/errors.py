@@ -1,45 +1,37 @@
-"""Everything the watcher raises on purpose.
+"""Exceptions of the watcher.
 
-WatcherError
-├── SettingsError             one or more settings cannot be used
+WatcherError                  a runtime.errors.TrimaranError
 ├── ProviderError             a metrics provider failed
-│   ├── ProviderUnavailable   it cannot be reached, or did not answer in time
-│   ├── ProviderRefused       it wants other credentials (401, 403)
-│   └── ProviderAnswerError   it answered something we cannot use
-└── NotServed                 there is nothing to answer with; carries the wire's error code
-    ├── NoMetrics             no metrics at all yet
-    ├── StaleMetrics          the last metrics are older than the expiry
-    ├── UnknownNode           metrics, but none for this node
-    └── UnknownWindow         not one of the configured windows
+│   ├── ProviderUnavailable   the provider cannot be reached, or did not answer in time
+│   ├── ProviderRefused       the provider rejected the credentials (401, 403)
+│   └── ProviderAnswerError   the provider's response cannot be used
+└── NotServed                 there are no metrics to answer with; ``code`` says why
 
-A payload that is not what the contract says is a ``wire.WireError``, a ValueError: ``wire`` is a leaf.
+SettingsError is that of ``runtime.errors``. A payload that violates the contract raises ``wire.WireError``, a
+ValueError.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar
-
 from runtime import masking
-from watcher.wire import ErrorCode
+from runtime.errors import SettingsError, TrimaranError
+from watcher.wire import MetricsCode
+
+__all__ = [
+    "NotServed",
+    "ProviderAnswerError",
+    "ProviderError",
+    "ProviderRefused",
+    "ProviderUnavailable",
+    "SettingsError",
+    "WatcherError",
+]
 
 
-class WatcherError(Exception):
-    """The root of the tree above. Its message holds no secrets."""
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(masking.masked(message))
-
-
-class SettingsError(WatcherError):
-    """One or more settings cannot be used; ``problems`` has a line for each."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(map(masking.said, problems))
-        count = "1 setting" if len(self.problems) == 1 else f"{len(self.problems)} settings"
-        super().__init__("\n  ".join([f"{count} cannot be used:", *self.problems]))
+class WatcherError(TrimaranError):
+    """Root of the watcher's exceptions."""
 
 
 class ProviderError(WatcherError):
-    """A metrics provider failed. What it said itself is on one line."""
+    """A metrics provider failed. The provider's own message is reduced to one line."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(masking.said(message))
@@ -50,42 +42,34 @@ class ProviderUnavailable(ProviderError):
 
 
 class ProviderRefused(ProviderError):
-    """The provider wants other credentials."""
+    """The provider rejected the credentials."""
 
 
 class ProviderAnswerError(ProviderError):
-    """The provider answered something we cannot use."""
+    """The provider's response cannot be used."""
 
 
 class NotServed(WatcherError):
-    """There is nothing to answer with: ``what``, which anyone may know, and why, which may name a provider."""
+    """There are no metrics to answer with.
 
-    code: ClassVar[ErrorCode]
+    Attributes:
+        code: reason, as the error body names it.
+        what: message without details, which every caller may read.
+    """
 
-    def __init__(self, what: str, why: str = "") -> None:
+    def __init__(self, code: MetricsCode, what: str, why: str = "") -> None:
+        """Compose the message.
+
+        Args:
+            code: reason, as the error body names it.
+            what: message without details, which every caller may read.
+            why: details, which may name a provider; for callers with access only.
+        """
+        self.code = code
         self.what = what
         super().__init__(f"{what}: {why}" if why else what)
 
-
-class NoMetrics(NotServed):
-    """No metrics at all yet."""
-
-    code = ErrorCode.NO_METRICS
-
-
-class StaleMetrics(NotServed):
-    """The last metrics are older than the expiry."""
-
-    code = ErrorCode.STALE
-
-
-class UnknownNode(NotServed):
-    """There are metrics, but none for this node."""
-
-    code = ErrorCode.UNKNOWN_NODE
-
-
-class UnknownWindow(NotServed):
-    """Not one of the configured windows."""
-
-    code = ErrorCode.UNKNOWN_WINDOW
+    @property
+    def lacks_metrics(self) -> bool:
+        """True when there are no fresh metrics at all; false when the node or the window is unknown."""
+        return self.code in {MetricsCode.NO_METRICS, MetricsCode.STALE}

@@ -83,7 +83,7 @@ class Metric:
     value: float
 
 
-class Series(NamedTuple):
+class SeriesKey(NamedTuple):
     """What a value is of: a :class:`Metric` without its value."""
 
     name: str
@@ -245,7 +245,7 @@ class NodeGroup:
     """
 
     names: tuple[str, ...]
-    series: tuple[Series, ...]
+    series: tuple[SeriesKey, ...]
     start: int
 
     @property
@@ -288,7 +288,7 @@ class NodeColumns(Mapping[str, NodeMetrics]):
         self.numbers = array("d")
         made = []
         for names, series, columns in groups:
-            group = NodeGroup(tuple(names), tuple(Series(*each) for each in series), len(self.numbers))
+            group = NodeGroup(tuple(names), tuple(SeriesKey(*each) for each in series), len(self.numbers))
             for number, column in enumerate(columns, 1):
                 self.numbers.extend(column)
                 if len(self.numbers) != group.start + number * len(group.names):

@@ -12,8 +12,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from runtime.errors import SettingsError
 from runtime.server.reloading import Reloading
-from watcher.errors import SettingsError
 from watcher.settings import MIN_TOKEN_LENGTH
 
 _log = logging.getLogger(__name__)

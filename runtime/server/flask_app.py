@@ -8,8 +8,8 @@ from werkzeug.exceptions import HTTPException
 
 from runtime.server import responses as answers
 from runtime.server.access import Access, Verdict
+from runtime.server.errors import ErrorCode
 from runtime.server.responses import Answer
-from watcher.wire import ErrorCode
 
 _log = logging.getLogger(__name__)
 _VERDICT = "trimaran.verdict"
@@ -79,13 +79,13 @@ def probes(
     def livez() -> Response:
         if is_alive():
             return response(answers.of_json({"alive": True}))
-        return response(answers.error(503, "not_alive", "the loop has stopped"))
+        return response(answers.error(503, ErrorCode.NOT_ALIVE, "the loop has stopped"))
 
     @routes.get("/readyz")
     def readyz() -> Response:
         if is_ready():
             return response(answers.of_json({"ready": True}))
-        return response(answers.error(503, "not_ready", "there is nothing fresh to serve"))
+        return response(answers.error(503, ErrorCode.NOT_READY, "there is nothing fresh to serve"))
 
     @routes.get("/metrics")
     def metrics() -> Response:

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import orjson
 
-from watcher import wire
+from runtime.server.errors import encode_error
 
 JSON = "application/json"
 
@@ -46,7 +46,7 @@ def of_json(value: object, status: int = 200) -> Answer:
 
 def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Answer:
     """Return the one shape of errors."""
-    return Answer(wire.encode_error(code, message), status, headers=headers)
+    return Answer(encode_error(code, message), status, headers=headers)
 
 
 def finish(fields: list[tuple[str, str]], *, locked: bool) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
+from runtime.errors import ServerError
 from runtime.server.fast_path import Front
 from runtime.server.tls import TlsContext
 from runtime.server.worker import GRACE_SECONDS, Worker
-from watcher.errors import WatcherError
 
 MAX_BODY_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
@@ -28,10 +28,6 @@ _log = logging.getLogger(__name__)
 _END_SECONDS = GRACE_SECONDS + 4
 # For a port to be free: a killed master's worker sees within a second that it is alone, and takes its grace to end.
 _PORT_SECONDS = 2 + _END_SECONDS
-
-
-class ServerError(WatcherError):
-    """The address cannot be listened on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ import socket
 import ssl
 from pathlib import Path
 
+from runtime.errors import SettingsError
 from runtime.server.reloading import Reloading
-from watcher.errors import SettingsError
 
 
 class TlsContext:

@@ -26,9 +26,9 @@ from runtime.server import responses as answers
 from runtime.server.access import certified_until
 from runtime.server.connection import Connection, Reply
 from runtime.server.connections import Connections, Listener
+from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import Finished
 from runtime.server.requests import Head, Refused, environ
-from watcher import wire
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         except Exception:  # noqa: BLE001  it costs one answer
             _log.exception("a request failed", extra={"path": head.request.path[:200]})
             message = "the service failed to answer; its log says why"
-            reply = self._error(HTTPStatus.INTERNAL_SERVER_ERROR, wire.ErrorCode.INTERNAL, message, head_only=False)
+            reply = self._error(HTTPStatus.INTERNAL_SERVER_ERROR, ErrorCode.INTERNAL, message, head_only=False)
         try:
             self._answered.append((connection, connection.send_early(reply)))
             with contextlib.suppress(OSError):  # full: it wakes the loop all the same
@@ -160,9 +160,9 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def _refuse(self, refused: Refused) -> Reply:
         """Answer what is no request in our shape of errors."""
-        code, message = wire.ErrorCode.BAD_REQUEST, f"the request cannot be read: {refused.status.phrase}"
+        code, message = ErrorCode.BAD_REQUEST, f"the request cannot be read: {refused.status.phrase}"
         if refused.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-            code = wire.ErrorCode.TOO_LARGE
+            code = ErrorCode.TOO_LARGE
             message = f"the request's body is too large: at most {self.app.max_body_bytes} bytes are read"
         return self._error(refused.status, code, message, head_only=refused.head_only)
 

@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from runtime.errors import SettingsError
 from runtime.masking import without_credentials
-from watcher.errors import SettingsError
 from watcher.settings.sections import Settings
 
 Model = TypeVar("Model", bound=Settings)

@@ -14,6 +14,7 @@ from support.servers import Fake, free_port, reply, serving
 
 from client import AccessDenied, BadAnswer, ServiceClient, WatcherUnavailable
 from runtime.http import session
+from runtime.server.errors import encode_error
 from watcher import wire
 from watcher.model import WatcherMetrics, Window
 
@@ -153,7 +154,7 @@ def test_a_refusal_says_what_the_service_says():
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         sent = f"{handler.headers['Authorization']} and {handler.headers['X-Api-Key']}"
-        reply(handler, wire.encode_error("unauthorized", f"a bearer token is needed, not {sent}{' so' * 1000}"), 401)
+        reply(handler, encode_error("unauthorized", f"a bearer token is needed, not {sent}{' so' * 1000}"), 401)
 
     with serving(answer) as fake:
         with ServiceClient(fake.url, token="token-of-mine", headers={"X-Api-Key": "key-of-mine"}) as client:

@@ -20,7 +20,7 @@ from support.certificates import Authority
 from support.servers import Service, check_error, free_port, raw, wait_until
 
 from runtime.server.connection import HEAD_SECONDS
-from watcher.wire import ErrorCode
+from runtime.server.errors import ErrorCode
 
 Start = Callable[..., Service]
 Connect = Callable[[], socket.socket]

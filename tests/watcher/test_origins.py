@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 from support.bench import START, Source, down, fetched
+from support.not_served import not_served
 
-from watcher.errors import NoMetrics
 from watcher.model import NodeMetrics
 from watcher.pipeline.factory import open_watcher
 from watcher.pipeline.origins import origins
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import Fetched
 from watcher.settings import Settings
+from watcher.wire import MetricsCode
 
 KUBE_CONFIG = """
 current-context: east
@@ -50,7 +51,7 @@ def test_the_nodes_of_another_cluster_are_not_served(tmp_path: Path) -> None:
     one_node = NodeMetrics(fetched(source.windows[0]).nodes["a"].metrics)
     source.answers = dict.fromkeys(("15m", "10m", "5m"), lambda window: Fetched({"b": one_node}))
     watcher = watch(path, source, **west)
-    with pytest.raises(NoMetrics):
+    with not_served(MetricsCode.NO_METRICS):
         watcher.published()
     watcher.fetch_once()
     assert set(watcher.published("5m").metrics.data) == {"b"}

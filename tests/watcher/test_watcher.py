@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from support.bench import START, Bench, fetched
+from support.not_served import not_served
 from support.servers import wait_until
 
-from watcher.errors import NoMetrics, StaleMetrics, UnknownWindow
 from watcher.findings import Finding, Kind
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.providers.base import Fetched
+from watcher.wire import MetricsCode
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_the_last_good_one_is_served_until_it_expires(bench: Bench) -> None:
     assert bench.watcher.published().metrics.timestamp == START
     assert bench.watcher.is_ready()
     bench.now += 1
-    with pytest.raises(StaleMetrics, match=r"301 s old, the limit is 300 s: no route \(15m\)"):
+    with not_served(MetricsCode.STALE, match=r"301 s old, the limit is 300 s: no route \(15m\)"):
         bench.watcher.published()
     assert not bench.watcher.is_ready()
     newest = bench.watcher.newest()
@@ -85,7 +86,7 @@ def test_asking_for_a_window_never_falls_back(bench: Bench) -> None:
     """?window= gets exactly that one: fresh, its last good one, stale, or none yet."""
     bench.fail("15m")
     bench.watcher.fetch_once()
-    with pytest.raises(NoMetrics, match="no route"):
+    with not_served(MetricsCode.NO_METRICS, match="no route"):
         bench.watcher.published("15m")
     assert bench.served("10m") == ("10m", None)
     bench.fail("10m")
@@ -93,7 +94,7 @@ def test_asking_for_a_window_never_falls_back(bench: Bench) -> None:
     bench.watcher.fetch_once()
     assert bench.served("10m") == ("10m", "last_good")
     bench.now += 1
-    with pytest.raises(StaleMetrics):
+    with not_served(MetricsCode.STALE):
         bench.watcher.published("10m")
 
 
@@ -145,7 +146,7 @@ def test_what_is_kept_on_disk_is_what_was_measured(tmp_path: Path) -> None:
 def test_an_unknown_window_names_the_known(bench: Bench, window: str) -> None:
     """A window that is not kept is refused with the list of those that are, in a bounded message."""
     bench.watcher.fetch_once()
-    with pytest.raises(UnknownWindow, match="there are: 15m, 10m, 5m") as caught:
+    with not_served(MetricsCode.UNKNOWN_WINDOW, match="there are: 15m, 10m, 5m") as caught:
         bench.watcher.published(window)
     assert len(str(caught.value)) < 200
 
@@ -168,7 +169,7 @@ def test_windows_and_default_are_settings() -> None:
 
 def test_before_the_first_fetch_there_is_nothing(bench: Bench) -> None:
     """Before the first fetch: no metrics, not ready, not healthy, but alive; and newest() is None."""
-    with pytest.raises(NoMetrics, match="the first fetch is not done"):
+    with not_served(MetricsCode.NO_METRICS, match="the first fetch is not done"):
         bench.watcher.published()
     assert not bench.watcher.is_ready()
     assert "nothing was fetched since the start" in bench.watcher.health().reasons

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.server.errors import encode_error
 from watcher import wire
 from watcher.api.openapi import schema
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
@@ -155,7 +156,7 @@ def test_texts_json_cannot_hold_are_refused(name: str, node: NodeMetrics) -> Non
 @given(st.text())
 def test_any_message_is_a_valid_error_body(message: str) -> None:
     """An error body is JSON of the one shape whatever the message quotes."""
-    body = json.loads(wire.encode_error("code", message + "\udcff"))
+    body = json.loads(encode_error("code", message + "\udcff"))
     assert body.keys() == {"error"}
     assert body["error"].keys() == {"code", "message"}
 

@@ -7,6 +7,7 @@ import click
 import yaml
 
 from runtime import logs
+from runtime.errors import SettingsError
 from trimaran.cli.explain import regret
 from trimaran.extender.settings import ExtenderSettings
 from watcher.commands import (
@@ -17,7 +18,6 @@ from watcher.commands import (
     stopped_early,
     yaml_or_exit,
 )
-from watcher.errors import SettingsError
 
 
 @click.group(invoke_without_command=True)

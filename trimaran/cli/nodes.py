@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from runtime import logs
+from runtime.errors import SettingsError
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.commands import errors_or_exit, load_or_exit, log_level_option, setting_options, stopped_early
-from watcher.errors import SettingsError
 
 
 @click.command()

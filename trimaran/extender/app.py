@@ -9,6 +9,7 @@ from flask import Blueprint, Flask, Response, request
 from runtime.kubernetes.pod_demand import CountedOnce
 from runtime.server import responses as answers
 from runtime.server.access import Access, Verdict
+from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import Front
 from runtime.server.flask_app import answer_errors, check_access, probes, refusal, response
 from runtime.server.responses import Answer
@@ -16,7 +17,6 @@ from trimaran.extender.prioritizer import Prioritizer
 from trimaran.extender.telemetry import Telemetry
 from trimaran.extender.wire import BadRequest, ExtenderArgs, encode
 from watcher.telemetry import CONTENT_TYPE
-from watcher.wire import ErrorCode
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

@@ -9,11 +9,11 @@ import orjson
 from flask import Blueprint, Response, request
 
 from runtime.server import responses as answers
+from runtime.server.errors import ErrorCode
 from runtime.server.flask_app import response
 from runtime.server.responses import Answer
 from trimaran.extender.filtering import Filtered, Leaving, NodeFilter
 from trimaran.extender.wire import BadRequest, ExtenderArgs, fields_of
-from watcher.wire import ErrorCode
 
 FILTER, PREEMPT = "/filter", "/preempt"
 _log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from runtime.errors import SettingsError
 from runtime.server.reloading import Reloading
-from watcher.errors import SettingsError
 
 if TYPE_CHECKING:
     from runtime.settings.loading import Loaded

@@ -6,13 +6,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runtime.errors import SettingsError
 from runtime.server import serving
 from runtime.server.access import Access
 from runtime.server.serving import Listener
 from trimaran.extender.decisions import OF_PODS
 from trimaran.extender.profiles import Profiles
 from watcher.api.service import is_open_to_others, open_access, open_tls
-from watcher.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

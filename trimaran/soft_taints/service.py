@@ -8,11 +8,11 @@ import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from runtime.errors import TrimaranError
 from runtime.server import serving
 from runtime.server.access import Access
 from runtime.server.serving import Listener
 from watcher.api.service import open_access, open_tls
-from watcher.errors import WatcherError
 
 if TYPE_CHECKING:
     from runtime.kubernetes.leader_election import Lease
@@ -47,7 +47,7 @@ def clear(settings: "NodesSettings") -> int:
 
     Raises:
         SettingsError: there is no way to the Kubernetes API.
-        WatcherError: it cannot be read, or a node could not be written.
+        TrimaranError: it cannot be read, or a node could not be written.
     """
     from runtime.kubernetes.reflector import Reflector  # noqa: PLC0415
     from trimaran.soft_taints.node_state import MarkMirror  # noqa: PLC0415
@@ -60,12 +60,12 @@ def clear(settings: "NodesSettings") -> int:
     reflector.stop()
     reflector.join()
     if not synced:
-        raise WatcherError("the nodes cannot be read; the log says why")
+        raise TrimaranError("the nodes cannot be read; the log says why")
     writer = Writer(api, mirror, _NoWatcher(), settings.nodes.plan())
     writer.clear()
     api.close()
     if writer.counts.failures or writer.counts.conflicts:
-        raise WatcherError("some nodes could not be written; do it again")
+        raise TrimaranError("some nodes could not be written; do it again")
     return len(mirror.all())
 
 

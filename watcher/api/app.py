@@ -8,6 +8,7 @@ from flask import Blueprint, Flask, Response, request
 
 from runtime.server import responses as answers
 from runtime.server.access import Access
+from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import Front
 from runtime.server.flask_app import answer_errors, check_access, is_admitted, probes, response
 from runtime.server.responses import Answer
@@ -19,7 +20,7 @@ from watcher.errors import NotServed
 from watcher.history import BadHistoryQuery
 from watcher.pipeline.watcher import Watcher
 from watcher.telemetry import Telemetry
-from watcher.wire import Dialect, ErrorCode
+from watcher.wire import Dialect
 
 if TYPE_CHECKING:
     from watcher.doctor import Doctor

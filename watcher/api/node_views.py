@@ -13,11 +13,11 @@ from runtime.server import responses as answers
 from runtime.server.access import Access, Verdict
 from runtime.server.responses import Answer
 from watcher import wire
-from watcher.errors import NoMetrics, StaleMetrics, UnknownNode
+from watcher.errors import NotServed
 from watcher.model import WatcherMetrics, Window
 from watcher.pipeline.watcher import Watcher
 from watcher.publishing.cache import Body
-from watcher.wire import Dialect
+from watcher.wire import Dialect, MetricsCode
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -102,8 +102,8 @@ class Reading:
         dialect, columnar = self._dialects[route], _prefers_columns(accepted)
         try:
             body = self._watcher.published(window).body(None if columnar else dialect)
-        except (NoMetrics, StaleMetrics):
-            if dialect is not Dialect.GO:
+        except NotServed as error:
+            if dialect is not Dialect.GO or not error.lacks_metrics:
                 raise
             # The Go plugins keep their last data for ever on anything but 200; with an empty map all nodes score alike.
             head = self._watcher.newest() or WatcherMetrics(int(time.time()), Window("15m", 0, 0), "", {})
@@ -118,7 +118,7 @@ class Reading:
         """
         body = self._watcher.published(window).node_body(host, self._dialects[route])
         if body is None:
-            raise UnknownNode(f"there are no metrics for a node {host[:80]!r}")
+            raise NotServed(MetricsCode.UNKNOWN_NODE, f"there are no metrics for a node {host[:80]!r}")
         return Answer(body)
 
     def history(
@@ -143,7 +143,7 @@ class Reading:
         with nullcontext() if host else self._all_histories:
             found = self._watcher.history(host, type_, operator, since=since, step=step)
             if host and not found.nodes:
-                raise UnknownNode(f"there is no such history of a node {host[:80]!r}")
+                raise NotServed(MetricsCode.UNKNOWN_NODE, f"there is no such history of a node {host[:80]!r}")
             from watcher.wire.history import encode_history  # noqa: PLC0415  numpy is behind it
 
             pieces, headers = encode_history(found), {"Vary": "Accept-Encoding"}

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from runtime.errors import SettingsError
 from watcher.doctor.address import examine_address, expects_tls
 from watcher.doctor.metrics import examine_metrics
 from watcher.doctor.place import examine_store
-from watcher.errors import SettingsError
 from watcher.providers.base import Check, close_provider, open_provider
 from watcher.settings import Settings
 

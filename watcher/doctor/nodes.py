@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from runtime.errors import SettingsError
 from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes import api as kubernetes
 from runtime.kubernetes.manifests import read_objects
-from watcher.errors import SettingsError
 from watcher.providers.session import open_kubernetes
 from watcher.settings import ProviderSettings, Settings
 

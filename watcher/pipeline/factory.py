@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from watcher.errors import SettingsError
+from runtime.errors import SettingsError
 from watcher.pipeline.origins import origins
 from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import SampleProvider, WindowProvider, close_provider, open_provider, unverified

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from watcher.errors import NoMetrics, StaleMetrics, UnknownWindow
+from watcher.errors import NotServed
 from watcher.findings import Finding
 from watcher.freshness import Freshness
 from watcher.history import LONGEST_SECONDS, MOST_STEPS, MOST_STEPS_OF_ALL, History, Steps, length, moment
@@ -26,7 +26,7 @@ from watcher.quality.open_findings import OpenFindings, log_changes
 from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
 from watcher.telemetry import State, Taken, Telemetry
-from watcher.wire import Dialect
+from watcher.wire import Dialect, MetricsCode
 
 if TYPE_CHECKING:
     from watcher.quality.anomalies import AnomalyDetector
@@ -129,21 +129,21 @@ class Watcher:
             window: exactly this one; or the default window, a shorter one, or the last good one when None.
 
         Raises:
-            UnknownWindow: no such window is configured.
-            NoMetrics: nothing was ever fetched.
-            StaleMetrics: what was fetched is older than the expiry.
+            NotServed: the window is not configured, nothing was fetched yet, or the last fetch is too old.
         """
         if window is not None and window not in self._settings.windows:
-            raise UnknownWindow(f"window {window[:40]!r} is not kept; there are: {', '.join(self._settings.windows)}")
+            there_are = ", ".join(self._settings.windows)
+            raise NotServed(MetricsCode.UNKNOWN_WINDOW, f"window {window[:40]!r} is not kept; there are: {there_are}")
         found = self._served(window)
         if found is not None:
             return found
         order = [window] if window is not None else self._order
         ages = [self._age_seconds(kept) for name in order if (kept := self._cache.get(name)) is not None]
         if not ages:
-            raise NoMetrics("no metrics yet", self._why())
+            raise NotServed(MetricsCode.NO_METRICS, "no metrics yet", self._why())
         limit = self._settings.expiry_seconds
-        raise StaleMetrics(f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s", self._why())
+        age = f"the last metrics are {min(ages):.0f} s old, the limit is {limit} s"
+        raise NotServed(MetricsCode.STALE, age, self._why())
 
     @property
     def windows(self) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
 
 from runtime import masking
+from runtime.errors import SettingsError
 from runtime.http.gather import Deadline
-from watcher.errors import SettingsError
 from watcher.findings import Finding, Kind
 from watcher.model import NodeMetrics, Window
 from watcher.settings import ProviderSettings, Settings

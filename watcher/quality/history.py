@@ -1,6 +1,6 @@
 """What metrics were in the fetches before: the recent values of every node and series, and since when they stand.
 
-Arrays throughout, nodes by series; one :meth:`History.append` a fetch.
+Arrays throughout, nodes by series; one :meth:`FetchHistory.append` a fetch.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,7 +21,7 @@ _SERIES, _VALUE = attrgetter("name", "operator", "type"), attrgetter("value")
 _SAME = 1e-9  # values this close are the same: snapshots are kept with 10 decimals
 
 
-class History:
+class FetchHistory:
     """The past of one window. A series is a metric's name and operator.
 
     The memory it takes is bounded: ``depth`` values and six numbers for each node and series that was there within

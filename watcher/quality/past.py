@@ -13,7 +13,7 @@ from watcher.quality import detectors
 from watcher.quality.cohort import Cohort
 from watcher.quality.duplicates import Duplicates
 from watcher.quality.flatline import Flatlines
-from watcher.quality.history import Flags, Floats, History
+from watcher.quality.history import Flags, Floats, FetchHistory
 from watcher.quality.reactions import DONE, is_most
 from watcher.settings import QualitySettings, Reaction
 
@@ -38,7 +38,7 @@ class Past:
         self._window = window
         self._span = duration.seconds(window)
         self._interval = interval_seconds
-        self.history = History(settings.history_fetches, interval_seconds / 2, settings.missing_seconds)
+        self.history = FetchHistory(settings.history_fetches, interval_seconds / 2, settings.missing_seconds)
         self._forget()
 
     def _forget(self) -> None:
@@ -254,7 +254,7 @@ class Past:
             yield Finding(Kind.DOUBLE_SMOOTHING, message, self._window, metric=metric)
 
 
-def _names(history: History, flags: Flags) -> list[str]:
+def _names(history: FetchHistory, flags: Flags) -> list[str]:
     rows = np.flatnonzero(flags)
     if not len(rows):
         return []

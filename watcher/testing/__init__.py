@@ -14,7 +14,7 @@ from watcher.testing.harness import (  # noqa: E402
     Harness,
     SampledSource,
     Series,
-    Source,
+    RunningSource,
     WindowSource,
 )
 from watcher.testing.servers import FakeServer, reply, serving, trickling  # noqa: E402
@@ -28,7 +28,7 @@ __all__ = [
     "ProviderContract",
     "SampledSource",
     "Series",
-    "Source",
+    "RunningSource",
     "WindowSource",
     "reply",
     "serving",

@@ -39,7 +39,7 @@ class Series:
         return Series(self.times[kept], self.cpu[kept], self.memory[kept])
 
 
-class Source(Protocol):
+class RunningSource(Protocol):
     """A source that runs and holds what it was started with."""
 
     def fetch(self, window: Window) -> Fetched:
@@ -58,7 +58,7 @@ class Harness(Protocol):
     name: str
     tolerance: float
 
-    def running(self, nodes: Mapping[str, Series]) -> AbstractContextManager[Source]:
+    def running(self, nodes: Mapping[str, Series]) -> AbstractContextManager[RunningSource]:
         """Start the source with these nodes' samples.
 
         Args:
@@ -78,7 +78,7 @@ class Harness(Protocol):
 class DuplicatingHarness(Harness, Protocol):
     """A harness of a source that can hold two series of one node."""
 
-    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> AbstractContextManager[Source]:
+    def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> AbstractContextManager[RunningSource]:
         """Start the source with these nodes' samples.
 
         Args:

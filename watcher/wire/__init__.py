@@ -6,20 +6,19 @@ form, which our own client asks for: ``{"groups": [...]}`` in place of ``data``,
 array. It says the same, and is read in a tenth of the time. Reading tells the three apart.
 """
 
-from watcher.wire.errors import ErrorCode, WireError, encode_error
+from watcher.wire.errors import MetricsCode, WireError
 from watcher.wire.reading import decode
 from watcher.wire.writing import COLUMNS_TYPE, Dialect, assemble, encode, encode_columns, encode_node, frame
 
 __all__ = [
     "COLUMNS_TYPE",
     "Dialect",
-    "ErrorCode",
+    "MetricsCode",
     "WireError",
     "assemble",
     "decode",
     "encode",
     "encode_columns",
-    "encode_error",
     "encode_node",
     "frame",
 ]

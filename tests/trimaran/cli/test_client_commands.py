@@ -16,6 +16,7 @@ import yaml
 from click.testing import CliRunner, Result
 from support.servers import reply, serving
 
+from runtime.server.errors import encode_error
 from runtime.terminal import by_load, painted
 from trimaran.cli.main import main
 from watcher import wire
@@ -50,7 +51,7 @@ def address():
     def answer(handler: BaseHTTPRequestHandler) -> None:
         window = handler.path.partition("window=")[2] or "15m"
         if window not in {"15m", "5m"}:
-            reply(handler, wire.encode_error("unknown_window", "not kept"), 404)
+            reply(handler, encode_error("unknown_window", "not kept"), 404)
             return
         now = int(time.time())
         data = {
@@ -131,7 +132,7 @@ def test_top_shows_the_windows_that_are_there():
     window = Window("5m", 1_700_000_000, 1_700_000_300)
     load = NodeMetrics((Metric("cpu", "CPU", "AVG", "5m", 20.0),))
     body = wire.encode(WatcherMetrics(window.end, window, "Prometheus", {"node-1": load}))
-    nothing = wire.encode_error("no_metrics", "no metrics yet")
+    nothing = encode_error("no_metrics", "no metrics yet")
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         there = handler.path.endswith("window=5m")
@@ -171,7 +172,7 @@ def test_top_says_nothing_of_embedding_where_there_is_a_watcher(address, monkeyp
 @pytest.mark.parametrize("command", ["top", "score"])
 def test_a_refusal_names_the_options(files, command, status):
     """The service's own words, and the options that give it what it wants."""
-    refusal = wire.encode_error("unauthorized", "a bearer token is needed")
+    refusal = encode_error("unauthorized", "a bearer token is needed")
     arguments = ["--pod", files["pod"], "--nodes", files["nodes"]] if command == "score" else []
     with serving(lambda handler: reply(handler, refusal, status)) as fake:
         result = run(command, "--watcher", fake.url, *arguments)
@@ -360,14 +361,14 @@ def doubtful():
         host = re.search(r"host=([^&]*)", query)
         if path == "/history":
             body = b"".join(encode_history(day)) if host and host[1] == "node-1" else b""
-            reply(handler, body or wire.encode_error("unknown_node", "none"), 200 if body else 404)
+            reply(handler, body or encode_error("unknown_node", "none"), 200 if body else 404)
         elif host and host[1] not in data:
-            reply(handler, wire.encode_error("unknown_node", "no such node"), 404)
+            reply(handler, encode_error("unknown_node", "no such node"), 404)
         elif "window=15m" in query:
             some = {name: node for name, node in data.items() if not host or name == host[1]}
             reply(handler, wire.encode(replace(snapshot, data=some)))
         else:
-            reply(handler, wire.encode_error("unknown_window", "not kept"), 404)
+            reply(handler, encode_error("unknown_window", "not kept"), 404)
 
     with serving(answer) as fake:
         yield fake.url

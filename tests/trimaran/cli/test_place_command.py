@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from support.placing import NODES, node, pod
 from support.servers import reply, serving
 
+from runtime.server.errors import encode_error
 from scoring import NodeTable
 from trimaran.cli import place as commands
 from trimaran.cli.main import main
@@ -66,7 +67,7 @@ def watcher():
     def answer(handler: BaseHTTPRequestHandler) -> None:
         window = handler.path.partition("window=")[2]
         if window != "24h":
-            reply(handler, wire.encode_error("unknown_window", "not kept"), 404)
+            reply(handler, encode_error("unknown_window", "not kept"), 404)
             return
         now = int(time.time())
         data = {

@@ -5,12 +5,12 @@ import re
 from flask import Blueprint, Response, request
 
 from runtime.server import responses as answers
+from runtime.server.errors import ErrorCode
 from runtime.server.flask_app import response
 from runtime.server.responses import Answer
 from trimaran.extender.decisions import DECISIONS, EXPLAIN, REGRET
 from trimaran.extender.decisions.readers import Readers, Reading
 from trimaran.extender.decisions.record import Record, View, not_asked
-from watcher.wire import ErrorCode
 
 MOST = 1000
 _ALL_NAMESPACES = ""

@@ -23,7 +23,7 @@ from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, 
 from watcher.findings import Action, Finding, Kind
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched
-from watcher.providers.datadog.queries import AGENT_QUERIES, Query, read_queries
+from watcher.providers.datadog.queries import AGENT_QUERIES, DatadogQuery, read_queries
 from watcher.providers.node_names import without_port
 from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.settings import Settings, without_credentials
@@ -121,7 +121,7 @@ class DatadogProvider:
         self._session.abort()
         self._session.close()
 
-    def _diagnosis(self, step: str, query: Query, window: Window, deadline: Deadline) -> Check:
+    def _diagnosis(self, step: str, query: DatadogQuery, window: Window, deadline: Deadline) -> Check:
         """Say why a query that works finds no host."""
         everywhere = self._hosts(query, window, deadline, "") if self._scope() else []
         if everywhere:
@@ -130,12 +130,12 @@ class DatadogProvider:
             return Check(step, ok=False, message=message, setting=setting)
         message = f"{query.text} has no series by {self._own.node_tag} in the last 15 minutes"
         if query.type in AGENT_QUERIES:
-            agents = Query.parse(AGENT_QUERIES[query.type], query.type, query.setting)
+            agents = DatadogQuery.parse(AGENT_QUERIES[query.type], query.type, query.setting)
             hosts = self._hosts(agents, window, deadline, self._scope())
             message += f"; {agents.text}, of the Agent itself, has {len(hosts)} hosts"
         return Check(step, ok=False, message=message, setting=query.setting)
 
-    def _hosts(self, query: Query, window: Window, deadline: Deadline, scope: str) -> list[str]:
+    def _hosts(self, query: DatadogQuery, window: Window, deadline: Deadline, scope: str) -> list[str]:
         ask = partial(self._ask, query, window, deadline, scope)
         attributes = within(ask, deadline, self._session.abort)[0]
         hosts = {self._host(series) for series in attributes["series"]}
@@ -144,7 +144,7 @@ class DatadogProvider:
     def _validate(self, deadline: Deadline) -> Any:
         return self._session.get(f"{self._address}/api/v1/validate", timeout=deadline.remaining_seconds()).json()
 
-    def _ask(self, query: Query, window: Window, deadline: Deadline, scope: str) -> tuple[Mapping[str, list[Any]], str]:
+    def _ask(self, query: DatadogQuery, window: Window, deadline: Deadline, scope: str) -> tuple[Mapping[str, list[Any]], str]:
         """Return the answer's times, series and values, and what it says went wrong."""
         step = _step(window)
         terms = [
@@ -181,7 +181,7 @@ class DatadogProvider:
         return parts, said
 
     def _table(
-        self, query: Query, answer: tuple[Mapping[str, list[Any]], str], window: Window
+        self, query: DatadogQuery, answer: tuple[Mapping[str, list[Any]], str], window: Window
     ) -> tuple[PointTable, list[Finding]]:
         """Put a query's points under their nodes, and say what could not be."""
         attributes, said = answer

@@ -17,7 +17,7 @@ _ARITHMETIC = re.compile(r"[\w\s.,+\-*/()]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class DatadogQuery:
     """One resource's query, taken apart.
 
     Attributes:
@@ -52,9 +52,9 @@ class Query:
         return cls(text, type_, setting, formula, terms)
 
 
-def read_queries(own: DatadogSettings) -> tuple[list[Query], list[str]]:
+def read_queries(own: DatadogSettings) -> tuple[list[DatadogQuery], list[str]]:
     """Return the queries of all settings, and what is wrong with those that cannot be read."""
-    queries: list[Query] = []
+    queries: list[DatadogQuery] = []
     problems: list[str] = []
     for key, type_ in (
         ("cpu_query", MetricType.CPU),
@@ -65,7 +65,7 @@ def read_queries(own: DatadogSettings) -> tuple[list[Query], list[str]]:
     ):
         text = getattr(own, key).strip()
         try:
-            queries += [Query.parse(text, type_, f"datadog.{key}")] if text else []
+            queries += [DatadogQuery.parse(text, type_, f"datadog.{key}")] if text else []
         except ValueError as error:
             problems.append(f"datadog.{key} (TRIMARAN_DATADOG__{key.upper()}) = {text[:80]!r}: {error}")
     return queries, problems

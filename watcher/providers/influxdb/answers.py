@@ -20,7 +20,7 @@ class Unwritable(ProviderAnswerError):
 
 
 @dataclass(slots=True)
-class Answer:
+class QueryResult:
     """What a query brought.
 
     Attributes:
@@ -32,7 +32,7 @@ class Answer:
     partial: bool = False
 
 
-def read_influxql(body: bytes) -> Answer:
+def read_influxql(body: bytes) -> QueryResult:
     """Read what ``/query`` answers.
 
     Raises:
@@ -48,7 +48,7 @@ def read_influxql(body: bytes) -> Answer:
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list):
         raise ProviderAnswerError(_said(document) or "the answer has no results; is provider.address right?")
-    answer = Answer()
+    answer = QueryResult()
     for result in results:
         if not isinstance(result, dict):
             raise ProviderAnswerError("a result in the answer is no object")
@@ -64,7 +64,7 @@ def read_influxql(body: bytes) -> Answer:
     return answer
 
 
-def read_flux(body: bytes) -> Answer:
+def read_flux(body: bytes) -> QueryResult:
     """Read the annotated CSV of ``/api/v2/query``; each of its results is a column.
 
     Raises:
@@ -86,7 +86,7 @@ def read_flux(body: bytes) -> Answer:
                     columns["time"] = at
     except (UnicodeDecodeError, csv.Error):
         raise ProviderAnswerError("the answer is no annotated CSV; is provider.address right?") from None
-    return Answer([(dict(tags), columns) for tags, columns in found.items()])
+    return QueryResult([(dict(tags), columns) for tags, columns in found.items()])
 
 
 def _series(series: Any) -> tuple[Mapping[str, Any], dict[str, float]]:

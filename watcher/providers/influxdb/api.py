@@ -12,7 +12,7 @@ import requests
 
 from runtime.http.gather import Deadline, gather
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
-from watcher.providers.influxdb.answers import Answer, read_flux, read_influxql
+from watcher.providers.influxdb.answers import QueryResult, read_flux, read_influxql
 from watcher.providers.session import ProviderSession, provider_error, read_token
 from watcher.settings import Settings, without_credentials
 
@@ -67,7 +67,7 @@ class InfluxDbApi:
         """Ask for the version again before the next query, as another server may listen there by now."""
         self._doubtful = self._own.version == "auto"
 
-    def influxql(self, statement: str, deadline: Deadline) -> Answer:
+    def influxql(self, statement: str, deadline: Deadline) -> QueryResult:
         """Ask 1.x.
 
         Raises:
@@ -79,7 +79,7 @@ class InfluxDbApi:
             self._session.post(f"{self._address}/query", data=data, timeout=_seconds(deadline)).content
         )
 
-    def flux(self, script: str, deadline: Deadline) -> Answer:
+    def flux(self, script: str, deadline: Deadline) -> QueryResult:
         """Ask 2.x.
 
         Raises:

@@ -14,7 +14,7 @@ _EXPIRY_SECONDS = 300
 Run = Callable[[str, int | None, Deadline], list[dict[str, Any]]]
 
 
-class SeriesNames:
+class NodeNameCache:
     """Keeps the names that the source told, and asks again when they are old or a series is new to them."""
 
     def __init__(self, run: Run, matchers: str) -> None:

@@ -25,8 +25,8 @@ from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import Resolved, Words, most_by_node, without_port
-from watcher.providers.prometheus.names import SeriesNames
-from watcher.providers.prometheus.queries import STEP, Expression, Query, queries
+from watcher.providers.prometheus.names import NodeNameCache
+from watcher.providers.prometheus.queries import STEP, Expression, ResourceQuery, queries
 from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings, without_credentials
 
@@ -68,9 +68,9 @@ class PrometheusProvider:
         self._seen = threading.local()
         self._session = ProviderSession(settings.provider, bearer(settings.provider), self._note_warnings)
         self._connect = PrometheusConnect(self.address, session=self._session, retry=Retry(total=0))
-        self._chosen: dict[Query, Expression] = {}
-        self._absent_until: dict[Query, float] = {}
-        self._names = SeriesNames(self._run, self._matchers)
+        self._chosen: dict[ResourceQuery, Expression] = {}
+        self._absent_until: dict[ResourceQuery, float] = {}
+        self._names = NodeNameCache(self._run, self._matchers)
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return every node's metrics over the window.
@@ -123,7 +123,7 @@ class PrometheusProvider:
             yield Check("query API", ok=False, message=str(self._translated(error)), setting="provider.address")
             return
         yield Check("query API", ok=True, message=f"{self._shown} answers queries")
-        missing: list[Query] = []
+        missing: list[ResourceQuery] = []
         for query in self._queries:
             step = f"query {query.type}"
             try:
@@ -156,7 +156,7 @@ class PrometheusProvider:
         setting = "prometheus.node_label"
         yield Check(f"{step}: node names", ok=not bad, message=message, setting=setting, details=became)
 
-    def _blame(self, missing: list[Query], deadline: Deadline) -> Check:
+    def _blame(self, missing: list[ResourceQuery], deadline: Deadline) -> Check:
         """Say once what is missing, and whether the matchers are why."""
         step = f"query {' and '.join(dict.fromkeys(query.type for query in missing))}"
         tried = " | ".join(self._shown_query(each) for query in missing for each in query.expressions)
@@ -168,7 +168,7 @@ class PrometheusProvider:
         message = f"no series of {tried}. Is node_exporter scraped, and for half a minute already?"
         return Check(step, ok=False, message=message, setting="prometheus.queries")
 
-    def _find(self, query: Query, matchers: str, deadline: Deadline) -> tuple[Expression, list[dict[str, Any]]]:
+    def _find(self, query: ResourceQuery, matchers: str, deadline: Deadline) -> tuple[Expression, list[dict[str, Any]]]:
         """Return the first expression that has series now, with them; the first without any where none has."""
         for expression in query.expressions:
             series = self._run(expression.now(matchers, self._labels), None, deadline)
@@ -180,7 +180,7 @@ class PrometheusProvider:
         """Return an expression as it can be pasted into Prometheus."""
         return expression.now(self._matchers, self._labels)
 
-    def _ask(self, query: Query, operator: Operator, window: Window, deadline: Deadline) -> _Answer:
+    def _ask(self, query: ResourceQuery, operator: Operator, window: Window, deadline: Deadline) -> _Answer:
         """Ask with the expression that had series last time, and with the others in turn if it has none now."""
         chosen = self._chosen.get(query, query.expressions[0])
         self._seen.warnings = []
@@ -209,7 +209,7 @@ class PrometheusProvider:
         return _least([ended | alive for ended, alive in zip(*by_node, strict=True)])
 
     def _ask_about(
-        self, query: Query, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
+        self, query: ResourceQuery, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
     ) -> _Rows:
         """Ask about the series that a metric is computed from; nothing when they are not known, or there are none."""
         chosen = self._chosen.get(query)
@@ -222,7 +222,7 @@ class PrometheusProvider:
 
     def _by_node(
         self,
-        found: dict[tuple[Query, Operator], _Answer],
+        found: dict[tuple[ResourceQuery, Operator], _Answer],
         resolved: Mapping[Words, Resolved],
         window: str,
         findings: list[Finding],

@@ -80,7 +80,7 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class ResourceQuery:
     """One metric of a node.
 
     Attributes:
@@ -164,20 +164,20 @@ def _energy(watts: float) -> tuple[Expression, ...]:
     )
 
 
-def queries(settings: PrometheusSettings) -> tuple[Query, ...]:
+def queries(settings: PrometheusSettings) -> tuple[ResourceQuery, ...]:
     """Return what to ask: the built-in set, with the user's own queries instead of all of the same type."""
     builtin = [
-        Query(MetricType.CPU, _CPU_RULES[settings.query_set], required=True),
-        Query(MetricType.MEMORY, _MEMORY_RULES[settings.query_set], required=True),
-        Query(MetricType.STORAGE, (_DISK, _RAW_DISK)),
-        Query(MetricType.BANDWIDTH, (_link("transmit"),)),
-        Query(MetricType.BANDWIDTH, (_link("receive"),)),
-        Query(MetricType.GPU, (_GPU,), scale=1.0),
+        ResourceQuery(MetricType.CPU, _CPU_RULES[settings.query_set], required=True),
+        ResourceQuery(MetricType.MEMORY, _MEMORY_RULES[settings.query_set], required=True),
+        ResourceQuery(MetricType.STORAGE, (_DISK, _RAW_DISK)),
+        ResourceQuery(MetricType.BANDWIDTH, (_link("transmit"),)),
+        ResourceQuery(MetricType.BANDWIDTH, (_link("receive"),)),
+        ResourceQuery(MetricType.GPU, (_GPU,), scale=1.0),
     ]
     if settings.node_power_watts:
-        builtin.append(Query(MetricType.ENERGY, _energy(settings.node_power_watts)))
+        builtin.append(ResourceQuery(MetricType.ENERGY, _energy(settings.node_power_watts)))
     own = tuple(
-        Query(each.type, (Expression(each.name, each.query, each.smoothing),), each.scale, required=True)
+        ResourceQuery(each.type, (Expression(each.name, each.query, each.smoothing),), each.scale, required=True)
         for each in settings.queries
     )
     replaced = {query.type for query in own}

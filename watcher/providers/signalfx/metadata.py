@@ -20,7 +20,7 @@ _MOST_PAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesNames:
+class SeriesHosts:
     """Which host each series of a metric is about.
 
     Attributes:
@@ -34,7 +34,7 @@ class SeriesNames:
     began: float = float("-inf")
 
 
-class Metadata:
+class MetadataCache:
     """The names of some metrics' series, each read when it is asked for and what is kept is too old.
 
     Args:
@@ -53,10 +53,10 @@ class Metadata:
         self._queries = dict(queries)
         self._dimension = dimension
         self._keep_seconds = keep_seconds
-        self._kept = dict.fromkeys(queries, SeriesNames())
+        self._kept = dict.fromkeys(queries, SeriesHosts())
         self._locks = {metric: threading.Lock() for metric in queries}
 
-    def names(self, metric: str, deadline: Deadline, newer_than: float = float("-inf")) -> SeriesNames:
+    def names(self, metric: str, deadline: Deadline, newer_than: float = float("-inf")) -> SeriesHosts:
         """Return the names; one thread reads them, the others wait for it.
 
         Args:
@@ -74,7 +74,7 @@ class Metadata:
         finally:
             lock.release()
 
-    def last(self, metric: str) -> SeriesNames:
+    def last(self, metric: str) -> SeriesHosts:
         """Return the names as last read, however old."""
         return self._kept[metric]
 
@@ -94,7 +94,7 @@ class Metadata:
         total = count if isinstance(count, int) else offset + len(results)
         return [each if isinstance(each, dict) else {} for each in results], total, answer.get("partialCount") is True
 
-    def _read(self, query: str, deadline: Deadline) -> SeriesNames:
+    def _read(self, query: str, deadline: Deadline) -> SeriesHosts:
         began = time.monotonic()
         hosts: dict[str, str] = {}
         received, count = 0, 0
@@ -113,7 +113,7 @@ class Metadata:
                     hosts[key] = host
             if not results or (received >= count and not more):
                 break
-        return SeriesNames(hosts, max(0, count - received), began)
+        return SeriesHosts(hosts, max(0, count - received), began)
 
 
 def _client(address: str, session: ProviderSession) -> Any:

@@ -24,7 +24,7 @@ from watcher.model import MetricType, Window
 from watcher.providers.base import Check, Fetched
 from watcher.providers.node_names import without_port
 from watcher.providers.session import ProviderSession, provider_error, read_token
-from watcher.providers.signalfx.metadata import MOST_SERIES, Metadata, SeriesNames
+from watcher.providers.signalfx.metadata import MOST_SERIES, MetadataCache, SeriesHosts
 from watcher.settings import Settings, without_credentials
 from watcher.windows.point_table import PointTable, choose_step, combine, newest, step_tags, to_floats
 
@@ -57,7 +57,7 @@ class SignalFxProvider:
         self._shown = without_credentials(self._address)
         self._session = ProviderSession(settings.provider, self._authenticate)
         queries = {metric: self._query(metric) for metric in METRICS}
-        self._metadata = Metadata(
+        self._metadata = MetadataCache(
             self._address, self._session, queries, self._own.node_dimension, self._own.metadata_seconds
         )
         self._unmatched: dict[str, frozenset[str]] = {}
@@ -120,7 +120,7 @@ class SignalFxProvider:
     def _within(self, deadline: Deadline, call: Callable[[], Value]) -> Value:
         return within(call, deadline, self._session.abort)
 
-    def _check_names(self, step: str, metric: str, names: SeriesNames, deadline: Deadline) -> Iterator[Check]:
+    def _check_names(self, step: str, metric: str, names: SeriesHosts, deadline: Deadline) -> Iterator[Check]:
         """Yield whether there are series; where there are none, the filter that leaves them out."""
         if names.hosts:
             hosts = ", ".join(sorted(set(names.hosts.values()))[:_SHOWN])
@@ -180,7 +180,7 @@ class SignalFxProvider:
 
     def _has_new_series(self, metric: str, answers: Mapping[Any, Any], began: float) -> bool:
         points, names = answers["points", metric], answers["names", metric]
-        if not isinstance(points, _Points) or not isinstance(names, SeriesNames) or names.began >= began:
+        if not isinstance(points, _Points) or not isinstance(names, SeriesHosts) or names.began >= began:
             return False
         return bool(points.series.keys() - names.hosts.keys() - self._unmatched.get(metric, frozenset()))
 

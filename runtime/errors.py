@@ -1,0 +1,32 @@
+"""Exceptions that every part shares.
+
+TrimaranError
+├── SettingsError   one or more settings are invalid
+└── ServerError     the server cannot listen on its address
+
+``watcher.errors`` and ``client.errors`` define subclasses of TrimaranError.
+"""
+
+from collections.abc import Sequence
+
+from runtime import masking
+
+
+class TrimaranError(Exception):
+    """Root of the project's exceptions. The message holds no secrets."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(masking.masked(message))
+
+
+class SettingsError(TrimaranError):
+    """One or more settings are invalid; ``problems`` has a line for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(map(masking.said, problems))
+        count = "1 setting" if len(self.problems) == 1 else f"{len(self.problems)} settings"
+        super().__init__("\n  ".join([f"{count} cannot be used:", *self.problems]))
+
+
+class ServerError(TrimaranError):
+    """The server cannot listen on its address."""

@@ -1,0 +1,17 @@
+"""Assertion that the watcher has no metrics to answer with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from watcher.errors import NotServed
+from watcher.wire import MetricsCode
+
+
+@contextmanager
+def not_served(code: MetricsCode, match: str = ".") -> Iterator[pytest.ExceptionInfo[NotServed]]:
+    """Expect NotServed with a code; ``match`` is a pattern that the message contains."""
+    with pytest.raises(NotServed, match=match) as caught:
+        yield caught
+    assert caught.value.code is code
