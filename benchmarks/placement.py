@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trimaran.planning.arrivals import Churn, follow, turns
+from research.tbesk.arrivals import Churn, follow, turns
+from research.tbesk.generated import generated_cluster
 from trimaran.planning.bound import lower_bound
-from trimaran.planning.generated import generated_cluster
 from trimaran.planning.local_search import Search, local_search
 from trimaran.planning.methods import OURS, RIVALS, in_batches, ours
 from trimaran.planning.problem import cost, measure

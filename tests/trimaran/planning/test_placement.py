@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from support.placing import every_plan, small
 
-from trimaran.planning.arrivals import Churn, follow, turns
+from research.tbesk.arrivals import Churn, follow, turns
+from research.tbesk.generated import generated_cluster
 from trimaran.planning.assignment import Assignment
 from trimaran.planning.bound import lower_bound
 from trimaran.planning.eagles import tbesk
 from trimaran.planning.exact import SolverMissing, solve_exactly
 from trimaran.planning.exchanges import Exchanges
 from trimaran.planning.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
-from trimaran.planning.generated import generated_cluster
 from trimaran.planning.greedy import greedy
 from trimaran.planning.local_search import Search, improve, local_search, moved
 from trimaran.planning.methods import RIVALS, in_batches, ours

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from research.tbesk.functions import FUNCTIONS, shifted
+from research.tbesk.trials import OPTIMIZERS, Runs, compare, contests
 from trimaran.planning.eagles import BaldEagleSearch, tbesk, tent_map
-from trimaran.planning.functions import FUNCTIONS, shifted
 from trimaran.planning.objective import Objective, accept
-from trimaran.planning.trials import OPTIMIZERS, Runs, compare, contests
 
 SPHERE = FUNCTIONS["sphere"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import wilcoxon
 
+from research.tbesk.functions import FUNCTIONS, Benchmark, shifted
+from research.tbesk.swarms import ParticleSwarm, SatinBowerbird, SparrowSearch
 from scoring.arrays import Float64s
 from trimaran.planning.eagles import BaldEagleSearch, tbesk
-from trimaran.planning.functions import FUNCTIONS, Benchmark, shifted
 from trimaran.planning.objective import Objective, Optimizer
-from trimaran.planning.swarms import ParticleSwarm, SatinBowerbird, SparrowSearch
 
 #: TBESK in both readings of its third stage, and the rivals of the paper's second table.
 OPTIMIZERS: tuple[Optimizer, ...] = (

@@ -1,12 +1,12 @@
 """TBESK, BES, tSSA, tSBO and tPSO on benchmark functions, plain and shifted: the paper's second table, and Wilcoxon.
 
-python benchmarks/optimizers.py [--seeds 30] [--evaluations 9000] [--seconds 0.05]
+python research/tbesk/__main__.py [--seeds 30] [--evaluations 9000] [--seconds 0.05]
 """
 
 import argparse
 
+from research.tbesk.trials import compare, contests
 from trimaran.planning.eagles import tbesk
-from trimaran.planning.trials import compare, contests
 
 TABLE_RUNS = 10
 
