@@ -59,8 +59,8 @@ bench: $(VENV)/.dev  ## measure speeds (see benchmarks/README.md)
 	@$(BIN)/python benchmarks
 
 soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, and attack a service; takes minutes
-	$(BIN)/python benchmarks/soak.py
-	$(BIN)/python benchmarks/attacks.py
+	$(BIN)/python tests/soak/kills.py
+	$(BIN)/python tests/soak/attacks.py
 
 # Fails on a vulnerability that is not among the exceptions, and when the service cannot be asked. OSV_URL: a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query

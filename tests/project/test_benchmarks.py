@@ -1,4 +1,4 @@
-"""Benchmarks are run by hand, so what they import and compare with must not be gone when they are."""
+"""Scripts that are run by hand: benchmarks, research and the soak test. Tests hold that their imports still exist."""
 
 import runpy
 import sys
@@ -6,20 +6,22 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py") if path.name != "__main__.py")
+ROOT = Path(__file__).parents[2]
+FOLDERS = (ROOT / "benchmarks", ROOT / "research", ROOT / "tests" / "soak")
+SCRIPTS = [path for folder in FOLDERS for path in sorted(folder.glob("*.py")) if path.name != "__main__.py"]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_all_that_a_benchmark_imports_is_there(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each can be loaded; nothing runs until it is the main program."""
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
-    runpy.run_path(str(FOLDER / script), run_name="imported")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_script_can_be_loaded(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every import of the script resolves; nothing runs unless the script is the main program."""
+    monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
+    runpy.run_path(str(script), run_name="imported")
 
 
 @pytest.mark.slow
 def test_loops_and_arrays_still_give_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured against is what is measured, for every plugin: the benchmark stops where they differ."""
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    """The plain loop and the arrays agree for every plugin: the benchmark stops where they differ."""
+    folder = ROOT / "benchmarks"
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.setattr(sys, "argv", ["score_speed.py", "50"])
-    runpy.run_path(str(FOLDER / "score_speed.py"), run_name="__main__")
+    runpy.run_path(str(folder / "score_speed.py"), run_name="__main__")

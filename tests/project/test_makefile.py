@@ -51,13 +51,13 @@ def test_the_benchmarks_are_summed_up(tmp_path: Path) -> None:
     shutil.copy(ROOT / "benchmarks" / "__main__.py", tmp_path)
     (tmp_path / "good.py").write_text("print('1 us')")
     (tmp_path / "left.py").write_text("raise SystemExit('prometheus is not installed: apt-get install prometheus')")
-    (tmp_path / "soak.py").write_text("raise SystemExit('never run')")
+    (tmp_path / "common.py").write_text("raise SystemExit('a module, not a benchmark')")
     first = run(sys.executable, tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith("2 benchmarks, about ")
     summary = first.stdout.partition("== summary ==")[2]
     assert re.search(r"^good\.py +\d+ s$", summary, re.MULTILINE)
-    assert re.search(r"^left\.py +left out, prometheus is not installed: apt-get install", summary, re.MULTILINE)
+    assert re.search(r"^left\.py +skipped, prometheus is not installed: apt-get install", summary, re.MULTILINE)
     (tmp_path / "bad.py").write_text("1 / 0")
     second = run(sys.executable, tmp_path)
     assert second.returncode == 1

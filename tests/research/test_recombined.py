@@ -14,7 +14,7 @@ from trimaran.simulator.cluster import Cluster
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import NO_LIMIT, Trace, TraceError, read_trace, write_trace
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "research"
 
 
 @pytest.fixture

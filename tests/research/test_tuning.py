@@ -15,7 +15,7 @@ from trimaran.simulator.replay import Replay
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import read_trace, write_trace
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "research"
 ONE, TWO = Path("one"), Path("two")
 
 

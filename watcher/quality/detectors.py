@@ -1,7 +1,7 @@
 """What values give away about themselves. Pure functions over arrays: nodes, or nodes by recent fetches.
 
 Each says what it takes for proof, since a real load jumps, rests and falls asleep too. What they miss and what they
-wrongly see on traces of real machines is measured by ``benchmarks/quality.py``.
+wrongly see on traces of real machines is measured by ``research/detectors.py``.
 """
 
 import numpy as np

@@ -1,11 +1,11 @@
 """How much `trimaran nodes` writes: 5,000 nodes over an hour of real shapes, replayed fast.
 
-Each node is an hour of a real host (``quality_traces``), drawn at random: averages over 15 minutes, a turn a minute,
+Each node is an hour of a real host (``machine_traces``), drawn at random: averages over 15 minutes, a turn a minute,
 the defaults of the settings but for what is named; once with the hosts' CPU alone, once with their memory, which is
 above 80 % on nearly all of them. The API server is one in memory that merges patches and refuses old
 versions. Flaps are taints that come back within half an hour on one node.
 
-    python benchmarks/node_writes.py DATA_FOLDER
+    python research/node_writes.py DATA_FOLDER
 """
 
 import sys
@@ -16,12 +16,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from quality_traces import LOADERS, Floats
+from machine_traces import LOADERS, Floats
 from support.nodes_api import NodesApi
 
-from trimaran.soft_taints.hysteresis import HeatRule
-from trimaran.soft_taints.node_state import MarkMirror, Marks
-from trimaran.soft_taints.writer import Plan, Writer
+from trimaran.soft_taints.hysteresis import HotNodeRule
+from trimaran.soft_taints.node_state import NodeStateCache, NodeState
+from trimaran.soft_taints.writer import WritePlan, NodeWriter
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 NODES, MINUTES, WINDOW, SEED = 5000, 60, 15, 7
@@ -73,10 +73,10 @@ class Replay:
 
 def replay(loads: Floats, budget: float) -> str:
     """Run an hour of loads, (kinds, nodes, minutes); return a row."""
-    api, watcher, mirror = NodesApi(*(f"node-{n}" for n in range(NODES))), Replay(loads), MarkMirror()
+    api, watcher, mirror = NodesApi(*(f"node-{n}" for n in range(NODES))), Replay(loads), NodeStateCache()
     mirror.replace(api.nodes.values())
-    plan = Plan(rule=HeatRule(), windows=("15m",), writes_per_minute=budget)
-    writer = Writer(
+    plan = WritePlan(rule=HotNodeRule(), windows=("15m",), writes_per_minute=budget)
+    writer = NodeWriter(
         api, mirror, watcher, plan, clock=lambda: 60.0 * watcher.minute, monotonic=lambda: 60.0 * watcher.minute
     )
     most, before, flaps, ended = 0, 0, 0, dict[str, int]()
@@ -87,7 +87,7 @@ def replay(loads: Floats, budget: float) -> str:
         watcher.minute = minute
         writer.turn()
         most, before = max(most, len(api.writes) - before), len(api.writes)
-        now = {name for name, node in api.nodes.items() if Marks.of(node).is_tainted(plan.taint_key)}
+        now = {name for name, node in api.nodes.items() if NodeState.of(node).is_tainted(plan.taint_key)}
         flaps += sum(minute - ended[name] < 30 for name in now - hot if name in ended)
         ended |= dict.fromkeys(hot - now, minute)
         came.update(now - hot)

@@ -9,7 +9,7 @@ a tenth more, and five a world, are chance.
 Then the shipped and the chosen setting are replayed in *other* worlds and reported, by hot minutes at 70, 80 and 90
 percent of all worlds together, in percent more or fewer (-) than the default scheduler's as shipped.
 
-    python benchmarks/tuning.py [--tune DIR ...] [--judge DIR ...] [--policy NAME ...] [--jobs N] [--keep FILE]
+    python research/tuning.py [--tune DIR ...] [--judge DIR ...] [--policy NAME ...] [--jobs N] [--keep FILE]
 
 Worlds are folders as ``trimaran simulate`` takes them; without them synthetic ones are drawn. ``--keep FILE`` keeps
 every replay that is done, and goes on from there. What has nothing to set is left out: chance; and what is a yardstick

@@ -29,7 +29,7 @@ from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
 from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ByProfile
 from trimaran.simulator.policies.soft_taints import SoftTaints
 from trimaran.simulator.policies.volcano import VolcanoUsage
-from trimaran.soft_taints.hysteresis import HeatRule
+from trimaran.soft_taints.hysteresis import HotNodeRule
 from trimaran.traces.trace import Trace
 
 Arguments = Mapping[str, object]
@@ -119,7 +119,7 @@ def low_node_utilization(name, _, **arguments):
 
 
 def soft_taints(name, _, **arguments):
-    return SoftTaints(name, KUBE_SCHEDULER, rule=HeatRule(**arguments))
+    return SoftTaints(name, KUBE_SCHEDULER, rule=HotNodeRule(**arguments))
 
 
 IN_TREE_SHIPPED = {"cpu": 1, "memory": 1, "fit": 1, "balanced": 1}

@@ -1,4 +1,4 @@
-"""Loads of real machines as samples at their source, for ``benchmarks/quality.py``; where they are from: README.md.
+"""Loads of real machines as samples at their source, for ``research/detectors.py``; where they are from: README.md.
 
 Each trace is one fleet, split in two: every other machine was used to tune the defaults, the others were not.
 """

@@ -1,6 +1,6 @@
 """How often a node's use exceeds its average by 1, 2 or 3 deviations, on real machines.
 
-    python benchmarks/risk.py FOLDER     or TRIMARAN_TRACES=FOLDER; README.md says which traces it reads
+    python research/risk.py FOLDER     or TRIMARAN_TRACES=FOLDER; README.md says which traces it reads
 
 It says what the arguments of LoadVariationRiskBalancing mean as a chance: at the end of each window of 15 minutes, how
 many of the next 15 minutes' samples are above average + margin * deviation^(1 / sensitivity), all in parts of capacity.
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from quality_traces import LOADERS, SOURCES, Trace, windows
+from machine_traces import LOADERS, SOURCES, Trace, windows
 
 from scoring import LoadVariationRiskBalancing
 

@@ -1,6 +1,6 @@
 """Worlds put together anew from others: is what was found in worlds also there in what nothing was tried out on?
 
-    python benchmarks/recombined.py --into DIR [--count N] [--seed N] WORLD WORLD WORLD WORLD ...
+    python research/recombined.py --into DIR [--count N] [--seed N] WORLD WORLD WORLD WORLD ...
 
 Each new world has half of the services' owners of one world and half of those of another, the jobs of a third and the
 nodes of a fourth, drawn by the seed. Pods keep their lives and what they use in parts of their requests, and so the

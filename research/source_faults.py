@@ -1,4 +1,4 @@
-"""Faults of sources, put into samples, for ``benchmarks/quality.py``: windows then pass through what lies between."""
+"""Faults of sources, put into samples, for ``research/detectors.py``: windows then pass through what lies between."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

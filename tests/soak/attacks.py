@@ -1,6 +1,6 @@
 """The running service under clients that mean it harm: does its worker live, and is everyone else served?
 
-    python benchmarks/attacks.py [--seconds 25] [--connections 1000]
+    python tests/soak/attacks.py [--seconds 25] [--connections 1000]
 
 Each attack runs against a service of its own, from a process of its own, while another one asks for ``/watcher`` on new
 connections: what is printed is how often the worker died, how many of those requests failed, and how long they took.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import requests
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.servers import Service, free_port
 
 HEAD = b"GET /watcher HTTP/1.1\r\nHost: x\r\n"

@@ -6,7 +6,7 @@ its request and the others a fifth of it. Three runs of the same pods in the sam
 extender, and alone with `trimaran nodes --taints`. A node is hot while its pods really use 80 % of its CPU or more, by
 their annotations and where they are, looked at every two seconds.
 
-    python benchmarks/closed_loop.py [minutes [changing]] [run ...]
+    python research/closed_loop.py [minutes [changing]] [run ...]
 
 The minutes are those of each run, 20 by default; windows and holds are much shorter than usual. With "changing" the
 use of a fifth of the nodes' own pods changes places at half time, which nobody can foresee. Runs are told by a word of
@@ -34,8 +34,8 @@ from control_plane.scheduler import Scheduler
 from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, MetricsServer
 from support.servers import Service, free_port
 
-from trimaran.extender.answer import Outcome
-from trimaran.extender.kube_scheduler import Way, written
+from trimaran.extender.answer import PrioritizeOutcome
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, written
 
 NODES, CORES, HOT_PERCENT = 100, 8, 80
 PODS_A_SECOND, SECONDS_OF_LIFE = 3, 200
@@ -127,7 +127,7 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
             settings = {"extender__refresh_seconds": 2, "extender__deadline_seconds": 0.3}
             extender = stack.enter_context(Extender(cluster, CONFIGURATION, service.url, **settings))
             stack.callback(lambda: print(answers_of(extender), flush=True))
-            made = written(CONFIGURATION, Way(extender.url))
+            made = written(CONFIGURATION, ExtenderEndpoint(extender.url))
         if run == RUNS[2]:
             port = free_port()
             command = [
@@ -149,7 +149,7 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
 
 def answers_of(extender: Extender) -> str:
     """Return how the extender's answers came to be."""
-    found = {name: extender.outcome(name) for name in Outcome}
+    found = {name: extender.outcome(name) for name in PrioritizeOutcome}
     return "answers: " + ", ".join(f"{count:.0f} {name}" for name, count in found.items() if count)
 
 

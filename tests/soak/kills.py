@@ -1,6 +1,6 @@
 """A writer, and a whole watcher, killed 500 times each in the middle of their work, and what each restart finds.
 
-    python benchmarks/soak.py [--kills 500] [--nodes 300] [--seed 903]
+    python tests/soak/kills.py [--kills 500] [--nodes 300] [--seed 903]
 
 A process writes three windows a fetch as fast as it can, and says of each fetch that it was committed. It gets SIGKILL
 at a random moment. Then the file is opened as a restart opens it: SQLite must find it sound, every fetch in it must be
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from watcher.store import Store
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.snapshots import WINDOWS, WRITER, loaded, snapshot
 
 WATCHER = """
@@ -55,7 +55,7 @@ while True:
 
 def killed(program: str, path: Path, random_: random.Random, **values: int) -> int:
     """Run a program until it is killed at a random moment; return the last fetch that it said was there."""
-    program = program.format(tests=str(Path(__file__).parent.parent / "tests"), path=str(path), **values)
+    program = program.format(tests=str(Path(__file__).parent.parent), path=str(path), **values)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     said = [process.stdout.readline(), process.stdout.readline()]

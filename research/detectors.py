@@ -4,10 +4,10 @@ Speed needs nothing. The traces are public but not ours to pass on; without a fo
 out and says so. benchmarks/README.md tells where to get them, and what the columns mean.
 
     make bench                                            speed; traces too when TRIMARAN_TRACES names the folder
-    python benchmarks/quality.py FOLDER                   everything
-    python benchmarks/quality.py FOLDER --only=alibaba    one trace
-    python benchmarks/quality.py --speed                  speed alone
-    PYTHONPATH=OTHER python benchmarks/quality.py FOLDER  the same faults before the analyzer of another checkout
+    python research/detectors.py FOLDER                   everything
+    python research/detectors.py FOLDER --only=alibaba    one trace
+    python research/detectors.py --speed                  speed alone
+    PYTHONPATH=OTHER python research/detectors.py FOLDER  the same faults before the analyzer of another checkout
 """
 
 import copy
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from quality_faults import FAULTS, HOUR, Fault
-from quality_traces import DAY, LOADERS, SOURCES, Floats, Trace, windows
+from machine_traces import DAY, LOADERS, SOURCES, Floats, Trace, windows
+from source_faults import FAULTS, HOUR, Fault
 
 from watcher.findings import Kind
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window

@@ -1,7 +1,7 @@
 """The tables of docs/evidence.md, from what ``trimaran simulate compare --json`` printed.
 
     trimaran simulate compare --trace worlds/* --json > compared.json
-    python benchmarks/evidence.py compared.json [MORE.json ...]
+    python research/evidence_tables.py compared.json [MORE.json ...]
 
 Of several files the policies of each world are put together. Hot minutes are of all worlds together, in percent more or
 fewer (-) than the default's; in parentheses is the 95 percent bootstrap interval over worlds. The gap closed is
