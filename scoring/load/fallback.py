@@ -152,7 +152,7 @@ class Judgment:
         return _among(self.grades, {*_BAD, NodeGrade.PREDICTED} if self.policy.fail == "closed" else ())
 
     @cached_property
-    def refuses(self) -> bool:
+    def refuses_any(self) -> bool:
         """Whether any node is refused."""
         return bool(self.refused.any())
 
@@ -174,12 +174,12 @@ class Judgment:
         }
         return f"{self.reasons[row]}, {how[NodeGrade(self.grades[row])]}"
 
-    def prepare(self, nodes: NodeTable) -> "StandIns":
+    def prepare(self, nodes: NodeTable) -> "FallbackScores":
         """Prepare the scores that stand in for those by load."""
-        return StandIns(self, nodes)
+        return FallbackScores(self, nodes)
 
 
-class StandIns:
+class FallbackScores:
     """The scores that stand in for those by load; they follow their table, one thread at a time."""
 
     def __init__(self, judgment: Judgment, nodes: NodeTable) -> None:

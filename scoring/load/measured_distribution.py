@@ -23,7 +23,7 @@ def percentiles(use: MeasuredUse) -> dict[str, Float64s]:
     return {name: use.percentiles.get(name, unknown) / 100 for name in QUANTILES}
 
 
-def known(measured: Mapping[str, Float64s]) -> Bools:
+def has_percentiles(measured: Mapping[str, Float64s]) -> Bools:
     """Say which nodes have any percentile, shape (nodes,)."""
     any_known = np.zeros_like(measured[Operator.MAX], np.bool_)
     for name in QUANTILES:

@@ -50,7 +50,7 @@ def unmeasured(
     # In whole seconds, as upstream: placed after the window's end, or less than a reporting interval before it.
     oldest = metrics.window_end - REPORTING_INTERVAL_SECONDS + 1
     placed_since = nodes.placed_since(oldest, rows)
-    return UnseenUse.of(((row, placed.pod, 1.0) for row, placed in placed_since), nodes, rows).by(expected_use)
+    return UnreportedUse.of(((row, placed.pod, 1.0) for row, placed in placed_since), nodes, rows).by(expected_use)
 
 
 def unreported(
@@ -60,11 +60,11 @@ def unreported(
 
     Below 0 where they show pods that left. Arguments as for :func:`unmeasured`.
     """
-    return unreported_pods(nodes, metrics, rows).by(expected_use)
+    return unreported_use(nodes, metrics, rows).by(expected_use)
 
 
 @dataclass(frozen=True, slots=True)
-class UnseenUse:
+class UnreportedUse:
     """The pods of which metrics do not show all that they use, or show it though they left.
 
     Attributes:
@@ -97,7 +97,7 @@ class UnseenUse:
         return by_row(self.places, self.parts * expected, self.size)
 
 
-def unreported_pods(nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> UnseenUse:
+def unreported_use(nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> UnreportedUse:
     """Return of which pods how much is to be added to averages; arguments as for :func:`unmeasured`."""
     start, end = metrics.window_start, metrics.window_end
 
@@ -109,10 +109,10 @@ def unreported_pods(nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None
             came, left = (reported_share(at, *window) for at in (departed.placed_at, departed.left_at))
             yield row, departed.pod, left - came
 
-    return UnseenUse.of(found(), nodes, rows)
+    return UnreportedUse.of(found(), nodes, rows)
 
 
-def at_most_shown(missing: Float64s, shown: Float64s) -> Float64s:
+def clip_to_measured(missing: Float64s, shown: Float64s) -> Float64s:
     """Return what is missing in metrics, where no more is taken off than they show; all in one unit, shape (nodes,)."""
     return np.where(missing < 0, np.maximum(missing, -np.maximum(shown, 0.0)), missing)
 

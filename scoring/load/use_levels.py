@@ -23,7 +23,7 @@ _NONE: Mapping[Owner, Mapping[str, float]] = {}
 _EVERYBODY_ELSE = -1
 
 
-class OwnerPlaces:
+class OwnerIndex:
     """Owners with their places in arrays; the last place is everybody else's.
 
     What the pods on nodes request is kept in this order for as long as they are there, so levels that are renewed again
@@ -75,7 +75,7 @@ class UseLevels:
         deviations: resource to the deviation of each owner, shape (owners + 1,); a resource that is not named has none.
     """
 
-    owners: OwnerPlaces = field(default_factory=OwnerPlaces)
+    owners: OwnerIndex = field(default_factory=OwnerIndex)
     levels: Mapping[str, Float64s] = field(default_factory=dict)
     deviations: Mapping[str, Float64s] = field(default_factory=dict)
 
@@ -104,12 +104,12 @@ class UseLevels:
             return np.array([*(known.get(owner, {}).get(name, other) for owner in owners), other], np.float64)
 
         return cls(
-            OwnerPlaces(owners),
+            OwnerIndex(owners),
             {name: column(by_owner, name, default.get(name, 1.0)) for name in named},
             {name: column(deviation_by_owner, name, other) for name, other in default_deviation.items()},
         )
 
-    def strays(self, resource: str) -> bool:
+    def has_deviations(self, resource: str) -> bool:
         """Say whether deviations are told of a resource."""
         return resource in self.deviations
 
@@ -160,4 +160,4 @@ class UseLevels:
         return by_row(row, use, len(rows)), by_row(row, strays * strays, len(rows))
 
 
-NOTHING_LEARNT = UseLevels()
+NO_LEVELS = UseLevels()

@@ -123,7 +123,7 @@ class ScorePlugin(ABC):
         """Say whether kube-scheduler would leave this plugin out for the pod (PreScore status Skip)."""
         return False
 
-    def informed(self, levels: UseLevels) -> Self:  # noqa: ARG002  most plugins go by requests
+    def with_levels(self, levels: UseLevels) -> Self:  # noqa: ARG002  most plugins go by requests
         """Return the plugin with what pods are known to use."""
         return self
 
@@ -182,10 +182,10 @@ class PreparedPlugin:
     def __init__(self, plugin: ScorePlugin, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics) -> None:
         self.plugin = plugin
         self.nodes = nodes
-        self.metrics = aligned(metrics, nodes)
+        self.metrics = align_metrics(metrics, nodes)
         self._rows, self._version = nodes.rows, nodes.version
-        self._node = _own(plugin.node_terms(nodes, self.metrics))
-        self._lent = False
+        self._node = _copied(plugin.node_terms(nodes, self.metrics))
+        self._terms_are_shared = False
 
     def score(self, pod: Pod) -> Int64s:
         """Return the pod's score on every node, before normalization, shape (nodes,)."""
@@ -210,7 +210,7 @@ class PreparedPlugin:
             rows: the rows to score, shape (k,); all by default.
         """
         node, terms = self._terms(pod, rows)
-        self._lent = self._lent or rows is None
+        self._terms_are_shared = self._terms_are_shared or rows is None
         return {**node, **terms}
 
     def raw(self, pod: Pod, rows: Int64s | None = None) -> Int64s:
@@ -232,11 +232,11 @@ class PreparedPlugin:
             KeyError: no such node.
         """
         row = self.nodes.row(node_name)
-        terms = explained(self.terms(pod, np.array([row])))
+        terms = explained_terms(self.terms(pod, np.array([row])))
         columns = {name: [term.item(0)] for name, term in terms.items()}
         return next(explanations(self.plugin, columns, f"{pod.namespace}/{pod.name}", [self.nodes.names[row]]))
 
-    def follow(self, anew: Int64s | None = None, taken: "Taken | None" = None) -> None:
+    def follow(self, extra_rows: Int64s | None = None, taken: "RowSliceCache | None" = None) -> None:
         """Take in what changed in the table since the last answer; answers do so by themselves.
 
         Args:
@@ -244,38 +244,38 @@ class PreparedPlugin:
             taken: keeps what is taken of the table, for plugins that follow it together.
         """
         nodes = self.nodes
-        if nodes.version == self._version and anew is None:
+        if nodes.version == self._version and extra_rows is None:
             return
         before, since = self._rows, self._version
         self._rows, self._version = nodes.rows, nodes.version
-        if nodes.rows is before and not self.plugin.reads_pods and anew is None:
+        if nodes.rows is before and not self.plugin.reads_pods and extra_rows is None:
             return
         if nodes.names is not before.names:
             self.metrics = self.metrics.follow(nodes)
             self._move_rows(before)
         changed = nodes.changed_rows(since)
-        if anew is not None:
-            changed = np.union1d(changed, anew)
-        if self._lent:  # whoever has the old terms keeps them as they were
-            self._node, self._lent = _own(self._node), False
+        if extra_rows is not None:
+            changed = np.union1d(changed, extra_rows)
+        if self._terms_are_shared:  # whoever has the old terms keeps them as they were
+            self._node, self._terms_are_shared = _copied(self._node), False
         if changed.size:
             fresh = None
-            if nodes.rows is before and anew is None:
+            if nodes.rows is before and extra_rows is None:
                 fresh = self.plugin.changed_terms(self._node, nodes, self.metrics, changed)
             if fresh is None:
-                fresh = self.plugin.node_terms(*(taken or Taken()).take(nodes, self.metrics, changed))
+                fresh = self.plugin.node_terms(*(taken or RowSliceCache()).take(nodes, self.metrics, changed))
             for name, term in fresh.items():
                 self._node[name][changed] = term
 
     def _move_rows(self, before: NodeRows) -> None:
-        kept = self.nodes.rows.kept(before)
+        kept = self.nodes.rows.surviving(before)
         more = len(self.nodes) - len(kept)
         for name, term in self._node.items():
             self._node[name] = np.concatenate([term[kept], np.zeros(more, term.dtype)])
-        self._lent = False
+        self._terms_are_shared = False
 
 
-class Taken:
+class RowSliceCache:
     """Some rows of a table with their metrics, taken once for several plugins that ask for the same."""
 
     def __init__(self) -> None:
@@ -293,8 +293,8 @@ class Taken:
         same = self._of is not None and self._of[0] == nodes.version and self._of[1] is metrics
         if not same or self._rows is None or not np.array_equal(rows, self._rows):
             self._rows, self._of = rows, (nodes.version, metrics)
-            self._taken = nodes.take(rows), metrics.take(rows)
-        return self._taken
+            self._slices = nodes.take(rows), metrics.take(rows)
+        return self._slices
 
 
 def explanations(
@@ -315,12 +315,12 @@ def explanations(
         yield Explanation(plugin.name, pod, node_name, score, values, line)
 
 
-def explained(terms: Terms) -> Terms:
-    """Return the terms that are explained."""
+def explained_terms(terms: Terms) -> Terms:
+    """Return the terms that are explained_terms."""
     return {name: term for name, term in terms.items() if not name.startswith("_")}
 
 
-def aligned(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> MetricsTable:
+def align_metrics(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> MetricsTable:
     """Return the metrics aligned to the table.
 
     Raises:
@@ -338,6 +338,6 @@ def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object)
     return np.array([[amount(pod, *arguments)] for pod in pods], dtype=np.int64).reshape(len(pods), 1)
 
 
-def _own(terms: Terms) -> Terms:
+def _copied(terms: Terms) -> Terms:
     """Copy arrays that others hold too, so that following the table changes nobody else's."""
     return {name: np.array(term) for name, term in terms.items()}

@@ -53,7 +53,7 @@ from scoring.arrays import Float64s, Int64s
 from scoring.load import recent_pods
 from scoring.load.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
 from scoring.load.metrics_table import MetricsTable
-from scoring.load.use_levels import NOTHING_LEARNT, UseLevels
+from scoring.load.use_levels import NO_LEVELS, UseLevels
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
@@ -113,13 +113,13 @@ class CongestionCost(ScorePlugin):
     resources: tuple[CongestedResource, ...] = CONGESTED_CPU_AND_MEMORY
     learnt: float = 0.5
     crowding: float = 32.0
-    levels: UseLevels = NOTHING_LEARNT
+    levels: UseLevels = NO_LEVELS
 
     name: ClassVar[str] = "CongestionCost"
     reads_metrics: ClassVar[bool] = True
     normalizes: ClassVar[bool] = True
 
-    def informed(self, levels: UseLevels) -> Self:
+    def with_levels(self, levels: UseLevels) -> Self:
         """Return the plugin with what is known of pods."""
         return replace(self, levels=levels)
 
@@ -155,7 +155,7 @@ class CongestionCost(ScorePlugin):
 
     def _unreported(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> Terms:
         """Return what metrics of some rows do not show yet, or show too much, by resource."""
-        pods = recent_pods.unreported_pods(nodes, metrics, rows)
+        pods = recent_pods.unreported_use(nodes, metrics, rows)
         names = [each.resource.name for each in self.resources]
         return {n: pods.use(use) for n, use in zip(names, self.levels.expected_uses(pods.pods, names), strict=True)}
 
@@ -163,14 +163,14 @@ class CongestionCost(ScorePlugin):
         """Return the terms of a resource that depend on the pods of some rows."""
         name, levels = each.resource.name, self.levels
         shown, divisor = node[f"{name}.measured_use"].take(rows), node[f"_{name}.divisor"].take(rows)
-        missing = recent_pods.at_most_shown(unreported[name], shown)
+        missing = recent_pods.clip_to_measured(unreported[name], shown)
         terms: Terms = {f"{name}.missing_use": missing}
         use, variance = shown + missing, None
-        if levels is not NOTHING_LEARNT:
+        if levels is not NO_LEVELS:
             expected, strays = levels.expected_on(nodes, rows, name)
             terms[f"{name}.expected_use"] = expected
             use = (1 - self.learnt) * use + self.learnt * expected
-            if levels.strays(name):
+            if levels.has_deviations(name):
                 variance = terms[f"{name}.variance"] = strays
         terms[f"{name}.use"] = use
         terms[f"{name}.cost"] = _cost(each, use, variance, divisor)

@@ -132,7 +132,7 @@ class LowRiskOverCommitment(ScorePlugin):
         if self.distribution == "measured":
             shown = measured_distribution.percentiles(use)
             percentiles = {name: np.maximum(value + rise, np.minimum(value, 0.0)) for name, value in shown.items()}
-            known = measured_distribution.known(percentiles)
+            known = measured_distribution.has_percentiles(percentiles)
             within = np.where(allocatable > 0, threshold, 0.0), np.where(conditioned, limit_threshold, 0.0)
             measured = [measured_distribution.probability_at_most(mu, percentiles, x) for x in within]
             probability = np.where(known, measured[0], probability)

@@ -16,7 +16,7 @@ from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import ResourceWeight
-from scoring.profiles.normalization import stretched
+from scoring.profiles.normalization import rescaled
 from scoring.table.node_table import NodeTable
 
 # A millicore weighs as much as a MiB.
@@ -63,7 +63,7 @@ class NodeResourcesAllocatable(ScorePlugin):
 
     def normalize(self, scores: Int64s) -> Int64s:
         """Return 0 to 100, shape (nodes,)."""
-        return stretched(scores)
+        return rescaled(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say the amounts."""

@@ -23,7 +23,7 @@ from scoring.arrays import Bools, Float64s, Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import (
-    CPU_AND_MEMORY_ALIKE,
+    EQUAL_CPU_AND_MEMORY,
     ResourceWeight,
     allocatable_terms,
     counted_requests,
@@ -47,7 +47,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         ValueError: that version is not known.
     """
 
-    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY_ALIKE
+    resources: tuple[ResourceWeight, ...] = EQUAL_CPU_AND_MEMORY
     kubernetes_version: str = LATEST_VERSION
 
     name: ClassVar[str] = "NodeResourcesBalancedAllocation"

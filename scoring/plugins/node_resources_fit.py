@@ -52,7 +52,7 @@ class ShapePoint:
     score: int
 
 
-CPU_AND_MEMORY_ALIKE = (ResourceWeight(CPU), ResourceWeight(MEMORY))
+EQUAL_CPU_AND_MEMORY = (ResourceWeight(CPU), ResourceWeight(MEMORY))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class NodeResourcesFit(ScorePlugin):
     """
 
     strategy: Strategy = "LeastAllocated"
-    resources: tuple[ResourceWeight, ...] = CPU_AND_MEMORY_ALIKE
+    resources: tuple[ResourceWeight, ...] = EQUAL_CPU_AND_MEMORY
     shape: tuple[ShapePoint, ...] = (ShapePoint(0, 0), ShapePoint(100, 10))
 
     name: ClassVar[str] = "NodeResourcesFit"

@@ -78,7 +78,7 @@ class Peaks(ScorePlugin):
         if self.count_recent_pods:
             unreported = recent_pods.unreported(nodes, metrics, pod_demand.peaks_cpu)
             missing_percent = 100 * unreported / np.where(capacity != 0, capacity, np.inf)
-            percent = percent + recent_pods.at_most_shown(missing_percent, percent)
+            percent = percent + recent_pods.clip_to_measured(missing_percent, percent)
         with np.errstate(over="ignore"):
             power_now = np.exp(k2 * percent)
         return {

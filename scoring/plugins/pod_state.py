@@ -13,7 +13,7 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms
-from scoring.profiles.normalization import stretched
+from scoring.profiles.normalization import rescaled
 from scoring.table.node_table import NodeTable
 
 
@@ -34,7 +34,7 @@ class PodState(ScorePlugin):
 
     def normalize(self, scores: Int64s) -> Int64s:
         """Return 0 to 100, shape (nodes,)."""
-        return stretched(scores)
+        return rescaled(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
         """Say both counts."""

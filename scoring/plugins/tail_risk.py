@@ -81,7 +81,7 @@ class TailRisk(ScorePlugin):
             terms[f"{resource.name}.sigma"] = np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))
             request = partial(pod_demand.requests, resource=resource.name)
             shown = mu * terms[f"{resource.name}.capacity"]
-            terms[f"{resource.name}.missing"] = recent_pods.at_most_shown(missing(nodes, metrics, request), shown)
+            terms[f"{resource.name}.missing"] = recent_pods.clip_to_measured(missing(nodes, metrics, request), shown)
             if self.distribution == "measured":
                 measured = measured_distribution.percentiles(use)
                 terms |= {f"{resource.name}.{percentile}": values for percentile, values in measured.items()}
@@ -122,5 +122,5 @@ class TailRisk(ScorePlugin):
         if self.distribution == "measured":
             percentiles: dict[str, Float64s] = {p: node[f"{name}.{p}"] for p in QUANTILES}
             measured = measured_distribution.probability_at_most(node[f"{name}.mu"], percentiles, within)
-            probability = np.where(measured_distribution.known(percentiles), measured, probability)
+            probability = np.where(measured_distribution.has_percentiles(percentiles), measured, probability)
         return np.where(threshold < 0, 0.0, np.where(threshold >= 1, 1.0, probability))

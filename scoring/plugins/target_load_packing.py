@@ -100,7 +100,7 @@ class TargetLoadPacking(ScorePlugin):
         self, nodes: NodeTable, metrics: MetricsTable, measured_use: Float64s, rows: Int64s | None = None
     ) -> Float64s:
         missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
-        return recent_pods.at_most_shown(missing(nodes, metrics, self.predicted_use, rows), measured_use)
+        return recent_pods.clip_to_measured(missing(nodes, metrics, self.predicted_use, rows), measured_use)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
         """Return predicted use, predicted percent and score; of each part, when there are several."""

@@ -80,7 +80,7 @@ class PackedTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class PluginScoresAt:
+class PackedPluginScores:
     """What one plugin gave some nodes; without terms it skipped the pod."""
 
     plugin: ScorePlugin
@@ -90,7 +90,7 @@ class PluginScoresAt:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoresAt:
+class PackedScores:
     """A pod's scores on some nodes: small, and nothing else is needed to explain them.
 
     Attributes:
@@ -107,7 +107,7 @@ class ScoresAt:
     totals: tuple[int, ...]
     grades: tuple[str, ...]
     replaced: Mapping[int, str]
-    plugins: tuple[PluginScoresAt, ...]
+    plugins: tuple[PackedPluginScores, ...]
 
     @property
     def nbytes(self) -> int:
@@ -131,7 +131,7 @@ class ScoresAt:
             for place, name in enumerate(self.names)
         ]
 
-    def _explained(self, scores: PluginScoresAt) -> list[Explanation]:
+    def _explained(self, scores: PackedPluginScores) -> list[Explanation]:
         plugin, names = scores.plugin, self.names
         if scores.terms is None:
             return [Explanation(plugin.name, self.pod, name, 0, {}, "skipped for this pod") for name in names]

@@ -21,7 +21,7 @@ def inverted(counts: Int64s) -> Int64s:
     return result
 
 
-def stretched(scores: Int64s) -> Int64s:
+def rescaled(scores: Int64s) -> Int64s:
     """Map the lowest score to 0 and the highest to 100, truncated; all equal gives 0.
 
     Source: ``NormalizeScore`` of NodeResourcesAllocatable and PodState, sigs.k8s.io/scheduler-plugins.

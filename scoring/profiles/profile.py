@@ -18,7 +18,7 @@ from scoring.arrays import Bools, Int64s
 from scoring.load.fallback import Judgment
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
-from scoring.plugins.base import PreparedPlugin, ScorePlugin, Taken, aligned
+from scoring.plugins.base import PreparedPlugin, RowSliceCache, ScorePlugin, align_metrics
 from scoring.profiles.normalization import INFEASIBLE, MAX_NODE_SCORE
 from scoring.profiles.scores import PluginScores, Scores, WeightedPlugin
 from scoring.table.node_table import NodeTable
@@ -48,7 +48,6 @@ class Profile:
         """Make a profile of plugins that weigh 1 each."""
         return cls(tuple(map(WeightedPlugin, plugins)))
 
-
     def prepare(
         self,
         nodes: NodeTable,
@@ -62,11 +61,11 @@ class Profile:
             metrics: a snapshot, one aligned to the nodes, or what a fallback policy judged of one.
             levels: what pods are known to use, for the plugins that ask; None leaves them as they are.
         """
-        return PreparedProfile(self if levels is None else self.informed(levels), nodes, metrics)
+        return PreparedProfile(self if levels is None else self.with_levels(levels), nodes, metrics)
 
-    def informed(self, levels: UseLevels) -> "Profile":
+    def with_levels(self, levels: UseLevels) -> "Profile":
         """Return the profile with what pods are known to use."""
-        plugins = tuple(replace(weighted, plugin=weighted.plugin.informed(levels)) for weighted in self.plugins)
+        plugins = tuple(replace(weighted, plugin=weighted.plugin.with_levels(levels)) for weighted in self.plugins)
         return replace(self, plugins=plugins)
 
     def score(
@@ -109,10 +108,10 @@ class PreparedProfile:
         self.profile = profile
         self.nodes = nodes
         self.judgment = metrics if isinstance(metrics, Judgment) else None
-        self.metrics = aligned(metrics.metrics if isinstance(metrics, Judgment) else metrics, nodes)
+        self.metrics = align_metrics(metrics.metrics if isinstance(metrics, Judgment) else metrics, nodes)
         self._rows = nodes.rows
-        self._stand_ins = None if self.judgment is None else self.judgment.prepare(nodes)
-        self._taken = Taken()
+        self._fallback_scores = None if self.judgment is None else self.judgment.prepare(nodes)
+        self._slices = RowSliceCache()
         self._prepared = [(w, PreparedPlugin(w.plugin, nodes, self.metrics)) for w in profile.plugins]
 
     def score(
@@ -166,7 +165,7 @@ class PreparedProfile:
                 if parts is not None:
                     parts[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
                 continue
-            prepared.follow(taken=self._taken)
+            prepared.follow(taken=self._slices)
             terms = None if parts is None else prepared.terms(pod, rows)
             raw = prepared.raw(pod, rows) if terms is None else terms["score"]
             raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]
@@ -211,30 +210,30 @@ class PreparedProfile:
         nodes, before = self.nodes, self._rows
         if nodes.rows is before:
             return
-        self._rows, anew = nodes.rows, None
+        self._rows, extra_rows = nodes.rows, None
         if self.judgment is None:
             self.metrics = self.metrics.follow(nodes)
         else:
             was, self.judgment = self.judgment, self.judgment.follow(nodes)
             self.metrics = self.judgment.metrics
-            self._stand_ins = self.judgment.prepare(nodes)
+            self._fallback_scores = self.judgment.prepare(nodes)
             # Predictions are made again, so these rows have other metrics.
             predicted = [before.names[row] for row in was.predicted.tolist()]
-            anew = np.union1d(self.judgment.predicted, nodes.rows_of(name for name in predicted if name in nodes))
+            extra_rows = np.union1d(self.judgment.predicted, nodes.rows_of(name for name in predicted if name in nodes))
         for _, prepared in self._prepared:
             prepared.metrics = self.metrics
-            prepared.follow(anew)
+            prepared.follow(extra_rows)
 
     def _replacement(self, pod: Pod, rows: Int64s | None) -> tuple[Bools, Int64s] | None:
         """Return which scores by load are replaced, and by what; both of shape (nodes,)."""
-        scores = None if self._stand_ins is None else self._stand_ins.scores(pod, rows)
+        scores = None if self._fallback_scores is None else self._fallback_scores.scores(pod, rows)
         if scores is None or self.judgment is None:
             return None
         return self.judgment.replaced if rows is None else self.judgment.replaced[rows], scores
 
     def _allowed(self, feasible: Bools | None, rows: Int64s | None) -> Bools | None:
         """Return the feasible nodes without those that fail-closed refuses; None means all."""
-        if self.judgment is None or not self.judgment.refuses:
+        if self.judgment is None or not self.judgment.refuses_any:
             return feasible
         refused = self.judgment.refused if rows is None else self.judgment.refused[rows]
         return ~refused if feasible is None else feasible & ~refused
@@ -246,16 +245,16 @@ class PreparedProfile:
         feasible: Bools | None,
         replacement: tuple[Bools, Int64s] | None,
     ) -> Int64s:
-        replaced, stand_ins = replacement if replacement and plugin.reads_metrics else (None, None)
+        replaced, fallback_scores = replacement if replacement and plugin.reads_metrics else (None, None)
         counted = feasible if replaced is None else ~replaced if feasible is None else feasible & ~replaced
         if counted is None:
             normalized = plugin.normalize(raw)
         else:
             normalized = np.zeros_like(raw)
             normalized[counted] = plugin.normalize(raw[counted])
-        if replaced is not None and stand_ins is not None:
+        if replaced is not None and fallback_scores is not None:
             rows = replaced if feasible is None else replaced & feasible
-            normalized[rows] = stand_ins[rows]
+            normalized[rows] = fallback_scores[rows]
         _check(plugin, normalized)
         return normalized
 

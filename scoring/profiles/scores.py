@@ -11,7 +11,7 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s, Texts
 from scoring.load.fallback import Judgment
 from scoring.plugins.base import ScorePlugin, Terms
-from scoring.profiles.explanations import PackedTerms, PluginScoresAt, ProfileExplanation, ScoresAt
+from scoring.profiles.explanations import PackedPluginScores, PackedScores, PackedTerms, ProfileExplanation
 from scoring.profiles.normalization import INFEASIBLE
 from watcher.model import notebook_table
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WeightedPlugin:
-    """A plugin and its weight, at least 1."""
+    """A plugin and its weight, pack least 1."""
 
     plugin: ScorePlugin
     weight: int = 1
@@ -160,9 +160,9 @@ class Scores:
         Raises:
             IndexError: there are not so many.
         """
-        return self.at(places).explain()
+        return self.pack(places).explain()
 
-    def at(self, places: Sequence[int]) -> ScoresAt:
+    def pack(self, places: Sequence[int]) -> PackedScores:
         """Return what explains some nodes later, told by their places among those that were asked for.
 
         Raises:
@@ -173,7 +173,7 @@ class Scores:
         if judgment is not None:
             told = np.flatnonzero(judgment.replaced[rows]).tolist()
             replaced = {number: judgment.line(rows[number]) for number in told}
-        return ScoresAt(
+        return PackedScores(
             f"{self.pod.namespace}/{self.pod.name}",
             tuple([self.table_names[row] for row in rows]),
             tuple(self.total[places].tolist()),
@@ -183,7 +183,7 @@ class Scores:
         )
 
 
-def _part(scores: PluginScores, places: Sequence[int]) -> PluginScoresAt:
+def _part(scores: PluginScores, places: Sequence[int]) -> PackedPluginScores:
     packed = None if scores.terms is None else PackedTerms.of(scores.terms, places)
     weighted = scores.weighted
-    return PluginScoresAt(weighted.plugin, weighted.weight, tuple(scores.normalized[places].tolist()), packed)
+    return PackedPluginScores(weighted.plugin, weighted.weight, tuple(scores.normalized[places].tolist()), packed)

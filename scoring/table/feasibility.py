@@ -51,4 +51,4 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
 def feasible(pod: Pod, occupancy: Occupancy) -> Bools:
     """Say where the pod fits and its constraints allow it, shape (nodes,)."""
     fits, constraints = fitting(pod, occupancy), occupancy.rows.constraints
-    return fits & constraints.allows(pod) if constraints.concern(pod) else fits
+    return fits & constraints.allows(pod) if constraints.applies_to(pod) else fits

@@ -37,7 +37,7 @@ class NodeConstraints:
                 rows_by_taints[(*taints, UNSCHEDULABLE) if node.unschedulable else taints].append(row)
         self._rows_by_taints = {taints: np.array(rows) for taints, rows in rows_by_taints.items() if taints}
 
-    def concern(self, pod: Pod) -> bool:
+    def applies_to(self, pod: Pod) -> bool:
         """Say whether there is anything that could keep the pod off a node."""
         return bool(self._rows_by_taints or pod.node_selector) or pod.required_affinity is not None
 

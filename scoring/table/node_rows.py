@@ -4,7 +4,7 @@ What does not change is shared or copied as whole arrays, so a change of one nod
 
 Rows keep their order; a node that joins gets the last row, and the rows below one that leaves move up. So a row's
 number tells a node as long as nobody leaves, and its id for ever: ids ascend, and a node that comes back has a new one.
-Whoever keeps arrays by row asks :meth:`NodeRows.kept` which of them are still there.
+Whoever keeps arrays by row asks :meth:`NodeRows.surviving` which of them are still there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +95,7 @@ class NodeRows:
             found = self._image_rows[name] = np.searchsorted(self.ids, ids), sizes
         return found
 
-    def kept(self, earlier: "NodeRows") -> Int64s:
+    def surviving(self, earlier: "NodeRows") -> Int64s:
         """Return which rows of earlier ones are still there, ascending: here they are the first, and others follow."""
         if not len(self) or not len(earlier):
             return np.zeros(0, np.int64)

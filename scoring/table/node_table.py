@@ -122,7 +122,7 @@ class NodeTable:
         except KeyError as error:
             raise KeyError(f"no node {error.args[0]!r} in this table") from None
 
-    def known(self, node_names: Sequence[str]) -> tuple[Sequence[str], Int64s]:
+    def known_rows(self, node_names: Sequence[str]) -> tuple[Sequence[str], Int64s]:
         """Return those of some nodes that are in this table, in that order, with their rows, shape (k,)."""
         try:
             return node_names, self.rows_of(node_names)  # nearly always it has them all
@@ -219,7 +219,7 @@ class NodeTable:
 
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
         """Yield every pod with its row."""
-        return self.occupancy.placed()
+        return self.occupancy.placed_pods()
 
     def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
         """Yield the pods that were placed at some time or later, with their rows, without a look at the others.

@@ -100,7 +100,7 @@ class Occupancy:
         return Occupancy(
             self.rows, self.sums.copy(), list(self.pods), list(self.owners), self.newest.copy(),
             list(self.departed), self.last_left.copy(), self.nominated, self.version, self.row_version.copy(),
-            self.where().copy(),
+            self.pod_index().copy(),
         )  # fmt: skip
 
     def take(self, rows: Int64s) -> "Occupancy":
@@ -114,7 +114,7 @@ class Occupancy:
             self.row_version[rows], None,
         )  # fmt: skip
 
-    def where(self) -> PodIndex:
+    def pod_index(self) -> PodIndex:
         """Return the index of pods."""
         if self.index is None:
             items = zip(self.rows.names, self.pods, strict=True)
@@ -123,7 +123,7 @@ class Occupancy:
 
     def find(self, uid: str) -> tuple[int, PlacedPod] | None:
         """Return a pod with its row; None when it is on no node."""
-        name = self.where().get(uid)
+        name = self.pod_index().get(uid)
         if name is None:
             return None
         row = self.rows.row_by_name[name]
@@ -175,8 +175,8 @@ class Occupancy:
             placed = dict(sorted(placed.items(), key=_placed_at))
         self.pods[row] = placed
         self._count_owner(row, pod, 1)
-        self.where().put(pod.uid, self.rows.names[row])
-        self.touch(row)
+        self.pod_index().put(pod.uid, self.rows.names[row])
+        self.mark_changed(row)
 
     def drop(self, uid: str) -> bool:
         """Stop counting a pod; say whether it was counted."""
@@ -189,16 +189,16 @@ class Occupancy:
         self.pods[row] = remaining
         self._count_owner(row, placed.pod, -1)
         self.newest[row] = next(reversed(remaining.values())).placed_at if remaining else _NEVER
-        self.where().drop(uid)
+        self.pod_index().drop(uid)
         self.sums.count(row, placed.pod, -1)
-        self.touch(row)
+        self.mark_changed(row)
         return True
 
     def nominate(self, row: int, pod: Pod) -> None:
         """Count a pending pod, which must not be nominated yet, as nominated to a node."""
         self.nominated = {**self.nominated, pod.uid: (self.rows.names[row], pod)}
         self.sums.nominated[row] += 1
-        self.touch(row)
+        self.mark_changed(row)
 
     def end_nomination(self, uid: str) -> bool:
         """Stop counting a pod as nominated; say whether it was."""
@@ -208,7 +208,7 @@ class Occupancy:
         self.nominated = {other: each for other, each in self.nominated.items() if other != uid}
         row = self.rows.row_by_name[found[0]]
         self.sums.nominated[row] -= 1
-        self.touch(row)
+        self.mark_changed(row)
         return True
 
     def add_nodes(self, nodes: Collection[Node]) -> None:
@@ -216,26 +216,26 @@ class Occupancy:
         before, self.rows = self.rows, self.rows.added(nodes)
         more = len(self.rows) - len(before)
         if more:
-            self.sums = self.sums.joined(more)
+            self.sums = self.sums.extended(more)
             self.pods = [*self.pods, *({} for _ in range(more))]
             self.owners = [*self.owners, *({} for _ in range(more))]
             self.newest = np.pad(self.newest, (0, more), constant_values=_NEVER)
             self.departed = [*self.departed, *([()] * more)]
             self.last_left = np.pad(self.last_left, (0, more), constant_values=_NEVER)
             self.row_version = np.pad(self.row_version, (0, more))
-        self._follow_resources(before)
+        self._update_columns(before)
         for node in nodes:
-            self.touch(self.rows.row_by_name[node.name])
+            self.mark_changed(self.rows.row_by_name[node.name])
 
     def remove_nodes(self, names: Collection[str]) -> None:
         """Take nodes away, with their pods and what is nominated to them."""
         before = self.rows
         self.rows = before.without(names)
-        index = self.where()
+        index = self.pod_index()
         for name in names:
             for uid in self.pods[before.row_by_name[name]]:
                 index.drop(uid)
-        stays = self.rows.kept(before)
+        stays = self.rows.surviving(before)
         self.sums = self.sums.take(stays)
         self.pods = [self.pods[row] for row in stays.tolist()]
         self.owners = [self.owners[row] for row in stays.tolist()]
@@ -244,7 +244,7 @@ class Occupancy:
         self.row_version = self.row_version[stays]
         gone = set(names)
         self.nominated = {uid: each for uid, each in self.nominated.items() if each[0] not in gone}
-        self._follow_resources(before)
+        self._update_columns(before)
         self.version += 1
 
     def _count_owner(self, row: int, pod: Pod, sign: int) -> None:
@@ -260,20 +260,22 @@ class Occupancy:
             del owners[pod.owner]
         self.owners[row] = owners
 
-    def touch(self, row: int) -> None:
+    def mark_changed(self, row: int) -> None:
         """Note that a row changed."""
         self.version += 1
         self.row_version[row] = self.version
 
-    def placed(self) -> Iterator[tuple[int, PlacedPod]]:
+    def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
         """Yield every pod with its row."""
         for row, pods in enumerate(self.pods):
             for placed in pods.values():
                 yield row, placed
 
-    def _follow_resources(self, before: NodeRows) -> None:
+    def _update_columns(self, before: NodeRows) -> None:
         if self.rows.column is not before.column:
-            self.sums = self.sums.of_resources(self.rows.column, ((row, placed.pod) for row, placed in self.placed()))
+            self.sums = self.sums.for_resources(
+                self.rows.column, ((row, placed.pod) for row, placed in self.placed_pods())
+            )
 
 
 def _added(amounts: Mapping[str, int], more: Mapping[str, int], sign: int) -> Mapping[str, int]:

@@ -121,11 +121,11 @@ class PodSums:
         """Return sums of their own of some nodes, in that order."""
         return PodSums(self.column, self.amounts[:, nodes])
 
-    def joined(self, more: int) -> "PodSums":
+    def extended(self, more: int) -> "PodSums":
         """Return sums with so many more nodes, without pods, at the end."""
         return PodSums(self.column, np.pad(self.amounts, ((0, 0), (0, more))))
 
-    def of_resources(self, column: Mapping[str, int], pods: Iterable[tuple[int, Pod]]) -> "PodSums":
+    def for_resources(self, column: Mapping[str, int], pods: Iterable[tuple[int, Pod]]) -> "PodSums":
         """Return sums of other resources.
 
         Args:

@@ -96,7 +96,7 @@ def test_a_pod_that_left_makes_room_but_no_more_than_is_measured():
 def test_levels_say_what_pods_use():
     """With levels a pod is expected to use its request times its owner's level, else times the default."""
     levels = UseLevels.of({WEB: {"cpu": 0.2}}, {"cpu": 0.5})
-    plugin = CongestionCost(learnt=0).informed(levels)
+    plugin = CongestionCost(learnt=0).with_levels(levels)
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
     prepared = plugin.prepare(nodes, metrics)
     for owner, use in ((WEB, 200), (BATCH, 500), (None, 500)):
@@ -197,7 +197,7 @@ def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
     """It is how likely use is above the target, and what is above capacity; nothing is surer than a twentieth."""
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(60.0, 50.0))
     nodes.add(pod("there", owner=WEB), "b", START - 100)
-    plugin = CongestionCost(CPU_ONLY, learnt=0).informed(certain())
+    plugin = CongestionCost(CPU_ONLY, learnt=0).with_levels(certain())
     terms = plugin.prepare(nodes, metrics).terms(pod(owner=WEB))
 
     def cost(mean, deviation):
@@ -215,7 +215,7 @@ def test_memory_is_surer_than_cpu():
     """A node at nine tenths of its target for memory will do; one at nine tenths of its target for CPU may be hot."""
     nodes, metrics = table(), snapshot(a=(67.5, 85.5), b=(10.0, 10.0))
     steady = UseLevels.of({}, {}, {}, {"cpu": 0.0, "memory": 0.0})
-    terms = CongestionCost(learnt=0, crowding=1).informed(steady).prepare(nodes, metrics).terms(pod())
+    terms = CongestionCost(learnt=0, crowding=1).with_levels(steady).prepare(nodes, metrics).terms(pod())
     costs = terms["cpu.cost"][0], terms["memory.cost"][0]
     assert costs == pytest.approx([norm.sf(0.1 / 0.05), norm.sf(0.1 / 0.03)], rel=0.3)
 

@@ -36,7 +36,7 @@ class ExpectedUse(ScorePlugin):
             def request(pod: Pod, name: str = resource.name) -> int:
                 return pod_demand.in_tree_requests(pod, name)
 
-            missing = recent_pods.at_most_shown(recent_pods.unreported(nodes, metrics, request), shown)
+            missing = recent_pods.clip_to_measured(recent_pods.unreported(nodes, metrics, request), shown)
             terms[f"{resource.name}_use"] = np.where(measured.averaged, shown + missing, np.nan)
         return terms
 

@@ -25,14 +25,14 @@ from scoring import MetricsTable, NodeTable, Pod, PreparedPlugin
 from scoring.arrays import Bools, Float64s
 from scoring.table.node_rows import NodeRows
 from trimaran.extender.expected_use import ExpectedUse
-from trimaran.extender.prioritizer import Metrics, View
+from trimaran.extender.prioritizer import SnapshotSource, LiveCluster
 from trimaran.extender.wire import ExtenderArgs
 from watcher.model import WatcherMetrics
 
 EXEMPT_OWNERS = frozenset({"DaemonSet", "Node"})
 FILTER_OUTCOMES = ("passed", "narrowed", "all_over", "rejected", "waited_enough", "exempt", "no_metrics")
 _MOST_WAITING = 10_000
-Leaving = Mapping[str, Sequence[str]]
+VictimUids = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class FilterOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class FilterResult:
     """Which candidates pass, and why the others do not."""
 
     passed: Sequence[str]
@@ -61,7 +61,7 @@ class Filtered:
 
 
 @dataclass(slots=True)
-class Waiting:
+class RejectedPod:
     """A pod that was rejected: what was asked, since when (monotonic), and whether it was woken for its time's end."""
 
     asked: ExtenderArgs
@@ -88,8 +88,8 @@ class NodeFilter:
     def __init__(
         self,
         schedulers: Mapping[str, object],
-        view: View,
-        metrics: Metrics,
+        view: LiveCluster,
+        metrics: SnapshotSource,
         options: FilterOptions,
         acts_for: Callable[[str], bool] = lambda _: True,
         monotonic: Callable[[], float] = time.monotonic,
@@ -99,9 +99,9 @@ class NodeFilter:
         self._prepared: tuple[object, PreparedPlugin, frozenset[str]] | None = None  # with what it was prepared from
         self._limits: tuple[NodeRows, Mapping[str, Float64s]] | None = None
         self.counts: Counter[str] = Counter()
-        self.waiting: OrderedDict[str, Waiting] = OrderedDict()
+        self.waiting: OrderedDict[str, RejectedPod] = OrderedDict()
 
-    def answer(self, asked: ExtenderArgs, leaving: Leaving = MappingProxyType({})) -> Filtered:
+    def answer(self, asked: ExtenderArgs, leaving: VictimUids = MappingProxyType({})) -> FilterResult:
         """Return which candidates pass.
 
         Args:
@@ -118,23 +118,23 @@ class NodeFilter:
         if len(over) < len(asked.node_names):
             self.waiting.pop(asked.pod.uid, None)
             self.counts["narrowed"] += 1
-            return Filtered([name for name in asked.node_names if name not in over], over)
+            return FilterResult([name for name in asked.node_names if name not in over], over)
         if self._options.fail == "open":
             return self._let_pass(asked, "all_over")
-        waiting = self.waiting.setdefault(asked.pod.uid, Waiting(asked, self._monotonic()))
+        waiting = self.waiting.setdefault(asked.pod.uid, RejectedPod(asked, self._monotonic()))
         if self.has_waited(waiting):
             return self._let_pass(asked, "waited_enough")
         waiting.asked = asked
         while len(self.waiting) > _MOST_WAITING:
             self.waiting.popitem(last=False)
         self.counts["rejected"] += 1
-        return Filtered((), over)
+        return FilterResult((), over)
 
-    def has_waited(self, waiting: Waiting) -> bool:
+    def has_waited(self, waiting: RejectedPod) -> bool:
         """Return whether a pod has waited long enough."""
         return self._monotonic() - waiting.since >= self._options.max_wait_seconds
 
-    def over(self, asked: ExtenderArgs, leaving: Leaving = MappingProxyType({})) -> dict[str, str] | None:
+    def over(self, asked: ExtenderArgs, leaving: VictimUids = MappingProxyType({})) -> dict[str, str] | None:
         """Return which candidates are over a limit, with the reason; None where there are no metrics.
 
         Arguments as for :meth:`answer`.
@@ -144,7 +144,7 @@ class NodeFilter:
         except ClientError:
             return None
         with self._view.reading() as nodes:
-            known, rows = nodes.known(asked.node_names)
+            known, rows = nodes.known_rows(asked.node_names)
             prepared, suspect = self._prepare(nodes, snapshot)
             terms = prepared.terms(asked.pod, rows)
             limits = self._limits_of(nodes.rows)
@@ -186,13 +186,13 @@ class NodeFilter:
             or not self._acts_for(pod.uid)
         )
 
-    def _let_pass(self, asked: ExtenderArgs, why: str) -> Filtered:
+    def _let_pass(self, asked: ExtenderArgs, why: str) -> FilterResult:
         self.waiting.pop(asked.pod.uid, None)
         self.counts[why] += 1
-        return Filtered(asked.node_names)
+        return FilterResult(asked.node_names)
 
 
-def _freed(nodes: NodeTable, names: Sequence[str], leaving: Leaving, resource: str) -> Float64s:
+def _freed(nodes: NodeTable, names: Sequence[str], leaving: VictimUids, resource: str) -> Float64s:
     """Return what the pods that would leave request, percent of each node's capacity, shape (names,)."""
     freed = np.zeros(len(names))
     for place, name in enumerate(names if leaving else ()):

@@ -9,14 +9,14 @@ import numpy as np
 from scoring import MetricsTable, Node, NodeTable, Pod, Profile
 from scoring.arrays import Int64s
 from scoring.profiles.normalization import inverted
-from trimaran.extender.answer import Answer
+from trimaran.extender.answer import ScoredCandidates
 from trimaran.extender.profiles import SCORE_FACTOR
 
 _SOFT = "PreferNoSchedule"
 
 
 @dataclass(frozen=True)
-class InTree:
+class InTreePlugins:
     """What kube-scheduler adds by itself to an extender's scores.
 
     Attributes:
@@ -28,7 +28,7 @@ class InTree:
     taint_weight: int = 0
 
 
-class Likeliest:
+class PlacementPredictor:
     """Says which candidate gets the highest sum. For one thread, and one table.
 
     What is not known here (topology spread, affinity to other pods, preferred node affinity) is taken to be the same
@@ -40,7 +40,7 @@ class Likeliest:
         dice: draws among equals, as kube-scheduler does.
     """
 
-    def __init__(self, weight: int, in_tree: Mapping[str, InTree], dice: random.Random) -> None:
+    def __init__(self, weight: int, in_tree: Mapping[str, InTreePlugins], dice: random.Random) -> None:
         self._factor = weight * SCORE_FACTOR
         self._in_tree = in_tree
         self._dice = dice
@@ -48,7 +48,7 @@ class Likeliest:
         self._nodes: Sequence[Node] = ()  # of which those with soft taints are
         self._tainted: Mapping[str, Node] = {}
 
-    def node(self, pod: Pod, scheduler_name: str, answer: Answer, table: NodeTable) -> str:
+    def node(self, pod: Pod, scheduler_name: str, answer: ScoredCandidates, table: NodeTable) -> str:
         """Return the name of the node; "" where all of them are gone meanwhile.
 
         Args:
@@ -132,13 +132,13 @@ class _Totals:
         return found
 
 
-def _candidates(answer: Answer, table: NodeTable) -> tuple[Sequence[str], Int64s, Int64s]:
+def _candidates(answer: ScoredCandidates, table: NodeTable) -> tuple[Sequence[str], Int64s, Int64s]:
     """Return the candidates that are still there, their points and their rows."""
     names, basis = answer.names, answer.basis
     if basis is not None and basis.scores.table_names is table.names:  # nobody has joined or left since
         rows = basis.scores.rows
         if rows is not None and len(rows) == len(names):
             return names, basis.points, rows
-    known, rows = table.known(names)
+    known, rows = table.known_rows(names)
     points = answer.points if len(known) == len(names) else [answer.scores[name] for name in known]
     return known, np.array(points, np.int64), rows

@@ -20,8 +20,8 @@ from typing import Literal, Protocol
 
 from client import ClientError
 from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
-from trimaran.extender.answer import Answer, Basis, Outcome
-from trimaran.extender.placement_predictor import InTree, Likeliest
+from trimaran.extender.answer import ScoredCandidates, ScoringDetails, PrioritizeOutcome
+from trimaran.extender.placement_predictor import InTreePlugins, PlacementPredictor
 from trimaran.extender.profiles import ExtenderProfile, Profiles
 from trimaran.extender.wire import ExtenderArgs
 from watcher.model import WatcherMetrics
@@ -30,7 +30,7 @@ _STUCK_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 
 
-class View(Protocol):
+class LiveCluster(Protocol):
     """What is asked of the live cluster: :class:`trimaran.cluster.view.ClusterView` has it."""
 
     @property
@@ -54,7 +54,7 @@ class View(Protocol):
         ...
 
 
-class Metrics(Protocol):
+class SnapshotSource(Protocol):
     """What is asked of the watcher's client: :class:`client.Collector` has it."""
 
     def snapshot(self) -> WatcherMetrics:
@@ -63,7 +63,7 @@ class Metrics(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PrioritizerOptions:
     """How to answer.
 
     Attributes:
@@ -82,14 +82,14 @@ class Options:
     seed: int | None = None
 
 
-Record = Callable[[ExtenderArgs, Answer, str, bool], None]
+RecordAnswer = Callable[[ExtenderArgs, ScoredCandidates, str, bool], None]
 """Takes note of an answer, as it is where pods are acted for.
 
 It comes with the node that the pod will likely go to by it ("" where it is not by node), and whether it is acted for.
 """
 
 
-Later = Callable[[Callable[[], None]], object]
+RunLater = Callable[[Callable[[], None]], object]
 """Takes what is to be done later, and does it."""
 
 
@@ -105,25 +105,25 @@ class Prioritizer:
         clock: unix time.
         in_tree: what kube-scheduler adds to the answers by itself, by the scheduler's name, as far as it is known.
         acts_for: whether a pod, by its uid, is answered by its scores; the others' answers are all alike.
-        record: see :data:`Record`; what it does, nobody waits for.
+        record: see :data:`RecordAnswer`; what it does, nobody waits for.
     """
 
     def __init__(
         self,
         profiles: Profiles,
-        view: View,
-        metrics: Metrics,
-        options: Options | None = None,
+        view: LiveCluster,
+        metrics: SnapshotSource,
+        options: PrioritizerOptions | None = None,
         outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
-        in_tree: Mapping[str, InTree] | None = None,
+        in_tree: Mapping[str, InTreePlugins] | None = None,
         acts_for: Callable[[str], bool] = lambda _: True,
-        record: Record = lambda *_: None,
+        record: RecordAnswer = lambda *_: None,
     ) -> None:
         self._profiles = profiles.by_scheduler
         self._view = view
         self._metrics = metrics
-        self._options = options or Options()
+        self._options = options or PrioritizerOptions()
         self._tell_outage = outage
         self._clock = clock
         self._acts_for = acts_for
@@ -131,12 +131,12 @@ class Prioritizer:
         self._outage = ""
         self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
         dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
-        self._likeliest = Likeliest(profiles.weight, in_tree or {}, dice)
+        self._likeliest = PlacementPredictor(profiles.weight, in_tree or {}, dice)
         self._thread = ThreadPoolExecutor(1, "prioritizer")
         self._turn = threading.Lock()  # held from when a pod is scored until it is counted
         self._began = 0.0  # when the turn did, monotonic; 0 while it is nobody's
 
-    def answer(self, asked: ExtenderArgs, later: Later | None = None) -> Answer:
+    def answer(self, asked: ExtenderArgs, later: RunLater | None = None) -> ScoredCandidates:
         """Return a score for every candidate; never fails, and takes no longer than the deadline and one more score.
 
         Args:
@@ -146,16 +146,16 @@ class Prioritizer:
         """
         profile = self._profiles.get(asked.scheduler_name)
         if profile is None:
-            return Answer.alike(asked.node_names, Outcome.OTHER_SCHEDULER)
+            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.OTHER_SCHEDULER)
         if not asked.node_names:
-            return Answer((), (), Outcome.SCORED)
+            return ScoredCandidates((), (), PrioritizeOutcome.SCORED)
         acts = self._acts_for(asked.pod.uid)
         answer = self._in_time(asked, profile)
         if answer.basis is None:
             self._record(asked, answer, "", acts)
             return answer
         (later or self._thread.submit)(partial(self._after, asked, answer, acts))
-        return answer if acts else Answer.alike(asked.node_names, Outcome.SHADOW)
+        return answer if acts else ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.SHADOW)
 
     def is_alive(self) -> bool:
         """Return whether pods get their turn."""
@@ -166,12 +166,12 @@ class Prioritizer:
         """Stop scoring."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _in_time(self, asked: ExtenderArgs, profile: ExtenderProfile) -> Answer:
+    def _in_time(self, asked: ExtenderArgs, profile: ExtenderProfile) -> ScoredCandidates:
         """Return the answer; where it is by node, its turn lasts until the pod is counted."""
         asked_at = time.monotonic()
         ends_at = asked_at + self._options.deadline_seconds
         if not self._turn.acquire(timeout=self._options.deadline_seconds):
-            return Answer.alike(asked.node_names, Outcome.DEADLINE)
+            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.DEADLINE)
         self._began = time.monotonic()
         try:
             answer = self._score(asked, profile, asked_at, wait=False)
@@ -180,13 +180,13 @@ class Prioritizer:
                 job = self._thread.submit(self._score, asked, profile, asked_at, wait=True)
             except RuntimeError:  # closed, or the system gives no more threads
                 self._end_turn()
-                return Answer.alike(asked.node_names, Outcome.FAILED)
+                return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.FAILED)
             try:
                 answer = job.result(max(0.0, ends_at - time.monotonic()))
             except (NotInTime, CancelledError):
                 job.add_done_callback(lambda _: self._end_turn())
                 job.cancel()
-                return Answer.alike(asked.node_names, Outcome.DEADLINE)
+                return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.DEADLINE)
         if answer.basis is None:
             self._end_turn()
         return answer
@@ -195,7 +195,7 @@ class Prioritizer:
         self._began = 0.0
         self._turn.release()
 
-    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> Answer:
+    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> ScoredCandidates:
         """Return the answer; raises ``BlockingIOError`` where that may take long and nobody waits."""
         try:
             return self._scored(asked, profile, asked_at, wait=wait)
@@ -203,23 +203,23 @@ class Prioritizer:
             if isinstance(error, BlockingIOError) and not wait:
                 raise
             _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
-            return Answer.alike(asked.node_names, Outcome.FAILED)
+            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.FAILED)
 
-    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> Answer:
+    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> ScoredCandidates:
         began = time.monotonic()
         if not self._view.is_synced:
-            return Answer.alike(asked.node_names, Outcome.NOT_SYNCED)
+            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.NOT_SYNCED)
         try:
             snapshot = self._metrics.snapshot()
         except ClientError as error:
             snapshot = None
             self._note(str(error))
             if self._options.outage == "alike":
-                return Answer.alike(asked.node_names, Outcome.NO_METRICS)
+                return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.NO_METRICS)
         with self._view.reading(asked.pod, wait=wait) as table:
-            known, rows = table.known(asked.node_names)
+            known, rows = table.known_rows(asked.node_names)
             if not known:
-                return Answer.alike(asked.node_names, Outcome.NOT_SYNCED)
+                return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.NOT_SYNCED)
             prepared = self._prepare(profile.profile, table, snapshot, wait=wait)
             scores = prepared.score(asked.pod, among=rows)
         judgment = scores.judgment
@@ -227,14 +227,14 @@ class Prioritizer:
         if snapshot is not None:
             self._note(_outage(judgment))
         if self._outage and not (judgment.evidence.outage and self._options.outage == "allocation"):
-            return Answer.alike(asked.node_names, Outcome.NO_METRICS)
+            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.NO_METRICS)
         answered = profile.answered(scores.total)
         points = answered.tolist()
         if len(known) < len(asked.node_names):  # of a node that the view has not heard of nothing is known: the minimum
             found = dict(zip(known, points, strict=True))
             points = [found.get(name, 0) for name in asked.node_names]
-        basis = Basis(scores, answered, snapshot, began - asked_at, time.monotonic() - began)
-        return Answer(asked.node_names, points, Outcome.ALLOCATION if self._outage else Outcome.SCORED, basis)
+        basis = ScoringDetails(scores, answered, snapshot, began - asked_at, time.monotonic() - began)
+        return ScoredCandidates(asked.node_names, points, PrioritizeOutcome.ALLOCATION if self._outage else PrioritizeOutcome.SCORED, basis)
 
     def _prepare(
         self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None, *, wait: bool
@@ -262,14 +262,14 @@ class Prioritizer:
             self._tell_outage(outage)
         self._outage = outage
 
-    def _after(self, asked: ExtenderArgs, answer: Answer, acts: bool) -> None:
-        """Record an answer, and count the pod where it will likely be put; then it is the next one's turn."""
+    def _after(self, asked: ExtenderArgs, answer: ScoredCandidates, acts: bool) -> None:
+        """RecordAnswer an answer, and count the pod where it will likely be put; then it is the next one's turn."""
         pod, name = asked.pod, asked.scheduler_name
         try:
             with self._view.reading() as table:
                 node_name = self._likeliest.node(pod, name, answer, table)
             self._record(asked, answer, node_name, acts)
-            if acts and self._options.assume and answer.outcome is Outcome.SCORED:
+            if acts and self._options.assume and answer.outcome is PrioritizeOutcome.SCORED:
                 self._view.assume(pod, node_name)
         except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
             _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})

@@ -8,9 +8,9 @@ from itertools import compress
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
-from scoring.load.use_levels import OwnerPlaces, UseLevels
-from trimaran.simulator.cluster import Cluster, Stay
-from trimaran.simulator.watcher import Watcher
+from scoring.load.use_levels import OwnerIndex, UseLevels
+from trimaran.simulator.cluster import Cluster, PodRun
+from trimaran.simulator.watcher import SimulatedWatcher
 from trimaran.traces.trace import RESOURCES
 
 _MARGIN = 1.15  # what VerticalPodAutoscaler adds
@@ -45,7 +45,7 @@ class UseHistory:
         highest_memory: its highest memory level, shape (owners,).
     """
 
-    def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
+    def __init__(self, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         self._cluster, self._watcher = cluster, watcher
         pairs = list(zip(cluster.trace.owner_kinds, cluster.trace.owners, strict=True))
         number = {owner: place for place, owner in enumerate(dict.fromkeys(pairs))}
@@ -55,11 +55,11 @@ class UseHistory:
         self.sums, self.squares = np.zeros((2, 2, len(number)))
         self.histogram = np.zeros((len(number), _BINS))
         self.highest_memory = np.zeros(len(number))
-        self._seen: list[Stay] = []  # the stays that were not over the last time
+        self._seen: list[PodRun] = []  # the stays that were not over the last time
         self._known: Int64s = np.zeros((3, 0), np.int64)  # of these: the pod, the start, where its use is counted from
         self._begun = 0
         self._until = 0
-        self._places = OwnerPlaces(cluster.owner(kind, name) for kind, name in number)
+        self._places = OwnerIndex(cluster.owner(kind, name) for kind, name in number)
         self._levels: UseLevels | None = None
         self._levels_until = -1
 

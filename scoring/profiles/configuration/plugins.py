@@ -20,7 +20,7 @@ from scoring.plugins.low_risk_over_commitment import DEFAULT_RISK_LIMIT_WEIGHT, 
 from scoring.plugins.node_resources_allocatable import NodeResourcesAllocatable
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import (
-    CPU_AND_MEMORY_ALIKE,
+    EQUAL_CPU_AND_MEMORY,
     NodeResourcesFit,
     ResourceWeight,
     ShapePoint,
@@ -268,7 +268,7 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
         return NodeResourcesFit()
     reader.honored("scoringStrategy", None)
     kind: Strategy = strategy.choice("type", ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"))
-    resources = _weights(strategy, CPU_AND_MEMORY_ALIKE, at_most=100)
+    resources = _weights(strategy, EQUAL_CPU_AND_MEMORY, at_most=100)
     ratio = strategy.nested("requestedToCapacityRatio")
     shape = NodeResourcesFit.shape
     if ratio is not None:
@@ -285,7 +285,7 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
 
 def _renamed(strategy: Strategy) -> Callable[[FieldReader], NodeResourcesFit]:
     def read(reader: FieldReader) -> NodeResourcesFit:
-        resources = _weights(reader, CPU_AND_MEMORY_ALIKE, at_most=100)
+        resources = _weights(reader, EQUAL_CPU_AND_MEMORY, at_most=100)
         if strategy != "RequestedToCapacityRatio":
             return NodeResourcesFit(strategy, resources)
         return NodeResourcesFit("RequestedToCapacityRatio", resources, _shape(reader))
@@ -294,7 +294,7 @@ def _renamed(strategy: Strategy) -> Callable[[FieldReader], NodeResourcesFit]:
 
 
 def _balanced_allocation(reader: FieldReader) -> NodeResourcesBalancedAllocation:
-    return NodeResourcesBalancedAllocation(_weights(reader, CPU_AND_MEMORY_ALIKE, at_most=1, twice=False))
+    return NodeResourcesBalancedAllocation(_weights(reader, EQUAL_CPU_AND_MEMORY, at_most=1, twice=False))
 
 
 def _allocatable(reader: FieldReader) -> NodeResourcesAllocatable:

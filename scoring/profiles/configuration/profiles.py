@@ -113,7 +113,9 @@ def read_configuration(
     for key in configuration:
         if key not in {"apiVersion", "kind", "profiles", "percentageOfNodesToScore"}:
             reader.ignored(key, "not about scores")
-    profiles = [_Profile(FieldReader(f"profiles[{i}]", entry, notes), version, rules) for i, entry in enumerate(listed)]
+    profiles = [
+        _ProfileReader(FieldReader(f"profiles[{i}]", entry, notes), version, rules) for i, entry in enumerate(listed)
+    ]
     made = tuple(profile.read() for profile in profiles)
     weights = {profile.scheduler_name: each.weights for profile, each in zip(made, profiles, strict=True)}
     names = [profile.scheduler_name for profile in made]
@@ -139,7 +141,7 @@ def _version(reader: FieldReader) -> str:
     return version
 
 
-class _Profile:
+class _ProfileReader:
     """One profile while it is read."""
 
     def __init__(self, reader: FieldReader, version: str, kubernetes_version: str) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import orjson
 
 from scoring import Pod, Scores
-from scoring.profiles.explanations import ScoresAt
+from scoring.profiles.explanations import PackedScores
 from scoring.table.node_rows import NodeRows
-from trimaran.extender.answer import Answer, Basis, Outcome
+from trimaran.extender.answer import ScoredCandidates, ScoringDetails, PrioritizeOutcome
 from trimaran.extender.decisions.manifest import of_pod
-from trimaran.extender.decisions.regret import Use, Worth, requested, used
+from trimaran.extender.decisions.regret import Use, PlacementRegret, requested, used
 from trimaran.extender.wire import ExtenderArgs
 from watcher.model import WatcherMetrics
 
@@ -24,7 +24,7 @@ _LONGEST_MANIFEST = 16384  # as JSON; of a pod that asks for more than so much i
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenNode:
     """Where a pod went.
 
     Attributes:
@@ -43,7 +43,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class ExplainedNodes:
     """The nodes of a decision that can be explained, ours first.
 
     Attributes:
@@ -52,7 +52,7 @@ class Nodes:
         chosen: the one that the pod went to; "" where that is not known.
     """
 
-    scores: ScoresAt
+    scores: PackedScores
     points: Sequence[int]
     chosen: str
 
@@ -93,7 +93,7 @@ class Decision:
     uid: str
     scheduler: str
     at: float
-    outcome: Outcome
+    outcome: PrioritizeOutcome
     acted: bool
     candidates: int
     in_flight: int
@@ -101,10 +101,10 @@ class Decision:
     best: str = ""
     best_score: int = 0
     request: Use = field(default_factory=dict)
-    chosen: Chosen | None = None
-    worth: Worth | None = None
+    chosen: ChosenNode | None = None
+    worth: PlacementRegret | None = None
     manifest: bytes = b"null"
-    nodes: Nodes | None = None
+    nodes: ExplainedNodes | None = None
 
     @property
     def size(self) -> int:
@@ -115,7 +115,7 @@ class Decision:
         """Keep no more of it than what :meth:`summary` returns."""
         self.manifest, self.nodes = b"null", None
 
-    def measure(self, snapshot: WatcherMetrics) -> Worth | None:
+    def measure(self, snapshot: WatcherMetrics) -> PlacementRegret | None:
         """Return what came of it by a snapshot of the time afterwards; None where a node was not measured."""
         if self.chosen is None or not self.best:
             return None
@@ -125,7 +125,7 @@ class Decision:
         same = self.chosen.node == self.best
         with_pod = chosen if same else {name: ours[name] + self.request.get(name, 0.0) for name in ours}
         window = snapshot.window.start, snapshot.window.end
-        return Worth(self.scheduler, self.acted, same, chosen, with_pod, window)
+        return PlacementRegret(self.scheduler, self.acted, same, chosen, with_pod, window)
 
     def as_document(self) -> dict[str, Any]:
         """Return the same as what JSON has."""
@@ -162,7 +162,7 @@ class OpenDecision:
         size: about how many bytes the scores take.
     """
 
-    def __init__(self, asked: ExtenderArgs, answer: Answer, best: str, acted: bool, at: float, in_flight: int) -> None:
+    def __init__(self, asked: ExtenderArgs, answer: ScoredCandidates, best: str, acted: bool, at: float, in_flight: int) -> None:
         pod, basis = asked.pod, answer.basis
         self._pod, self._basis = pod, basis
         self._answer = answer
@@ -208,14 +208,14 @@ class OpenDecision:
             decision.nodes = self._nodes(self._basis.scores, decision.best, node_name)
         return decision
 
-    def _chosen(self, node_name: str, bound_at: float) -> Chosen:
+    def _chosen(self, node_name: str, bound_at: float) -> ChosenNode:
         place, points = _place(self._answer.names, node_name), self._points
         if points is None or place < 0:
-            return Chosen(node_name, bound_at)
+            return ChosenNode(node_name, bound_at)
         score = points.item(place)
-        return Chosen(node_name, bound_at, score, 1 + int(np.count_nonzero(points > score)), int(points.max()) - score)
+        return ChosenNode(node_name, bound_at, score, 1 + int(np.count_nonzero(points > score)), int(points.max()) - score)
 
-    def _nodes(self, scores: Scores, best: str, chosen: str) -> Nodes:
+    def _nodes(self, scores: Scores, best: str, chosen: str) -> ExplainedNodes:
         """Return the best candidates, ours first, and the chosen one."""
         answer = self._answer
         all_known = len(scores.total) == len(answer.names)
@@ -227,7 +227,7 @@ class OpenDecision:
         places = list(dict.fromkeys([ours, *first] if ours >= 0 else first))[:BEST]
         if went >= 0 and went not in places:
             places.append(went)
-        return Nodes(scores.at(places), [points[place] for place in places], chosen)
+        return ExplainedNodes(scores.pack(places), [points[place] for place in places], chosen)
 
 
 def _place(names: Sequence[str], name: str) -> int:
@@ -238,7 +238,7 @@ def _place(names: Sequence[str], name: str) -> int:
         return -1
 
 
-def _data(basis: Basis, at: float) -> dict[str, Any]:
+def _data(basis: ScoringDetails, at: float) -> dict[str, Any]:
     snapshot = basis.snapshot
     if snapshot is None:
         return {}
