@@ -1,6 +1,7 @@
-"""Scores for pods on nodes: Trimaran's plugins, kube-scheduler's own, and ours, over arrays of nodes.
+"""Score plugins for pods on nodes, computed over arrays of nodes.
 
-Pure functions of their arguments: no input or output, no clock, no logging, no global state.
+Contains Trimaran's plugins, kube-scheduler's own and ours. All are pure functions of their arguments: no input or
+output, no clock, no logging, no global state.
 """
 
 from runtime.kubernetes.objects import Container, Node, Pod, ResourceList

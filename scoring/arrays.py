@@ -1,4 +1,4 @@
-"""The kinds of arrays that scoring works with, under their names."""
+"""Type aliases for the numpy arrays used in scoring."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,5 +10,12 @@ Texts = NDArray[np.object_]
 
 
 def by_row(rows: Int64s, amounts: Float64s, size: int) -> Float64s:
-    """Return amounts added up by the rows that they belong to, both of shape (k,); the sums are of shape (size,)."""
-    return np.bincount(rows, amounts, size).astype(np.float64, copy=False)  # of nothing it counts integers
+    """Return the sum of the amounts of each row, shape (size,).
+
+    Args:
+        rows: the row that each amount belongs to, shape (k,).
+        amounts: the amounts to add up, shape (k,).
+        size: number of rows.
+    """
+    # bincount returns integers when there are no amounts.
+    return np.bincount(rows, amounts, size).astype(np.float64, copy=False)

@@ -1,6 +1,6 @@
-"""The beta distribution on [0, 1], fitted by its first two moments, over arrays.
+"""Beta distribution on [0, 1], fitted by its first two moments, over arrays.
 
-Source: pkg/trimaran/lowriskovercommitment/beta.go, whose edge cases are kept.
+Source: pkg/trimaran/lowriskovercommitment/beta.go; edge cases behave as there.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,10 @@ _SMALLEST = np.nextafter(0.0, 1.0)
 
 
 class BetaFit(NamedTuple):
-    """A fit for each element. Where ``fitted`` is False no distribution has these moments; alpha and beta are 1."""
+    """Fitted parameters of each element.
+
+    Where ``fitted`` is False, no beta distribution has the given moments; alpha and beta are then 1.
+    """
 
     fitted: Bools
     alpha: Float64s
@@ -22,7 +25,7 @@ class BetaFit(NamedTuple):
 
 
 def match_moments(first: ArrayLike, second: ArrayLike) -> BetaFit:
-    """Fit by the mean and the mean of squares.
+    """Fit a beta distribution to the mean and the mean of squares.
 
     Args:
         first: E[X], any shape.
@@ -31,15 +34,15 @@ def match_moments(first: ArrayLike, second: ArrayLike) -> BetaFit:
     m1, m2 = np.asarray(first, np.float64), np.asarray(second, np.float64)
     variance = m2 - m1 * m1
     with np.errstate(all="ignore"):
-        refused = (m1 < 0) | (m1 > 1) | (variance < 0) | (variance >= m1 * (1 - m1))
+        impossible = (m1 < 0) | (m1 > 1) | (variance < 0) | (variance >= m1 * (1 - m1))
         concentration = np.maximum((m1 * (1 - m1) / variance) - 1, _SMALLEST)
         alpha, beta = m1 * concentration, (1 - m1) * concentration
-    return BetaFit(~refused, np.where(refused, 1.0, alpha), np.where(refused, 1.0, beta))
+    return BetaFit(~impossible, np.where(impossible, 1.0, alpha), np.where(impossible, 1.0, beta))
 
 
 def distribution(alpha: ArrayLike, beta: ArrayLike, x: ArrayLike) -> Float64s:
-    """Return P(X <= x); 0 where it is not defined, as upstream."""
-    from scipy.special import betainc  # noqa: PLC0415  a tenth of a second that most importers never need
+    """Return P(X <= x); 0 where the probability is undefined, as upstream."""
+    from scipy.special import betainc  # importing scipy takes 0.1 s that most importers never need
 
     a, b, t = np.broadcast_arrays(
         np.asarray(alpha, np.float64), np.asarray(beta, np.float64), np.asarray(x, np.float64)
@@ -52,7 +55,7 @@ def distribution(alpha: ArrayLike, beta: ArrayLike, x: ArrayLike) -> Float64s:
 
 
 def max_variance(mean: ArrayLike) -> Float64s:
-    """Return the largest variance that a distribution on [0, 1] with this mean can have."""
+    """Return the largest variance of any distribution on [0, 1] with this mean."""
     m1 = np.asarray(mean, np.float64)
     return np.where((m1 > 0) & (m1 < 1), m1 * (1 - m1), 0.0)
 
@@ -60,8 +63,9 @@ def max_variance(mean: ArrayLike) -> Float64s:
 def probability_at_most(mu: ArrayLike, sigma: ArrayLike, threshold: ArrayLike) -> tuple[Float64s, BetaFit]:
     """Return P(X <= threshold) of the distribution with this mean and deviation, and its fit.
 
-    A mean of 0, or a deviation of 0 below the threshold, is certain (1); a deviation of 0 above it is impossible (0);
-    moments that no beta distribution has give 0. No distribution is fitted in these cases.
+    The probability is 1 for a mean of 0 and for a deviation of 0 with the mean at or below the threshold. It is 0 for a
+    deviation of 0 with the mean above the threshold, and where no beta distribution has the moments. No distribution is
+    fitted in these cases.
     """
     m, s, t = np.broadcast_arrays(*(np.asarray(values, np.float64) for values in (mu, sigma, threshold)))
     fit = match_moments(m, s * s + m * m)

@@ -12,15 +12,15 @@ _BELOW_HALF = np.nextafter(0.5, 0.0)
 
 
 def round_half_away(values: ArrayLike) -> Float64s:
-    """Round to the nearest integer, halves away from zero, as Go's ``math.Round``.
+    """Round to the nearest integer, halves away from zero, like Go's ``math.Round``.
 
-    numpy rounds halves to even, and ``floor(x + 0.5)`` is wrong just below one half and for negative halves.
+    numpy rounds halves to even. ``floor(x + 0.5)`` is wrong just below one half and for negative halves.
 
     Args:
         values: numbers, any shape.
 
     Returns:
-        Whole numbers as float64, the same shape. NaN and infinities stay what they are.
+        Whole numbers as float64, the same shape. NaN and infinities are unchanged.
     """
     return np.trunc(_toward_next(values))
 
@@ -45,10 +45,10 @@ def truncating_divide(numerator: ArrayLike, denominator: ArrayLike) -> Int64s:
 
 
 def _toward_next(values: ArrayLike) -> Float64s:
-    """Add the largest number below one half, away from zero: what is then truncated is rounded half away from zero.
+    """Move values away from zero by the largest number below one half; truncating then rounds half away from zero.
 
-    The sum reaches the next integer just when the fraction is at least one half: then the exact sum is so near to that
-    integer that it is rounded to it.
+    The sum reaches the next integer exactly when the fraction is at least one half: the exact sum is then so close to
+    the integer that floating-point addition rounds it to the integer.
     """
     x = np.asarray(values, dtype=np.float64)
     return x + np.copysign(_BELOW_HALF, x)

@@ -281,7 +281,7 @@ def _cost(each: CongestedResource, use: Float64s, variance: Float64s | None, div
 
 def _uncertain_cost(level: Float64s, deviation: Float64s | float, each: CongestedResource) -> Float64s:
     """Return the cost of a use with this mean and deviation, both in parts of the target."""
-    from scipy.special import ndtr  # noqa: PLC0415  a tenth of a second that most importers never need
+    from scipy.special import ndtr  # a tenth of a second that most importers never need
 
     target = each.target / 100
     beyond = (level - 1 / target) / deviation

@@ -92,7 +92,7 @@ class Scores:
         Raises:
             ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
         """
-        import pandas as pd  # noqa: PLC0415  an extra
+        import pandas as pd  # an extra
 
         feasible = self.total != INFEASIBLE
         columns = {"feasible": feasible, "score": pd.Series(self.total, dtype="Int64").where(feasible).array}

@@ -1,8 +1,8 @@
-"""Where a pod may run at all: what a scheduler filters by before it scores.
+"""Feasible nodes of a pod: the filters a scheduler applies before it scores.
 
 Source: the filters NodeResourcesFit, NodeUnschedulable, TaintToleration and NodeAffinity of kube-scheduler, and
 ``RunFilterPluginsWithNominatedPods`` of its framework. Ports, volumes, topology spread and affinity to other pods are
-not looked at.
+not checked.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from scoring.table.occupancy import Occupancy
 
 
 def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
-    """Say where the pod's requests fit beside those of the node's pods, shape (nodes,).
+    """Return a mask of the nodes with enough free resources for the pod, shape (nodes,).
 
-    Pods of the same or a higher priority that are nominated to a node count as if they were on it. Resources that the
-    pod does not request do not matter. Where nodes list ``pods``, a node takes no more than so many.
+    Nominated pods of the same or a higher priority count as if they ran on their nominated node. Only resources that
+    the pod requests are compared. A node that lists ``pods`` is full once it has that many.
     """
     rows, sums = occupancy.rows, occupancy.sums
-    ahead = [
+    nominated = [
         (rows.row_by_name[name], other)
         for uid, (name, other) in occupancy.nominated.items()
         if other.priority >= pod.priority and uid != pod.uid
@@ -32,9 +32,9 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
         if place is None:
             return np.zeros(len(rows), np.bool_)
         requested: Int64s = requests[place]
-        if ahead:
+        if nominated:
             requested = requested.copy()
-            for row, other in ahead:
+            for row, other in nominated:
                 requested[row] += pod_demand.in_tree_requests(other, name)
         enough = requested + request <= rows.allocatable[place]
         fits = enough if fits is None else np.logical_and(fits, enough, out=fits)
@@ -42,13 +42,13 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
         fits = np.ones(len(rows), np.bool_)
     if "pods" in rows.column:
         count = sums.pods.copy()
-        for row, _ in ahead:
+        for row, _ in nominated:
             count[row] += 1
         fits &= count < rows.allocatable[rows.column["pods"]]
     return fits
 
 
 def feasible(pod: Pod, occupancy: Occupancy) -> Bools:
-    """Say where the pod fits and its constraints allow it, shape (nodes,)."""
+    """Return a mask of the nodes where the pod fits and its constraints are met, shape (nodes,)."""
     fits, constraints = fitting(pod, occupancy), occupancy.rows.constraints
     return fits & constraints.allows(pod) if constraints.applies_to(pod) else fits

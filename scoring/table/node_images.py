@@ -1,4 +1,4 @@
-"""Which nodes have which container image. A frozen value that a change of one node does not make anew."""
+"""Index from container image to the nodes that have it, updated incrementally when a node changes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,27 +13,32 @@ _NOWHERE: tuple[Int64s, Int64s] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 @dataclass(frozen=True, eq=False)
 class NodeImages:
-    """By image the ids of the nodes that have it, ascending, and its size on each in bytes, both of shape (k,)."""
+    """Ids of the nodes that have each image, ascending, and its size on each in bytes; both arrays of shape (k,)."""
 
     by_name: Mapping[str, tuple[Int64s, Int64s]]
 
     @classmethod
     def of(cls, nodes: Iterable[tuple[int, Node]]) -> "NodeImages":
-        """Index nodes, given with their ids, ascending."""
-        found: dict[str, tuple[list[int], list[int]]] = {}
+        """Index nodes, given with their ids in ascending order."""
+        by_name: dict[str, tuple[list[int], list[int]]] = {}
         for node_id, node in nodes:
             for name, size in node.images.items():
-                ids, sizes = found.setdefault(name, ([], []))
+                ids, sizes = by_name.setdefault(name, ([], []))
                 ids.append(node_id)
                 sizes.append(size)
-        return cls({name: (np.array(ids), np.array(sizes)) for name, (ids, sizes) in found.items()})
+        return cls({name: (np.array(ids), np.array(sizes)) for name, (ids, sizes) in by_name.items()})
 
     def find(self, name: str) -> tuple[Int64s, Int64s]:
-        """Return the ids of the nodes that have an image, and its sizes."""
+        """Return the ids of the nodes that have an image, and the image's size on each."""
         return self.by_name.get(name, _NOWHERE)
 
     def changed(self, went: Iterable[tuple[int, Node]], came: Iterable[tuple[int, Node]]) -> "NodeImages":
-        """Return the index after some nodes went and some came, each with its id."""
+        """Return the index with some nodes removed and some added.
+
+        Args:
+            went: removed nodes, with their ids.
+            came: added nodes, with their ids.
+        """
         by_name = dict(self.by_name)
         for node_id, node in went:
             for name in node.images:

@@ -1,10 +1,12 @@
-"""The nodes of a table as arrays: one row a node. A frozen value: nodes that come, go or change make a new one.
+"""Nodes of a table as arrays, one row per node, in an immutable value.
 
-What does not change is shared or copied as whole arrays, so a change of one node costs no Python step for the others.
+Adding, removing or changing nodes creates a new value. Unchanged parts are shared or copied as whole arrays, so a
+change of one node takes no Python step for the others.
 
-Rows keep their order; a node that joins gets the last row, and the rows below one that leaves move up. So a row's
-number tells a node as long as nobody leaves, and its id for ever: ids ascend, and a node that comes back has a new one.
-Whoever keeps arrays by row asks :meth:`NodeRows.surviving` which of them are still there.
+Rows keep their order. A node that joins gets the last row; when a node leaves, the rows below it move up. A row number
+therefore identifies a node only until some node leaves. A node's id identifies it for the table's lifetime: ids ascend,
+and a node that leaves and comes back gets a new id. Code that keeps arrays by row calls :meth:`NodeRows.surviving` to
+find the rows that are still present.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +22,7 @@ from scoring.table.node_constraints import NodeConstraints
 from scoring.table.node_images import NodeImages
 from scoring.table.row_by_name import RowByName
 
-# Every table has columns for these, in this order.
+# Every table begins with these columns.
 ALWAYS = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
@@ -30,14 +32,13 @@ class NodeRows:
 
     Attributes:
         nodes: the nodes, by row.
-        names: their names.
-        row_by_name: the way back.
-        column: the resources that have columns, each with its number: cpu, memory, ephemeral-storage and whatever the
-            nodes list.
+        names: the nodes' names, by row.
+        row_by_name: the row of each name.
+        column: the column number of each resource: cpu, memory, ephemeral-storage and all others that the nodes list.
         capacity: ``status.capacity``, shape (resources, nodes).
         allocatable: ``status.allocatable``, shape (resources, nodes).
-        ids: tell nodes apart for as long as the table lives, ascending, shape (nodes,).
-        next_id: what the next node that joins will have.
+        ids: unique ids of the nodes, ascending, shape (nodes,).
+        next_id: id of the next node that joins.
     """
 
     nodes: tuple[Node, ...]
@@ -51,17 +52,17 @@ class NodeRows:
 
     @classmethod
     def of(cls, nodes: Iterable[Node]) -> "NodeRows":
-        """Make one row a node, in this order.
+        """Create one row per node, in the given order.
 
         Raises:
-            ValueError: two nodes have one name.
+            ValueError: two nodes have the same name.
         """
         nodes = tuple(nodes)
         names = tuple(node.name for node in nodes)
         row_by_name = _rows_by(names)
         if len(row_by_name) < len(names):
-            twice = next(name for row, name in enumerate(names) if row_by_name[name] != row)
-            raise ValueError(f"two nodes are named {twice!r}")
+            duplicate = next(name for row, name in enumerate(names) if row_by_name[name] != row)
+            raise ValueError(f"two nodes are named {duplicate!r}")
         column = _columns(_listed(nodes))
         return cls(
             nodes, names, row_by_name, column,
@@ -75,12 +76,12 @@ class NodeRows:
 
     @cached_property
     def constraints(self) -> NodeConstraints:
-        """What keeps pods off the nodes. Made when first asked for."""
+        """Constraints that exclude pods from the nodes, computed on first access."""
         return NodeConstraints(self.nodes, self.row_by_name)
 
     @cached_property
     def images(self) -> NodeImages:
-        """Which node has which image. Made when first asked for, then carried on from change to change."""
+        """Index of the nodes' images, computed on first access and then updated with every change of the nodes."""
         return NodeImages.of(zip(self.ids.tolist(), self.nodes, strict=True))
 
     @cached_property
@@ -89,21 +90,25 @@ class NodeRows:
 
     def image(self, name: str) -> tuple[Int64s, Int64s]:
         """Return the rows of the nodes that have an image, and its size on each in bytes; both of shape (k,)."""
-        found = self._image_rows.get(name)
-        if found is None:
+        rows_and_sizes = self._image_rows.get(name)
+        if rows_and_sizes is None:
             ids, sizes = self.images.find(name)
-            found = self._image_rows[name] = np.searchsorted(self.ids, ids), sizes
-        return found
+            rows_and_sizes = self._image_rows[name] = np.searchsorted(self.ids, ids), sizes
+        return rows_and_sizes
 
     def surviving(self, earlier: "NodeRows") -> Int64s:
-        """Return which rows of earlier ones are still there, ascending: here they are the first, and others follow."""
+        """Return the rows of an earlier value whose nodes are still present, ascending.
+
+        In this value these nodes have the first rows, in the same order; nodes that joined since follow.
+        """
         if not len(self) or not len(earlier):
             return np.zeros(0, np.int64)
         place = np.minimum(np.searchsorted(self.ids, earlier.ids), len(self) - 1)
         return np.flatnonzero(self.ids[place] == earlier.ids)
 
     def added(self, nodes: Iterable[Node]) -> "NodeRows":
-        """Return rows with more nodes; one that is there already is replaced and keeps its row."""
+        """Return rows with more nodes; a node that is already present is replaced and keeps its row."""
+        # Split the nodes into those that replace a row and those that join.
         by_name = {node.name: node for node in nodes}
         replaced = {self.row_by_name[name]: node for name, node in by_name.items() if name in self.row_by_name}
         joined = tuple(node for name, node in by_name.items() if name not in self.row_by_name)
@@ -111,6 +116,7 @@ class NodeRows:
         for row, node in replaced.items():
             all_nodes[row] = node
         all_nodes += joined
+        # Copy the arrays, then fill in the changed rows only.
         size = len(self)
         changed = {**replaced, **{size + index: node for index, node in enumerate(joined)}}
         column = self._columns_of(all_nodes, came=changed.values(), went=[self.nodes[row] for row in replaced])
@@ -121,7 +127,7 @@ class NodeRows:
             capacity[:, row] = [node.capacity.amount(name) for name in column]
             allocatable[:, row] = [node.allocatable.amount(name) for name in column]
         names, row_by_name = self.names, self.row_by_name
-        if joined:  # else whoever compares names by identity sees at once that they are the same
+        if joined:  # otherwise keep the objects: callers compare names by identity first
             names = names + tuple(node.name for node in joined)
             row_by_name = _rows_by(names)
         next_id = self.next_id + len(joined)
@@ -134,56 +140,61 @@ class NodeRows:
         """Return rows without some nodes.
 
         Raises:
-            KeyError: no such node.
+            KeyError: a name is not in the table.
         """
-        gone = [self.row_by_name[name] for name in names]
-        stays = np.ones(len(self), np.bool_)
-        stays[gone] = False
-        rows = np.flatnonzero(stays)
-        nodes, kept_names = tuple(compress(self.nodes, stays)), tuple(compress(self.names, stays))
-        went = [self.nodes[row] for row in gone]
+        removed = [self.row_by_name[name] for name in names]
+        remains = np.ones(len(self), np.bool_)
+        remains[removed] = False
+        rows = np.flatnonzero(remains)
+        nodes, remaining_names = tuple(compress(self.nodes, remains)), tuple(compress(self.names, remains))
+        went = [self.nodes[row] for row in removed]
         column = self._columns_of(nodes, came=(), went=went)
         after = replace(
             self,
             nodes=nodes,
-            names=kept_names,
-            row_by_name=_rows_by(kept_names),
+            names=remaining_names,
+            row_by_name=_rows_by(remaining_names),
             column=column,
             capacity=self._amounts_of(column, self.capacity, len(self))[:, rows],
             allocatable=self._amounts_of(column, self.allocatable, len(self))[:, rows],
             ids=self.ids[rows],
         )
-        return self._carry_images(after, list(zip(self.ids[gone].tolist(), went, strict=True)), ())
+        return self._carry_images(after, list(zip(self.ids[removed].tolist(), went, strict=True)), ())
 
     def take(self, rows: Int64s) -> "NodeRows":
-        """Return some rows, in that order, as rows of a table of their own."""
-        chosen = rows.tolist()
-        names = tuple(self.names[row] for row in chosen)
+        """Return some rows, in the given order, as the rows of a separate table."""
+        numbers = rows.tolist()
+        names = tuple(self.names[row] for row in numbers)
         return NodeRows(
-            tuple(self.nodes[row] for row in chosen), names, _rows_by(names),
+            tuple(self.nodes[row] for row in numbers), names, _rows_by(names),
             self.column, self.capacity[:, rows], self.allocatable[:, rows], np.arange(len(names)), len(names),
         )  # fmt: skip
 
     def _amounts_of(self, column: Mapping[str, int], amounts: Int64s, size: int) -> Int64s:
-        """Return amounts under other columns, and zeros at the end up to a number of rows."""
-        wanted = np.zeros((len(column), size), np.int64)
+        """Return amounts rearranged to other columns, padded with zeros to a number of rows."""
+        rearranged = np.zeros((len(column), size), np.int64)
         for name, place in column.items():
             if name in self.column:
-                wanted[place, : len(self)] = amounts[self.column[name]]
-        return wanted
+                rearranged[place, : len(self)] = amounts[self.column[name]]
+        return rearranged
 
     def _columns_of(self, nodes: Sequence[Node], came: Iterable[Node], went: Iterable[Node]) -> Mapping[str, int]:
-        """Return the columns for all nodes, after some came and some went; look through all for lost resources only."""
+        """Return the columns for all nodes after some came and some went.
+
+        Only a resource that a leaving node listed requires a scan of all nodes.
+        """
         listed = _listed(came)
-        lost = _listed(went) - listed
-        left = {name for name in lost if any(name in node.allocatable or name in node.capacity for node in nodes)}
-        wanted = (self.column.keys() - lost) | left | listed | set(ALWAYS)
-        return self.column if wanted == self.column.keys() else _columns(wanted)
+        dropped = _listed(went) - listed
+        still_listed = {
+            name for name in dropped if any(name in node.allocatable or name in node.capacity for node in nodes)
+        }
+        resources = (self.column.keys() - dropped) | still_listed | listed | set(ALWAYS)
+        return self.column if resources == self.column.keys() else _columns(resources)
 
     def _carry_images(
         self, after: "NodeRows", went: Sequence[tuple[int, Node]], came: Sequence[tuple[int, Node]]
     ) -> "NodeRows":
-        if "images" in vars(self):  # someone asked: so they will again
+        if "images" in vars(self):  # the index is in use, so update it instead of rebuilding it later
             vars(after)["images"] = self.images.changed(went, came)
         return after
 

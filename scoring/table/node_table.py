@@ -1,19 +1,20 @@
-"""Nodes as a struct of arrays, with the sums of the pods on them.
+"""Nodes as a structure of arrays, with the sums of the pods on them.
 
-One row a node. Per-resource columns are int64: millicores for ``cpu``, bytes or pieces for the rest. Sums follow pods
-as they come and go, rows follow nodes; a transaction tries placements and keeps all of them or none.
+Each node has one row. Per-resource columns are int64: millicores for ``cpu``, bytes or pieces for the rest. The sums
+are updated as pods come and go, the rows as nodes do. A transaction tries placements and commits all of them or none.
 
-What a table holds is one value in two parts: rows, which are frozen and replaced (:mod:`scoring.table.node_rows`),
-and what is on them, which is copied (:mod:`scoring.table.occupancy`). A transaction's plan is a table with a copy of
-that value, and keeping it is one assignment. Neither costs anything by pod.
+A table's contents have two parts: the rows, which are immutable and replaced (:mod:`scoring.table.node_rows`), and the
+pods on them, which are copied (:mod:`scoring.table.occupancy`). A transaction's plan is a table with a copy of both,
+and a commit is one assignment. The cost of neither depends on the number of pods.
 
-Rows: a node keeps its row while nobody leaves. A node that joins gets the last row; the rows below one that leaves move
-up. ``names`` and ``nodes`` are replaced then, so hold on to names rather than to row numbers. Prepared plugins and
-profiles, their metrics and judgments, follow by themselves.
+Rows: a node keeps its row until some node leaves. A node that joins gets the last row; when a node leaves, the rows
+below it move up and ``names`` and ``nodes`` are replaced, so keep names rather than row numbers. Prepared plugins and
+profiles, their metrics and judgments, follow the table automatically.
 
-Threads: any number may read a table while none writes; to begin a transaction and to copy is to read. Writing (``add``,
-``remove``, ``assume``, ``nominate``, ``add_nodes``, ``remove_nodes``, leaving a transaction) needs the caller's lock. A
-plan, or a copy, is its thread's own: to score while others write, copy under the lock and score on that without.
+Threads: any number of threads may read a table while none writes; starting a transaction and copying count as reads.
+Writes (``add``, ``remove``, ``assume``, ``nominate``, ``add_nodes``, ``remove_nodes``, the end of a transaction) need
+the caller's lock. A plan or a copy belongs to one thread: to score while other threads write, copy under the lock and
+score on the copy without it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,18 +34,19 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 
 class NodeTable:
-    """Nodes and what their pods ask for, as arrays.
+    """Nodes and the resource requests of their pods, as arrays.
 
     Args:
-        nodes: one row each, in this order; or the occupancy of another table, which then must not write to it.
-        pods: pods that run on these nodes. Pending and finished ones, and those on other nodes, are left out; a pending
-            pod that is nominated to a node counts as nominated there.
+        nodes: the nodes, one row each, in this order; or the occupancy of another table, which must no longer write to
+            it.
+        pods: pods that run on these nodes. Pending pods, finished pods and pods on other nodes are left out; a pending
+            pod that is nominated to one of the nodes counts as nominated.
 
     Raises:
-        ValueError: two nodes have one name.
+        ValueError: two nodes have the same name.
 
     Attributes:
-        occupancy: all that the table holds.
+        occupancy: the contents of the table.
     """
 
     def __init__(self, nodes: Iterable[Node] | Occupancy, pods: Iterable[Pod] = ()) -> None:
@@ -60,11 +62,11 @@ class NodeTable:
         """Read v1 Nodes and Pods.
 
         Args:
-            nodes: dicts or kubernetes-client objects: an iterable of them, or a list object with ``items``.
-            pods: the same, of pods.
+            nodes: dicts or kubernetes-client objects: an iterable, or a list object with ``items``.
+            pods: pods in the same forms.
 
         Raises:
-            ValueError: a name is missing, or a quantity is unreadable or negative; the message says which.
+            ValueError: a name is missing, or a quantity is unreadable or negative; the message names the field.
         """
         return cls(map(Node.from_k8s, _items(nodes)), map(Pod.from_k8s, _items(pods)))
 
@@ -76,7 +78,7 @@ class NodeTable:
 
     @property
     def rows(self) -> NodeRows:
-        """The nodes, as a frozen value: the same object until one joins, leaves or changes."""
+        """The nodes, as an immutable value: the same object until a node joins, leaves or changes."""
         return self.occupancy.rows
 
     @property
@@ -91,19 +93,19 @@ class NodeTable:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The resources that have columns: cpu, memory, ephemeral-storage and whatever the nodes list."""
+        """Resources that have columns: cpu, memory, ephemeral-storage and all others that the nodes list."""
         return tuple(self.occupancy.rows.column)
 
     @property
     def version(self) -> int:
-        """A number that grows with every change."""
+        """Version number that grows with every change."""
         return self.occupancy.version
 
     def row(self, node_name: str) -> int:
         """Return the row of a node.
 
         Raises:
-            KeyError: no such node.
+            KeyError: the node is not in the table.
         """
         row = self.occupancy.rows.row_by_name.get(node_name)
         if row is None:
@@ -111,10 +113,10 @@ class NodeTable:
         return row
 
     def rows_of(self, node_names: Iterable[str]) -> Int64s:
-        """Return the rows of some nodes, in that order, shape (k,).
+        """Return the rows of some nodes, in the given order, shape (k,).
 
         Raises:
-            KeyError: no such node.
+            KeyError: a node is not in the table.
         """
         try:
             names = node_names if isinstance(node_names, tuple | list) else tuple(node_names)
@@ -123,12 +125,12 @@ class NodeTable:
             raise KeyError(f"no node {error.args[0]!r} in this table") from None
 
     def known_rows(self, node_names: Sequence[str]) -> tuple[Sequence[str], Int64s]:
-        """Return those of some nodes that are in this table, in that order, with their rows, shape (k,)."""
+        """Return the given names that are in the table, in the given order, and their rows, shape (k,)."""
         try:
-            return node_names, self.rows_of(node_names)  # nearly always it has them all
+            return node_names, self.rows_of(node_names)  # usually all names are in the table
         except KeyError:
-            there = tuple(filter(self.rows.row_by_name.__contains__, node_names))
-            return there, self.rows_of(there)
+            present = tuple(filter(self.rows.row_by_name.__contains__, node_names))
+            return present, self.rows_of(present)
 
     def capacity(self, resource: str) -> Int64s:
         """Return ``status.capacity`` of every node, shape (nodes,), read-only; zeros for an unknown resource."""
@@ -151,7 +153,7 @@ class NodeTable:
 
         Args:
             resource: the resource's name.
-            non_zero: containers without a request count as 100m CPU and 200 MiB.
+            non_zero: count a container without a request as 100m CPU and 200 MiB.
         """
         sums = self.occupancy.sums
         if not non_zero:
@@ -163,58 +165,58 @@ class NodeTable:
 
     @property
     def pod_counts(self) -> Int64s:
-        """How many pods each node has, shape (nodes,), read-only."""
+        """Number of pods on each node, shape (nodes,), read-only."""
         return _read_only(self.occupancy.sums.pods)
 
     @property
     def terminating_counts(self) -> Int64s:
-        """How many of each node's pods are terminating, shape (nodes,), read-only."""
+        """Number of terminating pods on each node, shape (nodes,), read-only."""
         return _read_only(self.occupancy.sums.terminating)
 
     @property
     def nominated_counts(self) -> Int64s:
-        """How many pending pods are nominated to each node, shape (nodes,), read-only."""
+        """Number of pending pods nominated to each node, shape (nodes,), read-only."""
         return _read_only(self.occupancy.sums.nominated)
 
     @property
     def newest(self) -> Float64s:
-        """When each node's last pod was placed, unix seconds, shape (nodes,), read-only; -infinity without pods."""
+        """Latest placement time on each node, Unix seconds, shape (nodes,), read-only; -infinity without pods."""
         return _read_only(self.occupancy.newest)
 
     def image(self, name: str) -> tuple[Int64s, Int64s]:
         """Return the rows of the nodes that have an image, and its size on each in bytes; both of shape (k,).
 
-        An index of all images is made at the first call and follows the nodes from then on.
+        The first call builds an index of all images, which is then updated with the nodes.
         """
         return self.occupancy.rows.image(name)
 
     def pods(self, node_name: str) -> tuple[Pod, ...]:
-        """Return the pods on a node, in the order they were placed in.
+        """Return the pods on a node, in order of placement.
 
         Raises:
-            KeyError: no such node.
+            KeyError: the node is not in the table.
         """
         return tuple(placed.pod for placed in self.occupancy.pods[self.row(node_name)].values())
 
     def feasible(self, pod: Pod) -> Bools:
-        """Say on which nodes the pod may run, shape (nodes,): where it fits and its constraints allow it.
+        """Return a mask of the nodes where the pod fits and its constraints are met, shape (nodes,).
 
-        Looked at are free resources, with pods of the same or a higher priority that are nominated; cordons; taints;
-        the node selector; required node affinity. Not looked at: ports, volumes, topology spread, other pods' affinity.
+        Checked are free resources (with nominated pods of the same or a higher priority), cordons, taints, the node
+        selector and required node affinity. Ports, volumes, topology spread and affinity to other pods are not checked.
         """
         return feasible(pod, self.occupancy)
 
     def find(self, pod: Pod) -> tuple[str, PlacedPod] | None:
-        """Return the node that a pod, told by its uid, is counted on, and how; None when it is on none."""
-        found = self.occupancy.find(pod.uid)
-        return None if found is None else (self.names[found[0]], found[1])
+        """Return a counted pod's node and placement; None if the pod, identified by its uid, is on no node."""
+        row_and_pod = self.occupancy.find(pod.uid)
+        return None if row_and_pod is None else (self.names[row_and_pod[0]], row_and_pod[1])
 
     def placed_on(self, row: int) -> Collection[PlacedPod]:
-        """Return the pods in a row, with the times they were placed at, in their order."""
+        """Return the pods of a row with their placement times, in order of placement."""
         return self.occupancy.pods[row].values()
 
     def owners_on(self, row: int) -> Mapping[Owner, OwnedPods]:
-        """Return which of a row's pods each controller made."""
+        """Return the pods of a row summed up by owner, the controller that created them."""
         return self.occupancy.owners[row]
 
     def placed_pods(self) -> Iterator[tuple[int, PlacedPod]]:
@@ -222,48 +224,49 @@ class NodeTable:
         return self.occupancy.placed_pods()
 
     def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
-        """Yield the pods that were placed at some time or later, with their rows, without a look at the others.
+        """Yield the pods placed at or after some time, with their rows, without visiting older pods.
 
         Args:
-            since: unix seconds by row, shape (nodes,).
-            rows: the only rows to look at; all by default.
+            since: Unix seconds by row, shape (nodes,).
+            rows: the only rows to search; all by default.
         """
         return self.occupancy.placed_since(since, rows)
 
     def changed_rows(self, since_version: int) -> Int64s:
-        """Return the rows that changed after ``version`` was ``since_version``, ascending; rows that moved did not."""
+        """Return the rows that changed after version ``since_version``, ascending; moving up is not a change."""
         return (self.occupancy.row_version > since_version).nonzero()[0]
 
     def add_nodes(self, nodes: Iterable[Node]) -> None:
-        """Add nodes, each in a row at the end; one that is there already is renewed, and keeps row and pods.
+        """Add nodes, each in a row at the end; a node that is already present is updated and keeps its row and pods.
 
-        So an update of a node may be added as it comes: with other amounts, images or resources.
+        An update of a node from the API server can be added directly, with other amounts, images or resources.
         """
         self.occupancy.add_nodes(tuple(nodes))
 
     def remove_nodes(self, node_names: Iterable[str]) -> None:
-        """Take nodes away; their pods, and those nominated to them, are no longer counted.
+        """Remove nodes; their pods, and pods nominated to them, are no longer counted.
 
         Raises:
-            KeyError: no such node; then nothing is taken away.
+            KeyError: a node is not in the table; no node is removed.
         """
         names = tuple(dict.fromkeys(node_names))
         self.rows_of(names)
         self.occupancy.remove_nodes(names)
 
     def add(self, pod: Pod, node_name: str | None = None, placed_at: float | None = None) -> None:
-        """Count a pod on a node; a pod that is already counted, here or elsewhere, is moved and renewed.
+        """Count a pod on a node; a pod that is already counted, on this or another node, is moved and updated.
 
-        So an update of a pod may be added as it comes. A finished pod uses nothing: it only stops being counted.
+        An update of a pod from the API server can be added directly. A finished pod uses nothing and is only removed.
 
         Args:
             pod: the pod.
-            node_name: the node; by default the one that the pod is bound to.
-            placed_at: when it was placed, unix seconds; by default ``pod.scheduled_at``, else long ago.
+            node_name: the node; by default the node that the pod is bound to.
+            placed_at: time of placement, Unix seconds; by default ``pod.scheduled_at``, or -infinity if that is
+                unknown.
 
         Raises:
-            KeyError: no such node.
-            ValueError: the pods of the node ask for more than can be counted; then this one is counted nowhere.
+            KeyError: the node is not in the table.
+            ValueError: the requests of the node's pods would overflow; the pod is counted nowhere.
         """
         row = self.row(pod.node_name if node_name is None else node_name)
         self.occupancy.end_nomination(pod.uid)
@@ -275,32 +278,33 @@ class NodeTable:
         self.occupancy.put(row, pod, placed_at)
 
     def assume(self, pod: Pod, node_name: str) -> None:
-        """Count a pod on a node as just placed: no measurement can have seen it yet.
+        """Count a pod on a node as just placed, before any measurement can include it.
 
-        It stays so until :meth:`add` counts the bound pod under the same uid.
+        The assumption lasts until :meth:`add` counts the bound pod under the same uid.
 
         Raises:
-            KeyError: no such node.
+            KeyError: the node is not in the table.
         """
         self.add(pod, node_name, placed_at=float("inf"))
 
     def left_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
-        """Yield the pods that left after some time and are remembered, with their rows; see :meth:`remove`.
+        """Yield the remembered pods that left after some time, with their rows; see :meth:`remove`.
 
         Args:
-            since: unix seconds by row, shape (nodes,).
-            rows: the only rows to look at; all by default.
+            since: Unix seconds by row, shape (nodes,).
+            rows: the only rows to search; all by default.
         """
         return self.occupancy.left_since(since, rows)
 
     def remove(self, pod: Pod, *, left_at: float | None = None, keep_seconds: float = DEPARTED_SECONDS) -> None:
-        """Stop counting a pod, told by its uid.
+        """Stop counting a pod, identified by its uid.
 
         Args:
             pod: the pod.
-            left_at: when it stopped running, unix seconds: remembered, as metrics show it for a window more. By default
-                it is as if it never was.
-            keep_seconds: how long that is remembered after it; until the next pod leaves the node at least.
+            left_at: time when the pod stopped running, Unix seconds; it is remembered because metrics include the pod
+                for one more window. By default the pod is forgotten entirely.
+            keep_seconds: time to remember the pod after that; it is dropped at the earliest when the next pod leaves
+                the node.
 
         Raises:
             KeyError: the pod is not counted.
@@ -311,14 +315,14 @@ class NodeTable:
             raise KeyError(f"pod {pod.namespace}/{pod.name} is on no node of this table")
 
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
-        """Count a pending pod as nominated to a node, until it is counted on a node or removed.
+        """Count a pending pod as nominated to a node until it is counted on a node or removed.
 
         Args:
             pod: the pending pod.
-            node_name: the node that preemption made room on; by default the one that the pod names.
+            node_name: the node that preemption made room on; by default the nominated node in the pod's status.
 
         Raises:
-            KeyError: no such node.
+            KeyError: the node is not in the table.
         """
         row = self.row(pod.nominated_node_name if node_name is None else node_name)
         self.occupancy.end_nomination(pod.uid)
@@ -326,26 +330,26 @@ class NodeTable:
 
     @contextmanager
     def transaction(self) -> Iterator["NodePlan"]:
-        """Try placements: all of them are kept when the block ends, none when it raises.
+        """Try placements: commit all of them when the block ends, none when it raises.
 
         Yields:
-            A plan: a table of its own that starts equal to this one. This one does not change before the block ends.
+            A plan: a separate table that starts equal to this one. This table does not change before the block ends.
 
         Raises:
-            RuntimeError: the table was changed by someone else meanwhile; nothing is kept.
+            RuntimeError: another caller changed the table during the transaction; nothing is committed.
         """
         plan, version = self.copy(), self.version
         yield plan
         if self.version != version:
-            raise RuntimeError("the table changed during the transaction; nothing of it was kept")
-        self.occupancy = plan.occupancy.copy()  # whoever still holds the plan must not reach into the table
+            raise RuntimeError("the table changed during the transaction; nothing was committed")
+        self.occupancy = plan.occupancy.copy()  # a caller that still has the plan must not write to the table
 
     def copy(self) -> "NodeTable":
-        """Return a table that is equal now, and apart from now on. It costs some arrays by row, and nothing by pod."""
+        """Return an independent copy. It costs a few arrays of one value per row, regardless of the number of pods."""
         return NodeTable(self.occupancy.copy())
 
     def take(self, rows: Int64s) -> "NodeTable":
-        """Return a table of some rows, in that order, as they are now.
+        """Return a table of some rows in their current state, in the given order.
 
         Args:
             rows: row numbers, shape (k,).
@@ -358,7 +362,7 @@ class NodeTable:
 
 
 NodePlan = NodeTable
-"""What a transaction yields: a table like any other."""
+"""Table that a transaction yields; it has no special behavior."""
 
 
 def _items(listed: Any) -> Iterable[Any]:

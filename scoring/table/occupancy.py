@@ -1,7 +1,8 @@
-"""What is on the nodes of a table: the pods by row, what they add up to, and since when.
+"""Pods on the nodes of a table: the pods by row, the sums over them, and their placement times.
 
-One value that a table writes to and that a transaction copies. A copy costs a few arrays and lists by row, and nothing
-by pod: a row's pods and the buckets of the index are shared until one of the two writes to them.
+A table writes to this value and a transaction copies it. A copy costs a few arrays and lists of one element per row,
+regardless of the number of pods: the mappings of a row's pods and the buckets of the index are shared until either side
+writes to them.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,14 +17,14 @@ from scoring.table.node_rows import NodeRows
 from scoring.table.pod_index import PodIndex
 from scoring.table.pod_sums import PodSums
 
-# The longest window by default is 15 minutes, and metrics are believed for 5 minutes.
+# The longest default window is 15 minutes, and metrics are used until they are 5 minutes old.
 DEPARTED_SECONDS = 20 * 60.0
 _NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod on a node. ``placed_at`` is in unix seconds: infinity while only assumed, -infinity when unknown."""
+    """Pod on a node. ``placed_at`` is in Unix seconds: infinity while the pod is only assumed, -infinity if unknown."""
 
     pod: Pod
     placed_at: float
@@ -31,12 +32,13 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class OwnedPods:
-    """The pods of one controller on a node.
+    """Pods on a node that have the same owner.
 
     Attributes:
-        count: how many.
-        cpu_milli: what they request of CPU, 100m for a container without a request, as kube-scheduler spreads them.
-        requests: what they request by resource, as Trimaran counts it; replaced, never changed.
+        count: number of pods.
+        cpu_milli: CPU requests in millicores, with 100m for a container without a request, as kube-scheduler counts
+            them.
+        requests: requests by resource, as Trimaran counts them; replaced, never modified.
     """
 
     count: int
@@ -49,7 +51,7 @@ _NO_PODS = OwnedPods(0, 0, {})
 
 @dataclass(frozen=True, slots=True)
 class DepartedPod:
-    """A pod that ran on a node and left it; times in unix seconds, ``placed_at`` -infinity when unknown."""
+    """Pod that left its node. Times are in Unix seconds; ``placed_at`` is -infinity if unknown."""
 
     pod: Pod
     placed_at: float
@@ -61,17 +63,18 @@ class Occupancy:
     """Nodes and the pods on them.
 
     Attributes:
-        rows: the nodes; frozen, so copies share them.
-        sums: over each row's pods.
-        pods: by row the pods by uid, in the order they were placed in. A row's mapping is replaced, never changed.
-        owners: by row which of the pods each controller made; replaced, never changed.
-        newest: when the last pod of each row was placed, shape (nodes,); -infinity without pods.
-        departed: by row the pods that left it, for as long as a window may show them; replaced, never changed.
-        last_left: when the last of them left, shape (nodes,); -infinity if none did.
-        nominated: pending pods by uid, each with the name of the node it is nominated to; replaced, never changed.
-        version: grows with every change.
-        row_version: the version that each row changed in last, shape (nodes,).
-        index: where each pod is; None until it is needed, in rows that were taken out of others.
+        rows: the nodes; immutable, so copies share them.
+        sums: sums over the pods of each row.
+        pods: by row, pods by uid in order of placement. A row's mapping is replaced, never modified.
+        owners: by row, the pods summed up by owner; replaced, never modified.
+        newest: latest placement time of each row, Unix seconds, shape (nodes,); -infinity without pods.
+        departed: by row, the pods that left recently enough for a metrics window to include them; replaced, never
+            modified.
+        last_left: time of each row's latest departure, Unix seconds, shape (nodes,); -infinity if there is none.
+        nominated: pending pods by uid, with the name of their nominated node; replaced, never modified.
+        version: number that grows with every change.
+        row_version: version of each row's latest change, shape (nodes,).
+        index: node name of each pod; None until first needed, after :meth:`take`.
     """
 
     rows: NodeRows
@@ -96,7 +99,7 @@ class Occupancy:
         )  # fmt: skip
 
     def copy(self) -> "Occupancy":
-        """Return one that is equal now, and apart from now on."""
+        """Return an independent copy."""
         return Occupancy(
             self.rows, self.sums.copy(), list(self.pods), list(self.owners), self.newest.copy(),
             list(self.departed), self.last_left.copy(), self.nominated, self.version, self.row_version.copy(),
@@ -104,25 +107,25 @@ class Occupancy:
         )  # fmt: skip
 
     def take(self, rows: Int64s) -> "Occupancy":
-        """Return some rows, in that order, with their pods."""
-        taken = self.rows.take(rows)
-        nominated = {uid: each for uid, each in self.nominated.items() if each[0] in taken.row_by_name}
+        """Return some rows, in the given order, with their pods."""
+        selected = self.rows.take(rows)
+        nominated = {uid: (name, pod) for uid, (name, pod) in self.nominated.items() if name in selected.row_by_name}
         return Occupancy(
-            taken, self.sums.take(rows), [self.pods[row] for row in rows.tolist()],
+            selected, self.sums.take(rows), [self.pods[row] for row in rows.tolist()],
             [self.owners[row] for row in rows.tolist()], self.newest[rows],
             [self.departed[row] for row in rows.tolist()], self.last_left[rows], nominated, self.version,
             self.row_version[rows], None,
         )  # fmt: skip
 
     def pod_index(self) -> PodIndex:
-        """Return the index of pods."""
+        """Return the index of pods, built if necessary."""
         if self.index is None:
             items = zip(self.rows.names, self.pods, strict=True)
             self.index = PodIndex((uid, name) for name, pods in items for uid in pods)
         return self.index
 
     def find(self, uid: str) -> tuple[int, PlacedPod] | None:
-        """Return a pod with its row; None when it is on no node."""
+        """Return a pod's row and placement; None if it is on no node."""
         name = self.pod_index().get(uid)
         if name is None:
             return None
@@ -130,7 +133,7 @@ class Occupancy:
         return row, self.pods[row][uid]
 
     def placed_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, PlacedPod]]:
-        """Yield pods that were placed at a time or later, with their rows; the time is by row, shape (nodes,)."""
+        """Yield the pods placed at or after a time, with their rows; the time is by row, shape (nodes,)."""
         for row in ((self.newest >= since).nonzero()[0] if rows is None else rows).tolist():
             oldest, recent = since.item(row), []
             for placed in reversed(self.pods[row].values()):
@@ -141,32 +144,35 @@ class Occupancy:
                 yield row, placed
 
     def left_since(self, since: Float64s | Int64s, rows: Int64s | None = None) -> Iterator[tuple[int, DepartedPod]]:
-        """Yield pods that left after a time, with their rows; the time is by row, shape (nodes,)."""
+        """Yield the pods that left after a time, with their rows; the time is by row, shape (nodes,)."""
         for row in ((self.last_left > since).nonzero()[0] if rows is None else rows).tolist():
             for departed in self.departed[row]:
                 if departed.left_at > since.item(row):
                     yield row, departed
 
     def depart(self, uid: str, left_at: float, keep_seconds: float) -> None:
-        """Remember when a pod, which must be counted, left its node; forget those that left so long before."""
-        found = self.find(uid)
-        if found is None or found[1].placed_at >= left_at:  # it was only expected there, or never ran
+        """Remember when a counted pod left its node; forget pods that left more than ``keep_seconds`` earlier."""
+        row_and_pod = self.find(uid)
+        if row_and_pod is None or row_and_pod[1].placed_at >= left_at:  # only assumed there, or it never ran
             return
-        row, placed = found
-        kept = [each for each in self.departed[row] if each.left_at > left_at - keep_seconds]
-        self.departed[row] = (*kept, DepartedPod(placed.pod, placed.placed_at, left_at))
+        row, placed = row_and_pod
+        remembered = [departed for departed in self.departed[row] if departed.left_at > left_at - keep_seconds]
+        self.departed[row] = (*remembered, DepartedPod(placed.pod, placed.placed_at, left_at))
         self.last_left[row] = max(self.last_left[row], left_at)
 
     def put(self, row: int, pod: Pod, placed_at: float) -> None:
         """Count a pod, which must not be counted yet, on a node.
 
         Raises:
-            ValueError: with it the node's pods ask for more than can be counted; then it is not.
+            ValueError: the requests of the node's pods would overflow; the pod is not counted.
         """
-        self.sums.count(row, pod, 1)  # first, because it may refuse
-        if self.departed[row]:  # it is back, so it never left: not another stay
+        self.sums.count(row, pod, 1)  # first, because it may raise
+        # A pod that reappears with the same placement time never left: drop its departure.
+        if self.departed[row]:
             self.departed[row] = tuple(
-                each for each in self.departed[row] if (each.pod.uid, each.placed_at) != (pod.uid, placed_at)
+                departed
+                for departed in self.departed[row]
+                if (departed.pod.uid, departed.placed_at) != (pod.uid, placed_at)
             )
         placed = {**self.pods[row], pod.uid: PlacedPod(pod, placed_at)}
         if placed_at >= self.newest[row]:
@@ -201,18 +207,18 @@ class Occupancy:
         self.mark_changed(row)
 
     def end_nomination(self, uid: str) -> bool:
-        """Stop counting a pod as nominated; say whether it was."""
-        found = self.nominated.get(uid)
-        if found is None:
+        """Stop counting a pod as nominated; return whether it was."""
+        nomination = self.nominated.get(uid)
+        if nomination is None:
             return False
-        self.nominated = {other: each for other, each in self.nominated.items() if other != uid}
-        row = self.rows.row_by_name[found[0]]
+        self.nominated = {other_uid: other for other_uid, other in self.nominated.items() if other_uid != uid}
+        row = self.rows.row_by_name[nomination[0]]
         self.sums.nominated[row] -= 1
         self.mark_changed(row)
         return True
 
     def add_nodes(self, nodes: Collection[Node]) -> None:
-        """Add nodes, or replace those of the same names."""
+        """Add nodes, or replace the nodes of the same names."""
         before, self.rows = self.rows, self.rows.added(nodes)
         more = len(self.rows) - len(before)
         if more:
@@ -228,22 +234,22 @@ class Occupancy:
             self.mark_changed(self.rows.row_by_name[node.name])
 
     def remove_nodes(self, names: Collection[str]) -> None:
-        """Take nodes away, with their pods and what is nominated to them."""
+        """Remove nodes with their pods and nominations."""
         before = self.rows
         self.rows = before.without(names)
         index = self.pod_index()
         for name in names:
             for uid in self.pods[before.row_by_name[name]]:
                 index.drop(uid)
-        stays = self.rows.surviving(before)
-        self.sums = self.sums.take(stays)
-        self.pods = [self.pods[row] for row in stays.tolist()]
-        self.owners = [self.owners[row] for row in stays.tolist()]
-        self.departed = [self.departed[row] for row in stays.tolist()]
-        self.newest, self.last_left = self.newest[stays], self.last_left[stays]
-        self.row_version = self.row_version[stays]
-        gone = set(names)
-        self.nominated = {uid: each for uid, each in self.nominated.items() if each[0] not in gone}
+        surviving = self.rows.surviving(before)
+        self.sums = self.sums.take(surviving)
+        self.pods = [self.pods[row] for row in surviving.tolist()]
+        self.owners = [self.owners[row] for row in surviving.tolist()]
+        self.departed = [self.departed[row] for row in surviving.tolist()]
+        self.newest, self.last_left = self.newest[surviving], self.last_left[surviving]
+        self.row_version = self.row_version[surviving]
+        removed = set(names)
+        self.nominated = {uid: (name, pod) for uid, (name, pod) in self.nominated.items() if name not in removed}
         self._update_columns(before)
         self.version += 1
 
@@ -261,7 +267,7 @@ class Occupancy:
         self.owners[row] = owners
 
     def mark_changed(self, row: int) -> None:
-        """Note that a row changed."""
+        """Record that a row changed."""
         self.version += 1
         self.row_version[row] = self.version
 
@@ -280,7 +286,7 @@ class Occupancy:
 
 def _added(amounts: Mapping[str, int], more: Mapping[str, int], sign: int) -> Mapping[str, int]:
     if not amounts:
-        return more  # as of most owners on a node, which have one pod there
+        return more  # shared, not copied: most owners have one pod on a node
     return {name: amounts.get(name, 0) + sign * more.get(name, 0) for name in (*amounts, *more)}
 
 

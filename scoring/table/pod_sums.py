@@ -1,4 +1,4 @@
-"""What the pods of each node add up to, counted in each way that some score needs."""
+"""Sums over the pods of each node, counted in every way that a score needs."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,17 +9,17 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 
 _NON_ZERO = tuple(pod_demand.NON_ZERO_REQUESTS)
-# With one more pod it is still within 64 bits. What comes from outside is held to far less: see ``objects.MOST``.
-_MOST_ON_A_NODE = 2**62
+# One more pod still fits 64 bits. Amounts read from Kubernetes are limited to far less: see ``objects.MOST``.
+_MAX_SUM = 2**62
 _COUNTS = 3  # pods, terminating, nominated
 
 
 class PodSums:
-    """Sums over each node's pods, in one array that changes in place; a copy is one copy.
+    """Sums over each node's pods, in one array that is modified in place; a copy is one array copy.
 
     Args:
-        column: the resources to sum, each with its place, from 0 on; pods' other resources are left out.
-        amounts: the sums, one column a node. Its rows are the properties below, in their order.
+        column: the resources to sum, each with its place, from 0 on; other resources of pods are ignored.
+        amounts: the sums, one column per node. Its rows are the properties below, in their order.
     """
 
     __slots__ = ("amounts", "column")
@@ -38,12 +38,12 @@ class PodSums:
 
     @property
     def requests(self) -> Int64s:
-        """Requests as Trimaran counts them, shape (resources, nodes); :mod:`runtime.kubernetes.pod_demand` says how."""
+        """Requests as Trimaran counts them, shape (resources, nodes); see :mod:`runtime.kubernetes.pod_demand`."""
         return self.amounts[: len(self.column)]
 
     @property
     def limits(self) -> Int64s:
-        """Limits, each pod's at least its request, shape (resources, nodes)."""
+        """Limits, at least the request for each pod, shape (resources, nodes)."""
         return self.amounts[len(self.column) : 2 * len(self.column)]
 
     @property
@@ -53,51 +53,52 @@ class PodSums:
 
     @property
     def in_tree_non_zero(self) -> Int64s:
-        """The same of CPU and memory, with 100m CPU and 200 MiB for containers that request none, shape (2, nodes)."""
+        """CPU and memory requests, with 100m CPU and 200 MiB for containers without a request, shape (2, nodes)."""
         return self.amounts[3 * len(self.column) : -_COUNTS]
 
     @property
     def pods(self) -> Int64s:
-        """How many pods, shape (nodes,)."""
+        """Number of pods, shape (nodes,)."""
         count: Int64s = self.amounts[-3]
         return count
 
     @property
     def terminating(self) -> Int64s:
-        """How many of the pods are terminating, shape (nodes,)."""
+        """Number of terminating pods, shape (nodes,)."""
         count: Int64s = self.amounts[-2]
         return count
 
     @property
     def nominated(self) -> Int64s:
-        """How many pending pods are nominated, shape (nodes,)."""
+        """Number of pending pods nominated to each node, shape (nodes,)."""
         count: Int64s = self.amounts[-1]
         return count
 
     def count(self, node: int, pod: Pod, sign: int) -> None:
-        """Add a pod to a node (sign 1), or take it away (-1).
+        """Add a pod to a node (sign 1) or subtract it (sign -1).
 
         Raises:
-            ValueError: the sum would leave what scores can be computed from; nothing is added.
+            ValueError: a sum would exceed the range that scores can be computed from; nothing is added.
         """
+        # Pods of the same requests share a cache of the change; read it once, since another thread may replace it.
         known = pod.known_requests
-        kept = None if known is None else known.change  # read once: others may count the same for another table
-        if kept is not None and kept[0] is self.column:
-            change = kept[1]
+        cached = None if known is None else known.change
+        if cached is not None and cached[0] is self.column:
+            change = cached[1]
         else:
             change = self._change(pod)
             if known is not None:
                 known.change = self.column, change
         before = self.amounts[:, node]
         after = before + change if sign > 0 else before - change
-        if np.maximum.reduce(after) > _MOST_ON_A_NODE:
-            raise ValueError(f"pod {pod.namespace}/{pod.name}: with it, a node's pods ask for more than can be counted")
+        if np.maximum.reduce(after) > _MAX_SUM:
+            raise ValueError(f"pod {pod.namespace}/{pod.name}: the requests of the node's pods would overflow")
         self.amounts[:, node] = after
         if pod.terminating:
             self.terminating[node] += sign
 
     def _change(self, pod: Pod) -> Int64s:
-        """Return what a pod that is not terminating adds to a node's sums."""
+        """Return the amounts that a pod adds to a node's sums, except its terminating count."""
         size = len(self.column)
         change = [0] * len(self.amounts)
         for name in pod_demand.names(pod):
@@ -109,29 +110,30 @@ class PodSums:
         for place, name in enumerate(_NON_ZERO, 3 * size):
             change[place] = pod_demand.in_tree_requests(pod, name, non_zero=True)
         change[-_COUNTS] = 1
-        if max(change) > _MOST_ON_A_NODE:
-            raise ValueError(f"pod {pod.namespace}/{pod.name} asks for more than any node has")
+        if max(change) > _MAX_SUM:
+            raise ValueError(f"pod {pod.namespace}/{pod.name} requests more than any node has")
         return np.array(change, np.int64)
 
     def copy(self) -> "PodSums":
-        """Return sums of their own that are equal now."""
+        """Return an independent copy."""
         return PodSums(self.column, self.amounts.copy())
 
     def take(self, nodes: Int64s) -> "PodSums":
-        """Return sums of their own of some nodes, in that order."""
+        """Return a copy with only some nodes, in the given order."""
         return PodSums(self.column, self.amounts[:, nodes])
 
     def extended(self, more: int) -> "PodSums":
-        """Return sums with so many more nodes, without pods, at the end."""
+        """Return a copy with more nodes, without pods, at the end."""
         return PodSums(self.column, np.pad(self.amounts, ((0, 0), (0, more))))
 
     def for_resources(self, column: Mapping[str, int], pods: Iterable[tuple[int, Pod]]) -> "PodSums":
-        """Return sums of other resources.
+        """Return the sums for another set of resources.
 
         Args:
             column: the resources to sum, each with its place.
-            pods: every pod with its row; read only where there is a resource that was not summed before.
+            pods: every pod with its row; read only if there is a resource that was not summed before.
         """
+        # Copy the sums that exist already.
         after = PodSums.zeros(column, self.amounts.shape[1])
         after.amounts[3 * len(column) :] = self.amounts[3 * len(self.column) :]
         new = {name: place for name, place in column.items() if name not in self.column}
@@ -139,6 +141,7 @@ class PodSums:
             if name not in new:
                 for kind in ("requests", "limits", "in_tree_requests"):
                     getattr(after, kind)[place] = getattr(self, kind)[self.column[name]]
+        # Sum the new resources over all pods.
         for row, pod in pods if new else ():
             for name in new.keys() & pod_demand.names(pod):
                 after.requests[new[name], row] += pod_demand.requests(pod, name)

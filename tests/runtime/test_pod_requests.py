@@ -108,12 +108,12 @@ def test_sums_of_a_node_never_wrap():
     """Pods that together ask for more than can be counted are refused by name, and the sums stay right."""
     table = NodeTable([Node("n1", allocatable=ResourceList({"memory": 2**53}))])
     far = [Pod(name=f"far{n}", containers=(Container(ResourceList({"memory": 2**61})),)) for n in range(3)]
-    with pytest.raises(ValueError, match="pod default/far2: with it, a node's pods ask for more than can be counted"):
+    with pytest.raises(ValueError, match="pod default/far2: .* would overflow"):
         for pod in far:
             table.add(pod, "n1")
     assert table.requests("memory").tolist() == [2**62]
     assert table.pod_counts.tolist() == [len(table.pods("n1"))] == [2]
-    with pytest.raises(ValueError, match="pod default/far asks for more than any node has"):
+    with pytest.raises(ValueError, match="pod default/far requests more than any node has"):
         table.add(Pod(name="far", containers=(Container(ResourceList({"memory": 2**70})),)), "n1")
     for pod in far[:2]:
         table.remove(pod)
