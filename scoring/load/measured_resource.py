@@ -1,7 +1,7 @@
-"""Resources whose load is measured: which metric belongs to which Kubernetes resource.
+"""Resources whose load is measured, each with the metric type of its load.
 
-CPU and memory are what upstream knows. Network, disk and GPU are the same to the formulas: a measured percent of
-capacity, a capacity on the node, a demand of the pod (see docs/scores.md for where the last two come from).
+Upstream knows CPU and memory only. The formulas treat network, disk and GPU alike: a measured percent of capacity, a
+capacity of the node, a demand of the pod (docs/scores.md lists the sources of the last two).
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ MIB = 1.0 / 1024 / 1024
 
 @dataclass(frozen=True, slots=True)
 class MeasuredResource:
-    """A resource and its metric.
+    """Resource and the metric of its load.
 
     Attributes:
-        name: the Kubernetes resource, a key of requests and allocatable.
-        metric_type: the type of its metrics.
-        scale: factor from whole units to what the formulas compute in; upstream computes memory in MiB.
+        name: name of the Kubernetes resource, a key of requests and allocatable.
+        metric_type: type of the resource's metrics.
+        scale: factor from whole units to the formulas' unit; upstream computes memory in MiB.
     """
 
     name: str

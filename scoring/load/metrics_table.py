@@ -1,7 +1,7 @@
-"""A snapshot's metrics as arrays, row by row beside a NodeTable.
+"""Metrics of a snapshot as arrays, aligned to the rows of a NodeTable.
 
-Aligning costs a pass over the names, and over the metrics where the snapshot was not read from a watcher. Do it once
-per snapshot and score any number of pods with the result: it is frozen, so threads may share it.
+Aligning costs a pass over the names, and a pass over the metrics unless the snapshot was read from a watcher. Align
+once per snapshot and score any number of pods with the result, which is immutable and may be shared by threads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,16 +25,16 @@ _MOMENTS = frozenset({*AVERAGES, Operator.STD.value, ""})
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUse:
-    """What a snapshot says of one resource. All arrays have the shape (nodes,); values are percents of capacity.
+    """Metrics of one resource. All arrays have the shape (nodes,); values are percents of capacity.
 
     Attributes:
-        valid: the node has any metric of this type.
-        average: AVG; where there is none, the last of "" and Latest; else 0. Upstream's ``GetResourceData``.
-        deviation: STD, else 0.
-        averaged: the node has an AVG or Latest value.
-        first: the first AVG or Latest value, else 0. Peaks reads this one.
-        last: the last AVG or Latest value, else 0. TargetLoadPacking reads this one.
-        percentiles: by operator (P90, MAX, ...) the value, NaN where the node has none.
+        valid: whether the node has a metric of this type.
+        average: the AVG value; without one, the last value of "" and Latest; else 0. Upstream's ``GetResourceData``.
+        deviation: the STD value, else 0.
+        averaged: whether the node has an AVG or Latest value.
+        first: the first AVG or Latest value, else 0, as read by Peaks.
+        last: the last AVG or Latest value, else 0, as read by TargetLoadPacking.
+        percentiles: values by operator (P90, MAX, ...), NaN where a node has none.
     """
 
     valid: Bools
@@ -46,14 +46,14 @@ class MeasuredUse:
     percentiles: Mapping[str, Float64s]
 
     def take(self, rows: Int64s) -> Self:
-        """Return some rows, in that order."""
+        """Return some rows, in the given order."""
         return type(self)(
             self.valid[rows], self.average[rows], self.deviation[rows], self.averaged[rows], self.first[rows],
             self.last[rows], {name: values[rows] for name, values in self.percentiles.items()},
         )  # fmt: skip
 
     def extended(self, more: Self) -> Self:
-        """Return these rows and then those."""
+        """Return these rows followed by others."""
         joined = {
             name: _joined(getattr(self, name), getattr(more, name))
             for name in ("valid", "average", "deviation", "averaged", "first", "last")
@@ -67,7 +67,7 @@ class MeasuredUse:
         return type(self)(**joined, percentiles=percentiles)
 
     def predicted(self, rows: Int64s, percents: Float64s) -> Self:
-        """Return this with averages of some rows where nothing was measured. See :meth:`MetricsTable.predicted`."""
+        """Return a copy with averages for the given rows that were not measured; see :meth:`MetricsTable.predicted`."""
         unknown = ~self.valid[rows]
         rows, percents = rows[unknown], percents[unknown]
         changed: dict[str, Any] = {}
@@ -80,16 +80,16 @@ class MeasuredUse:
 
 @dataclass(frozen=True, slots=True)
 class MetricsTable:
-    """The metrics of every node of a table.
+    """Metrics of every node of a table.
 
     Attributes:
-        names: the rows' node names, those of the table it was aligned to.
-        window_start: when the window of each node's values began, unix seconds, shape (nodes,).
-        window_end: when it ended; pods placed later are in no measurement.
-        present: the snapshot has an entry for the node, shape (nodes,).
-        use: by metric type (``CPU``, ``Memory``, ...).
-        source: the snapshot, for the metrics of nodes that join the table later; None if there is none.
-        as_received: as it was aligned.
+        names: node names by row, equal to the names of the aligned table.
+        window_start: start of the window of each node's values, Unix seconds, shape (nodes,).
+        window_end: end of the window, Unix seconds, shape (nodes,); pods placed later are in no measurement.
+        present: whether the snapshot has an entry for the node, shape (nodes,).
+        use: measured use by metric type (``CPU``, ``Memory``, ...).
+        source: the snapshot, which has the metrics of nodes that join the table later; None if there is none.
+        as_received: whether values below zero are unchanged, as in :meth:`align`.
     """
 
     names: tuple[str, ...]
@@ -102,15 +102,15 @@ class MetricsTable:
 
     @classmethod
     def align(cls, snapshot: WatcherMetrics, nodes: NodeTable, *, as_received: bool = False) -> Self:
-        """Put a snapshot's values beside the rows of a table.
+        """Align a snapshot's values to the rows of a table.
 
-        This is a boundary: values that are not finite are refused, and a value below zero, which rate arithmetic makes
-        of an idle node, counts as zero. Nodes that the snapshot does not know have no metrics.
+        Values that are not finite are refused here, so the formulas need not check. A value below zero, which rate
+        arithmetic yields for an idle node, counts as zero. Nodes that the snapshot does not contain have no metrics.
 
         Args:
-            snapshot: from a client, or built by hand.
+            snapshot: snapshot from a client, or built by hand.
             nodes: the table; only its names are read.
-            as_received: let values below zero into the formulas, as the Go plugins do.
+            as_received: pass values below zero on to the formulas, as the Go plugins do.
 
         Raises:
             ValueError: a value is NaN or infinite; the message names node, metric and operator.
@@ -121,24 +121,24 @@ class MetricsTable:
         end = np.full(len(names), snapshot.window.end, np.int64)
         for row, name in enumerate(names if columns.metadata else ()):
             if "window_end" in (metadata := columns.metadata.get(name, {})):
-                start[row], end[row] = _own_window(name, metadata)
+                start[row], end[row] = _node_window(name, metadata)
         values = _Values(columns, names, as_received=as_received)
         use = _use(columns, values)
         return cls(names, _frozen(start), _frozen(end), _frozen(values.present), use, snapshot, as_received)
 
     @classmethod
     def empty(cls, nodes: NodeTable) -> Self:
-        """Return a table without any metric, for profiles whose scores read none."""
+        """Return a table without metrics, for profiles whose scores read none."""
         never = _frozen(np.zeros(len(nodes), np.int64))
         return cls(nodes.names, never, never, _frozen(np.zeros(len(nodes), np.bool_)), {})
 
     def of(self, metric_type: str) -> MeasuredUse:
-        """Return one resource's values; nothing is valid when the snapshot has no metric of the type."""
+        """Return one resource's values; without metrics of the type, no node is valid."""
         use = self.use.get(metric_type)
         return _nothing(len(self.names)) if use is None else use
 
     def take(self, rows: Int64s) -> Self:
-        """Return some rows, in that order."""
+        """Return some rows, in the given order."""
         use = {metric_type: values.take(rows) for metric_type, values in self.use.items()}
         names = tuple(self.names[row] for row in rows.tolist())
         return type(self)(
@@ -147,7 +147,7 @@ class MetricsTable:
         )  # fmt: skip
 
     def follow(self, nodes: NodeTable) -> Self:
-        """Return the same metrics of other nodes: those that joined get what the snapshot has of them.
+        """Return the same metrics aligned to other nodes; metrics of nodes that joined come from the snapshot.
 
         Raises:
             ValueError: a value of a node that joined is NaN or infinite, as in :meth:`align`.
@@ -155,16 +155,17 @@ class MetricsTable:
         names = nodes.names
         if self.names is names or self.names == names:
             return self
-        known = {name: row for row, name in enumerate(self.names)}
-        origin = np.array([known.get(name, -1) for name in names], np.int64)
+        earlier_row = {name: row for row, name in enumerate(self.names)}
+        origin = np.array([earlier_row.get(name, -1) for name in names], np.int64)
         joined = [names[row] for row in np.flatnonzero(origin < 0).tolist()]
-        kept = self.take(origin[origin >= 0])
-        index = np.where(origin < 0, len(kept.names) - 1 + np.cumsum(origin < 0), np.cumsum(origin >= 0) - 1)
-        moved = (kept.extended(self._of(joined)) if joined else kept).take(index)
+        # Append the rows of joined nodes to those that remain, then put both into the order of the new table.
+        remaining = self.take(origin[origin >= 0])
+        index = np.where(origin < 0, len(remaining.names) - 1 + np.cumsum(origin < 0), np.cumsum(origin >= 0) - 1)
+        moved = (remaining.extended(self._of(joined)) if joined else remaining).take(index)
         return replace(moved, names=names)
 
     def extended(self, more: Self) -> Self:
-        """Return these rows and then those."""
+        """Return these rows followed by others."""
         types = {**self.use, **more.use}
         return replace(
             self,
@@ -179,16 +180,17 @@ class MetricsTable:
         nodes = NodeTable(map(Node, names))
         if self.source is None:
             return type(self).empty(nodes)
-        some = {name: self.source.data[name] for name in names if name in self.source.data}
-        return type(self).align(replace(self.source, data=some), nodes, as_received=self.as_received)
+        metrics_by_node = {name: self.source.data[name] for name in names if name in self.source.data}
+        return type(self).align(replace(self.source, data=metrics_by_node), nodes, as_received=self.as_received)
 
     def predicted(self, rows: Int64s, percents: Mapping[str, Float64s], until: int) -> Self:
-        """Return this table with predictions where nothing was measured.
+        """Return a copy with predictions for rows that were not measured.
 
         Args:
-            rows: the rows to predict for; what they have been measured at stays.
-            percents: metric type to percent of capacity, shape (len(rows),), taken as an average without deviation.
-            until: unix seconds; pods placed before then are in the predictions.
+            rows: rows to predict; measured values among them are unchanged.
+            percents: predicted percent of capacity by metric type, shape (len(rows),), used as an average without
+                deviation.
+            until: Unix seconds; the predictions include pods placed before then.
         """
         start, end, present = self.window_start.copy(), self.window_end.copy(), self.present.copy()
         start[rows], end[rows], present[rows] = until, until, True
@@ -197,37 +199,45 @@ class MetricsTable:
 
 
 def _nothing(size: int) -> MeasuredUse:
-    """Return that nothing was measured."""
-    no, zero = _frozen(np.zeros(size, np.bool_)), _frozen(np.zeros(size))
-    return MeasuredUse(valid=no, average=zero, deviation=zero, averaged=no, first=zero, last=zero, percentiles={})
+    """Return values of nodes without any measurement."""
+    false, zero = _frozen(np.zeros(size, np.bool_)), _frozen(np.zeros(size))
+    return MeasuredUse(
+        valid=false, average=zero, deviation=zero, averaged=false, first=zero, last=zero, percentiles={}
+    )  # fmt: skip
 
 
-def _own_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:
+def _node_window(name: str, metadata: Mapping[str, str | float]) -> tuple[int, int]:
     try:
         start, end = np.array([int(metadata["window_start"]), int(metadata["window_end"])], np.int64).tolist()
     except (KeyError, ValueError, OverflowError):
-        raise ValueError(f"node {name}: metadata window_start and window_end must be unix seconds") from None
+        raise ValueError(f"node {name}: metadata window_start and window_end must be Unix seconds") from None
     return start, end
 
 
 class _Values:
-    """A snapshot's values, to be picked row by row: those of a row's group stand in columns of the group's length.
+    """Values of a snapshot, to be selected by row.
+
+    Each node belongs to a group of nodes that have the same series. The values of a series stand in a column of the
+    length of its group.
 
     Attributes:
-        present: the snapshot has an entry for the node, shape (nodes,).
-        groups: the numbers of the groups that the rows are of, ascending.
+        present: whether the snapshot has an entry for the node, shape (nodes,).
+        groups: numbers of the groups that have rows, ascending.
     """
 
     def __init__(self, columns: NodeColumns, names: tuple[str, ...], *, as_received: bool) -> None:
+        # Find the snapshot's row of each node.
         place = np.fromiter(map(columns.rows.get, names, repeat(-1)), np.int64, len(names))
         self.present = place >= 0
         self._rows = np.flatnonzero(self.present)
+        # Find each node's group, and its index into the numbers of the group's first series.
         self._sizes = np.array([len(group.names) for group in columns.groups], np.int64)
         starts = np.array([group.start for group in columns.groups], np.int64)
         self._group = np.repeat(np.arange(len(self._sizes)), self._sizes)[place[self._rows]]
         self.groups: list[int] = np.bincount(self._group).nonzero()[0].tolist()
         first = np.cumsum(self._sizes) - self._sizes
         self._at = (starts - first)[self._group] + place[self._rows]
+        # Check and clip all values at once.
         received = np.asarray(columns.numbers, np.float64)
         self._values = received if as_received else np.where(received < 0, 0.0, received)
         if not np.isfinite(received).all():
@@ -237,8 +247,8 @@ class _Values:
         """Return a value for each row.
 
         Args:
-            series: for each group the number of the series to take, -1 for none.
-            otherwise: the value where there is none.
+            series: the number of the series to take, by group; -1 for none.
+            otherwise: value of the rows without the series.
         """
         number = np.array(series, np.int64)[self._group]
         has = number >= 0
@@ -247,14 +257,14 @@ class _Values:
         return _frozen(picked)
 
     def where(self, series: Sequence[int]) -> Bools:
-        """Return for which rows there is one, shape (nodes,)."""
-        found = np.zeros(len(self.present), np.bool_)
-        found[self._rows] = np.array(series, np.int64)[self._group] >= 0
-        return _frozen(found)
+        """Return a mask of the rows that have a series, shape (nodes,)."""
+        mask = np.zeros(len(self.present), np.bool_)
+        mask[self._rows] = np.array(series, np.int64)[self._group] >= 0
+        return _frozen(mask)
 
 
 class _Choice:
-    """For one metric type which series counts as what: by group its number, -1 where there is none."""
+    """Series to use for each statistic of one metric type: its number by group, -1 for none."""
 
     def __init__(self, groups: int) -> None:
         self.groups = groups
@@ -263,7 +273,7 @@ class _Choice:
         self.percentiles: dict[str, list[int]] = {}
 
     def put(self, group: int, operator: str, number: int) -> None:
-        """Take in a group's next series."""
+        """Process the next series of a group."""
         self.any[group] = number
         if operator in AVERAGES:
             if self.first[group] < 0:
@@ -307,8 +317,8 @@ def _refuse_infinite(columns: NodeColumns, names: Iterable[str]) -> None:
     for name in names:
         for metric in columns[name].metrics if name in columns else ():
             if not isfinite(metric.value):
-                what = f"metric {metric.name} ({metric.type} {metric.operator})"
-                raise ValueError(f"node {name}: {what} is {metric.value}")
+                label = f"metric {metric.name} ({metric.type} {metric.operator})"
+                raise ValueError(f"node {name}: {label} is {metric.value}")
 
 
 def _joined(first: NDArray[Number], second: NDArray[Number]) -> NDArray[Number]:

@@ -1,11 +1,12 @@
-"""What pods are known to use, learnt from others of their owner: a frozen value, given to what prepares scores.
+"""Expected use of pods, learned from other pods of the same owner, as an immutable value that scores are prepared with.
 
-A level is use in parts of the request, a deviation how far use strays from it, in the same unit. Where they are learnt
-from is not scoring's matter: a metrics server's history of containers, VerticalPodAutoscaler's recommendations, a
-replay's past.
+A level is use as a share of the request; a deviation is the standard deviation of use, in the same unit. Their source
+does not matter to scoring: a metrics server's history of containers, VerticalPodAutoscaler's recommendations, or the
+past of a replay.
 
-Pods of one owner are taken to rise and fall together, and pods of different owners to know nothing of each other: the
-deviations of an owner's pods on a node add up, and the squares of these sums are the variance of the node's use.
+Pods of the same owner are assumed to rise and fall together, and pods of different owners to be independent. So the
+deviations of an owner's pods on a node are added up, and the squares of these sums add up to the variance of the node's
+use.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,17 +21,17 @@ from scoring.arrays import Float64s, Int64s, by_row
 from scoring.table.node_table import NodeTable
 
 _NONE: Mapping[Owner, Mapping[str, float]] = {}
-_EVERYBODY_ELSE = -1
+_ALL_OTHERS = -1
 
 
 class OwnerIndex:
-    """Owners with their places in arrays; the last place is everybody else's.
+    """Places of owners in arrays; the last place stands for all other owners and for pods without an owner.
 
-    What the pods on nodes request is kept in this order for as long as they are there, so levels that are renewed again
-    and again share one of these. Threads may share it.
+    The requests of the pods on each row are cached by place until the row changes, so levels that are updated
+    repeatedly should share an index. Threads may share it.
 
     Args:
-        owners: in the order of their places.
+        owners: the owners, in the order of their places.
     """
 
     def __init__(self, owners: Iterable[Owner] = ()) -> None:
@@ -39,40 +40,40 @@ class OwnerIndex:
 
     def of(self, owner: Owner | None) -> int:
         """Return an owner's place."""
-        return self._place.get(owner, _EVERYBODY_ELSE)
+        return self._place.get(owner, _ALL_OTHERS)
 
     def requested_on(self, nodes: NodeTable, row: int, resource: str) -> tuple[Int64s, Float64s]:
-        """Return what the pods in a row request, added up by owner; pods without one each by itself.
+        """Return the requests of the pods in a row, summed up by owner; pods without an owner are listed one by one.
 
         Returns:
-            The places of their owners and the amounts, both of shape (owners on the row,).
+            The places of the owners and the amounts, both of shape (owners on the row,).
         """
-        pods = nodes.occupancy.pods[row]  # replaced with every change, so what is kept is good for as long as it is
-        kept = self._on_row.get((row, resource))
-        if kept is None or kept[0] is not pods:
-            kept = self._on_row[row, resource] = pods, *self._added_up(nodes, row, resource)
-        return kept[1:]
+        pods = nodes.occupancy.pods[row]  # replaced with every change, so its identity validates the cache
+        cached = self._on_row.get((row, resource))
+        if cached is None or cached[0] is not pods:
+            cached = self._on_row[row, resource] = pods, *self._summed(nodes, row, resource)
+        return cached[1:]
 
-    def _added_up(self, nodes: NodeTable, row: int, resource: str) -> tuple[Int64s, Float64s]:
+    def _summed(self, nodes: NodeTable, row: int, resource: str) -> tuple[Int64s, Float64s]:
         owned, pods = nodes.owners_on(row), nodes.placed_on(row)
-        places = [self._place.get(owner, _EVERYBODY_ELSE) for owner in owned]
-        requests = [each.requests.get(resource, 0) for each in owned.values()]
-        if sum([each.count for each in owned.values()]) < len(pods):
-            alone = [pod_demand.requests(each.pod, resource) for each in pods if each.pod.owner is None]
-            places += [_EVERYBODY_ELSE] * len(alone)
-            requests += alone
+        places = [self._place.get(owner, _ALL_OTHERS) for owner in owned]
+        requests = [owner_pods.requests.get(resource, 0) for owner_pods in owned.values()]
+        if sum([owner_pods.count for owner_pods in owned.values()]) < len(pods):
+            ownerless = [pod_demand.requests(placed.pod, resource) for placed in pods if placed.pod.owner is None]
+            places += [_ALL_OTHERS] * len(ownerless)
+            requests += ownerless
         return np.array(places, np.int64), np.array(requests, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class UseLevels:
-    """Levels by owner. :meth:`of` reads them from mappings.
+    """Levels by owner. :meth:`of` builds them from mappings.
 
     Attributes:
-        owners: the places of owners in the arrays.
-        levels: resource to the level of each owner, shape (owners + 1,); 1 for a resource that is not named: pods use
-            what they request.
-        deviations: resource to the deviation of each owner, shape (owners + 1,); a resource that is not named has none.
+        owners: places of the owners in the arrays.
+        levels: level of each owner by resource, shape (owners + 1,); 1 for a resource without levels, so pods use their
+            requests.
+        deviations: deviation of each owner by resource, shape (owners + 1,); a resource without deviations is left out.
     """
 
     owners: OwnerIndex = field(default_factory=OwnerIndex)
@@ -87,18 +88,18 @@ class UseLevels:
         deviation_by_owner: Mapping[Owner, Mapping[str, float]] = _NONE,
         default_deviation: Mapping[str, float] | None = None,
     ) -> Self:
-        """Make them of mappings.
+        """Build levels from mappings.
 
         Args:
-            by_owner: owner to resource to level, where it is known.
-            default: resource to the level of everybody else; 1 where nothing is said.
-            deviation_by_owner: owner to resource to deviation, where it is known.
-            default_deviation: resource to the deviation of everybody else; a resource that is not named has none at
-                all.
+            by_owner: known levels, by owner and resource.
+            default: level of all other owners by resource; 1 for a resource that is left out.
+            deviation_by_owner: known deviations, by owner and resource.
+            default_deviation: deviation of all other owners by resource; a resource that is left out has no deviations,
+                even if ``deviation_by_owner`` names it.
         """
         default, default_deviation = default or {}, default_deviation or {}
         owners = list(dict.fromkeys([*by_owner, *deviation_by_owner]))
-        named = {name for each in (default, *by_owner.values()) for name in each}
+        named = {name for levels in (default, *by_owner.values()) for name in levels}
 
         def column(known: Mapping[Owner, Mapping[str, float]], name: str, other: float) -> Float64s:
             return np.array([*(known.get(owner, {}).get(name, other) for owner in owners), other], np.float64)
@@ -110,16 +111,16 @@ class UseLevels:
         )
 
     def has_deviations(self, resource: str) -> bool:
-        """Say whether deviations are told of a resource."""
+        """Return whether the resource has deviations."""
         return resource in self.deviations
 
     def level(self, owner: Owner | None, resource: str) -> float:
-        """Return the level to expect of an owner's pods."""
+        """Return the expected level of an owner's pods."""
         levels = self.levels.get(resource)
         return 1.0 if levels is None else levels.item(self.owners.of(owner))
 
     def expected_use(self, pod: Pod, resource: str) -> float:
-        """Return the use to expect of a pod: its request times its level; millicores for cpu, else bytes or pieces."""
+        """Return the expected use of a pod, its request times its level: millicores for cpu, else bytes or pieces."""
         return pod_demand.requests(pod, resource) * self.level(pod.owner, resource)
 
     def expected_uses(self, pods: Sequence[Pod], resources: Sequence[str]) -> Float64s:
@@ -134,12 +135,12 @@ class UseLevels:
         return use
 
     def deviation(self, owner: Owner | None, resource: str) -> float:
-        """Return how far the use of an owner's pods strays from the level."""
+        """Return the deviation of an owner's pods, as a share of the request."""
         deviations = self.deviations.get(resource)
         return 0.0 if deviations is None else deviations.item(self.owners.of(owner))
 
     def expected_on(self, nodes: NodeTable, rows: Int64s, resource: str) -> tuple[Float64s, Float64s]:
-        """Return the use to expect of the pods in some rows, added up.
+        """Return the expected use of the pods in some rows, summed up by row.
 
         Args:
             nodes: the table.
@@ -147,17 +148,18 @@ class UseLevels:
             resource: the resource's name.
 
         Returns:
-            The mean, in millicores for cpu, else bytes or pieces, and the variance, in that unit squared; both of shape
-            (k,).
+            The mean, in millicores for cpu, else in bytes or pieces, and the variance, in the square of that unit; both
+            of shape (k,).
         """
-        of_each = [self.owners.requested_on(nodes, row, resource) for row in rows.tolist()]
-        row = np.repeat(np.arange(len(rows)), [len(places) for places, _ in of_each])
-        places = np.concatenate([places for places, _ in of_each]) if of_each else row
-        requests = np.concatenate([requests for _, requests in of_each]) if of_each else np.zeros(0)
+        # One entry per row and owner, all rows joined.
+        by_owner = [self.owners.requested_on(nodes, row, resource) for row in rows.tolist()]
+        row = np.repeat(np.arange(len(rows)), [len(places) for places, _ in by_owner])
+        places = np.concatenate([places for places, _ in by_owner]) if by_owner else row
+        requests = np.concatenate([requests for _, requests in by_owner]) if by_owner else np.zeros(0)
         levels, deviations = self.levels.get(resource), self.deviations.get(resource)
         use = requests if levels is None else requests * levels[places]
-        strays = np.zeros_like(requests) if deviations is None else requests * deviations[places]
-        return by_row(row, use, len(rows)), by_row(row, strays * strays, len(rows))
+        deviation = np.zeros_like(requests) if deviations is None else requests * deviations[places]
+        return by_row(row, use, len(rows)), by_row(row, deviation * deviation, len(rows))
 
 
 NO_LEVELS = UseLevels()

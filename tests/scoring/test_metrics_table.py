@@ -135,5 +135,5 @@ def test_values_of_nodes_that_are_not_in_the_table_are_not_judged():
 def test_a_window_of_a_node_that_is_no_time_is_refused(end):
     """The error names the node, also for numbers that no array of times can hold."""
     node = NodeMetrics((), {}, {"window_start": 0, "window_end": end})
-    with pytest.raises(ValueError, match="node b: metadata window_start and window_end must be unix seconds"):
+    with pytest.raises(ValueError, match="node b: metadata window_start and window_end must be Unix seconds"):
         MetricsTable.align(WatcherMetrics(900, Window("15m", 0, 900), "test", {"b": node}), NODES)

@@ -109,7 +109,7 @@ def test_each_node_has_its_own_window():
 @pytest.mark.parametrize("metadata", [{"window_end": END}, {"window_end": "soon", "window_start": 1}])
 def test_a_window_that_is_none_is_refused(metadata):
     """The boundary names the node whose metadata has no meaning."""
-    with pytest.raises(ValueError, match="node a: metadata window_start and window_end must be unix seconds"):
+    with pytest.raises(ValueError, match="node a: metadata window_start and window_end must be Unix seconds"):
         MetricsTable.align(snapshot(**metadata), table())
 
 
