@@ -9,11 +9,11 @@ a tenth more, and five a world, are chance.
 Then the shipped and the chosen setting are replayed in *other* worlds and reported, by hot minutes at 70, 80 and 90
 percent of all worlds together, in percent more or fewer (-) than the default scheduler's as shipped.
 
-    python research/tuning.py [--tune DIR ...] [--judge DIR ...] [--policy NAME ...] [--jobs N] [--keep FILE]
+    python research/tuning.py [--tune DIR ...] [--judge DIR ...] [--policy NAME ...] [--jobs N] [--resume-file FILE]
 
-Worlds are folders as ``trimaran simulate`` takes them; without them synthetic ones are drawn. ``--keep FILE`` keeps
-every replay that is done, and goes on from there. What has nothing to set is left out: chance; and what is a yardstick
-and no rival: the clairvoyant greedy and the oracle.
+Worlds are folders as ``trimaran simulate`` takes them; without them synthetic ones are drawn. ``--resume-file
+FILE`` stores finished replays, and a later run with the same file continues from there. The random policy has no
+settings, and the clairvoyant greedy and the oracle are yardsticks, not rivals: all three are left out.
 """
 
 import argparse
@@ -28,10 +28,10 @@ import click
 import joblib
 from tuning_settings import TRIED, Arguments
 
-from trimaran.simulator.comparison import Done, Kept, Task, program
+from trimaran.simulator.comparison import ReplayResult, ReplayTask, ResultStore, program_version
 from trimaran.simulator.measures import HOT_PERCENTS, hot_minutes, measures
 from trimaran.simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, policies
-from trimaran.simulator.replay import Options, Replay
+from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import read_trace, write_trace
 
@@ -55,7 +55,7 @@ def label(policy: str, different: Arguments) -> str:
 REPLAYED = {label(name, each): (name, each) for name, tried in TRIED.items() for each in tried.settings()}
 
 
-def make(task: Task) -> Done:
+def make(task: ReplayTask) -> ReplayResult:
     """Make a replay; the task's policy is a label, or the clairvoyant."""
     began, trace = process_time(), read_trace(task.folder)
     if task.policy == CLAIRVOYANT:
@@ -65,18 +65,18 @@ def make(task: Task) -> Done:
         policy = TRIED[name].policy(name, trace, different)
     outcome = Replay(trace, policy, task.options).run()
     made = measures(outcome) | {f"hot_minutes_{percent}": hot_minutes(outcome, percent) for percent in TUNED_PERCENTS}
-    return Done(task, made, outcome.decisions, process_time() - began)
+    return ReplayResult(task, made, outcome.decisions, process_time() - began)
 
 
-def results(what: str, worlds: Sequence[Path], labels: Iterable[str], kept: Kept, jobs: int) -> Results:
+def results(what: str, worlds: Sequence[Path], labels: Iterable[str], kept: ResultStore, jobs: int) -> Results:
     """Make the replays that were not made before."""
-    tasks = [Task(world, each, Options()) for world in worlds for each in dict.fromkeys(labels)]
+    tasks = [ReplayTask(world, each, ReplayOptions()) for world in worlds for each in dict.fromkeys(labels)]
     found = {task: kept.find(task) for task in tasks}
     missing = [task for task, done in found.items() if done is None]
     made = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(joblib.delayed(make)(each) for each in missing)
     with click.progressbar(made, length=len(missing), label=f"{what}, replays", file=sys.stderr) as bar:
         for done in bar:
-            kept.keep(done)
+            kept.add(done)
             found[done.task] = done
     return {(task.folder, task.policy): done.measures for task, done in found.items() if done is not None}
 
@@ -125,7 +125,7 @@ def cells(judged: Results, worlds: Sequence[Path], name: str) -> list[str]:
     return [*made, *(f"{total(judged, worlds, name, measure) / len(worlds):,.1f}" for measure in HARM)]
 
 
-def main(tuning: Sequence[Path], judging: Sequence[Path], names: Sequence[str], kept: Kept, jobs: int) -> None:
+def main(tuning: Sequence[Path], judging: Sequence[Path], names: Sequence[str], kept: ResultStore, jobs: int) -> None:
     """Tune, judge, and print a table."""
     default = label(DEFAULT, {})
     tried = [label(name, each) for name in names for each in TRIED[name].settings()]
@@ -160,12 +160,12 @@ if __name__ == "__main__":
     parser.add_argument("--judge", type=Path, nargs="+", metavar="DIR")
     parser.add_argument("--policy", nargs="+", choices=list(TRIED), default=list(TRIED), metavar="NAME")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--keep", type=Path, metavar="FILE")
+    parser.add_argument("--resume-file", type=Path, metavar="FILE")
     options = parser.parse_args()
     try:
-        keep = Kept(options.keep, program())
+        keep = ResultStore(options.resume_file, program_version())
     except (OSError, ValueError) as error:
-        parser.error(f"--keep {options.keep}: {error}")
+        parser.error(f"--resume-file {options.resume_file}: {error}")
     with tempfile.TemporaryDirectory() as folder:
         main(
             options.tune or drawn(Path(folder), TUNING_SEEDS), options.judge or drawn(Path(folder), JUDGING_SEEDS),

@@ -20,13 +20,13 @@ from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
-from trimaran.simulator.moving.by_cost import Moves
+from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.base import Policy
-from trimaran.simulator.policies.catalogue import CONGESTION, DEFAULT, OnEveryNode, policies
-from trimaran.simulator.policies.crane import USAGES, Crane
+from trimaran.simulator.policies.catalogue import CONGESTION, DEFAULT, UniformPowerModels, policies
+from trimaran.simulator.policies.crane import USAGE_METRICS, Crane
 from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
-from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ByProfile
+from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ProfilePolicy
 from trimaran.simulator.policies.soft_taints import SoftTaints
 from trimaran.simulator.policies.volcano import VolcanoUsage
 from trimaran.soft_taints.hysteresis import HotNodeRule
@@ -62,11 +62,11 @@ def kube_scheduler(name, _, *, cpu, memory, fit, balanced, strategy="LeastAlloca
     resources = (ResourceWeight(CPU, cpu), ResourceWeight(MEMORY, memory))
     weighted = (NodeResourcesFit(strategy, resources), fit), (NodeResourcesBalancedAllocation(), balanced)
     profile = Profile(tuple(WeightedPlugin(plugin, weight) for plugin, weight in weighted))
-    return ByProfile(name, profile, right_sized=right_sized)
+    return ProfilePolicy(name, profile, right_sized=right_sized)
 
 
 def one_plugin(name, _, *, plugin, **arguments):
-    return ByProfile(name, Profile.of(plugin(**arguments)))
+    return ProfilePolicy(name, Profile.of(plugin(**arguments)))
 
 
 def packing_and_variation(name, _, *, target_utilization, safe_variance_margin, packing, variation):
@@ -74,31 +74,31 @@ def packing_and_variation(name, _, *, target_utilization, safe_variance_margin, 
         (TargetLoadPacking(target_utilization), packing),
         (LoadVariationRiskBalancing(safe_variance_margin), variation),
     )
-    return ByProfile(name, Profile(tuple(WeightedPlugin(plugin, weight) for plugin, weight in plugins)))
+    return ProfilePolicy(name, Profile(tuple(WeightedPlugin(plugin, weight) for plugin, weight in plugins)))
 
 
 def peaks(name, trace, *, k1, k2, missing):
     model = PowerModel(471.7412504314313, k1, k2)  # what does not depend on use changes nothing
-    return ByProfile(name, Profile.of(Peaks(OnEveryNode(model, trace.nodes), missing)))
+    return ProfilePolicy(name, Profile.of(Peaks(UniformPowerModels(model, trace.nodes), missing)))
 
 
 def low_risk(name, _, *, risk_limit_weight, smoothing_window_size):
     weights = dict.fromkeys((CPU, MEMORY), risk_limit_weight)
-    return ByProfile(name, Profile.of(LowRiskOverCommitment(smoothing_window_size, weights)))
+    return ProfilePolicy(name, Profile.of(LowRiskOverCommitment(smoothing_window_size, weights)))
 
 
 def koordinator(name, _, *, cpu_scaling, memory_scaling, cpu_threshold, memory_threshold):
     scaling, threshold = {CPU: cpu_scaling, MEMORY: memory_scaling}, {CPU: cpu_threshold, MEMORY: memory_threshold}
-    return ByProfile(name, Profile.of(KoordinatorLoadAware(scaling, threshold)))
+    return ProfilePolicy(name, Profile.of(KoordinatorLoadAware(scaling, threshold)))
 
 
 def volcano(name, _, *, threshold_percent, weight):
     usage = WeightedPlugin(VolcanoUsage(threshold_percent), weight)
-    return ByProfile(name, Profile((*KUBE_SCHEDULER.plugins, usage)))
+    return ProfilePolicy(name, Profile((*KUBE_SCHEDULER.plugins, usage)))
 
 
 def crane(name, _, *, weight, weights, limits):
-    of_each = zip(USAGES, weights, (*limits, float("inf")), strict=True)
+    of_each = zip(USAGE_METRICS, weights, (*limits, float("inf")), strict=True)
     metrics = tuple(replace(usage, weight=part, limit=limit) for usage, part, limit in of_each)
     return Crane(name, KUBE_SCHEDULER, weight=weight, metrics=metrics)
 
@@ -106,16 +106,18 @@ def crane(name, _, *, weight, weights, limits):
 def congestion_cost(name, _, *, cpu_target, cpu_power, memory_target, learnt, crowding, learns=True):
     memory = replace(CONGESTED_CPU_AND_MEMORY[1], target=memory_target)
     plugin = CongestionCost((CongestedResource(CPU_LOAD, cpu_target, cpu_power), memory), learnt, crowding)
-    return ByProfile(name, Profile.of(plugin), spread=0, learns=learns)
+    return ProfilePolicy(name, Profile.of(plugin), spread=0, learns=learns)
 
 
 def moves(name, trace, *, beside, percent_per_hour=0.1, cpu_target, **arguments):
     cpu = replace(CONGESTED_CPU_AND_MEMORY[0], target=cpu_target)
-    return replace(policies(trace)[beside], name=name, moves=Moves(percent_per_hour, cpu=cpu, **arguments))
+    return replace(
+        policies(trace)[beside], name=name, move_policy=CostMovePolicy(percent_per_hour, cpu=cpu, **arguments)
+    )
 
 
 def low_node_utilization(name, _, **arguments):
-    return ByProfile(name, KUBE_SCHEDULER, moves=LowNodeUtilization(**arguments))
+    return ProfilePolicy(name, KUBE_SCHEDULER, move_policy=LowNodeUtilization(**arguments))
 
 
 def soft_taints(name, _, **arguments):
@@ -129,12 +131,12 @@ IN_TREE_OTHERS = (
 )  # fmt: skip
 COST_SHIPPED = {"cpu_target": 75, "cpu_power": 8, "memory_target": 95, "learnt": 0.5, "crowding": 32}
 MOVES_SHIPPED = {
-    "cpu_target": 75, "memory_target": 0.87, "memory_power": 64, "last_hour_share": 0.75, "least_gain": 0.01,
+    "cpu_target": 75, "memory_target": 0.87, "memory_power": 64, "last_hour_share": 0.75, "min_gain": 0.01,
     "history_minutes": 1440, "sampled_minutes": 5,
 }  # fmt: skip
 MOVES_OTHERS = (
     {"cpu_target": 80}, {"memory_target": 0.93}, {"last_hour_share": 0.5}, {"last_hour_share": 1.0},
-    {"least_gain": 0.003}, {"least_gain": 0.03}, {"history_minutes": 720},
+    {"min_gain": 0.003}, {"min_gain": 0.03}, {"history_minutes": 720},
 )  # fmt: skip
 
 TRIED = {
@@ -249,11 +251,11 @@ TRIED = {
     ),
     "default+soft-taints": Tried(
         soft_taints,
-        {"hot_percent": 80.0, "cool_percent": 70.0, "hold_seconds": 300.0, "most_share": 0.25},
+        {"hot_percent": 80.0, "cool_percent": 70.0, "min_hot_seconds": 300.0, "max_hot_fraction": 0.25},
         (
             {"hot_percent": 90.0, "cool_percent": 80.0}, {"hot_percent": 70.0, "cool_percent": 60.0},
-            {"hot_percent": 60.0, "cool_percent": 50.0}, {"cool_percent": 50.0}, {"hold_seconds": 1800.0},
-            {"most_share": 0.5}, {"hot_percent": 70.0, "cool_percent": 60.0, "most_share": 0.5},
+            {"hot_percent": 60.0, "cool_percent": 50.0}, {"cool_percent": 50.0}, {"min_hot_seconds": 1800.0},
+            {"max_hot_fraction": 0.5}, {"hot_percent": 70.0, "cool_percent": 60.0, "max_hot_fraction": 0.5},
         ),
     ),
 }  # fmt: skip

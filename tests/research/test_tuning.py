@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from trimaran.simulator.comparison import Done, Kept, Task
+from trimaran.simulator.comparison import ReplayResult, ReplayTask, ResultStore
 from trimaran.simulator.measures import HOT_PERCENTS, measures
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Replay
@@ -94,20 +94,20 @@ def test_a_study_is_made_and_gone_on_with(
     worlds = [tmp_path / "tune", tmp_path / "judge"]
     for seed, world in enumerate(worlds, 1):
         write_trace(Synthetic(seed, 6, 200, 40, mean_use=0.75).trace(), world)
-    made: list[Done] = []
+    made: list[ReplayResult] = []
     make = tuning.make
 
-    def counted(task: Task) -> Done:
+    def counted(task: ReplayTask) -> ReplayResult:
         made.append(make(task))
         return made[-1]
 
     monkeypatch.setattr(tuning, "make", counted)
     arguments = ([worlds[0]], [worlds[1]], ["volcano"])
-    tuning.main(*arguments, Kept(tmp_path / "keep", "1"), 1)
+    tuning.main(*arguments, ResultStore(tmp_path / "keep", "1"), 1)
     told = capsys.readouterr().out
     count = len(made)
     assert count == len({(done.task.folder, done.task.policy) for done in made})
-    tuning.main(*arguments, Kept(tmp_path / "keep", "1"), 1)
+    tuning.main(*arguments, ResultStore(tmp_path / "keep", "1"), 1)
     assert (capsys.readouterr().out, len(made)) == (told, count)
 
     trace = read_trace(worlds[1])

@@ -4,23 +4,15 @@ import logging
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn, TypeVar
 
 import click
 
-from client.connecting import WatcherClient
+from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import AccessDenied, BadSettings
 from client.service import ServiceClient
 
-
-class Access(TypedDict):
-    """What opens a watcher's door."""
-
-    token_file: Path | None
-    ca_file: Path | None
-    client_certificate: Path | None
-
-
+Command = TypeVar("Command", bound=Callable[..., Any])
 _ACCESS = (
     click.option("--token-file", type=click.Path(path_type=Path), help="A file with the watcher's bearer token."),
     click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust."),
@@ -48,7 +40,7 @@ def access_options(command: Callable[..., None]) -> Callable[..., None]:
         client_certificate: Path | None,
         **options: Any,
     ) -> None:
-        access = Access(token_file=token_file, ca_file=ca_file, client_certificate=client_certificate)
+        access = WatcherCredentials(token_file=token_file, ca_file=ca_file, client_certificate=client_certificate)
         command(*arguments, access=access, **options)
 
     found: Callable[..., None] = with_access
@@ -62,13 +54,13 @@ def watcher_options(command: Callable[..., None]) -> Callable[..., None]:
     return _WATCHER(access_options(command))
 
 
-def connected(address: str | None, access: Access | None = None) -> WatcherClient:
+def connected(address: str | None, access: WatcherCredentials | None = None) -> WatcherClient:
     """Return a client, or end with status 2. Without an address it watches by itself, and says so."""
     # What went wrong is said once, at the end; without a handler Python would print the watcher's warnings bare.
     logging.getLogger("watcher").addHandler(logging.NullHandler())
     try:
         if not address:
-            from client.library import LibraryClient  # noqa: PLC0415  behind it stands the whole watcher
+            from client.library import LibraryClient  # behind it stands the whole watcher
 
             client = LibraryClient()
             machine = ", this machine" if client.source == "Host" else ""
@@ -80,6 +72,16 @@ def connected(address: str | None, access: Access | None = None) -> WatcherClien
         return ServiceClient(address, **access) if access else ServiceClient(address)
     except (BadSettings, ValueError) as error:
         fail(error, status=2)
+
+
+def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
+    """Refuse the old name of an option with an error that names the new one."""
+
+    def refuse(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"{old} was renamed: use {new}")
+
+    return click.option(old, hidden=True, expose_value=False, callback=refuse)
 
 
 def fail(error: Exception | str, status: int) -> NoReturn:

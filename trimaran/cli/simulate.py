@@ -15,22 +15,22 @@ from typing import Any, TypeVar
 import click
 
 from trimaran.cli.import_traces import import_
-from trimaran.cli.options import fail
+from trimaran.cli.options import fail, renamed_option
+from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.comparison import SchedulerError
-from trimaran.simulator.factors import Factors, Overcommit
 from trimaran.simulator.faults import read_faults
 from trimaran.simulator.moving.base import Trigger
+from trimaran.simulator.overcommit_options import Factors, Overcommit
 from trimaran.simulator.policies.catalogue import CONGESTION, policy_names
-from trimaran.simulator.replay import Options
-from trimaran.simulator.report.compared import Compared
+from trimaran.simulator.replay import ReplayOptions
+from trimaran.simulator.replay_batch import ReplayBatch
+from trimaran.simulator.report.section import ReportSection
 from trimaran.simulator.report.text import tables
-from trimaran.simulator.windows import MOST_DELAY_MINUTES, Windows
-from trimaran.simulator.work import Work
+from trimaran.simulator.windows import MAX_DELAY_MINUTES, Windows
 from trimaran.traces.events import read_events
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import TraceError, named_path, write_trace
-from trimaran.traces.writing import check_new, write_or_fail
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
@@ -48,7 +48,7 @@ _WINDOWS = {
     for name, of, said in (
         ("window_minutes", click.IntRange(1), "What metrics are averaged over."),
         ("interval_minutes", click.IntRange(1), "From one fetch of metrics to the next."),
-        ("delay_minutes", click.IntRange(0, MOST_DELAY_MINUTES), "How old metrics are when they are fetched."),
+        ("delay_minutes", click.IntRange(0, MAX_DELAY_MINUTES), "How old metrics are when they are fetched."),
         ("smoothing_minutes", click.IntRange(1), "What each sample of CPU is a rate over."),
     )
 }  # fmt: skip
@@ -94,17 +94,19 @@ def shared_options(command: Command) -> Command:
             click.option("--lead-minutes", default=3, show_default=True, type=click.IntRange(0), help="Of nodes."),
             click.option("--spare-nodes", default=0, show_default=True, type=click.IntRange(0), help="Kept empty."),
             click.option(
-                "--moves-at", multiple=True, type=click.Choice([each.value for each in Trigger]),
-                help="What policies that move pods look for moves at; several times. [default: time]",
+                "--move-trigger", "move_triggers", multiple=True, type=click.Choice([each.value for each in Trigger]),
+                help="Event on which policies that move pods look for moves; repeatable. [default: time]",
             ),
+            renamed_option("--moves-at", "--move-trigger"),
             click.option(
                 "--jobs", default=1, show_default=True, callback=_jobs, help="Processes; -1 is one for each processor."
             ),
             click.option("--scheduler", default="", help="A Dask scheduler to replay on: tcp://10.0.0.1:8786."),
             click.option(
-                "--keep", type=click.Path(path_type=Path, dir_okay=False),
-                help="Keep what is done in this file, and go on from it.",
+                "--resume-file", type=click.Path(path_type=Path, dir_okay=False),
+                help="File that stores finished replays; a later run with the same file continues from there.",
             ),
+            renamed_option("--keep", "--resume-file"),
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
             click.option(
                 "--html", type=click.Path(path_type=Path, dir_okay=False, writable=True),
@@ -176,7 +178,7 @@ def sweep(factors: tuple[float, ...], *, as_json: bool, **shared: Any) -> None:
 
     Ends with status 0 when every replay is done, 1 when it was stopped before, 2 when the input cannot be used.
     """
-    made = _with_work(shared, lambda work: work.make([(factor, factor) for factor in factors]))
+    made = _with_work(shared, lambda batch: batch.run([(factor, factor) for factor in factors]))
     whole = all(each.whole for each in made)
     made = [each for each in made if each.comparison]  # all, unless it was stopped
     if as_json:
@@ -214,12 +216,12 @@ def _compare(*, overcommit: tuple[float, float] | None, nodes_saved: bool, as_js
     """Replay at one overcommit, and print the measures."""
     if nodes_saved and shared["autoscale"]:
         raise click.UsageError("--nodes-saved takes nodes away, and --autoscale would bring them back: leave out one")
-    (made,) = _with_work(shared, lambda work: replace(work, nodes_saved=nodes_saved).make([overcommit]))
+    (made,) = _with_work(shared, lambda batch: replace(batch, nodes_saved=nodes_saved).run([overcommit]))
     click.echo(json.dumps(made.comparison, indent=1) if as_json else tables(made.comparison))
     raise SystemExit(0 if made.whole else 1)
 
 
-def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]) -> list[Compared]:
+def _with_work(shared: Mapping[str, Any], make: Callable[[ReplayBatch], list[ReportSection]]) -> list[ReportSection]:
     """Read the options that commands share, make what is asked for, and write its report.
 
     A synthetic world is compared in where none is named.
@@ -233,17 +235,17 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[Work], list[Compared]]
     if html is not None and html.suffix == ".json":
         raise click.UsageError(f"--html {html}: the JSON beside it would have this name; call it {html.stem}.html")
     try:
-        options = Options(
+        options = ReplayOptions(
             seed=shared["seed"],
             windows=Windows(**{name: shared[name] for name in _WINDOWS}),
             events=read_events(shared["events"]) if shared["events"] else None,
             autoscaling=Autoscaling(shared["lead_minutes"], shared["spare_nodes"]) if shared["autoscale"] else None,
-            move_triggers=tuple(map(Trigger, shared["moves_at"])),
+            move_triggers=tuple(map(Trigger, shared["move_triggers"])),
             faults=read_faults(shared["faults"]) if shared["faults"] else (),
         )
-        work = Work(
+        work = ReplayBatch(
             folders, tuple(dict.fromkeys(shared["chosen"] or known)), options, shared["jobs"], shared["scheduler"],
-            shared["keep"], html=html,
+            shared["resume_file"], html=html,
         )  # fmt: skip
         if html is not None:
             import_module("matplotlib")  # told before hours of work, as is where nothing can be written
@@ -276,9 +278,9 @@ def _open_report(path: Path) -> None:
         fail(f"{path} cannot be written: {error.strerror}", 2)
 
 
-def _write_report(made: Sequence[Compared], path: Path) -> None:
+def _write_report(made: Sequence[ReportSection], path: Path) -> None:
     """Write the page, and beside it what it shows as JSON."""
-    from trimaran.simulator.report.page import document, page  # noqa: PLC0415  draws: an extra, and a second of imports
+    from trimaran.simulator.report.page import document, page  # draws: an extra, and a second of imports
 
     if not any(each.comparison for each in made):
         return  # stopped before anything was done

@@ -42,20 +42,20 @@ class Autoscaling:
 
     lead_minutes: int = 3
     spare_nodes: int = 0
-    most_nodes: int = 0
-    least_nodes: int = 1
+    max_nodes: int = 0
+    min_nodes: int = 1
     unneeded_percent: float = 50.0
     unneeded_minutes: int = 10
     rest_minutes: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("lead_minutes", "spare_nodes", "most_nodes", "least_nodes", "unneeded_minutes", "rest_minutes"):
+        for name in ("lead_minutes", "spare_nodes", "max_nodes", "min_nodes", "unneeded_minutes", "rest_minutes"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be at least 0")
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderedNode:
     """A node on its way: when it is there."""
 
     minute: int
@@ -74,14 +74,14 @@ class Autoscaler:
     def __init__(self, scaling: Autoscaling, cluster: Cluster) -> None:
         self._scaling, self._cluster = scaling, cluster
         trace = cluster.trace
-        self._most = scaling.most_nodes or 2 * len(trace.nodes)
+        self._most = scaling.max_nodes or 2 * len(trace.nodes)
         self._shapes = [shape for shape, _ in Counter(trace.amounts().values()).most_common()]
-        self._ordered: list[Ordered] = []
+        self._ordered: list[OrderedNode] = []
         self._made = 0
         self._rested = -1
         self._unneeded: dict[str, int] = {}
 
-    def arrived(self) -> list[Ordered]:
+    def arrived(self) -> list[OrderedNode]:
         """Return the nodes that are there from now on, once."""
         there = [each for each in self._ordered if each.minute <= self._cluster.minute]
         self._ordered = [each for each in self._ordered if each.minute > self._cluster.minute]
@@ -108,7 +108,7 @@ class Autoscaler:
             return []
         long = [name for name in low if now - self._unneeded[name] >= scaling.unneeded_minutes]
         names, counts = cluster.nodes.names, cluster.nodes.pod_counts
-        most = len(names) - scaling.least_nodes
+        most = len(names) - scaling.min_nodes
         empty = [name for name in long if not counts[cluster.nodes.row(name)]]
         spare = int(np.count_nonzero(counts == 0)) - scaling.spare_nodes
         if empty and min(spare, most) > 0:
@@ -142,7 +142,7 @@ class Autoscaler:
             return False
         self._made += 1
         minute = self._cluster.minute + self._scaling.lead_minutes
-        self._ordered.append(Ordered(minute, f"scaled-{self._made}", amounts))
+        self._ordered.append(OrderedNode(minute, f"scaled-{self._made}", amounts))
         return True
 
     def _low(self) -> list[str]:

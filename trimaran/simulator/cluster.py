@@ -11,7 +11,7 @@ from runtime.kubernetes.objects import CPU, MEMORY, Container, KnownRequests, No
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.node_table import NodeTable
 from trimaran.simulator.ledger import UseLedger
-from trimaran.simulator.windows import seconds
+from trimaran.simulator.windows import unix_seconds
 from trimaran.traces.events import Amounts
 from trimaran.traces.trace import NO_LIMIT, Trace
 
@@ -19,7 +19,7 @@ JOB = "Job"
 
 
 @dataclass(slots=True)
-class Stay:
+class PodRun:
     """A pod's time on one node.
 
     Attributes:
@@ -34,11 +34,11 @@ class Stay:
     node: int
     start: int
     end: int
-    asks: Amounts
+    requests: Amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedPod:
     """A pod that waits for a node.
 
     Attributes:
@@ -49,7 +49,7 @@ class Waiting:
     """
 
     pod: Pod
-    asks: Amounts
+    requests: Amounts
     ready: int
     until: int
 
@@ -81,10 +81,10 @@ class Cluster:
         self.minute = 0
         capacity = np.array([trace.cpu_capacity_milli, trace.memory_capacity_bytes], np.float64)
         self.ledger = UseLedger(capacity, trace.minutes)
-        self.running: dict[int, Stay] = {}
-        self.stays: list[Stay] = []
+        self.running: dict[int, PodRun] = {}
+        self.pod_runs: list[PodRun] = []
         self.pods: dict[int, Pod] = {}
-        self.waiting: dict[int, Waiting] = {}
+        self.waiting: dict[int, QueuedPod] = {}
         self.replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
         self.jobs: Bools = np.array([kind == JOB for kind in trace.owner_kinds], np.bool_)
         self.first_start: Int64s = np.full(len(trace.pods), -1, np.int64)
@@ -116,8 +116,8 @@ class Cluster:
 
     @property
     def now(self) -> float:
-        """The time, in unix seconds."""
-        return float(seconds(self.minute))
+        """The time, in unix unix_seconds."""
+        return float(unix_seconds(self.minute))
 
     @property
     def free(self) -> Float64s:
@@ -126,13 +126,13 @@ class Cluster:
         free: Float64s = self.capacity - np.array(requested)
         return free
 
-    def stays_since(self, minute: int) -> Iterator[Stay]:
-        """Yield the stays that began in a minute or later, the last one first."""
-        return takewhile(lambda stay: stay.start >= minute, reversed(self.stays))
+    def runs_since(self, minute: int) -> Iterator[PodRun]:
+        """Yield the pod_runs that began in a minute or later, the last one first."""
+        return takewhile(lambda run: run.start >= minute, reversed(self.pod_runs))
 
     def is_fragmented(self) -> bool:
         """Say whether a pod waits that all nodes together have room for; no node alone has, or it would not wait."""
-        ready = [waiting.asks for waiting in self.waiting.values() if waiting.ready <= self.minute]
+        ready = [waiting.requests for waiting in self.waiting.values() if waiting.ready <= self.minute]
         if not ready:
             return False
         free = self.free.sum(axis=1)
@@ -194,41 +194,41 @@ class Cluster:
         life = int(self.trace.end_minute[number] - self.trace.arrival_minute[number])
         return self.trace.used(number, skipped, life)
 
-    def began(self, stay: Stay) -> int:
+    def use_origin(self, run: PodRun) -> int:
         """Return the minute that a pod's use is counted from: a job's start, a service's arrival."""
-        return stay.start if self.is_job(stay.pod) else int(self.trace.arrival_minute[stay.pod])
+        return run.start if self.is_job(run.pod) else int(self.trace.arrival_minute[run.pod])
 
-    def place(self, number: int, pod: Pod, row: int) -> Stay:
+    def place(self, number: int, pod: Pod, row: int) -> PodRun:
         """Bind a pod to a row's node now."""
         series = self.series(number, self.minute)
         node_number = int(self.numbers[row])
         self.nodes.add(pod, self.nodes.names[row], placed_at=self.now)
         self.ledger.add(node_number, self.minute, series)
         end = min(self.minute + series.shape[1], self.trace.minutes)
-        stay = Stay(number, node_number, self.minute, end, requested(pod))
+        run = PodRun(number, node_number, self.minute, end, requested(pod))
         if self.first_start[number] < 0:
             self.first_start[number] = self.minute
-        self.running[number] = stay
+        self.running[number] = run
         self.pods[number] = pod
         if pod.owner is not None:
             self.replicas[pod.owner][self.nodes.names[row]] += 1
-        self.stays.append(stay)
-        return stay
+        self.pod_runs.append(run)
+        return run
 
     def end(self, number: int) -> None:
         """Let a pod end: at its time, or before it, when the rest of its use is taken back."""
-        stay = self.running.pop(number)
+        run = self.running.pop(number)
         pod = self.pods.pop(number)
         if pod.owner is not None:
-            on_nodes, name = self.replicas[pod.owner], self._names[stay.node]
+            on_nodes, name = self.replicas[pod.owner], self._names[run.node]
             on_nodes[name] -= 1
             if not on_nodes[name]:
                 del on_nodes[name]
         self.nodes.remove(pod, left_at=self.now)
-        if stay.end > self.minute:
-            rest = self.series(number, stay.start)[:, self.minute - stay.start :]
-            self.ledger.add(stay.node, self.minute, -rest)
-            stay.end = self.minute
+        if run.end > self.minute:
+            rest = self.series(number, run.start)[:, self.minute - run.start :]
+            self.ledger.add(run.node, self.minute, -rest)
+            run.end = self.minute
 
     def join(self, name: str, amounts: Amounts | None = None) -> None:
         """Let a node join now.
@@ -247,7 +247,7 @@ class Cluster:
     def pods_on(self, name: str) -> list[int]:
         """Return the pods that run on a node, in the order of their start."""
         number = self._numbers[name]
-        return [stay.pod for stay in self.running.values() if stay.node == number]
+        return [run.pod for run in self.running.values() if run.node == number]
 
     def leave(self, name: str) -> list[int]:
         """Let a node leave now, and return the pods that ran on it, in the order of their start."""

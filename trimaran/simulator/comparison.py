@@ -11,10 +11,10 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from trimaran.simulator.heat import Heat, heat
+from trimaran.simulator.heat_map import HeatMap, heat_map
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import DEFAULT, policies
-from trimaran.simulator.replay import Options, Replay
+from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.saving import nodes_saved
 from trimaran.traces.events import EVENTS
 from trimaran.traces.trace import NODES, PODS, USAGE, WORLD, read_trace, world_name
@@ -33,7 +33,7 @@ class SchedulerError(Exception):
 
 
 @dataclass(frozen=True)
-class Task:
+class ReplayTask:
     """One replay to make.
 
     Attributes:
@@ -46,13 +46,13 @@ class Task:
 
     folder: Path
     policy: str
-    options: Options
+    options: ReplayOptions
     nodes_saved: bool = False
     heat: bool = False
 
 
 @dataclass(frozen=True)
-class Done:
+class ReplayResult:
     """A replay that was made.
 
     Attributes:
@@ -60,17 +60,17 @@ class Done:
         measures: see :mod:`trimaran.simulator.measures`.
         decisions: how many pods were placed.
         processor_seconds: what it cost.
-        heat: CPU use in percent, a row a node, if it was asked for; see :func:`trimaran.simulator.heat.heat`.
+        heat: CPU use in percent, a row a node, if it was asked for; see :func:`trimaran.simulator.heat_map.heat_map`.
     """
 
-    task: Task
+    task: ReplayTask
     measures: Mapping[str, float]
     decisions: int
     processor_seconds: float
-    heat: Heat | None = None
+    heat: HeatMap | None = None
 
 
-def make(task: Task) -> Done:
+def run_replay(task: ReplayTask) -> ReplayResult:
     """Make a replay.
 
     Raises:
@@ -86,11 +86,11 @@ def make(task: Task) -> Done:
         default = measures(Replay(trace, known[DEFAULT], task.options).run())
         saved = nodes_saved(trace, known[task.policy], default, task.options)
         made["nodes_saved_percent"] = round(100 * saved / len(trace.nodes), 3)
-    hot = heat(outcome) if task.heat else None
-    return Done(task, made, outcome.decisions, process_time() - began, hot)
+    hot = heat_map(outcome) if task.heat else None
+    return ReplayResult(task, made, outcome.decisions, process_time() - began, hot)
 
 
-def make_all(tasks: Sequence[Task], jobs: int = 1, scheduler: str = "") -> Iterator[Done]:
+def run_replays(tasks: Sequence[ReplayTask], jobs: int = 1, scheduler: str = "") -> Iterator[ReplayResult]:
     """Make replays, and yield each as soon as it is done, in no certain order when several are made at once.
 
     Args:
@@ -103,16 +103,18 @@ def make_all(tasks: Sequence[Task], jobs: int = 1, scheduler: str = "") -> Itera
         SchedulerError: the Dask scheduler cannot be reached, or its workers cannot make them.
     """
     if scheduler:
-        yield from _on_dask(tasks, scheduler)
+        yield from _run_on_dask(tasks, scheduler)
     elif jobs == 1:
-        yield from map(make, tasks)
+        yield from map(run_replay, tasks)
     else:
         joblib = import_module("joblib")
-        made = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(joblib.delayed(make)(t) for t in tasks)
+        made = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(
+            joblib.delayed(run_replay)(t) for t in tasks
+        )
         yield from made
 
 
-def _on_dask(tasks: Sequence[Task], scheduler: str) -> Iterator[Done]:
+def _run_on_dask(tasks: Sequence[ReplayTask], scheduler: str) -> Iterator[ReplayResult]:
     distributed = import_module("distributed")
     try:
         client = distributed.Client(scheduler, timeout=_CONNECT_SECONDS)
@@ -124,7 +126,7 @@ def _on_dask(tasks: Sequence[Task], scheduler: str) -> Iterator[Done]:
         if not client.scheduler_info()["workers"]:
             _LOGGER.warning("the Dask scheduler %s has no workers; replays wait until it has", scheduler)
         asked = [replace(task, folder=task.folder.absolute()) for task in tasks]  # workers run in folders of their own
-        futures = client.map(make, asked, pure=False)
+        futures = client.map(run_replay, asked, pure=False)
         by_key = {future.key: task for future, task in zip(futures, tasks, strict=True)}
         for future in distributed.as_completed(futures):
             try:
@@ -136,7 +138,7 @@ def _on_dask(tasks: Sequence[Task], scheduler: str) -> Iterator[Done]:
             yield replace(done, task=by_key[future.key])
 
 
-class Kept:
+class ResultStore:
     """What was done before, in a file with one line for each replay: an interrupted comparison goes on from it.
 
     A replay is known by its trace's bytes, its policy and its options; of another trace or program it is made again.
@@ -150,8 +152,8 @@ class Kept:
         ValueError: it holds something else.
     """
 
-    def __init__(self, path: Path | None, program: str) -> None:
-        self._path, self._program = path, program
+    def __init__(self, path: Path | None, program_version: str) -> None:
+        self._path, self._program = path, program_version
         self._digests: dict[Path, str] = {}
         self._known: dict[str, dict[str, Any]] = {}
         if path is None:
@@ -170,12 +172,12 @@ class Kept:
             except (ValueError, KeyError, TypeError):
                 continue
 
-    def find(self, task: Task) -> Done | None:
+    def find(self, task: ReplayTask) -> ReplayResult | None:
         """Return a replay that was made before, with all that is asked for."""
         known = None if self._path is None else self._known.get(self._key(task))
-        return None if known is None or (task.heat and known["heat"] is None) else Done(task, **known)
+        return None if known is None or (task.heat and known["heat"] is None) else ReplayResult(task, **known)
 
-    def keep(self, done: Done) -> None:
+    def add(self, done: ReplayResult) -> None:
         """Keep what was made."""
         if self._path is None:
             return
@@ -186,7 +188,7 @@ class Kept:
         with self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    def _key(self, task: Task) -> str:
+    def _key(self, task: ReplayTask) -> str:
         folder = task.folder
         if folder not in self._digests:
             digest = sha256()
@@ -200,11 +202,11 @@ class Kept:
         return sha256(said.encode()).hexdigest()
 
 
-REPLAYING = ("runtime", "scoring", "trimaran.simulator", "trimaran.soft_taints", "trimaran.traces", "watcher")
+REPLAY_PACKAGES = ("runtime", "scoring", "trimaran.simulator", "trimaran.soft_taints", "trimaran.traces", "watcher")
 """The packages whose source makes a replay what it is."""
 
 
-def program(packages: Sequence[str] = REPLAYING) -> str:
+def program_version(packages: Sequence[str] = REPLAY_PACKAGES) -> str:
     """Return what tells programs apart by what they make of a replay: the version, and a digest of packages' source.
 
     The version alone does not: it stays the same from commit to commit.

@@ -59,7 +59,7 @@ class Fault:
         if not self.node or (self.kind is FaultKind.OUTAGE and self.node != EVERY_NODE):
             raise ValueError(f"node must be {EVERY_NODE}, every node, for {self.kind}, got {self.node!r}")
 
-    def holds(self, minute: int, node: str = EVERY_NODE) -> bool:
+    def applies_to(self, minute: int, node: str = EVERY_NODE) -> bool:
         """Say whether it is there in a minute, at a node."""
         return self.start_minute <= minute < self.end_minute and self.node in (node, EVERY_NODE)
 

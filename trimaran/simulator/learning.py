@@ -10,7 +10,7 @@ import numpy as np
 from scoring.arrays import Float64s, Int64s
 from scoring.load.use_levels import OwnerIndex, UseLevels
 from trimaran.simulator.cluster import Cluster, PodRun
-from trimaran.simulator.watcher import SimulatedWatcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.traces.trace import RESOURCES
 
 _MARGIN = 1.15  # what VerticalPodAutoscaler adds
@@ -68,7 +68,7 @@ class UseHistory:
 
         The 90th percentile of the owner's CPU samples and its highest memory sample, and 15 percent more.
         """
-        self.learn()
+        self.update()
         owner = self.owner_of[number]
         if self.minutes[owner] < _LEAST_MINUTES:
             return self._cluster.requests(number)
@@ -79,17 +79,17 @@ class UseHistory:
         cpu_milli, memory_bytes = (max(round(float(amount) * _MARGIN), 1) for amount in asked)
         return cpu_milli, memory_bytes
 
-    def learn(self) -> None:
+    def update(self) -> None:
         """Take in what was used since the last time, if that was long enough ago."""
         cluster, since, now = self._cluster, self._until, self._watcher.known_until()
         if now - since < _RENEWED_MINUTES:
             return
         self._until = now
-        if not self._follow_stays():
+        if not self._follow_runs():
             return
         numbers, begin, began = self._known
         start = np.maximum(begin, since)
-        end = np.array([stay.end for stay in self._seen])  # a pod that is moved or evicted ends earlier
+        end = np.array([run.end for run in self._seen])  # a pod that is moved or evicted ends earlier
         length = np.maximum(np.minimum(end, now) - start, 0)
         use = cluster.trace.use
         first = use.offsets[numbers] + start - began
@@ -106,13 +106,13 @@ class UseHistory:
         self.histogram += np.bincount(owner * _BINS + bins, minlength=count * _BINS).reshape(count, _BINS)
         np.maximum.at(self.highest_memory, owner, memory)
 
-    def _follow_stays(self) -> bool:
+    def _follow_runs(self) -> bool:
         """Take in the stays that began since the last time; say whether there are any at all."""
         cluster = self._cluster
-        new = cluster.stays[self._begun :]
-        self._begun = len(cluster.stays)
+        new = cluster.pod_runs[self._begun :]
+        self._begun = len(cluster.pod_runs)
         self._seen += new
-        known = np.array([(stay.pod, stay.start, cluster.began(stay)) for stay in new], np.int64)
+        known = np.array([(run.pod, run.start, cluster.use_origin(run)) for run in new], np.int64)
         self._known = np.hstack([self._known, known.reshape(-1, 3).T])
         return bool(self._seen)
 
@@ -138,7 +138,7 @@ class UseHistory:
         that runs out for a minute has run out, so its deviation over time is at least how far the highest level that
         was seen is above the mean.
         """
-        self.learn()
+        self.update()
         if self._levels is None or self._levels_until != self._until:
             cluster, self._levels_until = self._cluster, self._until
             factors = np.array(cluster.overcommit)[:, None]

@@ -61,7 +61,7 @@ class UseLedger:
         """
         self._use[:, node, minute : minute + series.shape[1]] += series[:, : self._use.shape[2] - minute]
 
-    def there(self) -> Bools:
+    def present(self) -> Bools:
         """Return in which minutes each node was there, shape (nodes, minutes)."""
         minutes = np.arange(self._use.shape[2])
         there: Bools = (self.since[:, None] <= minutes) & (minutes < self.until[:, None])

@@ -29,9 +29,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from scoring.arrays import Bools, Float64s
-from trimaran.simulator.cluster import Stay
-from trimaran.simulator.replay import Outcome
-from trimaran.simulator.waiting import Wait, waits
+from trimaran.simulator.cluster import PodRun
+from trimaran.simulator.queue_waits import QueueWait, queue_waits
+from trimaran.simulator.replay import ReplayOutcome
 
 HOT_PERCENTS = (70, 80, 90)
 _OF_KIND = ("hot_pod_minutes", "throttled_core_seconds", "overrun_pod_minutes", "unplaced_pods", "waited_pod_minutes")
@@ -41,16 +41,16 @@ _SAMPLED_PODS = 200
 _SAMPLED_EVERY = 60
 
 
-def measures(outcome: Outcome) -> dict[str, float]:
+def measures(outcome: ReplayOutcome) -> dict[str, float]:
     """Return each measure of a replay by its name."""
     cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
     cpu = _cpu_use(outcome)
     memory = cluster.ledger.memory_bytes[:, warm_up:] / cluster.ledger.capacity[1][:, None]
-    there = cluster.ledger.there()[:, warm_up:]
+    there = cluster.ledger.present()[:, warm_up:]
     throttled = np.maximum(cpu - 1, 0).sum(axis=1) @ cluster.ledger.capacity[0] / 1000 * 60
     waited = [
-        Wait(each.pod, max(each.start, warm_up), each.end, each.is_last)
-        for each in waits(outcome)
+        QueueWait(each.pod, max(each.start, warm_up), each.end, each.is_last)
+        for each in queue_waits(outcome)
         if each.end > warm_up
     ]
     return {
@@ -71,7 +71,7 @@ def measures(outcome: Outcome) -> dict[str, float]:
     }
 
 
-def hot_minutes(outcome: Outcome, percent: int) -> float:
+def hot_minutes(outcome: ReplayOutcome, percent: int) -> float:
     """Return the node-minutes with CPU use at or above so many percent of capacity, after the warm-up."""
     return _hot(_cpu_use(outcome), percent)
 
@@ -80,14 +80,14 @@ def _hot(cpu: Float64s, percent: int) -> float:
     return float(np.count_nonzero(cpu >= percent / 100))
 
 
-def _cpu_use(outcome: Outcome) -> Float64s:
+def _cpu_use(outcome: ReplayOutcome) -> Float64s:
     """Return CPU use in parts of capacity after the warm-up, shape (nodes, minutes)."""
     ledger = outcome.cluster.ledger
     use: Float64s = ledger.cpu_milli[:, outcome.cluster.trace.warm_up_minutes :] / ledger.capacity[0][:, None]
     return use
 
 
-def fragmentation_percent(outcome: Outcome) -> float:
+def fragmentation_percent(outcome: ReplayOutcome) -> float:
     """Return the share of free CPU that a pod drawn from the trace cannot use, sampled each hour, in percent."""
     cluster, trace = outcome.cluster, outcome.cluster.trace
     if not trace.pods:
@@ -97,7 +97,7 @@ def fragmentation_percent(outcome: Outcome) -> float:
         :: max(len(trace.pods) // _SAMPLED_PODS, 1)
     ]
     asked = np.array([cluster.requests(number) for number in drawn.tolist()], np.float64)
-    free, lost, there = 0.0, 0.0, cluster.ledger.there()
+    free, lost, there = 0.0, 0.0, cluster.ledger.present()
     for minute in range(trace.warm_up_minutes, trace.minutes, _SAMPLED_EVERY):
         left = (cluster.ledger.capacity - requested_at(outcome, minute))[:, there[:, minute]]
         fits = (left[0] >= asked[:, :1]) & (left[1] >= asked[:, 1:])
@@ -107,34 +107,34 @@ def fragmentation_percent(outcome: Outcome) -> float:
     return 100 * lost / free if free else 0.0
 
 
-def requested_at(outcome: Outcome, minute: int) -> Float64s:
+def requested_at(outcome: ReplayOutcome, minute: int) -> Float64s:
     """Return what the pods on each node request in a minute, as the policy counts them, shape (2, nodes)."""
     cluster = outcome.cluster
-    there = [stay for stay in cluster.stays if stay.start <= minute < stay.end]
-    nodes = np.array([stay.node for stay in there], np.int64)
-    asked = np.array([stay.asks for stay in there], np.float64).reshape(len(there), 2)
+    there = [run for run in cluster.pod_runs if run.start <= minute < run.end]
+    nodes = np.array([run.node for run in there], np.int64)
+    asked = np.array([run.requests for run in there], np.float64).reshape(len(there), 2)
     count = cluster.ledger.capacity.shape[1]
     return np.stack([np.bincount(nodes, asked[:, resource], count) for resource in (0, 1)])
 
 
-def moves_percent_per_hour(outcome: Outcome) -> float:
+def moves_percent_per_hour(outcome: ReplayOutcome) -> float:
     """Return the pods moved in an hour on average, in percent of the pods that ran."""
-    pod_minutes = sum(stay.end - stay.start for stay in outcome.cluster.stays)
+    pod_minutes = sum(run.end - run.start for run in outcome.cluster.pod_runs)
     return 100 * outcome.moves * 60 / pod_minutes if pod_minutes else 0.0
 
 
-def _stranded_core_hours(outcome: Outcome) -> float:
+def _stranded_core_hours(outcome: ReplayOutcome) -> float:
     """Return the CPU that no pod requested in minutes in which pods waited: what waits fits on no node."""
     cluster, warm_up = outcome.cluster, outcome.cluster.trace.warm_up_minutes
     steps = np.zeros(cluster.trace.minutes + 1)
-    for stay in cluster.stays:
-        steps[stay.start] += stay.asks[0]
-        steps[stay.end] -= stay.asks[0]
-    free = cluster.ledger.capacity[0] @ cluster.ledger.there() - np.cumsum(steps[:-1])
+    for run in cluster.pod_runs:
+        steps[run.start] += run.requests[0]
+        steps[run.end] -= run.requests[0]
+    free = cluster.ledger.capacity[0] @ cluster.ledger.present() - np.cumsum(steps[:-1])
     return float(free[warm_up:][outcome.waited[warm_up:]].sum()) / 1000 / 60
 
 
-def _by_kind(outcome: Outcome, cpu: Float64s, overrun: Bools, waited: Iterable[Wait]) -> dict[str, float]:
+def _by_kind(outcome: ReplayOutcome, cpu: Float64s, overrun: Bools, waited: Iterable[QueueWait]) -> dict[str, float]:
     """Return what services had of it, and what jobs had.
 
     Args:
@@ -148,30 +148,30 @@ def _by_kind(outcome: Outcome, cpu: Float64s, overrun: Bools, waited: Iterable[W
     throttled_part = np.maximum(1 - 1 / np.maximum(cpu, 1), 0)
     throttled_before = _counts_before(cpu > 1)
     total: dict[str, float] = defaultdict(float)
-    for stay, start, end in _measured(outcome):
-        kind, span = _kind(outcome, stay.pod), (stay.node, start, end)
+    for run, start, end in _measured(outcome):
+        kind, span = _kind(outcome, run.pod), (run.node, start, end)
         total[f"{kind}_hot_pod_minutes"] += _count(hot_before, *span)
         total[f"{kind}_overrun_pod_minutes"] += _count(overrun_before, *span)
         if _count(throttled_before, *span):
-            skipped = start + cluster.trace.warm_up_minutes - stay.start
-            used = cluster.series(stay.pod, stay.start)[0, skipped : skipped + end - start]
-            total[f"{kind}_throttled_core_seconds"] += float(used @ throttled_part[stay.node, start:end]) * 60 / 1000
+            skipped = start + cluster.trace.warm_up_minutes - run.start
+            used = cluster.series(run.pod, run.start)[0, skipped : skipped + end - start]
+            total[f"{kind}_throttled_core_seconds"] += float(used @ throttled_part[run.node, start:end]) * 60 / 1000
     for wait in waited:
         total[f"{_kind(outcome, wait.pod)}_unplaced_pods"] += wait.is_last
         total[f"{_kind(outcome, wait.pod)}_waited_pod_minutes"] += wait.end - wait.start
     return {name: round(total[name], 3) for name in BY_KIND}
 
 
-def _kind(outcome: Outcome, pod: int) -> str:
+def _kind(outcome: ReplayOutcome, pod: int) -> str:
     return "job" if outcome.cluster.is_job(pod) else "service"
 
 
-def _measured(outcome: Outcome) -> Iterator[tuple[Stay, int, int]]:
+def _measured(outcome: ReplayOutcome) -> Iterator[tuple[PodRun, int, int]]:
     """Yield each stay that reaches beyond the warm-up, with its first minute and its end, counted from there."""
     warm_up = outcome.cluster.trace.warm_up_minutes
-    for stay in outcome.cluster.stays:
-        if stay.end > max(stay.start, warm_up):
-            yield stay, max(stay.start - warm_up, 0), stay.end - warm_up
+    for run in outcome.cluster.pod_runs:
+        if run.end > max(run.start, warm_up):
+            yield run, max(run.start - warm_up, 0), run.end - warm_up
 
 
 def _counts_before(flags: Bools) -> Float64s:

@@ -18,11 +18,11 @@ import numpy as np
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
 from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
-from trimaran.simulator.cluster import Cluster, Stay, Waiting, requested
+from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
 from trimaran.simulator.faults import Fault
 from trimaran.simulator.moving.base import Mover, Trigger
 from trimaran.simulator.policies.base import Chooser, Policy
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.events import Amounts, EventKind, NodeEvent, check_events
 from trimaran.traces.trace import Trace
@@ -32,7 +32,7 @@ _LEAST_PERCENT = 5
 
 
 @dataclass(frozen=True)
-class Options:
+class ReplayOptions:
     """What a replay is like beside its trace and policy.
 
     Attributes:
@@ -61,7 +61,7 @@ class Options:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ReplayOutcome:
     """What a replay left behind.
 
     Attributes:
@@ -77,7 +77,7 @@ class Outcome:
     cluster: Cluster
     policy: str
     decisions: int
-    never_placed: tuple[int, ...]
+    unplaced: tuple[int, ...]
     moves: int
     displaced: int
     waited: Bools
@@ -95,16 +95,16 @@ class Replay:
         TraceError: an event cannot happen to the trace's nodes.
     """
 
-    def __init__(self, trace: Trace, policy: Policy, options: Options | None = None) -> None:
-        self.options = Options() if options is None else options
+    def __init__(self, trace: Trace, policy: Policy, options: ReplayOptions | None = None) -> None:
+        self.options = ReplayOptions() if options is None else options
         overcommit = trace.overcommit if self.options.overcommit is None else self.options.overcommit
         self.cluster = Cluster(trace, overcommit)
         self._policy = policy
         rng = np.random.default_rng(self.options.seed)
-        self._watcher = Watcher(self.options.windows, self.cluster, self.options.faults)
+        self._watcher = SimulatedWatcher(self.options.windows, self.cluster, self.options.faults)
         self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
-        self._ends: dict[int, list[Stay]] = defaultdict(list)
+        self._ends: dict[int, list[PodRun]] = defaultdict(list)
         self._queue = self.cluster.waiting
         events = trace.events if self.options.events is None else self.options.events
         check_events(events, trace.amounts(), trace.name)
@@ -116,10 +116,10 @@ class Replay:
         self._decisions = 0
         self._moved = 0
         self._displaced = 0
-        self._never: list[int] = []
+        self._unplaced: list[int] = []
         self._waited: Bools = np.zeros(trace.minutes, np.bool_)
 
-    def run(self) -> Outcome:
+    def run(self) -> ReplayOutcome:
         """Replay it all."""
         trace, cluster = self.cluster.trace, self.cluster
         mover = self._mover()
@@ -133,29 +133,31 @@ class Replay:
             freed |= self._change_nodes()
             freed |= any(waiting.ready == minute for waiting in self._queue.values())
             if self._queue and freed:
-                self._try(list(self._queue))
+                self._schedule(list(self._queue))
             for number in arrivals.pop(minute, ()):
-                self._wait(number, minute)
-                self._try([number])
+                self._enqueue(number, minute)
+                self._schedule([number])
             if mover is not None and self._move(mover):
-                self._try(list(self._queue))
+                self._schedule(list(self._queue))
             if self._autoscaler is not None:
                 self._scale(self._autoscaler)
             self._waited[minute] = any(waiting.ready <= minute for waiting in self._queue.values())
-        self._never += self._queue
-        never = tuple(sorted(self._never))
-        return Outcome(cluster, self._policy.name, self._decisions, never, self._moved, self._displaced, self._waited)
+        self._unplaced += self._queue
+        unplaced = tuple(sorted(self._unplaced))
+        return ReplayOutcome(
+            cluster, self._policy.name, self._decisions, unplaced, self._moved, self._displaced, self._waited
+        )
 
     def _end_pods(self) -> bool:
         """End the pods whose time is over; say whether there were any."""
         cluster, ended = self.cluster, False
-        for stay in self._ends.pop(cluster.minute, ()):
-            if cluster.running.get(stay.pod) is stay:
-                cluster.end(stay.pod)
+        for run in self._ends.pop(cluster.minute, ()):
+            if cluster.running.get(run.pod) is run:
+                cluster.end(run.pod)
                 ended = True
         for number in [n for n, waiting in self._queue.items() if waiting.until <= cluster.minute]:
             del self._queue[number]
-            self._never.append(number)
+            self._unplaced.append(number)
         return ended
 
     def _change_nodes(self) -> bool:
@@ -178,39 +180,41 @@ class Replay:
         for name in autoscaler.leaving():
             pods = self.cluster.leave(name)
             self._displace(pods, 0)
-            self._try(pods)
+            self._schedule(pods)
 
     def _displace(self, numbers: list[int], minutes: int) -> None:
         """Have pods that lost their node wait for another one, which they may have in so many minutes."""
         now = self.cluster.minute
         for number in numbers:
-            self._wait(number, now + minutes)
+            self._enqueue(number, now + minutes)
         self._displaced += len(numbers)
 
-    def _wait(self, number: int, ready: int) -> None:
+    def _enqueue(self, number: int, ready: int) -> None:
         """Have a pod wait for a node, which it may have from a minute on."""
         cluster, pod = self.cluster, self._chooser.admit(number)
         until = cluster.trace.minutes if cluster.is_job(number) else int(cluster.trace.end_minute[number])
-        self._queue[number] = Waiting(pod, requested(pod), ready, until)
+        self._queue[number] = QueuedPod(pod, requested(pod), ready, until)
 
-    def _try(self, numbers: list[int]) -> None:
+    def _schedule(self, numbers: list[int]) -> None:
         cluster = self.cluster
         too_large: list[Amounts] = []  # as nodes only fill up meanwhile, no pod fits that asks for as much
         for number in numbers:
             waiting = self._queue[number]
-            if waiting.ready > cluster.minute or _reach(waiting.asks, too_large):
+            if waiting.ready > cluster.minute or _is_at_least(waiting.requests, too_large):
                 continue
             pod = waiting.pod
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
-                too_large = [each for each in too_large if not _reach(each, [waiting.asks])] + [waiting.asks]
+                too_large = [each for each in too_large if not _is_at_least(each, [waiting.requests])] + [
+                    waiting.requests
+                ]
                 continue
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
             self._decisions += 1
 
     def _mover(self) -> Mover | None:
-        moving, triggers = self._policy.moves, self.options.move_triggers
+        moving, triggers = self._policy.move_policy, self.options.move_triggers
         if moving is None:
             return None
         return replace(moving, triggers=triggers or moving.triggers).begin(self.cluster, self._watcher)
@@ -229,18 +233,18 @@ class Replay:
             if row is not None:
                 self._place(number, pod, row)
                 continue
-            self._wait(number, cluster.minute)
-            self._try([number])
+            self._enqueue(number, cluster.minute)
+            self._schedule([number])
         return self._moved > moved
 
     def _place(self, number: int, pod: Pod, row: int) -> None:
-        stay = self.cluster.place(number, pod, row)
-        self._ends[stay.end].append(stay)
+        run = self.cluster.place(number, pod, row)
+        self._ends[run.end].append(run)
 
 
-def _reach(asks: Amounts, others: Iterable[Amounts]) -> bool:
+def _is_at_least(requests: Amounts, others: Iterable[Amounts]) -> bool:
     """Say whether as much is asked for as in one of others."""
-    cpu, memory = asks
+    cpu, memory = requests
     for other in others:  # noqa: SIM110  a generator costs more than what it looks at
         if cpu >= other[0] and memory >= other[1]:
             return True

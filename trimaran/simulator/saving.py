@@ -14,7 +14,7 @@ import numpy as np
 
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.base import Policy
-from trimaran.simulator.replay import Options, Replay
+from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.traces.trace import Trace
 
 _MOST_PERCENT = 40
@@ -43,7 +43,7 @@ def fewer_nodes(trace: Trace, removed: int) -> Trace:
     )
 
 
-def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], options: Options) -> int:
+def nodes_saved(trace: Trace, policy: Policy, default: Mapping[str, float], options: ReplayOptions) -> int:
     """Return how many of the nodes a policy can do without.
 
     Hot minutes need not rise steadily with each node less, so it is not where halving happens to end: the three numbers

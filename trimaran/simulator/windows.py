@@ -15,17 +15,17 @@ from watcher.settings import WatchSettings
 BEGIN_SECONDS = 1_600_002_000 // 3600 * 3600
 
 #: Older metrics are never served as fresh.
-MOST_DELAY_MINUTES = WatchSettings().expiry_seconds // 60
+MAX_DELAY_MINUTES = WatchSettings().expiry_seconds // 60
 
 _PERCENTILES = {Operator.P90: 90, Operator.P95: 95, Operator.P99: 99, Operator.MAX: 100}
 
 
-def seconds(minute: float) -> int:
-    """Return a minute of a replay as unix seconds."""
+def unix_seconds(minute: float) -> int:
+    """Return a minute of a replay as unix unix_seconds."""
     return BEGIN_SECONDS + round(60 * minute)
 
 
-def minute_of(moment: float) -> int:
+def replay_minute(moment: float) -> int:
     """Return the minute of a replay that a unix time is in."""
     return int((moment - BEGIN_SECONDS) // 60)
 
@@ -54,8 +54,8 @@ class Windows:
         ):  # fmt: skip
             if getattr(self, name) < least:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be at least {least}")
-        if self.delay_minutes > MOST_DELAY_MINUTES:
-            raise ValueError(f"delay_minutes = {self.delay_minutes}: older than {MOST_DELAY_MINUTES} nothing is used")
+        if self.delay_minutes > MAX_DELAY_MINUTES:
+            raise ValueError(f"delay_minutes = {self.delay_minutes}: older than {MAX_DELAY_MINUTES} nothing is used")
         unknown = set(self.percentiles) - set(_PERCENTILES)
         if unknown:
             raise ValueError(f"percentiles: {min(unknown)} is not one of {', '.join(_PERCENTILES)}")
@@ -94,7 +94,7 @@ class Windows:
             for each, column in values.items():
                 series.append((name, metric_type.value, each.value, self.window))
                 columns.append(column.tolist())
-        window = Window(self.window, seconds(start), seconds(end))
+        window = Window(self.window, unix_seconds(start), unix_seconds(end))
         metadata = {names[row]: {"coverage": float(end - since[row]) / (end - start)} for row in late}
         return WatcherMetrics(window.end, window, "replay", NodeColumns([(names, series, columns)], {}, metadata))
 

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trimaran.cli.main import main
-from trimaran.simulator import comparison, work
-from trimaran.simulator.comparison import REPLAYING, Kept, Task, make, program
+from trimaran.simulator import comparison, replay_batch
+from trimaran.simulator.comparison import REPLAY_PACKAGES, ReplayTask, ResultStore, program_version, run_replay
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies, policy_names
-from trimaran.simulator.replay import Options, Replay
+from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.windows import Windows
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import read_trace, write_trace
@@ -92,11 +92,11 @@ def test_a_sweep_compares_at_each_factor(worlds: list[Path]) -> None:
 
 def test_what_is_done_is_kept(worlds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C what is done is printed and kept; the same command makes the rest and nothing twice."""
-    asked = ("compare", "--trace", *worlds, "--policy", "default", "--keep", tmp_path / "kept", "--json")
+    asked = ("compare", "--trace", *worlds, "--policy", "default", "--resume-file", tmp_path / "kept", "--json")
     whole = json.loads(run(*asked[:-3], "--json").stdout)
 
     def interrupted(tasks, jobs, scheduler):
-        yield make(tasks[0])
+        yield run_replay(tasks[0])
         raise KeyboardInterrupt
 
     made = []
@@ -104,16 +104,16 @@ def test_what_is_done_is_kept(worlds: list[Path], tmp_path: Path, monkeypatch: p
     def counted(tasks, jobs, scheduler):
         for task in tasks:
             made.append(task.folder.name)
-            yield make(task)
+            yield run_replay(task)
 
-    monkeypatch.setattr(work, "make_all", interrupted)
+    monkeypatch.setattr(replay_batch, "run_replays", interrupted)
     stopped = run(*asked)
     assert json.loads(stopped.stdout) == {"one": whole["one"]}
     assert stopped.exit_code == 1  # or a script would take a part for the whole
     assert "stopped: 1 of 2 replays are done" in stopped.stderr
     with (tmp_path / "kept").open("a") as file:
         file.write('{"key": "half a li')
-    monkeypatch.setattr(work, "make_all", counted)
+    monkeypatch.setattr(replay_batch, "run_replays", counted)
     assert json.loads(run(*asked).stdout) == whole
     assert made == ["two"]
     assert json.loads(run(*asked).stdout) == whole
@@ -124,14 +124,14 @@ def test_sigterm_ends_as_ctrl_c_does(worlds: list[Path], monkeypatch: pytest.Mon
     """What is done is printed, with status 1; then the signal does again what it did before."""
 
     def terminated(tasks, jobs, scheduler):
-        yield make(tasks[0])
+        yield run_replay(tasks[0])
         os.kill(os.getpid(), signal.SIGTERM)
-        yield from map(make, tasks[1:])
+        yield from map(run_replay, tasks[1:])
 
     def before(*_: object) -> None:
         pytest.fail("the command did not handle the signal")
 
-    monkeypatch.setattr(work, "make_all", terminated)
+    monkeypatch.setattr(replay_batch, "run_replays", terminated)
     own = signal.signal(signal.SIGTERM, before)
     try:
         stopped = run("compare", "--trace", *worlds, "--policy", "random", "--json")
@@ -144,7 +144,7 @@ def test_sigterm_ends_as_ctrl_c_does(worlds: list[Path], monkeypatch: pytest.Mon
 
 def test_each_replay_is_told_when_it_is_done(worlds: list[Path], tmp_path: Path) -> None:
     """Where stderr is no terminal, a line says how far the work is; what is kept counts as done."""
-    asked = ("--trace", *worlds, "--policy", "random", "--keep", tmp_path / "kept")
+    asked = ("--trace", *worlds, "--policy", "random", "--resume-file", tmp_path / "kept")
     lines = run("compare", *asked).stderr.splitlines()
     assert [re.sub(r"\d+ s", "- s", line) for line in lines] == ["1 of 2: one, random, - s", "2 of 2: two, random, - s"]
     (line,) = run("compare", *asked[:2], "--overcommit", "1.5,1.2", *asked[3:]).stderr.splitlines()
@@ -156,21 +156,21 @@ def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp
     """Another trace in the same folder, other options or another version are replayed anew."""
     folder = tmp_path / "world"
     write_trace(Synthetic(seed=1, nodes=4, minutes=60, warm_up_minutes=10).trace(), folder)
-    task = Task(folder, "random", Options())
-    Kept(tmp_path / "kept", "1").keep(make(task))
-    assert Kept(tmp_path / "kept", "1").find(task) is not None
-    assert Kept(tmp_path / "kept", "2").find(task) is None
-    assert Kept(tmp_path / "kept", "1").find(Task(folder, "random", Options(seed=1))) is None
+    task = ReplayTask(folder, "random", ReplayOptions())
+    ResultStore(tmp_path / "kept", "1").add(run_replay(task))
+    assert ResultStore(tmp_path / "kept", "1").find(task) is not None
+    assert ResultStore(tmp_path / "kept", "2").find(task) is None
+    assert ResultStore(tmp_path / "kept", "1").find(ReplayTask(folder, "random", ReplayOptions(seed=1))) is None
     write_trace(Synthetic(seed=2, nodes=4, minutes=60, warm_up_minutes=10).trace(), folder)
-    assert Kept(tmp_path / "kept", "1").find(task) is None
+    assert ResultStore(tmp_path / "kept", "1").find(task) is None
 
 
 def test_the_program_is_all_that_makes_a_replay() -> None:
-    """A change of any package of ours that a replay imports makes another program."""
+    """A change of any package of ours that a replay imports makes another program_version."""
     told = "import sys, trimaran.simulator.comparison; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True).stdout.split()
     ours = {".".join(name.split(".")[: 2 if name.startswith("trimaran.") else 1]) for name in imported}
-    assert set(REPLAYING) == {name for name in ours if name.partition(".")[0] in PACKAGES} - {"trimaran"}
+    assert set(REPLAY_PACKAGES) == {name for name in ours if name.partition(".")[0] in PACKAGES} - {"trimaran"}
 
 
 def test_what_older_code_made_is_made_again(
@@ -182,15 +182,15 @@ def test_what_older_code_made_is_made_again(
     (package / "__init__.py").write_text("")
     (package / "policy.py").write_text("WEIGHT = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    before = program(["replayed"])
-    assert program(["replayed"]) == before
+    before = program_version(["replayed"])
+    assert program_version(["replayed"]) == before
     (package / "policy.py").write_text("WEIGHT = 2\n")
-    changed = program(["replayed"])
+    changed = program_version(["replayed"])
     (package / "policy.py").rename(package / "rule.py")
-    assert len({before, changed, program(["replayed"])}) == 3
-    asked = ("run", "--trace", worlds[0], "--policy", "random", "--keep", tmp_path / "kept", "--json")
+    assert len({before, changed, program_version(["replayed"])}) == 3
+    asked = ("run", "--trace", worlds[0], "--policy", "random", "--resume-file", tmp_path / "kept", "--json")
     for source in (before, changed, changed):
-        monkeypatch.setattr(work, "program", lambda source=source: source)
+        monkeypatch.setattr(replay_batch, "program_version", lambda source=source: source)
         assert run(*asked).exit_code == 0
     assert len((tmp_path / "kept").read_text().splitlines()) == 2
 
@@ -199,10 +199,10 @@ def test_a_sweep_stops_at_once(worlds: list[Path], monkeypatch: pytest.MonkeyPat
     """Ctrl-C ends all factors, not the one at hand alone; what is done of it is printed."""
 
     def interrupted(tasks, jobs, scheduler):
-        yield make(tasks[0])
+        yield run_replay(tasks[0])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(work, "make_all", interrupted)
+    monkeypatch.setattr(replay_batch, "run_replays", interrupted)
     answered = run("sweep", "--trace", *worlds, "--policy", "random", "--overcommit", "1,1.5", "--json")
     assert {factor: list(made) for factor, made in json.loads(answered.stdout).items()} == {"1": ["one"]}
     assert answered.exit_code == 1
@@ -210,7 +210,7 @@ def test_a_sweep_stops_at_once(worlds: list[Path], monkeypatch: pytest.MonkeyPat
 
 def test_a_file_that_cannot_be_kept_in_is_refused(worlds: list[Path], tmp_path: Path) -> None:
     """Before anything is replayed."""
-    refused = run("compare", "--trace", worlds[0], "--policy", "random", "--keep", tmp_path / "nowhere" / "kept")
+    refused = run("compare", "--trace", worlds[0], "--policy", "random", "--resume-file", tmp_path / "nowhere" / "kept")
     assert (refused.exit_code, "cannot be read and written: No such file" in refused.stderr) == (2, True)
 
 
@@ -271,15 +271,15 @@ def test_a_file_that_holds_something_else_is_not_written_to(worlds: list[Path]) 
     """A table of the trace itself, say; an empty file is as good as none."""
     pods = worlds[0] / "pods.csv"
     before = pods.read_bytes()
-    refused = run("compare", "--trace", worlds[0], "--policy", "random", "--keep", pods)
+    refused = run("compare", "--trace", worlds[0], "--policy", "random", "--resume-file", pods)
     assert refused.exit_code == 2
-    assert f"--keep {pods}: holds something else than replays that were kept" in refused.stderr
+    assert f"--resume-file {pods}: holds something else than replays that were kept" in refused.stderr
     assert pods.read_bytes() == before
     empty = pods.parent / "kept"
     empty.touch()
-    assert run("compare", "--trace", worlds[0], "--policy", "random", "--keep", empty).exit_code == 0
+    assert run("compare", "--trace", worlds[0], "--policy", "random", "--resume-file", empty).exit_code == 0
     empty.write_bytes(empty.read_bytes()[:5])  # killed while it wrote its first line
-    assert run("compare", "--trace", worlds[0], "--policy", "random", "--keep", empty).exit_code == 0
+    assert run("compare", "--trace", worlds[0], "--policy", "random", "--resume-file", empty).exit_code == 0
 
 
 def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
@@ -371,9 +371,9 @@ def test_what_is_named_twice_is_replayed_once(worlds: list[Path], monkeypatch: p
     def counted(tasks, jobs, scheduler):
         for task in tasks:
             made.append(task.policy)
-            yield make(task)
+            yield run_replay(task)
 
-    monkeypatch.setattr(work, "make_all", counted)
+    monkeypatch.setattr(replay_batch, "run_replays", counted)
     monkeypatch.chdir(worlds[0])
     asked = ("--trace", worlds[0], f"{worlds[0]}/", "../one", "--policy", "random", "--policy", "random", "--json")
     assert list(json.loads(run("compare", *asked).stdout)) == ["one"]
@@ -385,7 +385,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_replayed(
 ) -> None:
     """Not after hours of work, which would be lost."""
     pytest.importorskip("matplotlib", reason="pip install matplotlib")
-    monkeypatch.setattr(work, "make_all", lambda *_: pytest.fail("was replayed"))
+    monkeypatch.setattr(replay_batch, "run_replays", lambda *_: pytest.fail("was replayed"))
     refused = run("compare", "--trace", worlds[0], "--policy", "random", "--html", "/dev/null/x/report.html")
     assert (refused.exit_code, "/dev/null/x/report.html cannot be written: Not a" in refused.stderr) == (2, True)
 
@@ -398,7 +398,7 @@ def test_metrics_may_be_others(worlds: list[Path]) -> None:
         other = getattr(Windows, f"{name}_minutes") + 3
         answered = run(*asked, f"--{name}-minutes", other)
         trace = read_trace(worlds[0])
-        options = Options(windows=Windows(**{f"{name}_minutes": other}))
+        options = ReplayOptions(windows=Windows(**{f"{name}_minutes": other}))
         made = measures(Replay(trace, policies(trace)["target-load-packing"], options).run())
         assert json.loads(answered.stdout) == {"one": {"target-load-packing": made}}
         assert answered.stdout != plain, name
@@ -480,4 +480,14 @@ def test_nodes_may_be_scaled(worlds: list[Path]) -> None:
     ]
     assert len(set(minutes)) == 3
     assert minutes[1] < minutes[2]
-    assert run(*asked, "--moves-at", "full-moon").exit_code == 2
+    assert run(*asked, "--move-trigger", "full-moon").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"), [("--moves-at", "--move-trigger", "load"), ("--keep", "--resume-file", "done")]
+)
+def test_old_option_names_are_refused(old: str, new: str, value: str) -> None:
+    """Refuse an option's old name with an error that names the new one."""
+    refused = run("compare", old, value)
+    assert (refused.exit_code, f"{old} was renamed: use {new}" in refused.stderr) == (2, True)
+    assert f"  {old} " not in run("compare", "--help").stdout

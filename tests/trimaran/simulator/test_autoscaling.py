@@ -9,19 +9,19 @@ from support.worlds import small_world
 from trimaran.simulator.autoscaling import Autoscaling
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.replay import Options, Outcome, Replay
-from trimaran.simulator.waiting import waits
+from trimaran.simulator.queue_waits import queue_waits
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
 
 
-def scaled(trace: Trace, policy: str = "default", **settings) -> Outcome:
-    return Replay(trace, policies(trace)[policy], Options(autoscaling=Autoscaling(**settings))).run()
+def scaled(trace: Trace, policy: str = "default", **settings) -> ReplayOutcome:
+    return Replay(trace, policies(trace)[policy], ReplayOptions(autoscaling=Autoscaling(**settings))).run()
 
 
-def starts(outcome: Outcome) -> list[int]:
-    return sorted(stay.start for stay in outcome.cluster.stays)
+def starts(outcome: ReplayOutcome) -> list[int]:
+    return sorted(run.start for run in outcome.cluster.pod_runs)
 
 
 def test_nodes_come_for_pods_that_do_not_fit() -> None:
@@ -29,18 +29,18 @@ def test_nodes_come_for_pods_that_do_not_fit() -> None:
     outcome = scaled(small_world(1, [("Deployment", 1.0)] * 7), lead_minutes=4)
     assert starts(outcome) == [0] * 5 + [4] * 2
     assert outcome.cluster.nodes.names == ("n0", "scaled-1")
-    assert sum(wait.end - wait.start for wait in waits(outcome)) == 8
+    assert sum(wait.end - wait.start for wait in queue_waits(outcome)) == 8
 
 
 def test_as_many_come_as_pods_need() -> None:
     """Pods are packed on what is on its way, and no more is ordered in the minutes until it is there."""
-    outcome = scaled(small_world(1, [("Deployment", 1.0)] * 17), lead_minutes=7, most_nodes=10)
+    outcome = scaled(small_world(1, [("Deployment", 1.0)] * 17), lead_minutes=7, max_nodes=10)
     assert len(outcome.cluster.nodes) == 4
 
 
 def test_there_are_no_more_nodes_than_may_be() -> None:
     """Above the most nodes pods wait on."""
-    outcome = scaled(small_world(1, [("Deployment", 1.0)] * 17), most_nodes=2)
+    outcome = scaled(small_world(1, [("Deployment", 1.0)] * 17), max_nodes=2)
     assert (len(outcome.cluster.nodes), measures(outcome)["unplaced_pods"]) == (2, 7)
 
 
@@ -63,7 +63,7 @@ def test_spare_nodes_save_the_wait() -> None:
     """Pods that come later need not wait, and another spare node takes its place; node-minutes say the price."""
     trace = small_world(1, [("Deployment", 1.0)] * 7)
     trace = replace(trace, arrival_minute=np.array([0] * 5 + [100] * 2))
-    without, with_spare = scaled(trace), scaled(trace, spare_nodes=1, most_nodes=5)
+    without, with_spare = scaled(trace), scaled(trace, spare_nodes=1, max_nodes=5)
     assert starts(without)[5:] == [103] * 2
     assert starts(with_spare)[5:] == [100] * 2
     assert len(with_spare.cluster.nodes) == 3
@@ -74,9 +74,9 @@ def test_an_empty_node_goes_after_a_time() -> None:
     """Ten minutes after its last pod, but for the least and the spare ones."""
     trace = small_world(3, [("Deployment", 1.0)] * 3)
     trace = replace(trace, end_minute=np.array([240, 50, 50]), cpu_request_milli=np.full(3, 6000))
-    outcome = scaled(trace, least_nodes=1)
+    outcome = scaled(trace, min_nodes=1)
     assert outcome.cluster.ledger.until.tolist().count(60) == 2
-    assert len(scaled(trace, least_nodes=2).cluster.nodes) == 2
+    assert len(scaled(trace, min_nodes=2).cluster.nodes) == 2
     assert len(scaled(trace, spare_nodes=1).cluster.nodes) == 2
 
 
@@ -103,7 +103,7 @@ def test_no_node_goes_that_pods_of_a_failed_one_will_need() -> None:
     pods = small_world(3, [("Deployment", 1.0)] * 11)
     trace = replace(pods, end_minute=np.array([240] * 5 + [102] + [240] * 5))
     first = Replay(trace, policies(trace)["most-allocated"]).run().cluster
-    failing = first.nodes.names[first.stays[0].node]
+    failing = first.nodes.names[first.pod_runs[0].node]
     trace = replace(trace, events=(NodeEvent(100, EventKind.FAIL, failing),))
     outcome = scaled(trace, "most-allocated")
     assert measures(outcome)["displaced_pods"] == 5
@@ -122,8 +122,8 @@ def test_a_replay_with_an_autoscaler_is_deterministic(policy: str) -> None:
     """The same again, with fewer node-minutes than all nodes would have, and no pod waits longer than nodes take."""
     trace = Synthetic(seed=5, nodes=12, minutes=260, warm_up_minutes=60, requested=0.5).trace()
     first, second = scaled(trace, policy), scaled(trace, policy)
-    assert [(s.pod, s.node, s.start) for s in first.cluster.stays] == [
-        (s.pod, s.node, s.start) for s in second.cluster.stays
+    assert [(s.pod, s.node, s.start) for s in first.cluster.pod_runs] == [
+        (s.pod, s.node, s.start) for s in second.cluster.pod_runs
     ]
     assert measures(first)["node_minutes"] < 12 * 200
-    assert all(trace.arrival_minute[number] > 260 - 3 for number in first.never_placed)
+    assert all(trace.arrival_minute[number] > 260 - 3 for number in first.unplaced)

@@ -9,8 +9,8 @@ from scoring import FallbackPolicy
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.faults import Fault, FaultKind, read_faults
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.replay import Options, Replay
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.tables import TraceError
@@ -32,7 +32,7 @@ def replayed(trace: Trace) -> Cluster:
 
 def grades(cluster: Cluster, until: int, *faults: Fault) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield each minute until one, and each node's grade in it as the default policy gives it."""
-    watcher = Watcher(Windows(), cluster, faults)
+    watcher = SimulatedWatcher(Windows(), cluster, faults)
     for minute in range(until):
         cluster.minute = minute
         judgment = FallbackPolicy().judge(cluster.nodes, watcher.snapshot(), cluster.now)
@@ -41,7 +41,7 @@ def grades(cluster: Cluster, until: int, *faults: Fault) -> Iterator[tuple[int, 
 
 def cpu_averages(cluster: Cluster, minute: int, *faults: Fault) -> dict[str, float]:
     cluster.minute = minute
-    snapshot = Watcher(Windows(), cluster, faults).snapshot()
+    snapshot = SimulatedWatcher(Windows(), cluster, faults).snapshot()
     assert snapshot is not None
     return {name: node.metrics[0].value for name, node in snapshot.data.items()}
 
@@ -56,7 +56,7 @@ def test_a_node_without_metrics_keeps_its_last_ones_and_is_then_avoided(replayed
 
 
 def test_a_fault_of_one_node_is_not_the_others(replayed: Cluster) -> None:
-    """The other nodes stay measured."""
+    """The other nodes run measured."""
     fault = Fault(FaultKind.MISSING, 100, 130, "node-002")
     for _, seen in grades(replayed, 200, fault):
         assert {grade for name, grade in seen.items() if name != "node-002"} == {"measured"}
@@ -100,8 +100,8 @@ def test_faults_that_never_come_change_nothing(trace: Trace) -> None:
     """The way with faults serves what the way without does."""
     never = (Fault(FaultKind.OUTAGE, 10_000, 10_001),)
     policy = policies(trace)["target-load-packing"]
-    plain, faulty = Replay(trace, policy).run(), Replay(trace, policy, Options(faults=never)).run()
-    for first, second in zip(plain.cluster.stays, faulty.cluster.stays, strict=True):
+    plain, faulty = Replay(trace, policy).run(), Replay(trace, policy, ReplayOptions(faults=never)).run()
+    for first, second in zip(plain.cluster.pod_runs, faulty.cluster.pod_runs, strict=True):
         assert first == second
 
 
@@ -109,15 +109,15 @@ def test_an_avoided_node_gets_fewer_pods(trace: Trace) -> None:
     """While a node is not measured, load-aware scores keep pods away from it."""
     policy = policies(trace)["load-variation-risk-balancing"]
     faults = (Fault(FaultKind.MISSING, 5, FAR, "node-000"),)
-    with_faults = Replay(trace, policy, Options(faults=faults)).run().cluster
+    with_faults = Replay(trace, policy, ReplayOptions(faults=faults)).run().cluster
     without = Replay(trace, policy).run().cluster
-    placed = [sum(stay.node == 0 for stay in cluster.stays) for cluster in (with_faults, without)]
+    placed = [sum(run.node == 0 for run in cluster.pod_runs) for cluster in (with_faults, without)]
     assert placed[0] < 0.6 * placed[1]
 
 
 def test_without_faults_too_nothing_is_served_that_is_older_than_five_minutes(replayed: Cluster) -> None:
     """Fetched each quarter of an hour, a minute late, metrics are fresh for five of the fifteen minutes."""
-    watcher = Watcher(Windows(interval_minutes=15), replayed)
+    watcher = SimulatedWatcher(Windows(interval_minutes=15), replayed)
     served = []
     for minute in range(46, 76):
         replayed.minute = minute

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.heat import heat
+from trimaran.simulator.heat_map import heat_map
 from trimaran.simulator.measures import fragmentation_percent, measures, requested_at
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.replay import Options, Outcome, Replay
-from trimaran.simulator.waiting import Wait, waits
+from trimaran.simulator.queue_waits import QueueWait, queue_waits
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
@@ -32,7 +32,7 @@ def world(*pods: tuple[str, int, int, int, float, float], minutes: int = 20, war
     )  # fmt: skip
 
 
-def replayed(trace: Trace) -> Outcome:
+def replayed(trace: Trace) -> ReplayOutcome:
     return Replay(trace, policies(trace)["default"]).run()
 
 
@@ -60,9 +60,12 @@ def test_waits_are_counted_after_the_warm_up() -> None:
         ("Job", 12, 14, 2000, 1.0, 1.0),
     )
     outcome = replayed(trace)
-    assert list(waits(outcome)) == [
-        Wait(1, 2, 9), Wait(2, 4, 8, is_last=True), Wait(3, 1, 4, is_last=True), Wait(4, 12, 20, is_last=True)
-    ]  # fmt: skip
+    assert list(queue_waits(outcome)) == [
+        QueueWait(1, 2, 9),
+        QueueWait(2, 4, 8, is_last=True),
+        QueueWait(3, 1, 4, is_last=True),
+        QueueWait(4, 12, 20, is_last=True),
+    ]
     made = measures(outcome)
     assert (made["service_waited_pod_minutes"], made["job_waited_pod_minutes"]) == (3, 4 + 8)
     assert made["waited_pod_minutes"] == 15
@@ -80,12 +83,12 @@ def test_what_is_requested_is_what_pods_were_admitted_with() -> None:
     )  # fmt: skip
     trace = replace(trace, owners=("web", "web", "job"))
     outcome = Replay(trace, policies(trace)["right-sized"]).run()
-    first, second = outcome.cluster.stays
-    assert first.asks == (400, 400)
-    assert 200 < second.asks[0] < 300
-    assert requested_at(outcome, 150)[0] == first.asks[0] + second.asks[0]
+    first, second = outcome.cluster.pod_runs
+    assert first.requests == (400, 400)
+    assert 200 < second.requests[0] < 300
+    assert requested_at(outcome, 150)[0] == first.requests[0] + second.requests[0]
     waited = 300 - 120  # of the job, which is larger than the node
-    free = 1000 - first.asks[0] - second.asks[0]
+    free = 1000 - first.requests[0] - second.requests[0]
     assert measures(outcome)["stranded_core_hours"] == pytest.approx(waited * free / 1000 / 60, abs=0.001)
 
 
@@ -98,35 +101,35 @@ def test_fragmentation_does_not_depend_on_the_order_of_pods() -> None:
         trace, cpu_request_milli=trace.cpu_request_milli[::-1], memory_request_bytes=trace.memory_request_bytes[::-1]
     )
     cluster = Cluster(turned, trace.overcommit)
-    cluster.stays, cluster.ledger = outcome.cluster.stays, outcome.cluster.ledger
+    cluster.pod_runs, cluster.ledger = outcome.cluster.pod_runs, outcome.cluster.ledger
     assert fragmentation_percent(replace(outcome, cluster=cluster)) == fragmentation_percent(outcome) > 0
 
 
 def test_a_node_that_is_gone_has_nothing_that_is_free() -> None:
-    """A pod that lost its node waits until another joins, and nothing is stranded while there is none."""
+    """A pod that lost its node queue_waits until another joins, and nothing is stranded while there is none."""
     events = (NodeEvent(10, EventKind.FAIL, "node"), NodeEvent(16, EventKind.JOIN, "node", (400, 1000)))
     trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
-    outcome = Replay(trace, policies(trace)["default"], Options(events=events)).run()
+    outcome = Replay(trace, policies(trace)["default"], ReplayOptions(events=events)).run()
     made = measures(outcome)
     assert made["service_waited_pod_minutes"] == 10
     assert made["stranded_core_hours"] == pytest.approx(4 * 0.4 / 60, abs=0.001)
 
 
 def test_what_a_pod_may_not_have_yet_is_not_stranded() -> None:
-    """A pod that lost its node waits five minutes for another, though that is empty."""
+    """A pod that lost its node queue_waits five minutes for another, though that is empty."""
     trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
     two = replace(
         trace, nodes=("node", "other"), cpu_capacity_milli=np.full(2, 1000), memory_capacity_bytes=np.full(2, 1000)
     )
-    first = Replay(two, policies(two)["default"]).run().cluster.stays[0].node
+    first = Replay(two, policies(two)["default"]).run().cluster.pod_runs[0].node
     events = (NodeEvent(10, EventKind.FAIL, two.nodes[first]),)
-    made = measures(Replay(two, policies(two)["default"], Options(events=events)).run())
+    made = measures(Replay(two, policies(two)["default"], ReplayOptions(events=events)).run())
     assert (made["waited_pod_minutes"], made["stranded_core_hours"]) == (5, 0)
 
 
 def test_a_heat_map_is_small_and_begins_after_the_warm_up() -> None:
     """A node is a row, a minute a column; a long replay's spans are means."""
-    short = heat(replayed(world(("Deployment", 0, 20, 500, 1.0, 1.0))))
+    short = heat_map(replayed(world(("Deployment", 0, 20, 500, 1.0, 1.0))))
     assert short == [[50] * 15]
-    long = heat(replayed(world(("Deployment", 0, 250, 500, 1.0, 1.0), minutes=500, warm_up=0)))
+    long = heat_map(replayed(world(("Deployment", 0, 250, 500, 1.0, 1.0), minutes=500, warm_up=0)))
     assert long == [[50] * 83 + [17] + [0] * 83]

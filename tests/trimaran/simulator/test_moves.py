@@ -1,4 +1,4 @@
-"""Moves: a few pods go where congestion falls most, under a budget."""
+"""CostMovePolicy: a few pods go where congestion falls most, under a budget."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -9,17 +9,17 @@ from support.extending import metrics
 from support.worlds import GIB, small_world
 
 from scoring import MetricsTable, Node, NodeTable, Pod, Profile, ResourceList
-from trimaran.simulator.cluster import Cluster, Waiting
+from trimaran.simulator.cluster import Cluster, QueuedPod
 from trimaran.simulator.measures import measures
-from trimaran.simulator.moving.base import Occasion, Trigger
-from trimaran.simulator.moving.by_cost import Moves
+from trimaran.simulator.moving.base import MoveSchedule, Trigger
+from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization, quality_of_service
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.clairvoyant import whole_power
 from trimaran.simulator.policies.soft_taints import TaintToleration
-from trimaran.simulator.replay import Options, Replay
+from trimaran.simulator.replay import Replay, ReplayOptions
 from trimaran.simulator.saving import count_around_the_edge, fewer_nodes, nodes_saved
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
@@ -35,7 +35,7 @@ def crowded() -> Trace:
 
 
 def moved(trace: Trace, **settings):
-    policy = replace(policies(trace)["most-allocated"], spread=0, moves=Moves(**settings))
+    policy = replace(policies(trace)["most-allocated"], spread=0, move_policy=CostMovePolicy(**settings))
     return Replay(trace, policy).run()
 
 
@@ -52,24 +52,24 @@ def test_moves_cool_the_hot_node(crowded: Trace) -> None:
 def test_the_first_move_takes_the_pod_that_relieves_most(crowded: Trace) -> None:
     """It is a hot one, as soon as moves may be made, and not the one that uses next to nothing."""
     spread = moved(crowded, **OFTEN)
-    first = next(stay for stay in spread.cluster.stays if stay.start > 0)
+    first = next(run for run in spread.cluster.pod_runs if run.start > 0)
     assert first.pod != 4
     assert first.start == 30
 
 
 def test_a_move_that_gains_little_is_not_made(crowded: Trace) -> None:
     """What a move has to gain is a mean over the past, so that a budget is kept for nodes that are hot for long."""
-    assert moved(crowded, **OFTEN, least_gain=1.0).moves > 0
-    assert moved(crowded, **OFTEN, least_gain=1000.0).moves == 0
+    assert moved(crowded, **OFTEN, min_gain=1.0).moves > 0
+    assert moved(crowded, **OFTEN, min_gain=1000.0).moves == 0
 
 
 def test_what_a_move_frees_is_given_to_pods_that_wait() -> None:
     """Four hot pods are on one node, a large one on the other; the last fits when one of the four has gone there."""
     trace = small_world(2, [("Deployment", 1.9)] * 4 + [("Deployment", 0.1)] * 2)
     trace = replace(trace, cpu_request_milli=np.array([2000] * 4 + [7000, 4000]))
-    assert moved(trace).never_placed == (5,)
+    assert moved(trace).unplaced == (5,)
     spread = moved(trace, **OFTEN)
-    assert [stay.start for stay in spread.cluster.stays if stay.pod == 5] == [30]
+    assert [run.start for run in spread.cluster.pod_runs if run.pod == 5] == [30]
 
 
 def dense(trace: Trace, percents: np.ndarray) -> Trace:
@@ -105,7 +105,7 @@ def test_bursts_count(crowded: Trace, percent: int, gain: float, moves: bool) ->
     """
     percents = np.full(crowded.minutes, 40)
     percents[np.arange(crowded.minutes) % 60 < 5] = percent
-    outcome = moved(used(crowded, percents), **OFTEN | {"after_minutes": 180}, least_gain=gain)
+    outcome = moved(used(crowded, percents), **OFTEN | {"after_minutes": 180}, min_gain=gain)
     assert bool(outcome.moves) == moves
 
 
@@ -114,7 +114,7 @@ def test_the_last_hour_tells_how_much_is_used(crowded: Trace, share: float, move
     """What was hot for the last of three hours will be hot all the time, or for a third of it."""
     percents = np.full(crowded.minutes, 40)
     percents[120:] = 90
-    late = {"percent_per_hour": 2000, "every_minutes": 200, "after_minutes": 200, "least_gain": 0.6}
+    late = {"percent_per_hour": 2000, "every_minutes": 200, "after_minutes": 200, "min_gain": 0.6}
     assert bool(moved(used(crowded, percents), **late, last_hour_share=share).moves) == moves
 
 
@@ -139,7 +139,7 @@ def drawn() -> Trace:
 @pytest.mark.parametrize("percent", [5.0, 10.0, 40.0])
 def test_the_budget_is_kept(drawn: Trace, percent: float) -> None:
     """No more pods are moved than so many percent of those that run, each hour."""
-    outcome = moved(drawn, percent_per_hour=percent, every_minutes=5, after_minutes=10, least_gain=0.001)
+    outcome = moved(drawn, percent_per_hour=percent, every_minutes=5, after_minutes=10, min_gain=0.001)
     assert outcome.moves > 0
     assert measures(outcome)["moves_percent_per_hour"] <= percent
 
@@ -156,9 +156,9 @@ def test_a_moved_pod_goes_on(crowded: Trace) -> None:
     total = outcome.cluster.ledger.cpu_milli.sum(axis=0)
     assert total == pytest.approx(np.full(240, 4 * 3800 + 200), rel=1e-3)
     for pod in range(5):
-        stays = sorted((s for s in outcome.cluster.stays if s.pod == pod), key=lambda stay: stay.start)
-        assert [stays[0].start, stays[-1].end] == [0, 240]
-        assert all(before.end == after.start for before, after in pairwise(stays))
+        pod_runs = sorted((s for s in outcome.cluster.pod_runs if s.pod == pod), key=lambda run: run.start)
+        assert [pod_runs[0].start, pod_runs[-1].end] == [0, 240]
+        assert all(before.end == after.start for before, after in pairwise(pod_runs))
 
 
 def test_a_pod_only_goes_where_it_fits(crowded: Trace) -> None:
@@ -202,7 +202,7 @@ def test_saved_nodes_are_the_numbers_on_which_it_is_as_good(seed: int, nodes: in
         return all(fewer[name] <= default[name] for name in counted)
 
     assert [removed for removed in range(1, 6) if good(removed)] == as_good
-    assert nodes_saved(trace, made["clairvoyant"], default, Options()) == len(as_good)
+    assert nodes_saved(trace, made["clairvoyant"], default, ReplayOptions()) == len(as_good)
 
 
 @pytest.mark.parametrize(
@@ -237,23 +237,23 @@ def test_an_overcommit_and_events_that_are_asked_for_follow_the_nodes() -> None:
     policy = policies(trace)["clairvoyant"]
     events = tuple(NodeEvent(200 + number, EventKind.FAIL, name) for number, name in enumerate(trace.nodes[:2]))
     events += tuple(replace(event, minute=event.minute + 30, kind=EventKind.JOIN) for event in events)
-    asked = Options(overcommit=(1.7, 1.4), events=events)
+    asked = ReplayOptions(overcommit=(1.7, 1.4), events=events)
     default = measures(Replay(trace, policies(trace)["default"], asked).run())
     own = replace(trace, overcommit=(1.7, 1.4), events=events)
-    saved = [nodes_saved(own, policy, default, Options()), nodes_saved(trace, policy, default, asked)]
+    saved = [nodes_saved(own, policy, default, ReplayOptions()), nodes_saved(trace, policy, default, asked)]
     assert saved[0] == saved[1] > 0
-    left = Replay(fewer_nodes(own, 8), policy, Options()).run().never_placed
-    assert len(left) < len(Replay(fewer_nodes(trace, 8), policy, Options(overcommit=(1.7, 1.4))).run().never_placed)
+    left = Replay(fewer_nodes(own, 8), policy, ReplayOptions()).run().unplaced
+    assert len(left) < len(Replay(fewer_nodes(trace, 8), policy, ReplayOptions(overcommit=(1.7, 1.4))).run().unplaced)
 
 
 def first_move(trace: Trace, trigger: Trigger, **settings) -> int:
     """Return the minute of the first move, 0 without any."""
     outcome = moved(trace, **OFTEN, triggers=(trigger,), **settings)
-    return min((stay.start for stay in outcome.cluster.stays if stay.start > 0), default=0)
+    return min((run.start for run in outcome.cluster.pod_runs if run.start > 0), default=0)
 
 
 def test_load_is_a_trigger(crowded: Trace) -> None:
-    """Moves are made once a node is measured as hot, and none where none is."""
+    """CostMovePolicy are made once a node is measured as hot, and none where none is."""
     assert first_move(crowded, Trigger.LOAD) == 30
     assert first_move(small_world(3, [("Deployment", 1.0)] * 4), Trigger.LOAD, hot_percent=90.0) == 0
 
@@ -268,10 +268,10 @@ def test_a_node_that_joins_is_a_trigger(crowded: Trace) -> None:
 def test_a_change_of_the_pods_is_a_trigger(crowded: Trace) -> None:
     """Pods that end or come make moves due, and the same pods none again."""
     fewer = replace(crowded, end_minute=np.array([240, 240, 240, 240, 99]))
-    occasion = Occasion(
-        Moves(percent_per_hour=1000, every_minutes=10, triggers=(Trigger.PODS,), after_minutes=0),
+    schedule = MoveSchedule(
+        CostMovePolicy(percent_per_hour=1000, every_minutes=10, triggers=(Trigger.PODS,), after_minutes=0),
         cluster := Cluster(fewer, (1.0, 1.0)),
-        Watcher(Windows(), cluster),
+        SimulatedWatcher(Windows(), cluster),
     )
     for number in range(5):
         cluster.place(number, cluster.pod(number), 0)
@@ -279,7 +279,7 @@ def test_a_change_of_the_pods_is_a_trigger(crowded: Trace) -> None:
     for cluster.minute in range(200):
         if cluster.minute == 99:
             cluster.end(4)
-        if occasion.budget():
+        if schedule.budget():
             due.append(cluster.minute)
     assert due == [1, 99]  # the budget has a whole pod after a minute
 
@@ -290,20 +290,22 @@ def test_fragmentation_is_a_trigger() -> None:
     for number in range(2):
         cluster.place(number, cluster.pod(number), number)
     assert not cluster.is_fragmented()
-    cluster.waiting[2] = Waiting(cluster.pod(2, (4000, GIB)), (4000, GIB), 0, 100)
+    cluster.waiting[2] = QueuedPod(cluster.pod(2, (4000, GIB)), (4000, GIB), 0, 100)
     assert cluster.is_fragmented()
-    cluster.waiting[2] = Waiting(cluster.pod(2, (5000, GIB)), (5000, GIB), 0, 100)
+    cluster.waiting[2] = QueuedPod(cluster.pod(2, (5000, GIB)), (5000, GIB), 0, 100)
     assert not cluster.is_fragmented()
 
 
 def test_low_node_utilization_evicts_from_hot_nodes() -> None:
     """Two pods of the node above the target go in a run, and the scheduler places them elsewhere."""
     trace = small_world(2, [("Deployment", 1.8)] * 5)
-    policy = replace(policies(trace)["most-allocated"], spread=0, moves=LowNodeUtilization(3000.0, after_minutes=30))
+    policy = replace(
+        policies(trace)["most-allocated"], spread=0, move_policy=LowNodeUtilization(3000.0, after_minutes=30)
+    )
     outcome = Replay(trace, policy).run()
-    evicted = [stay for stay in outcome.cluster.stays if stay.start > 0]
-    assert [stay.start for stay in evicted[:2]] == [30, 30]
-    assert [stay.start for stay in evicted[2:4]] == [35, 35]  # it packs, so they are back
+    evicted = [run for run in outcome.cluster.pod_runs if run.start > 0]
+    assert [run.start for run in evicted[:2]] == [30, 30]
+    assert [run.start for run in evicted[2:4]] == [35, 35]  # it packs, so they are back
     assert outcome.moves == len(evicted)
 
 
@@ -311,7 +313,7 @@ def test_low_node_utilization_goes_by_the_default_scheduler() -> None:
     """With the default scheduler the evicted pods go to nodes with less, and once none is hot nothing is evicted."""
     outcome = Replay(
         trace := small_world(3, [("Deployment", 1.8)] * 5 + [("Deployment", 0.0)] * 10),
-        replace(policies(trace)["default"], moves=LowNodeUtilization(1000.0, after_minutes=30)),
+        replace(policies(trace)["default"], move_policy=LowNodeUtilization(1000.0, after_minutes=30)),
     ).run()
     still = Replay(trace, policies(trace)["default"]).run()
     hot = [measures(each)["hot_minutes_80"] for each in (outcome, still)]
@@ -335,7 +337,7 @@ def test_low_node_utilization_runs_as_upstreams(levels: list[float | None], evic
         cluster.place(number, cluster.pod(number), 0)
     loads = {f"n{row}": level for row, level in enumerate(levels) if level is not None}
 
-    class Said(Watcher):
+    class Said(SimulatedWatcher):
         def snapshot(self):
             return metrics(loads, cluster.now)
 
@@ -373,13 +375,13 @@ def test_soft_taints_keep_pods_off_hot_nodes() -> None:
     )
     last = {}
     for name in ("default", "default+soft-taints"):
-        stays = Replay(trace, replace(policies(trace)[name], spread=0)).run().cluster.stays
-        last[name] = stays[-1].node == stays[0].node
+        pod_runs = Replay(trace, replace(policies(trace)[name], spread=0)).run().cluster.pod_runs
+        last[name] = pod_runs[-1].node == pod_runs[0].node
     assert last == {"default": True, "default+soft-taints": False}
 
 
 def test_triggers_may_be_replaced(crowded: Trace) -> None:
     """A replay's option takes the place of what each policy says."""
-    policy = replace(policies(crowded)["most-allocated"], spread=0, moves=Moves(1000.0, 10, 30))
+    policy = replace(policies(crowded)["most-allocated"], spread=0, move_policy=CostMovePolicy(1000.0, 10, 30))
     assert Replay(crowded, policy).run().moves > 0
-    assert Replay(crowded, policy, Options(move_triggers=(Trigger.NODES,))).run().moves == 0
+    assert Replay(crowded, policy, ReplayOptions(move_triggers=(Trigger.NODES,))).run().moves == 0

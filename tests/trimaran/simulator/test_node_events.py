@@ -11,9 +11,9 @@ from scoring import FallbackPolicy
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.replay import Options, Outcome, Replay
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
 from trimaran.simulator.saving import fewer_nodes
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
@@ -23,20 +23,20 @@ FAILS = NodeEvent(100, EventKind.FAIL, "n0")
 COMES_BACK = NodeEvent(150, EventKind.JOIN, "n0")
 
 
-def replayed(trace: Trace, *events: NodeEvent, policy: str = "default", **options) -> Outcome:
-    return Replay(replace(trace, events=events), policies(trace)[policy], Options(**options)).run()
+def replayed(trace: Trace, *events: NodeEvent, policy: str = "default", **options) -> ReplayOutcome:
+    return Replay(replace(trace, events=events), policies(trace)[policy], ReplayOptions(**options)).run()
 
 
-def stays_of(outcome: Outcome, pod: int) -> list[tuple[int, int]]:
-    return [(stay.start, stay.end) for stay in outcome.cluster.stays if stay.pod == pod]
+def runs_of(outcome: ReplayOutcome, pod: int) -> list[tuple[int, int]]:
+    return [(run.start, run.end) for run in outcome.cluster.pod_runs if run.pod == pod]
 
 
 def test_pods_of_a_failed_node_are_placed_again() -> None:
     """Services go on elsewhere after five minutes; nothing is used on the node that is gone; the wait counts."""
     outcome = replayed(small_world(2, [("Deployment", 1.0)] * 4), FAILS)
-    moved = [pod for pod in range(4) if len(stays_of(outcome, pod)) == 2]
+    moved = [pod for pod in range(4) if len(runs_of(outcome, pod)) == 2]
     assert len(moved) == 2
-    assert [stays_of(outcome, pod) for pod in moved] == [[(0, 100), (105, 240)]] * 2
+    assert [runs_of(outcome, pod) for pod in moved] == [[(0, 100), (105, 240)]] * 2
     assert outcome.cluster.ledger.cpu_milli[0, 100:].max() == 0
     assert outcome.cluster.ledger.cpu_milli[1, 104:106].tolist() == pytest.approx([4000, 8000], rel=1e-3)
     counted = measures(outcome)
@@ -48,13 +48,13 @@ def test_jobs_of_a_failed_node_begin_anew() -> None:
     trace = small_world(2, [("Job", 1.0)] * 2)
     trace = replace(trace, end_minute=np.full(2, 120))
     outcome = replayed(trace, FAILS, evicted_after_minutes=0)
-    assert sorted(stays_of(outcome, 0) + stays_of(outcome, 1)) == [(0, 100), (0, 120), (100, 220)]
+    assert sorted(runs_of(outcome, 0) + runs_of(outcome, 1)) == [(0, 100), (0, 120), (100, 220)]
 
 
 def test_pods_wait_until_a_node_joins() -> None:
     """With no node left they wait; one that comes back has its old amounts, and takes them at once."""
     outcome = replayed(small_world(1, [("Deployment", 1.0)] * 2), FAILS, COMES_BACK)
-    assert stays_of(outcome, 0) == [(0, 100), (150, 240)]
+    assert runs_of(outcome, 0) == [(0, 100), (150, 240)]
     counted = measures(outcome)
     assert counted["waited_pod_minutes"] == 100
     assert counted["node_minutes"] == 240 - 60 - 50
@@ -71,14 +71,14 @@ def test_a_new_node_takes_pods() -> None:
     trace = small_world(1, [("Deployment", 0.5)] * 8)
     event = NodeEvent(30, EventKind.JOIN, "large", (20_000, 64 * GIB))
     outcome = replayed(trace, event)
-    assert sorted(stay.start for stay in outcome.cluster.stays) == [0] * 5 + [30] * 3
+    assert sorted(run.start for run in outcome.cluster.pod_runs) == [0] * 5 + [30] * 3
     assert outcome.cluster.nodes.names == ("n0", "large")
 
 
 def test_metrics_follow_the_nodes() -> None:
     """A new node is expected to use what is requested, then measured since it joined; one that is gone is not told."""
     cluster = Cluster(small_world(2, [("Deployment", 1.0)] * 2), (1.0, 1.0))
-    watcher = Watcher(Windows(smoothing_minutes=1), cluster)
+    watcher = SimulatedWatcher(Windows(smoothing_minutes=1), cluster)
     for number in range(2):
         cluster.place(number, cluster.pod(number), number)
     cluster.minute = 100
@@ -111,13 +111,11 @@ def test_every_minute_of_a_pod_is_on_one_node_that_is_there(policy: str) -> None
         NodeEvent(200, EventKind.JOIN, "more", (32_000, 2**37)),
     ]
     outcome = replayed(trace, *events, policy=policy)
-    there = outcome.cluster.ledger.there()
+    there = outcome.cluster.ledger.present()
     total = np.zeros(there.shape)
-    for stay in outcome.cluster.stays:
-        assert there[stay.node, stay.start : stay.end].all()
-        total[stay.node, stay.start : stay.end] += outcome.cluster.series(stay.pod, stay.start)[0][
-            : stay.end - stay.start
-        ]
+    for run in outcome.cluster.pod_runs:
+        assert there[run.node, run.start : run.end].all()
+        total[run.node, run.start : run.end] += outcome.cluster.series(run.pod, run.start)[0][: run.end - run.start]
     assert outcome.cluster.ledger.cpu_milli == pytest.approx(total, abs=1e-6)
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.measures import measures
-from trimaran.simulator.moving.base import Moving
+from trimaran.simulator.moving.base import MovePolicy
 from trimaran.simulator.policies.clairvoyant import Clairvoyant, ClairvoyantChooser
 from trimaran.simulator.policies.offline import OfflineSearch
 from trimaran.simulator.policies.oracle import Oracle, OracleChooser
-from trimaran.simulator.replay import Options, Outcome, Replay
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.replay import Replay, ReplayOptions, ReplayOutcome
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import PodUse, Trace
@@ -28,9 +28,9 @@ class Planned:
 
     plan: tuple[tuple[int, ...], ...]
     name: str = "planned"
-    moves: Moving | None = None
+    move_policy: MovePolicy | None = None
 
-    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> OracleChooser:
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> OracleChooser:
         """Begin a replay."""
         plan = {pod: deque(nodes) for pod, nodes in enumerate(self.plan)}
         return OracleChooser(plan, cluster, ClairvoyantChooser(GREEDY, cluster))
@@ -41,7 +41,7 @@ def roomy() -> Trace:
     return Synthetic(seed=5, nodes=4, minutes=400, warm_up_minutes=60, requested=0.6, mean_use=0.65).trace()
 
 
-def searched(outcome: Outcome) -> OfflineSearch:
+def searched(outcome: ReplayOutcome) -> OfflineSearch:
     return OfflineSearch(outcome.cluster, GREEDY.targets, GREEDY.powers)
 
 
@@ -89,9 +89,9 @@ def test_a_tiny_world_is_placed_as_well_as_can_be(seed: int) -> None:
     """Counted through: no way to place six pods on three nodes costs less."""
     trace = tiny(seed)
     search = searched(Replay(trace, GREEDY).run())
-    assert len(search.stays) == 6
+    assert len(search.pod_runs) == 6
     search.improve(np.random.default_rng(0), 60)
-    nodes = search.nodes[np.argsort([stay.pod for stay in search.stays])]
+    nodes = search.nodes[np.argsort([run.pod for run in search.pod_runs])]
     assert search.cost() == pytest.approx(cost(trace, nodes))
     best = min(cost(trace, np.array(each)) for each in itertools.product(range(3), repeat=6))
     assert search.cost() == pytest.approx(best, rel=1e-6)
@@ -109,8 +109,8 @@ def test_it_is_never_worse_than_its_start_and_always_fits() -> None:
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < 0.95 * costs[0]
     asked = np.zeros((2, 4, trace.minutes))
-    for stay, node in zip(search.stays, search.nodes, strict=True):
-        asked[:, node, stay.start : stay.end] += np.array(outcome.cluster.requests(stay.pod))[:, None]
+    for run, node in zip(search.pod_runs, search.nodes, strict=True):
+        asked[:, node, run.start : run.end] += np.array(outcome.cluster.requests(run.pod))[:, None]
     assert (asked <= outcome.cluster.ledger.capacity[:, :, None]).all()
 
 
@@ -120,9 +120,9 @@ def test_the_policy_carries_the_plan_out() -> None:
     greedy = Replay(trace, GREEDY).run()
     search = searched(greedy)
     search.improve(np.random.default_rng(0), 2)
-    outcome = Replay(trace, Oracle(sweeps=2), Options(seed=0)).run()
-    assert {stay.pod: stay.node for stay in outcome.cluster.stays} == dict(
-        zip([stay.pod for stay in search.stays], search.nodes.tolist(), strict=True)
+    outcome = Replay(trace, Oracle(sweeps=2), ReplayOptions(seed=0)).run()
+    assert {run.pod: run.node for run in outcome.cluster.pod_runs} == dict(
+        zip([run.pod for run in search.pod_runs], search.nodes.tolist(), strict=True)
     )
     assert searched(outcome).cost() == pytest.approx(search.cost())
     assert measures(outcome)["hot_minutes_80"] < measures(greedy)["hot_minutes_80"]
@@ -136,7 +136,7 @@ def test_nodes_that_fail_keep_what_they_had() -> None:
     greedy, outcome = Replay(trace, GREEDY).run(), Replay(trace, Oracle(sweeps=2)).run()
     search, start = searched(greedy), searched(greedy).nodes
     search.improve(np.random.default_rng(0), 2)
-    cut = [number for number, stay in enumerate(search.stays) if stay.node == 0 and stay.end == 200]
+    cut = [number for number, run in enumerate(search.pod_runs) if run.node == 0 and run.end == 200]
     assert cut
     assert (search.nodes[cut] == start[cut]).all()
     assert measures(outcome)["displaced_pods"] == measures(greedy)["displaced_pods"]
@@ -159,7 +159,7 @@ def test_where_a_planned_node_has_no_room_the_greedy_chooses() -> None:
     )
     outcome = Replay(trace, Planned(((0,), (0,), (0,), (0,), (), (1,)))).run()
     # 1 and 2 have no room where they are planned, and 4 has no plan: node 2 costs least, and 1 is the first with room.
-    assert {stay.pod: stay.node for stay in outcome.cluster.stays} == {0: 0, 1: 1, 2: 2, 3: 0, 4: 2, 5: 1}
+    assert {run.pod: run.node for run in outcome.cluster.pod_runs} == {0: 0, 1: 1, 2: 2, 3: 0, 4: 2, 5: 1}
 
 
 def test_a_crowded_world_takes_what_the_plan_cannot_keep() -> None:
@@ -167,11 +167,11 @@ def test_a_crowded_world_takes_what_the_plan_cannot_keep() -> None:
     trace = Synthetic(seed=5, nodes=4, minutes=400, warm_up_minutes=60, requested=0.9, mean_use=0.65).trace()
     search = searched(Replay(trace, GREEDY).run())
     search.improve(np.random.default_rng(0), 1)
-    planned = dict(zip([stay.pod for stay in search.stays], search.nodes.tolist(), strict=True))
+    planned = dict(zip([run.pod for run in search.pod_runs], search.nodes.tolist(), strict=True))
     cluster = Replay(trace, Oracle(sweeps=1)).run().cluster
-    elsewhere = [stay for stay in cluster.stays if planned.get(stay.pod) != stay.node]
-    assert 0 < len(elsewhere) < len(cluster.stays) / 2
+    elsewhere = [run for run in cluster.pod_runs if planned.get(run.pod) != run.node]
+    assert 0 < len(elsewhere) < len(cluster.pod_runs) / 2
     asked = np.zeros((2, 4, trace.minutes))
-    for stay in cluster.stays:
-        asked[:, stay.node, stay.start : stay.end] += np.array(cluster.requests(stay.pod))[:, None]
+    for run in cluster.pod_runs:
+        asked[:, run.node, run.start : run.end] += np.array(cluster.requests(run.pod))[:, None]
     assert (asked <= cluster.ledger.capacity[:, :, None]).all()

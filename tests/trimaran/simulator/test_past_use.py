@@ -11,7 +11,7 @@ from trimaran.simulator.faults import Fault, FaultKind
 from trimaran.simulator.moving.past_use import PastUse
 from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.replay import Replay
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import PodUse, Trace
@@ -32,20 +32,20 @@ def trace() -> Trace:
 def cluster(trace: Trace) -> Cluster:
     """The cluster with the pods that ran in some minute, most of them younger than the history."""
     cluster = Replay(trace, policies(trace)["default"]).run().cluster
-    there = [stay for stay in cluster.stays if stay.start <= END + DELAY < stay.end]
-    cluster.running, cluster.minute = {stay.pod: stay for stay in there}, END + DELAY
+    there = [run for run in cluster.pod_runs if run.start <= END + DELAY < run.end]
+    cluster.running, cluster.minute = {run.pod: run for run in there}, END + DELAY
     return cluster
 
 
 def known(cluster: Cluster) -> PastUse:
-    return PastUse(cluster, Watcher(Windows(delay_minutes=DELAY), cluster))
+    return PastUse(cluster, SimulatedWatcher(Windows(delay_minutes=DELAY), cluster))
 
 
 def every_minute(cluster: Cluster, pod: int, resource: int, minutes: int) -> np.ndarray:
     """Return what a pod used in each of so many past minutes; before it had a node its mean, if it is a service's."""
-    stay = cluster.running[pod]
-    began = cluster.began(stay)
-    first = min(each.start for each in cluster.stays if each.pod == pod) - began if not cluster.is_job(pod) else 0
+    run = cluster.running[pod]
+    began = cluster.use_origin(run)
+    first = min(each.start for each in cluster.pod_runs if each.pod == pod) - began if not cluster.is_job(pod) else 0
     age = max(END - began, first)
     seen = cluster.trace.used(pod, max(age - minutes, first), age)[resource]
     usual = seen.mean() if len(seen) and not cluster.is_job(pod) else 0.0
@@ -76,7 +76,7 @@ def test_memory_is_the_highest_of_each_quarter(cluster: Cluster, minutes: int) -
     pods = np.fromiter(cluster.running, np.int64)
     past = [every_minute(cluster, pod, 1, minutes).reshape(-1, 15).max(axis=1) for pod in pods.tolist()]
     assert known(cluster).highest_memory(pods, minutes) == pytest.approx(np.array(past), rel=1e-6)
-    younger = [END - cluster.began(cluster.running[pod]) < minutes for pod in pods.tolist()]
+    younger = [END - cluster.use_origin(cluster.running[pod]) < minutes for pod in pods.tolist()]
     assert any(younger) or minutes == 15
 
 
@@ -86,8 +86,8 @@ def test_what_a_service_would_have_used_while_it_waited_is_not_known() -> None:
     trace.use.cpu[-trace.minutes : 100 - trace.minutes] = 2.0
     trace.end_minute[0] = 100
     cluster = Replay(trace, policies(trace)["default"]).run().cluster
-    cluster.running, cluster.minute = {5: cluster.stays[-1]}, 200
-    assert cluster.stays[-1].start == 100
+    cluster.running, cluster.minute = {5: cluster.pod_runs[-1]}, 200
+    assert cluster.pod_runs[-1].start == 100
     assert known(cluster).cpu(np.array([5]), 180, 5, 0.0) == pytest.approx(200, rel=1e-3)
 
 
@@ -95,7 +95,7 @@ def test_as_much_is_known_as_the_watcher_tells(trace: Trace) -> None:
     """The past ends with what is served, and in an outage nothing is known."""
     cluster = Cluster(trace, trace.overcommit)
     outage = (Fault(FaultKind.OUTAGE, 200, 300),)
-    past = PastUse(cluster, Watcher(Windows(delay_minutes=1), cluster, outage))
+    past = PastUse(cluster, SimulatedWatcher(Windows(delay_minutes=1), cluster, outage))
     told = {}
     for minute in range(330):
         cluster.minute = minute

@@ -5,8 +5,8 @@ import pytest
 
 from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.replay import NodeSampling, Options, Outcome, Replay
-from trimaran.simulator.windows import Windows, seconds
+from trimaran.simulator.replay import NodeSampling, Replay, ReplayOptions, ReplayOutcome
+from trimaran.simulator.windows import Windows, unix_seconds
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
 
@@ -16,12 +16,12 @@ def trace() -> Trace:
     return Synthetic(seed=3, nodes=12, minutes=600, warm_up_minutes=120).trace()
 
 
-def replayed(trace: Trace, policy: str, **options) -> Outcome:
-    return Replay(trace, policies(trace)[policy], Options(**options)).run()
+def replayed(trace: Trace, policy: str, **options) -> ReplayOutcome:
+    return Replay(trace, policies(trace)[policy], ReplayOptions(**options)).run()
 
 
-def chosen(outcome: Outcome) -> list[tuple[int, int, int, int]]:
-    return [(stay.pod, stay.node, stay.start, stay.end) for stay in outcome.cluster.stays]
+def chosen(outcome: ReplayOutcome) -> list[tuple[int, int, int, int]]:
+    return [(run.pod, run.node, run.start, run.end) for run in outcome.cluster.pod_runs]
 
 
 @pytest.mark.parametrize("policy", ["default", "target-load-packing+load-variation-risk-balancing", "random"])
@@ -44,8 +44,8 @@ def test_what_is_used_is_what_pods_used(trace: Trace) -> None:
     """The nodes' use adds up to that of the pods that were placed, each minute on one node."""
     outcome = replayed(trace, "default")
     total = np.zeros(trace.minutes)
-    for stay in outcome.cluster.stays:
-        total[stay.start : stay.end] += outcome.cluster.series(stay.pod, stay.start)[0][: stay.end - stay.start]
+    for run in outcome.cluster.pod_runs:
+        total[run.start : run.end] += outcome.cluster.series(run.pod, run.start)[0][: run.end - run.start]
     assert outcome.cluster.ledger.cpu_milli.sum(axis=0) == pytest.approx(total)
 
 
@@ -71,7 +71,7 @@ def test_a_snapshot_is_of_the_past(trace: Trace) -> None:
     end = windows.window_end(303)
     assert end == 300
     snapshot = windows.snapshot(cluster.nodes.names, cluster.ledger, cluster.numbers, end)
-    assert (snapshot.window.start, snapshot.window.end) == (seconds(290), seconds(300))
+    assert (snapshot.window.start, snapshot.window.end) == (unix_seconds(290), unix_seconds(300))
     name = cluster.nodes.names[4]
     percent = np.minimum(cluster.ledger.cpu_milli[4, 290:300] / cluster.capacity[0, 4], 1) * 100
     by_operator = {metric.operator: metric.value for metric in snapshot.data[name].metrics if metric.type == "CPU"}

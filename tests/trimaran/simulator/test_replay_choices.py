@@ -22,19 +22,18 @@ from scoring import (
     Profile,
     WeightedPlugin,
 )
-from trimaran.extender.answer import Outcome
-from trimaran.extender.prioritizer import Options as Answering
-from trimaran.extender.prioritizer import Prioritizer
+from trimaran.extender.answer import PrioritizeOutcome
+from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.profiles import Profiles
 from trimaran.extender.wire import ExtenderArgs
-from trimaran.simulator.cluster import Cluster, Stay
+from trimaran.simulator.cluster import Cluster, PodRun
 from trimaran.simulator.faults import Fault, FaultKind
 from trimaran.simulator.policies.catalogue import policies
-from trimaran.simulator.policies.profiles import ByProfile, ProfileChooser
+from trimaran.simulator.policies.profiles import ProfileChooser, ProfilePolicy
 from trimaran.simulator.policies.topology_spread import PodTopologySpread
-from trimaran.simulator.replay import Options, Replay
-from trimaran.simulator.watcher import Watcher
-from trimaran.simulator.windows import seconds
+from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
+from trimaran.simulator.windows import unix_seconds
 from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import Trace
@@ -43,7 +42,7 @@ Check = Callable[[ProfileChooser, int, Pod, np.ndarray, int], None]
 
 
 @dataclass(frozen=True)
-class Checked(ByProfile):
+class Checked(ProfilePolicy):
     """Chooses, and has each choice checked before it is acted on."""
 
     check: Check = lambda *_: None
@@ -60,7 +59,7 @@ class Checked(ByProfile):
         return Chooser(self, cluster, watcher, rng)
 
 
-def checked(policy: ByProfile, check: Check) -> Checked:
+def checked(policy: ProfilePolicy, check: Check) -> Checked:
     fields = {name: getattr(policy, name) for name in policy.__dataclass_fields__}
     return Checked(**fields, check=check)
 
@@ -74,7 +73,7 @@ def by_the_library(chooser: ProfileChooser, number: int, pod: Pod, candidates: n
     for where, departed in cluster.nodes.left_since(np.full(len(table), -np.inf)):
         table.add(departed.pod, cluster.nodes.names[where], departed.placed_at)
         table.remove(departed.pod, left_at=departed.left_at)
-    judgment = policy.fallback.judge(table, Watcher(chooser._watcher.windows, cluster).snapshot(), cluster.now)
+    judgment = policy.fallback.judge(table, SimulatedWatcher(chooser._watcher.windows, cluster).snapshot(), cluster.now)
     levels = chooser._history.levels() if policy.learns else None
     among = np.flatnonzero(table.feasible(pod))
     assert (among == candidates).all()
@@ -100,7 +99,7 @@ def test_twenty_thousand_choices_are_the_librarys() -> None:
     """The same of all policies that are profiles, 20,000 decisions in all, with arrivals, departures and rollouts."""
     trace, made = world(780, rollouts=0.5), 0
     for policy in policies(trace).values():
-        if type(policy) is ByProfile and policy.moves is None:
+        if type(policy) is ProfilePolicy and policy.move_policy is None:
             made += Replay(trace, checked(policy, by_the_library)).run().decisions
     assert made >= 20_000
 
@@ -141,11 +140,11 @@ class Live:
     """The live path beside a replay: what happened is told as the API server tells it, and kube-scheduler asks."""
 
     def __init__(self, name: str, profiles: Profiles) -> None:
-        self.name, self.view, self.answered = name, StillView(), Counter[Outcome]()
-        self.there: dict[int, Stay] = {}
+        self.name, self.view, self.answered = name, StillView(), Counter[PrioritizeOutcome]()
+        self.there: dict[int, PodRun] = {}
         self.told = 0
         self.chooser: ProfileChooser | None = None
-        options = Answering(deadline_seconds=20, assume=False)
+        options = PrioritizerOptions(deadline_seconds=20, assume=False)
         self.prioritizer = Prioritizer(profiles, self.view, self, options, clock=lambda: self.chooser._cluster.now)
 
     def snapshot(self):
@@ -168,23 +167,23 @@ class Live:
             state.put_node(Node.from_k8s({"metadata": {"name": node.name, **created}, "status": status}))
         for name in set(state.table.names) - set(cluster.nodes.names):
             state.drop_node(name)
-        for stay in cluster.stays[self.told :]:
-            self.drop(cluster, stay.pod)
-            pod = written(cluster.pod(stay.pod), self.name)
-            pod["spec"]["nodeName"] = cluster._names[stay.node]
-            at = timestamp(seconds(stay.start))
+        for run in cluster.pod_runs[self.told :]:
+            self.drop(cluster, run.pod)
+            pod = written(cluster.pod(run.pod), self.name)
+            pod["spec"]["nodeName"] = cluster._names[run.node]
+            at = timestamp(unix_seconds(run.start))
             pod["status"] = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]}
             state.put_pod(Pod.from_k8s(pod))
-            self.there[stay.pod] = stay
-        self.told = len(cluster.stays)
-        for number in [number for number, stay in self.there.items() if cluster.running.get(number) is not stay]:
+            self.there[run.pod] = run
+        self.told = len(cluster.pod_runs)
+        for number in [number for number, run in self.there.items() if cluster.running.get(number) is not run]:
             self.drop(cluster, number)
 
     def drop(self, cluster: Cluster, number: int) -> None:
         """Tell that a pod ended, if it was there."""
-        stay = self.there.pop(number, None)
-        if stay is not None:
-            self.view.state.drop_pod(cluster.pod(number).uid, seconds(stay.end))
+        run = self.there.pop(number, None)
+        if run is not None:
+            self.view.state.drop_pod(cluster.pod(number).uid, unix_seconds(run.end))
 
     def check(self, chooser: ProfileChooser, number: int, pod: Pod, candidates: np.ndarray, row: int) -> None:
         """Ask as kube-scheduler does, and compare the answer with what the replay scored."""
@@ -194,7 +193,7 @@ class Live:
         body = {"Pod": written(pod, self.name), "Nodes": None, "NodeNames": names}
         answer = self.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(body)))
         self.answered[answer.outcome] += 1
-        if answer.outcome is Outcome.NO_METRICS:  # all alike, so that kube-scheduler's own plugins decide
+        if answer.outcome is PrioritizeOutcome.NO_METRICS:  # all alike, so that kube-scheduler's own plugins decide
             assert len(set(answer.scores.values())) == 1
             own = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
             spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), 2)
@@ -220,9 +219,9 @@ def test_choices_are_the_live_paths(name: str) -> None:
     trace = world(100)
     profiles = Profiles.read(CONFIGURATION)
     with closing(Live(name, profiles)) as live:
-        policy = ByProfile(name, profiles.by_scheduler[name].profile, spread=0)
+        policy = ProfilePolicy(name, profiles.by_scheduler[name].profile, spread=0)
         outcome = Replay(trace, checked(policy, live.check)).run()
-    assert live.answered == {Outcome.SCORED: outcome.decisions}
+    assert live.answered == {PrioritizeOutcome.SCORED: outcome.decisions}
     assert outcome.decisions > 200
 
 
@@ -235,8 +234,8 @@ def test_choices_are_the_live_paths_while_things_fail() -> None:
     faults = (Fault(FaultKind.MISSING, 40, 120, "node-001"), Fault(FaultKind.OUTAGE, 130, 150))
     profiles = Profiles.read(CONFIGURATION)
     with closing(Live("both", profiles)) as live:
-        policy = ByProfile("both", profiles.by_scheduler["both"].profile, spread=0)
-        Replay(trace, checked(policy, live.check), Options(faults=faults)).run()
-    assert live.answered[Outcome.SCORED] > 50
-    assert live.answered[Outcome.NO_METRICS] > 10
-    assert live.answered.keys() <= {Outcome.SCORED, Outcome.NO_METRICS}
+        policy = ProfilePolicy("both", profiles.by_scheduler["both"].profile, spread=0)
+        Replay(trace, checked(policy, live.check), ReplayOptions(faults=faults)).run()
+    assert live.answered[PrioritizeOutcome.SCORED] > 50
+    assert live.answered[PrioritizeOutcome.NO_METRICS] > 10
+    assert live.answered.keys() <= {PrioritizeOutcome.SCORED, PrioritizeOutcome.NO_METRICS}

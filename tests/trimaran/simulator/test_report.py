@@ -15,8 +15,8 @@ from trimaran.simulator.measures import measures
 from trimaran.simulator.policies.catalogue import policies, policy_names
 from trimaran.simulator.replay import Replay
 from trimaran.simulator.report import statistics
-from trimaran.simulator.report.compared import Compared
 from trimaran.simulator.report.page import document, page
+from trimaran.simulator.report.section import ReportSection
 from trimaran.simulator.report.text import tables
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import write_trace
@@ -79,7 +79,7 @@ def test_the_gap_to_the_oracle_stands_beside_where_it_was_replayed() -> None:
     assert clairvoyant.startswith("gap closed, %: default is 0, clairvoyant 100")
     assert oracle.startswith("gap closed, %: default is 0, oracle 100")
     assert re.search(r"clairvoyant +80 .*\n  from +80 .*\n  to +80 .*\n  worse in +0 ", oracle)
-    beside, without = (Compared("", dict.fromkeys(COMPARISON, 1.5), each) for each in (with_oracle, COMPARISON))
+    beside, without = (ReportSection("", dict.fromkeys(COMPARISON, 1.5), each) for each in (with_oracle, COMPARISON))
     (told,), (told_without,) = document([beside]), document([without])
     assert told["gap_closed_percent"]["oracle"]["cooler"][HOT]["mean"] == 40.0
     assert list(told["gap_closed_percent"]) == ["clairvoyant", "oracle"]
@@ -143,7 +143,8 @@ def test_the_page_asks_nobody_and_has_all_pictures() -> None:
     }
     heat = {"default": [[10, 90], [5, 120]]}
     compared = [
-        Compared(factor, dict.fromkeys(saved, float(factor)), saved, heat, "<b>calm", 2.0) for factor in ("1", "1.5")
+        ReportSection(factor, dict.fromkeys(saved, float(factor)), saved, heat, "<b>calm", 2.0)
+        for factor in ("1", "1.5")
     ]
     text = page(compared, "trimaran")
     elements = Elements(text).found
@@ -163,7 +164,7 @@ def test_the_page_asks_nobody_and_has_all_pictures() -> None:
 def test_a_browser_finds_the_page_accessible_and_asks_nobody(tmp_path: Path) -> None:
     """Axe finds nothing serious, every image is drawn, and nothing but the file is asked for."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    compared = Compared("", dict.fromkeys(COMPARISON, 1.5), COMPARISON, {"default": [[10, 90]]}, "calm", 2.0)
+    compared = ReportSection("", dict.fromkeys(COMPARISON, 1.5), COMPARISON, {"default": [[10, 90]]}, "calm", 2.0)
     file = tmp_path / "report.html"
     file.write_text(page([compared], "trimaran"))
     with browser() as chromium:
@@ -184,8 +185,8 @@ def test_a_report_is_written_beside_what_is_printed(tmp_path: Path) -> None:
     world = tmp_path / "world"
     write_trace(Synthetic(seed=1, nodes=6, minutes=180, warm_up_minutes=60).trace(), world)
     asked = ("compare", "--trace", world, "--policy", "default", "--policy", "clairvoyant", "--json")
-    plain = run(*asked, "--keep", tmp_path / "kept")
-    drawn = run(*asked, "--keep", tmp_path / "kept", "--html", tmp_path / "new" / "report.html")
+    plain = run(*asked, "--resume-file", tmp_path / "kept")
+    drawn = run(*asked, "--resume-file", tmp_path / "kept", "--html", tmp_path / "new" / "report.html")
     assert drawn.exit_code == 0, drawn.stderr
     assert drawn.stdout == plain.stdout
     (section,) = json.loads((tmp_path / "new" / "report.json").read_text())
@@ -193,7 +194,7 @@ def test_a_report_is_written_beside_what_is_printed(tmp_path: Path) -> None:
     heat = section["heat"]["cpu_percent"]["default"]
     assert (len(heat), len(heat[0])) == (6, 120)
     first = (tmp_path / "new" / "report.html").read_bytes()
-    assert run(*asked, "--keep", tmp_path / "kept", "--html", tmp_path / "new" / "report.html").exit_code == 0
+    assert run(*asked, "--resume-file", tmp_path / "kept", "--html", tmp_path / "new" / "report.html").exit_code == 0
     assert (tmp_path / "new" / "report.html").read_bytes() == first
 
 

@@ -109,7 +109,7 @@ def test_crane_leaves_out_nodes_above_its_limits(cpu: list[float], memory: list[
 
 def test_cranes_own_policy_is_a_setting() -> None:
     """What is written has weights and limits: (0.6 * 3 + 0.4 * 1) / 4 of CPU and 0.8 of memory are 67.5, truncated."""
-    metrics = (crane.Usage(0, 3, 3.0, 0.3), crane.Usage(60, 15, 1.0))
+    metrics = (crane.UsageMetric(0, 3, 3.0, 0.3), crane.UsageMetric(60, 15, 1.0))
     seen = usages(([0.4, 0.6], [0.2, 0.2]), ([0.3, 0.9], [0.2, 0.2]))
     assert crane.scores(seen, np.array([0, 0]), metrics).tolist() == [67, 67]
     assert crane.overloaded(seen, metrics).tolist() == [True, False]
@@ -119,10 +119,10 @@ def test_crane_writes_averages_and_the_highest_of_them() -> None:
     """The last five minutes' average every 3 minutes, the hour's highest every 15, the day's every 3 hours."""
     cluster = Cluster(small_world(1, [("Job", 1.0)], minutes=500), (1.0, 1.0))
     cluster.ledger.add(0, 100, np.array([[5000.0] * 5, [32.0 * GIB] * 5]))  # five minutes at one half
-    annotations = crane.Annotations(cluster, delay_minutes=0)
+    annotations = crane.NodeAnnotations(cluster, delay_minutes=0)
     seen = {}
     for cluster.minute in (60, 103, 105, 108, 164, 165, 180, 360):
-        annotations.renew()
+        annotations.update()
         seen[cluster.minute] = annotations.usages[0, :, 0].tolist()
     expected = {
         60: [0, 0, np.nan],  # of the day nothing is known before 180
@@ -141,11 +141,11 @@ def test_crane_writes_averages_and_the_highest_of_them() -> None:
 def test_crane_counts_bindings() -> None:
     """Pods of the last five minutes by five, and of the last one by two, each truncated."""
     cluster = Cluster(small_world(1, [("Job", 0.0)] * 12), (4.0, 4.0))
-    annotations = crane.Annotations(cluster, delay_minutes=0)
+    annotations = crane.NodeAnnotations(cluster, delay_minutes=0)
     hot = []
     for cluster.minute, more in ((1, 4), (3, 3), (6, 5), (9, 0), (12, 0)):
-        for number in range(len(cluster.stays), len(cluster.stays) + more):
+        for number in range(len(cluster.pod_runs), len(cluster.pod_runs) + more):
             cluster.place(number, cluster.pod(number), 0)
-        annotations.renew()
+        annotations.update()
         hot.append(int(annotations.hot[0]))
     assert hot == [0, 7 // 5 + 3 // 2, 8 // 5 + 5 // 2, 5 // 5, 0]

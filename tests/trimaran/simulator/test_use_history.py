@@ -6,7 +6,7 @@ import pytest
 from runtime.kubernetes.objects import Owner
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.trace import PodUse, Trace
 
@@ -49,7 +49,7 @@ def cluster() -> Cluster:
 
 
 def learnt(cluster: Cluster, until: int) -> UseHistory:
-    history = UseHistory(cluster, Watcher(Windows(delay_minutes=0), cluster))
+    history = UseHistory(cluster, SimulatedWatcher(Windows(delay_minutes=0), cluster))
     for minute in range(0, until + 1, 5):
         cluster.minute = minute
         history.levels()

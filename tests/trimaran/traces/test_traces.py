@@ -56,7 +56,7 @@ def test_a_world_may_be_shorter_than_its_pods(trace: Trace, folder: Path) -> Non
     arrived = int((trace.arrival_minute < 120).sum())
     assert 0 < arrived < len(trace.pods)
     outcome = Replay(read, policies(read)["default"]).run()
-    assert outcome.decisions + len(outcome.never_placed) == arrived
+    assert outcome.decisions + len(outcome.unplaced) == arrived
 
 
 def test_empty_rows_are_no_pods(trace: Trace, folder: Path) -> None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 _CHANGED_PODS = 0.1
 
@@ -44,7 +44,7 @@ class Mover(Protocol):
 
 
 @dataclass(frozen=True)
-class Moving(ABC):
+class MovePolicy(ABC):
     """A way to move pods: when moves are looked for, and how many may be made.
 
     Attributes:
@@ -62,11 +62,11 @@ class Moving(ABC):
     hot_percent: float = 80.0
 
     @abstractmethod
-    def begin(self, cluster: Cluster, watcher: Watcher) -> Mover:
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher) -> Mover:
         """Begin a replay."""
 
 
-class Occasion:
+class MoveSchedule:
     """Says in which minutes moves are looked for, and how many may be made; asked once a minute.
 
     Args:
@@ -75,10 +75,10 @@ class Occasion:
         watcher: what is known of the nodes' use.
     """
 
-    def __init__(self, moving: Moving, cluster: Cluster, watcher: Watcher) -> None:
+    def __init__(self, moving: MovePolicy, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         self._moving, self._cluster, self._watcher = moving, cluster, watcher
         self._budget = 0.0
-        self._looked = -moving.every_minutes
+        self._last_search = -moving.every_minutes
         self._nodes: tuple[str, ...] = cluster.nodes.names
         self._pods = 0
 
@@ -89,17 +89,17 @@ class Occasion:
             return 0
         hourly = moving.percent_per_hour / 100 * len(cluster.running)
         self._budget = min(self._budget + hourly / 60, max(hourly, 1.0))
-        too_soon = cluster.minute < self._looked + moving.every_minutes
-        if self._budget < 1 or too_soon or not any(self._is_there(trigger) for trigger in moving.triggers):
+        too_soon = cluster.minute < self._last_search + moving.every_minutes
+        if self._budget < 1 or too_soon or not any(self._has_fired(trigger) for trigger in moving.triggers):
             return 0
-        self._looked, self._nodes, self._pods = cluster.minute, cluster.nodes.names, len(cluster.running)
+        self._last_search, self._nodes, self._pods = cluster.minute, cluster.nodes.names, len(cluster.running)
         return int(self._budget)
 
-    def spend(self, moves: int) -> None:
+    def charge(self, moves: int) -> None:
         """Take moves that are made off the budget."""
         self._budget -= moves
 
-    def _is_there(self, trigger: Trigger) -> bool:
+    def _has_fired(self, trigger: Trigger) -> bool:
         cluster = self._cluster
         match trigger:
             case Trigger.TIME:

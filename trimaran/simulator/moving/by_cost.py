@@ -1,4 +1,4 @@
-"""Moves: evict a service's pod under a budget, and start it where congestion falls most.
+"""CostMovePolicy: evict a service's pod under a budget, and start it where congestion falls most.
 
 Every few minutes, while the budget has a whole pod, the best move is made: of all pods of services and all nodes the
 one after which the nodes' cost would be least, on average over what the next hours may be like. The past day tells it,
@@ -29,9 +29,9 @@ import numpy as np
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, cost_of_mean
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.moving.base import Moving, Occasion
+from trimaran.simulator.moving.base import MovePolicy, MoveSchedule
 from trimaran.simulator.moving.past_use import PastUse
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 _TRIED_PODS = 40
 # Costs are looked up, in so many steps up to the target, and for up to so many times the target.
@@ -40,7 +40,7 @@ _HIGHEST = 4
 
 
 @dataclass(frozen=True)
-class Moves(Moving):
+class CostMovePolicy(MovePolicy):
     """By what pods are moved, and when.
 
     Attributes:
@@ -59,15 +59,15 @@ class Moves(Moving):
     cpu: CongestedResource = CONGESTED_CPU_AND_MEMORY[0]
     memory_target: float = 0.87
     memory_power: int = 64
-    least_gain: float = 0.01
+    min_gain: float = 0.01
 
-    def begin(self, cluster: Cluster, watcher: Watcher) -> "BestMoves":
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher) -> "CostMover":
         """Begin a replay."""
-        return BestMoves(self, cluster, watcher)
+        return CostMover(self, cluster, watcher)
 
 
-class BestMoves:
-    """Moves at work in one replay.
+class CostMover:
+    """CostMovePolicy at work in one replay.
 
     Args:
         moves: what is asked for.
@@ -75,31 +75,31 @@ class BestMoves:
         watcher: what is known of the nodes' use.
     """
 
-    def __init__(self, moves: Moves, cluster: Cluster, watcher: Watcher) -> None:
+    def __init__(self, moves: CostMovePolicy, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         self._moves, self._cluster = moves, cluster
-        self._occasion = Occasion(moves, cluster, watcher)
+        self._schedule = MoveSchedule(moves, cluster, watcher)
         levels = np.arange(_HIGHEST * _STEPS + 1) / _STEPS
         self._past = PastUse(cluster, watcher)
         self._costs = (cost_of_mean(levels, moves.cpu), levels**moves.memory_power)
 
     def due(self) -> list[tuple[int, int | None]]:
         """Return the moves to make now, in order: the pod's number and the row that it goes to; usually none."""
-        budget = self._occasion.budget()
+        budget = self._schedule.budget()
         if not budget or not self._cluster.running:
             return []
         minutes = self._past.known_minutes(self._moves.history_minutes)
         if not minutes:
             return []
-        found = _Plan(self._moves, self._cluster, self._past, self._costs, minutes).best(budget)
-        self._occasion.spend(len(found))
+        found = MovePlanner(self._moves, self._cluster, self._past, self._costs, minutes).best(budget)
+        self._schedule.charge(len(found))
         return found
 
 
-class _Plan:
+class MovePlanner:
     """The nodes' past as if every pod had always been where it is now, and what moves would make of it."""
 
     def __init__(
-        self, moves: Moves, cluster: Cluster, past: PastUse, costs: tuple[Float64s, Float64s], minutes: int
+        self, moves: CostMovePolicy, cluster: Cluster, past: PastUse, costs: tuple[Float64s, Float64s], minutes: int
     ) -> None:
         self._moves, self._cluster, self._costs = moves, cluster, costs
         targets = np.array([moves.cpu.target / 100, moves.memory_target])
@@ -107,7 +107,7 @@ class _Plan:
         pods = np.fromiter(cluster.running, np.int64)
         row = np.zeros(cluster.numbers.max() + 1, np.int64)
         row[cluster.numbers] = np.arange(len(cluster.nodes))
-        rows = row[[stay.node for stay in cluster.running.values()]]
+        rows = row[[run.node for run in cluster.running.values()]]
         services = ~cluster.jobs[pods]
         parts = (
             past.cpu(pods, minutes, moves.sampled_minutes, moves.last_hour_share),
@@ -130,7 +130,7 @@ class _Plan:
             for use, part in zip(self._use, self._pods, strict=True):
                 use[source] -= part[pod]
                 use[target] += part[pod]
-            requests = self._cluster.running[found[-1][0]].asks
+            requests = self._cluster.running[found[-1][0]].requests
             self._free[:, source] += requests
             self._free[:, target] -= requests
             self._row[pod] = target
@@ -144,12 +144,12 @@ class _Plan:
         tried = np.argsort(-relief, kind="stable")[:_TRIED_PODS]
         after = [use + part[tried][:, None] for use, part in zip(self._use, self._pods, strict=True)]
         rise = self._cost(after, self._scale) - cost
-        requests = np.array([self._cluster.running[number].asks for number in self._numbers[tried].tolist()])
+        requests = np.array([self._cluster.running[number].requests for number in self._numbers[tried].tolist()])
         fits: Bools = np.all(self._free[:, None] >= requests.T[:, :, None], axis=0)
         fits[np.arange(len(tried)), self._row[tried]] = False
         gain = np.where(fits, relief[tried][:, None] - rise, -np.inf)
         pod, target = np.unravel_index(int(gain.argmax()), gain.shape)
-        return int(tried[pod]), int(target) if gain[pod, target] > max(self._moves.least_gain, 0.0) else -1
+        return int(tried[pod]), int(target) if gain[pod, target] > max(self._moves.min_gain, 0.0) else -1
 
     def _cost(self, use: list[Float64s], scale: Float64s) -> Float64s:
         """Return the mean cost over the past, added up over resources; the last axis goes."""

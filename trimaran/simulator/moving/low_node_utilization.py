@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 from runtime.kubernetes.objects import CPU, MEMORY, Pod
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.moving.base import Moving, Occasion
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.moving.base import MovePolicy, MoveSchedule
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 _BEST_EFFORT, _BURSTABLE, _GUARANTEED = range(3)
 
 
 @dataclass(frozen=True)
-class LowNodeUtilization(Moving):
+class LowNodeUtilization(MovePolicy):
     """Arguments of LowNodeUtilization, and when it runs.
 
     Attributes:
@@ -37,7 +37,7 @@ class LowNodeUtilization(Moving):
     target_percent: int = 79
     node_limit: int = 2
 
-    def begin(self, cluster: Cluster, watcher: Watcher) -> "Descheduler":
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher) -> "Descheduler":
         """Begin a replay."""
         return Descheduler(self, cluster, watcher)
 
@@ -45,17 +45,17 @@ class LowNodeUtilization(Moving):
 class Descheduler:
     """The descheduler at work in one replay."""
 
-    def __init__(self, arguments: LowNodeUtilization, cluster: Cluster, watcher: Watcher) -> None:
+    def __init__(self, arguments: LowNodeUtilization, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         self._arguments, self._cluster, self._watcher = arguments, cluster, watcher
-        self._occasion = Occasion(arguments, cluster, watcher)
+        self._schedule = MoveSchedule(arguments, cluster, watcher)
 
     def due(self) -> list[tuple[int, int | None]]:
         """Return the pods to evict now."""
-        budget = self._occasion.budget()
+        budget = self._schedule.budget()
         if not budget:
             return []
         evicted = [number for name in self._over() for number in self._of(name)[: self._arguments.node_limit]][:budget]
-        self._occasion.spend(len(evicted))
+        self._schedule.charge(len(evicted))
         return [(number, None) for number in evicted]
 
     def _over(self) -> list[str]:

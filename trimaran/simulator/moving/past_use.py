@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scoring.arrays import Float64s, Int64s
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 HOUR = 60
 QUARTER = 15
@@ -26,7 +26,7 @@ class PastUse:
         watcher: which says up to when their use is known.
     """
 
-    def __init__(self, cluster: Cluster, watcher: Watcher) -> None:
+    def __init__(self, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         self._cluster, self._watcher, self._use = cluster, watcher, cluster.trace.use
         # What all minutes before one have together, so that the sum of any span is a difference.
         self._cpu_before, self._memory_before = (

@@ -7,8 +7,8 @@ import numpy as np
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.moving.base import Moving
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.moving.base import MovePolicy
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 
 class Chooser(Protocol):
@@ -40,9 +40,9 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...  # noqa: D102  said above
     @property
-    def moves(self) -> Moving | None: ...  # noqa: D102  said above
+    def move_policy(self) -> MovePolicy | None: ...  # noqa: D102  said above
 
-    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> Chooser:
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> Chooser:
         """Begin a replay.
 
         Args:
@@ -53,7 +53,7 @@ class Policy(Protocol):
         ...
 
 
-def drawn(scores: Int64s, rng: np.random.Generator) -> int:
+def pick_highest(scores: Int64s, rng: np.random.Generator) -> int:
     """Return the place of the highest score, drawn among equals as kube-scheduler does at random."""
     best = (scores == np.maximum.reduce(scores)).nonzero()[0]
     return int(best[0] if len(best) == 1 else best[int(rng.integers(len(best)))])

@@ -12,14 +12,14 @@ from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
-from trimaran.simulator.moving.by_cost import Moves
+from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
 from trimaran.simulator.policies.base import Policy
 from trimaran.simulator.policies.clairvoyant import Clairvoyant, Random
 from trimaran.simulator.policies.crane import Crane
 from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
 from trimaran.simulator.policies.oracle import Oracle
-from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ByProfile
+from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ProfilePolicy
 from trimaran.simulator.policies.soft_taints import SoftTaints
 from trimaran.simulator.policies.volcano import VolcanoUsage
 from trimaran.traces.trace import Trace
@@ -32,7 +32,7 @@ CONGESTION_MOVES = "congestion-cost+moves"
 CONGESTION_MORE_MOVES = "congestion-cost+more-moves"
 
 
-class OnEveryNode(Mapping[str, PowerModel]):
+class UniformPowerModels(Mapping[str, PowerModel]):
     """One power model for every node, also for those that join."""
 
     def __init__(self, model: PowerModel, names: tuple[str, ...]) -> None:
@@ -62,22 +62,24 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         "target-load-packing": Profile.of(packing),
         "load-variation-risk-balancing": Profile.of(variation),
         "target-load-packing+load-variation-risk-balancing": Profile.of(packing, variation),
-        "peaks": Profile.of(Peaks(OnEveryNode(power, trace.nodes if trace else ()))),
+        "peaks": Profile.of(Peaks(UniformPowerModels(power, trace.nodes if trace else ()))),
         "low-risk-over-commitment": Profile.of(LowRiskOverCommitment()),
         "tail-risk": Profile.of(TailRisk()),
         "koordinator": Profile.of(KoordinatorLoadAware()),
         "volcano": Profile((*KUBE_SCHEDULER.plugins, WeightedPlugin(VolcanoUsage(), 5))),
     }
-    made: list[Policy] = [ByProfile(name, profile) for name, profile in profiles.items()]
-    made.append(ByProfile("right-sized", profiles[DEFAULT], right_sized=True))
+    made: list[Policy] = [ProfilePolicy(name, profile) for name, profile in profiles.items()]
+    made.append(ProfilePolicy("right-sized", profiles[DEFAULT], right_sized=True))
     congestion = Profile.of(CongestionCost())
     made += [
-        ByProfile("congestion-cost-by-requests", congestion, spread=0),
-        ByProfile(CONGESTION, congestion, spread=0, learns=True),
-        ByProfile(CONGESTION_MOVES, congestion, spread=0, learns=True, moves=Moves()),
-        ByProfile(CONGESTION_MORE_MOVES, congestion, spread=0, learns=True, moves=Moves(percent_per_hour=1.0)),
-        ByProfile("default+moves", profiles[DEFAULT], moves=Moves()),
-        ByProfile("default+low-node-utilization", profiles[DEFAULT], moves=LowNodeUtilization()),
+        ProfilePolicy("congestion-cost-by-requests", congestion, spread=0),
+        ProfilePolicy(CONGESTION, congestion, spread=0, learns=True),
+        ProfilePolicy(CONGESTION_MOVES, congestion, spread=0, learns=True, move_policy=CostMovePolicy()),
+        ProfilePolicy(
+            CONGESTION_MORE_MOVES, congestion, spread=0, learns=True, move_policy=CostMovePolicy(percent_per_hour=1.0)
+        ),
+        ProfilePolicy("default+moves", profiles[DEFAULT], move_policy=CostMovePolicy()),
+        ProfilePolicy("default+low-node-utilization", profiles[DEFAULT], move_policy=LowNodeUtilization()),
         SoftTaints("default+soft-taints", profiles[DEFAULT]),
         Crane("crane", profiles[DEFAULT]),
         Random(),

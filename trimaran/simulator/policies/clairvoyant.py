@@ -15,8 +15,8 @@ import numpy as np
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Float64s, Int64s
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.moving.base import Moving
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.moving.base import MovePolicy
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Random:
     """Any node that passes the filters, each as likely."""
 
     name: str = "random"
-    moves: Moving | None = None
+    move_policy: MovePolicy | None = None
 
-    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "RandomChooser":  # noqa: ARG002
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "RandomChooser":  # noqa: ARG002
         """Begin a replay."""
         return RandomChooser(cluster, rng)
 
@@ -58,9 +58,9 @@ class Clairvoyant:
     name: str = "clairvoyant"
     targets: tuple[float, float] = (0.8, 0.95)
     powers: tuple[int, int] = (8, 16)
-    moves: Moving | None = None
+    move_policy: MovePolicy | None = None
 
-    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "ClairvoyantChooser":  # noqa: ARG002
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "ClairvoyantChooser":  # noqa: ARG002
         """Begin a replay."""
         return ClairvoyantChooser(self, cluster)
 

@@ -29,15 +29,15 @@ from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from scoring.table.node_table import NodeTable
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.policies.profiles import ByProfile, ProfileChooser
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.policies.profiles import ProfileChooser, ProfilePolicy
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 _AVERAGED_MINUTES = 5
 _HOT_PENALTY = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageMetric:
     """A metric that is written on nodes.
 
     Attributes:
@@ -53,12 +53,12 @@ class Usage:
     limit: float = float("inf")
 
 
-USAGES = (Usage(0, 3, 0.2, 0.65), Usage(60, 15, 0.3, 0.75), Usage(1440, 180, 0.5))
+USAGE_METRICS = (UsageMetric(0, 3, 0.2, 0.65), UsageMetric(60, 15, 0.3, 0.75), UsageMetric(1440, 180, 0.5))
 HOT_VALUES = ((5, 5), (1, 2))
 """Within how many minutes pods were bound, and by what their number is divided."""
 
 
-def scores(usages: Float64s, hot: Int64s, metrics: tuple[Usage, ...] = USAGES) -> Int64s:
+def scores(usages: Float64s, hot: Int64s, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> Int64s:
     """Return the scores.
 
     Args:
@@ -73,14 +73,14 @@ def scores(usages: Float64s, hot: Int64s, metrics: tuple[Usage, ...] = USAGES) -
     return clipped
 
 
-def overloaded(usages: Float64s, metrics: tuple[Usage, ...] = USAGES) -> Bools:
+def overloaded(usages: Float64s, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> Bools:
     """Return which nodes are left out, shape (nodes,); arguments as for :func:`scores`."""
     limits = np.array([usage.limit for usage in metrics])[:, None]
     above: Bools = np.any(usages > limits, axis=(0, 1))
     return above
 
 
-class Annotations:
+class NodeAnnotations:
     """What is written on the nodes, by their numbers in the ledger.
 
     Args:
@@ -94,14 +94,14 @@ class Annotations:
         hot: the hot values, shape (nodes,).
     """
 
-    def __init__(self, cluster: Cluster, delay_minutes: int, metrics: tuple[Usage, ...] = USAGES) -> None:
+    def __init__(self, cluster: Cluster, delay_minutes: int, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> None:
         self._cluster, self._delay = cluster, delay_minutes
         self.metrics = metrics
-        self._written = [-1] * len(metrics)
+        self._last_written = [-1] * len(metrics)
         self.usages = np.full((2, len(metrics), 0), np.nan)
         self.hot = np.zeros(0, np.int64)
 
-    def renew(self) -> None:
+    def update(self) -> None:
         """Write what was due since the last time, as of the minute that it was due in."""
         minute = self._cluster.minute
         more = len(self._cluster.ledger.since) - len(self.hot)
@@ -110,8 +110,8 @@ class Annotations:
             self.hot = np.pad(self.hot, (0, more))
         for place, usage in enumerate(self.metrics):
             due = minute // usage.every_minutes * usage.every_minutes
-            if due > self._written[place]:
-                self._written[place] = due
+            if due > self._last_written[place]:
+                self._last_written[place] = due
                 self.usages[:, place] = self._highest(due - self._delay, usage.highest_of_minutes)
                 if not place:  # the others are due in minutes that it is due in too
                     self.hot = self._hot(due)
@@ -119,7 +119,7 @@ class Annotations:
     def _hot(self, minute: int) -> Int64s:
         total = np.zeros(len(self.hot), np.int64)
         for within, divisor in HOT_VALUES:
-            bound = [stay.node for stay in self._cluster.stays_since(minute - within + 1) if stay.start <= minute]
+            bound = [run.node for run in self._cluster.runs_since(minute - within + 1) if run.start <= minute]
             total += np.bincount(np.array(bound, np.int64), minlength=len(total)) // divisor
         return total
 
@@ -149,7 +149,7 @@ class CraneDynamic(WithoutNodeTerms):
     """
 
     cluster: Cluster = field(hash=False, compare=False)
-    annotations: Annotations = field(hash=False, compare=False)
+    annotations: NodeAnnotations = field(hash=False, compare=False)
 
     name: ClassVar[str] = "Dynamic"
 
@@ -165,7 +165,7 @@ class CraneDynamic(WithoutNodeTerms):
 
 
 @dataclass(frozen=True)
-class Crane(ByProfile):
+class Crane(ProfilePolicy):
     """kube-scheduler with the Dynamic plugin beside its own.
 
     Attributes:
@@ -174,9 +174,9 @@ class Crane(ByProfile):
     """
 
     weight: int = 3
-    metrics: tuple[Usage, ...] = USAGES
+    metrics: tuple[UsageMetric, ...] = USAGE_METRICS
 
-    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "CraneChooser":
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "CraneChooser":
         """Begin a replay."""
         return CraneChooser(self, cluster, watcher, rng)
 
@@ -184,15 +184,15 @@ class Crane(ByProfile):
 class CraneChooser(ProfileChooser):
     """Crane at work."""
 
-    def __init__(self, policy: Crane, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> None:
-        self._annotations = Annotations(cluster, watcher.windows.delay_minutes, policy.metrics)
+    def __init__(self, policy: Crane, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> None:
+        self._annotations = NodeAnnotations(cluster, watcher.windows.delay_minutes, policy.metrics)
         dynamic = WeightedPlugin(CraneDynamic(cluster, self._annotations), policy.weight)
         profile = Profile((*policy.profile.plugins, dynamic), policy.profile.scheduler_name)
         super().__init__(replace(policy, profile=profile), cluster, watcher, rng)
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
         """Return the row with the highest score of the nodes that are not left out."""
-        self._annotations.renew()
+        self._annotations.update()
         written = self._annotations
         cool = candidates[~overloaded(written.usages[:, :, self._cluster.numbers[candidates]], written.metrics)]
         return super().choose(number, pod, cool if cool.size else candidates)

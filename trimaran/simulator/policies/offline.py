@@ -15,7 +15,7 @@ from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.policies.clairvoyant import whole_power
 
-_LEAST_GAIN = 1e-9  # of the cost; less is rounding
+_MIN_GAIN = 1e-9  # of the cost; less is rounding
 _SHAKEN = 0.1  # of the stays, how many are put anywhere
 _TRADES = 12  # stays that each stay tries to trade nodes with in a sweep
 
@@ -34,19 +34,19 @@ class OfflineSearch:
     """
 
     def __init__(self, cluster: Cluster, targets: tuple[float, float], powers: tuple[int, int]) -> None:
-        self.stays = cluster.stays
-        self.nodes: Int64s = np.array([stay.node for stay in self.stays], np.int64)
+        self.pod_runs = cluster.pod_runs
+        self.nodes: Int64s = np.array([run.node for run in self.pod_runs], np.int64)
         self._powers = powers
         ledger = cluster.ledger
         self._scale = np.array(targets)[:, None] * ledger.capacity
-        self._series = [cluster.series(stay.pod, stay.start)[:, : stay.end - stay.start] for stay in self.stays]
-        self._requests = np.array([stay.asks for stay in self.stays], np.float64).reshape(-1, 2)
+        self._series = [cluster.series(run.pod, run.start)[:, : run.end - run.start] for run in self.pod_runs]
+        self._requests = np.array([run.requests for run in self.pod_runs], np.float64).reshape(-1, 2)
         self._since, self._until = ledger.since, ledger.until
         self._use = ledger.use.copy()
         self._free = np.repeat(ledger.capacity[:, :, None], self._use.shape[2], axis=2)
-        for number, stay in enumerate(self.stays):
-            self._free[:, stay.node, stay.start : stay.end] -= self._requests[number][:, None]
-        self._movable = self._whole(cluster)
+        for number, run in enumerate(self.pod_runs):
+            self._free[:, run.node, run.start : run.end] -= self._requests[number][:, None]
+        self._movable = self._movable_runs(cluster)
 
     def cost(self) -> float:
         """Return what is lowered."""
@@ -59,34 +59,34 @@ class OfflineSearch:
             changed = False
             for number in rng.permutation(self._movable).tolist():
                 changed |= self._move(number)
-                changed |= self._trade(number, rng)
+                changed |= self._swap(number, rng)
             if (now := self.cost()) < least:
                 best, least = self.nodes.copy(), now
             if not changed:
-                self._shake(rng)
+                self._perturb(rng)
         for number in np.flatnonzero(self.nodes != best).tolist():
-            self._put(number, int(best[number]))
+            self._assign(number, int(best[number]))
 
-    def _shake(self, rng: np.random.Generator) -> None:
-        """Put a few stays on any nodes that have room."""
+    def _perturb(self, rng: np.random.Generator) -> None:
+        """Put a few pod_runs on any nodes that have room."""
         for number in rng.choice(self._movable, max(1, round(_SHAKEN * len(self._movable)))).tolist():
             others = self._others(number)
             if len(others):
-                self._put(number, int(rng.choice(others)))
+                self._assign(number, int(rng.choice(others)))
 
     def _others(self, number: int) -> Int64s:
-        """Return the nodes that have room for a stay in all its minutes, without its own."""
-        stay = self.stays[number]
-        fits = self._has_room(self._free[:, :, stay.start : stay.end], self._requests[number])
-        fits &= (self._since <= stay.start) & (stay.end <= self._until)
+        """Return the nodes that have room for a run in all its minutes, without its own."""
+        run = self.pod_runs[number]
+        fits = self._has_room(self._free[:, :, run.start : run.end], self._requests[number])
+        fits &= (self._since <= run.start) & (run.end <= self._until)
         fits[self.nodes[number]] = False
         return np.flatnonzero(fits)
 
-    def _whole(self, cluster: Cluster) -> Int64s:
+    def _movable_runs(self, cluster: Cluster) -> Int64s:
         """Return the stays that are all of their pods' lives: the others are what became of a node that left."""
-        counts = np.bincount([stay.pod for stay in self.stays], minlength=len(cluster.trace.pods))
-        there = [stay.end < self._until[stay.node] or stay.end == cluster.trace.minutes for stay in self.stays]
-        alone = [counts[stay.pod] == 1 for stay in self.stays]
+        counts = np.bincount([run.pod for run in self.pod_runs], minlength=len(cluster.trace.pods))
+        there = [run.end < self._until[run.node] or run.end == cluster.trace.minutes for run in self.pod_runs]
+        alone = [counts[run.pod] == 1 for run in self.pod_runs]
         return np.flatnonzero(np.array(there, np.bool_) & np.array(alone, np.bool_))
 
     def _cost(self, use: Float64s, scale: Float64s) -> Float64s:
@@ -100,8 +100,8 @@ class OfflineSearch:
 
     def _move(self, number: int) -> bool:
         """Put a stay on the node where the cost is least; say whether that is another one."""
-        stay, node, series = self.stays[number], int(self.nodes[number]), self._series[number]
-        minutes = slice(stay.start, stay.end)
+        run, node, series = self.pod_runs[number], int(self.nodes[number]), self._series[number]
+        minutes = slice(run.start, run.end)
         others = self._others(number)
         if not len(others):
             return False
@@ -110,41 +110,42 @@ class OfflineSearch:
         here, scale = self._use[:, node, minutes], self._scale[:, node, None]
         fall = self._cost(here, scale).sum() - self._cost(here - series, scale).sum()
         best = int(rise.argmin())
-        if rise[best] >= fall - _LEAST_GAIN * max(1.0, abs(fall)):
+        if rise[best] >= fall - _MIN_GAIN * max(1.0, abs(fall)):
             return False
-        self._put(number, int(others[best]))
+        self._assign(number, int(others[best]))
         return True
 
-    def _trade(self, number: int, rng: np.random.Generator) -> bool:
+    def _swap(self, number: int, rng: np.random.Generator) -> bool:
         """Let a stay trade nodes with another one where that lowers the cost; say whether it did."""
-        stay = self.stays[number]
+        run = self.pod_runs[number]
         for other in self._movable[rng.integers(0, len(self._movable), _TRADES)].tolist():
-            partner = self.stays[other]
-            apart = partner.end <= stay.start or stay.end <= partner.start
+            partner = self.pod_runs[other]
+            apart = partner.end <= run.start or run.end <= partner.start
             if apart or self.nodes[other] == self.nodes[number]:
                 continue
             nodes = self.nodes[[number, other]]
-            minutes = slice(min(stay.start, partner.start), max(stay.end, partner.end))
+            minutes = slice(min(run.start, partner.start), max(run.end, partner.end))
             before = self._cost(self._use[:, nodes, minutes], self._scale[:, nodes, None]).sum()
-            self._put(number, int(nodes[1]))
-            self._put(other, int(nodes[0]))
+            self._assign(number, int(nodes[1]))
+            self._assign(other, int(nodes[0]))
             after = self._cost(self._use[:, nodes, minutes], self._scale[:, nodes, None]).sum()
-            if self._stand(number) and self._stand(other) and after < before - _LEAST_GAIN * max(1.0, before):
+            improves = after < before - _MIN_GAIN * max(1.0, before)
+            if improves and self._is_feasible(number) and self._is_feasible(other):
                 return True
-            self._put(number, int(nodes[0]))
-            self._put(other, int(nodes[1]))
+            self._assign(number, int(nodes[0]))
+            self._assign(other, int(nodes[1]))
         return False
 
-    def _stand(self, number: int) -> bool:
-        """Say whether a stay has room and its node is there all the while."""
-        stay, node = self.stays[number], self.nodes[number]
+    def _is_feasible(self, number: int) -> bool:
+        """Say whether a run has room and its node is there all the while."""
+        run, node = self.pod_runs[number], self.nodes[number]
         asked = self._requests[number] > 0
-        free = self._free[asked, node, stay.start : stay.end]
-        return bool((free >= 0).all() and self._since[node] <= stay.start and stay.end <= self._until[node])
+        free = self._free[asked, node, run.start : run.end]
+        return bool((free >= 0).all() and self._since[node] <= run.start and run.end <= self._until[node])
 
-    def _put(self, number: int, node: int) -> None:
-        stay, series, requests = self.stays[number], self._series[number], self._requests[number][:, None]
-        minutes, old = slice(stay.start, stay.end), int(self.nodes[number])
+    def _assign(self, number: int, node: int) -> None:
+        run, series, requests = self.pod_runs[number], self._series[number], self._requests[number][:, None]
+        minutes, old = slice(run.start, run.end), int(self.nodes[number])
         self._use[:, old, minutes] -= series
         self._free[:, old, minutes] += requests
         self._use[:, node, minutes] += series

@@ -14,11 +14,11 @@ import numpy as np
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.moving.base import Moving
+from trimaran.simulator.moving.base import MovePolicy
 from trimaran.simulator.policies.clairvoyant import Clairvoyant, ClairvoyantChooser
 from trimaran.simulator.policies.offline import OfflineSearch
-from trimaran.simulator.replay import Options, Replay
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.replay import Replay, ReplayOptions
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class Oracle:
 
     name: str = "oracle"
     sweeps: int = 12
-    moves: Moving | None = None
+    move_policy: MovePolicy | None = None
 
-    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "OracleChooser":  # noqa: ARG002
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "OracleChooser":  # noqa: ARG002
         """Begin a replay: make the plan."""
         greedy = Clairvoyant()
-        start = Replay(cluster.trace, greedy, Options(overcommit=cluster.overcommit)).run()
+        start = Replay(cluster.trace, greedy, ReplayOptions(overcommit=cluster.overcommit)).run()
         search = OfflineSearch(start.cluster, greedy.targets, greedy.powers)
         search.improve(rng, self.sweeps)
         plan: dict[int, deque[int]] = defaultdict(deque)
-        for stay, node in zip(search.stays, search.nodes.tolist(), strict=True):
-            plan[stay.pod].append(node)
+        for run, node in zip(search.pod_runs, search.nodes.tolist(), strict=True):
+            plan[run.pod].append(node)
         return OracleChooser(plan, cluster, ClairvoyantChooser(greedy, cluster))
 
 

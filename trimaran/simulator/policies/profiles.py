@@ -13,10 +13,10 @@ from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
-from trimaran.simulator.moving.base import Moving
-from trimaran.simulator.policies.base import drawn
+from trimaran.simulator.moving.base import MovePolicy
+from trimaran.simulator.policies.base import pick_highest
 from trimaran.simulator.policies.topology_spread import PodTopologySpread
-from trimaran.simulator.watcher import Watcher
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 KUBE_SCHEDULER = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
 """Its plugins that score by requests; PodTopologySpread is beside them."""
@@ -24,7 +24,7 @@ SPREAD_WEIGHT = 2
 
 
 @dataclass(frozen=True)
-class ByProfile:
+class ProfilePolicy:
     """Place pods by a profile.
 
     Attributes:
@@ -44,10 +44,10 @@ class ByProfile:
     spread: int = SPREAD_WEIGHT
     right_sized: bool = False
     learns: bool = False
-    moves: Moving | None = None
+    move_policy: MovePolicy | None = None
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
 
-    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "ProfileChooser":
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "ProfileChooser":
         """Begin a replay."""
         return ProfileChooser(self, cluster, watcher, rng)
 
@@ -55,7 +55,9 @@ class ByProfile:
 class ProfileChooser:
     """A profile at work. It prepares anew whenever the watcher has a new snapshot."""
 
-    def __init__(self, policy: ByProfile, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> None:
+    def __init__(
+        self, policy: ProfilePolicy, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator
+    ) -> None:
         self._policy, self._cluster, self._watcher, self._rng = policy, cluster, watcher, rng
         self._history = UseHistory(cluster, watcher) if policy.right_sized or policy.learns else None
         self._profile = self._spreading(policy.profile, policy.spread)
@@ -74,8 +76,8 @@ class ProfileChooser:
         """Return the row with the highest score."""
         prepared = self.prepared()
         if len(candidates) == len(self._cluster.nodes):
-            return drawn(prepared.total(pod), self._rng)
-        return int(candidates[drawn(prepared.total(pod, among=candidates), self._rng)])
+            return pick_highest(prepared.total(pod), self._rng)
+        return int(candidates[pick_highest(prepared.total(pod, among=candidates), self._rng)])
 
     def prepared(self) -> PreparedProfile:
         """Return the profile, prepared with the newest snapshot."""

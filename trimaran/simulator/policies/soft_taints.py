@@ -22,9 +22,9 @@ from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from scoring.table.node_table import NodeTable
 from trimaran.simulator.cluster import Cluster
-from trimaran.simulator.policies.profiles import ByProfile, ProfileChooser
-from trimaran.simulator.watcher import Watcher
-from trimaran.soft_taints.hysteresis import HeatRule
+from trimaran.simulator.policies.profiles import ProfileChooser, ProfilePolicy
+from trimaran.simulator.simulated_watcher import SimulatedWatcher
+from trimaran.soft_taints.hysteresis import HotNodeRule
 
 TAINT_TOLERATION_WEIGHT = 3
 
@@ -58,16 +58,16 @@ class TaintToleration(WithoutNodeTerms):
 
 
 @dataclass(frozen=True)
-class SoftTaints(ByProfile):
+class SoftTaints(ProfilePolicy):
     """A profile beside soft taints.
 
     Attributes:
         rule: when a node is hot.
     """
 
-    rule: HeatRule = field(default_factory=HeatRule)
+    rule: HotNodeRule = field(default_factory=HotNodeRule)
 
-    def begin(self, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> "SoftTaintsChooser":
+    def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "SoftTaintsChooser":
         """Begin a replay."""
         return SoftTaintsChooser(self, cluster, watcher, rng)
 
@@ -75,7 +75,9 @@ class SoftTaints(ByProfile):
 class SoftTaintsChooser(ProfileChooser):
     """The profile at work, with taints that are written anew in each minute."""
 
-    def __init__(self, policy: SoftTaints, cluster: Cluster, watcher: Watcher, rng: np.random.Generator) -> None:
+    def __init__(
+        self, policy: SoftTaints, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator
+    ) -> None:
         self._rule = policy.rule
         self._hot: dict[str, float] = {}
         self._turn = -1
@@ -87,7 +89,7 @@ class SoftTaintsChooser(ProfileChooser):
         """Return the row with the highest score."""
         if self._turn != self._cluster.minute:
             self._turn = self._cluster.minute
-            hot = self._rule.hot(self._cluster.nodes.names, self._watcher.loads(), self._hot, self._cluster.now)
+            hot = self._rule.hot_nodes(self._cluster.nodes.names, self._watcher.loads(), self._hot, self._cluster.now)
             self._hot.clear()
             self._hot.update(hot)
         return super().choose(number, pod, candidates)

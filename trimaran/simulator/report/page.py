@@ -10,8 +10,9 @@ from jinja2 import Environment, StrictUndefined
 from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.measures import HOT_PERCENTS
 from trimaran.simulator.policies.catalogue import DEFAULT
-from trimaran.simulator.report import pictures, statistics
-from trimaran.simulator.report.compared import Compared
+from trimaran.simulator.report import figures as pictures
+from trimaran.simulator.report import statistics
+from trimaran.simulator.report.section import ReportSection
 from trimaran.simulator.report.statistics import GAP_MEASURES, GOALS, Interval
 from trimaran.simulator.report.text import number
 
@@ -27,14 +28,14 @@ class Picture:
     text: str
 
 
-def document(compared: Sequence[Compared]) -> list[dict[str, Any]]:
+def document(compared: Sequence[ReportSection]) -> list[dict[str, Any]]:
     """Return what the page shows, for programs: one object for each overcommit."""
     return [
         {
             "overcommit": each.overcommit,
             "worlds": each.comparison,
-            "means": _plain(statistics.by_policy(each.comparison)),
-            "gap_closed_percent": {goal: _plain(rows) for goal, rows in statistics.gaps(each.comparison).items()},
+            "means": _as_dicts(statistics.by_policy(each.comparison)),
+            "gap_closed_percent": {goal: _as_dicts(rows) for goal, rows in statistics.gaps(each.comparison).items()},
             "lost_cases": [asdict(lost) for lost in statistics.lost_cases(each.comparison)],
             "heat": {"world": each.heat_world, "cpu_percent": each.heat},
         }
@@ -42,7 +43,7 @@ def document(compared: Sequence[Compared]) -> list[dict[str, Any]]:
     ]
 
 
-def page(compared: Sequence[Compared], made_with: str) -> str:
+def page(compared: Sequence[ReportSection], made_with: str) -> str:
     """Return the report as HTML.
 
     Args:
@@ -61,7 +62,7 @@ def page(compared: Sequence[Compared], made_with: str) -> str:
                 "means": statistics.by_policy(each.comparison),
                 "gaps": statistics.gaps(each.comparison),
                 "pictures": list(_pictures(each)),
-                "lost": _lost(each.comparison),
+                "lost": _lost_by_policy(each.comparison),
             }
             for each in compared
             if each.comparison
@@ -74,12 +75,12 @@ def page(compared: Sequence[Compared], made_with: str) -> str:
     )
 
 
-def _title(compared: Compared) -> str:
+def _title(compared: ReportSection) -> str:
     worlds = f"{len(compared.comparison)} world{'s' if len(compared.comparison) > 1 else ''}"
     return f"{worlds}, overcommit {compared.label}" if compared.label else f"{worlds}, each at its own overcommit"
 
 
-def _pictures(compared: Compared) -> list[Picture]:
+def _pictures(compared: ReportSection) -> list[Picture]:
     comparison, drawn = compared.comparison, []
     for goal, rows in statistics.gaps(comparison).items():
         shown = {
@@ -113,7 +114,7 @@ def _pictures(compared: Compared) -> list[Picture]:
     return drawn
 
 
-def _benefits(compared: Sequence[Compared]) -> list[Picture]:
+def _benefits(compared: Sequence[ReportSection]) -> list[Picture]:
     """Draw what policies gain over the default scheduler against overcommit: curves of a sweep, else a dot a world."""
     made = []
     for percent in HOT_PERCENTS:
@@ -141,13 +142,13 @@ def _benefits(compared: Sequence[Compared]) -> list[Picture]:
     return made
 
 
-def _lost(comparison: Comparison) -> dict[str, dict[str, list[statistics.Lost]]]:
+def _lost_by_policy(comparison: Comparison) -> dict[str, dict[str, list[statistics.LostCase]]]:
     """Return the cases that were lost, by policy and world."""
-    found: dict[str, dict[str, list[statistics.Lost]]] = {}
+    found: dict[str, dict[str, list[statistics.LostCase]]] = {}
     for each in statistics.lost_cases(comparison):
         found.setdefault(each.policy, {}).setdefault(each.world, []).append(each)
     return found
 
 
-def _plain(rows: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, dict[str, Any]]]:
+def _as_dicts(rows: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, dict[str, Any]]]:
     return {name: {measure: asdict(each) for measure, each in row.items()} for name, row in rows.items()}

@@ -49,7 +49,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostCase:
     """A case in which a policy was worse than the default scheduler.
 
     Attributes:
@@ -127,14 +127,14 @@ def benefit(comparison: Comparison, policy: str, measure: str) -> dict[str, floa
     }
 
 
-def lost_cases(comparison: Comparison) -> Iterator[Lost]:
+def lost_cases(comparison: Comparison) -> Iterator[LostCase]:
     """Yield every world in which a policy had more than the default scheduler of what is better less."""
     for world, policies in comparison.items():
         default: Mapping[str, float] = policies.get(DEFAULT, {})
         for policy, measures in policies.items():
             for measure in LESS_IS_BETTER:
                 if measure in default and measures[measure] > default[measure]:
-                    yield Lost(world, policy, measure, measures[measure], default[measure])
+                    yield LostCase(world, policy, measure, measures[measure], default[measure])
 
 
 def policy_names(comparison: Comparison) -> list[str]:

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trimaran.simulator.replay import Outcome
+from trimaran.simulator.replay import ReplayOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class QueueWait:
     """A pod's time without a node.
 
     Attributes:
@@ -24,20 +24,20 @@ class Wait:
     is_last: bool = False
 
 
-def waits(outcome: Outcome) -> Iterator[Wait]:
+def queue_waits(outcome: ReplayOutcome) -> Iterator[QueueWait]:
     """Yield every wait of a minute or more, pod by pod."""
     trace = outcome.cluster.trace
-    stays = defaultdict(list)
-    for stay in outcome.cluster.stays:
-        stays[stay.pod].append(stay)
-    never = frozenset(outcome.never_placed)
-    for pod in sorted(never | stays.keys()):
+    pod_runs = defaultdict(list)
+    for run in outcome.cluster.pod_runs:
+        pod_runs[run.pod].append(run)
+    never = frozenset(outcome.unplaced)
+    for pod in sorted(never | pod_runs.keys()):
         since = int(trace.arrival_minute[pod])
-        for stay in stays[pod]:
-            if stay.start > since:
-                yield Wait(pod, since, stay.start)
-            since = stay.end
+        for run in pod_runs[pod]:
+            if run.start > since:
+                yield QueueWait(pod, since, run.start)
+            since = run.end
         if pod in never:
             end = trace.minutes if outcome.cluster.is_job(pod) else int(trace.end_minute[pod])
             if end > since:
-                yield Wait(pod, since, end, is_last=True)
+                yield QueueWait(pod, since, end, is_last=True)

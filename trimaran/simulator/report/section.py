@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trimaran.simulator.comparison import Comparison
-from trimaran.simulator.heat import Heat
+from trimaran.simulator.heat_map import HeatMap
 
 
 @dataclass(frozen=True)
-class Compared:
+class ReportSection:
     """A comparison, at one overcommit.
 
     Attributes:
@@ -24,7 +24,7 @@ class Compared:
     label: str
     overcommit: Mapping[str, float]
     comparison: Comparison = field(default_factory=dict)
-    heat: dict[str, Heat] = field(default_factory=dict)
+    heat: dict[str, HeatMap] = field(default_factory=dict)
     heat_world: str = ""
     heat_hours: float = 0.0
     whole: bool = True

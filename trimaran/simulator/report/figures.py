@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from trimaran.simulator.heat import Heat
+from trimaran.simulator.heat_map import HeatMap
 from trimaran.simulator.report.statistics import Interval, pareto
 
 _BLUE, _GREY, _RED = "#0072b2", "#777777", "#d55e00"
@@ -103,7 +103,7 @@ def trade_off(groups: Mapping[str, Mapping[str, tuple[float, float]]], label: st
 
 
 @_styled
-def heat_maps(maps: Mapping[str, Heat], hours: float) -> str:
+def heat_maps(maps: Mapping[str, HeatMap], hours: float) -> str:
     """Draw a map a name: nodes from the hottest down, time to the right, CPU use from 0 to 100 percent as colour."""
     figure, panels = _panels(list(maps), 3.0, 1.8)
     for (name, rows), panel in zip(maps.items(), panels, strict=True):

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from trimaran.simulator.replay import Outcome
+from trimaran.simulator.replay import ReplayOutcome
 
-Heat = list[list[int]]
+HeatMap = list[list[int]]
 """CPU use in percent of capacity: a row a node or group of nodes, the hottest first, a column a span of time."""
 
 _MOST_ROWS = 100
 _MOST_COLUMNS = 240
 
 
-def heat(outcome: Outcome) -> Heat:
+def heat_map(outcome: ReplayOutcome) -> HeatMap:
     """Return the mean CPU use of nodes over spans of time, after the warm-up.
 
     Of more than 100 nodes, neighbours in the order of their mean use are drawn together, and of more than 240 minutes

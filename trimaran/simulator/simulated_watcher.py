@@ -14,8 +14,8 @@ import numpy as np
 
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.faults import Fault, FaultKind
-from trimaran.simulator.windows import Windows, minute_of, seconds
-from trimaran.soft_taints.hysteresis import loads_of
+from trimaran.simulator.windows import Windows, replay_minute, unix_seconds
+from trimaran.soft_taints.hysteresis import node_loads
 from watcher.freshness import Freshness
 from watcher.model import NodeMetrics, WatcherMetrics
 from watcher.publishing.substitution import of_window
@@ -23,7 +23,7 @@ from watcher.quality.anomalies import AnomalyDetector
 from watcher.settings import QualitySettings, WatchSettings
 
 
-class Watcher:
+class SimulatedWatcher:
     """Watches a cluster.
 
     Args:
@@ -49,7 +49,7 @@ class Watcher:
         elif end != self._end:
             self._served, self._end = self._measured(end), end
         served = self._served
-        fresh = served is not None and self._freshness(self._cluster.minute).holds(served.window.end)
+        fresh = served is not None and self._freshness(self._cluster.minute).is_fresh(served.window.end)
         return served if fresh else None
 
     def known_until(self) -> int:
@@ -60,12 +60,12 @@ class Watcher:
         if not self._faults:
             return self.windows.window_end(self._cluster.minute)
         self.snapshot()
-        return 0 if self._served is None else minute_of(self._served.window.end)
+        return 0 if self._served is None else replay_minute(self._served.window.end)
 
     def loads(self) -> dict[str, float]:
         """Return each node's load as ``trimaran nodes`` goes by it; nothing where nothing is fresh."""
         snapshot = self.snapshot()
-        return {} if snapshot is None else loads_of(snapshot)
+        return {} if snapshot is None else node_loads(snapshot)
 
     def _fetches_until(self, end: int) -> Iterator[int]:
         """Yield the ends of the windows that were fetched since the last time, in turn."""
@@ -80,7 +80,7 @@ class Watcher:
         if fetched is not None and end < self._cluster.trace.warm_up_minutes:
             self._detector.remember(fetched)
         elif fetched is not None:
-            judged, _ = self._detector.judge(seconds(moment), {window: fetched}, {})
+            judged, _ = self._detector.judge(unix_seconds(moment), {window: fetched}, {})
             fetched = judged.get(window)
         self._served = of_window(fetched, self._served, self._freshness(moment))
 
@@ -92,7 +92,7 @@ class Watcher:
         measured = self._measured(end)
         nodes = dict(measured.data)
         for fault in faults:
-            for name in [name for name in nodes if fault.holds(end, name)]:
+            for name in [name for name in nodes if fault.applies_to(end, name)]:
                 if fault.kind is FaultKind.MISSING:
                     del nodes[name]
                 elif fault.kind is FaultKind.SCALED:
@@ -111,7 +111,7 @@ class Watcher:
         return self.windows.snapshot(names, ledger, cluster.numbers[rows], end)
 
     def _freshness(self, minute: int) -> Freshness:
-        return Freshness(seconds(minute), self._expiry_seconds)
+        return Freshness(unix_seconds(minute), self._expiry_seconds)
 
 
 def _scaled(node: NodeMetrics, factor: float) -> NodeMetrics:
