@@ -114,12 +114,12 @@ def churn(problem, seed):
 def figures(problem, seed, folder):
     """Redraw figures 2 to 7: Z over the pods placed, and each node's use at the end."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415  not everyone has it
+        import matplotlib as mpl  # not everyone has it
     except ImportError:
         raise SystemExit("matplotlib is not installed: pip install matplotlib") from None
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "trimaran"
-    from matplotlib import pyplot as plt  # noqa: PLC0415  after the choice of what draws
+    from matplotlib import pyplot as plt  # after the choice of what draws
 
     folder.mkdir(parents=True, exist_ok=True)
     step = 100

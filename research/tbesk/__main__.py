@@ -6,7 +6,7 @@ python research/tbesk/__main__.py [--seeds 30] [--evaluations 9000] [--seconds 0
 import argparse
 
 from research.tbesk.trials import compare, contests
-from trimaran.planning.eagles import tbesk
+from trimaran.planning.bald_eagle import tbesk
 
 TABLE_RUNS = 10
 

@@ -9,7 +9,7 @@ from scipy.stats import wilcoxon
 from research.tbesk.functions import FUNCTIONS, Benchmark, shifted
 from research.tbesk.swarms import ParticleSwarm, SatinBowerbird, SparrowSearch
 from scoring.arrays import Float64s
-from trimaran.planning.eagles import BaldEagleSearch, tbesk
+from trimaran.planning.bald_eagle import BaldEagleSearch, tbesk
 from trimaran.planning.objective import Objective, Optimizer
 
 #: TBESK in both readings of its third stage, and the rivals of the paper's second table.

@@ -5,7 +5,7 @@ import pytest
 
 from research.tbesk.functions import FUNCTIONS, shifted
 from research.tbesk.trials import OPTIMIZERS, Runs, compare, contests
-from trimaran.planning.eagles import BaldEagleSearch, tbesk, tent_map
+from trimaran.planning.bald_eagle import BaldEagleSearch, tbesk, tent_map
 from trimaran.planning.objective import Objective, accept
 
 SPHERE = FUNCTIONS["sphere"]

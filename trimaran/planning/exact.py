@@ -113,7 +113,7 @@ class _Model:
     """The pods' places, and the tangents so far."""
 
     def __init__(self, problem: Problem, spread_weight: float) -> None:
-        from ortools.sat.python import cp_model  # noqa: PLC0415  an extra
+        from ortools.sat.python import cp_model  # an extra
 
         self._problem, self._weight = problem, spread_weight
         self._model: CpModel = cp_model.CpModel()

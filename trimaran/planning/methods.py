@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 
 from scoring.arrays import Int64s
-from trimaran.planning.eagles import BaldEagleSearch, tbesk
+from trimaran.planning.bald_eagle import BaldEagleSearch, tbesk
 from trimaran.planning.fitness import fitness_rule
 from trimaran.planning.local_search import Search, local_search
+from trimaran.planning.metaheuristics import Searched
 from trimaran.planning.problem import UNPLACED, Problem
 from trimaran.planning.rules import balanced_resources, cwt_topsis, least_requested, place_by_rule
-from trimaran.planning.searching import Searched
 
 Method = Callable[[Problem, np.random.Generator], Int64s]
 """From a problem and random numbers to a plan."""

@@ -20,7 +20,7 @@ from runtime.server.errors import encode_error
 from scoring import NodeTable
 from trimaran.cli import place as commands
 from trimaran.cli.main import main
-from trimaran.planning import planning
+from trimaran.planning import planner
 from trimaran.planning.cluster import read_batch, read_waiting
 from trimaran.planning.exact import Exact
 from trimaran.planning.problem import cost
@@ -154,7 +154,7 @@ def test_long_work_is_told_on_a_terminal_alone(place, monkeypatch) -> None:
 def test_how_far_a_long_search_is(place, monkeypatch) -> None:
     """On a terminal it is told now and then, with the gap so far."""
     monkeypatch.setattr(commands, "_on_terminal", lambda: True)
-    monkeypatch.setattr(planning, "_TOLD_EVERY", 0.0)
+    monkeypatch.setattr(planner, "_TOLD_EVERY", 0.0)
     pods = [pod(f"web-{number}", f"{number + 1}00m") for number in range(8)]
     said = place(NODES, pods).stderr
     assert re.search(r"^trimaran: after 0 s: [0-9.]+% above what no plan can beat$", said, re.MULTILINE)
@@ -162,7 +162,7 @@ def test_how_far_a_long_search_is(place, monkeypatch) -> None:
 
 def test_many_pods_are_searched_for_longer(place, monkeypatch) -> None:
     """For 20 s up to 2,000 pods, for 230 s at 20,000, where --seconds does not say; the help tells so."""
-    assert [planning.enough_seconds(pods) for pods in (1, 2_000, 20_000)] == [20, 20, 230]
+    assert [planner.enough_seconds(pods) for pods in (1, 2_000, 20_000)] == [20, 20, 230]
     assert "230 for 20,000" in " ".join(place(NODES, [pod("web")], "--help").output.split())
     monkeypatch.setattr(commands, "_on_terminal", lambda: True)
     monkeypatch.setattr(commands, "enough_seconds", lambda pods: 100 + pods)
@@ -181,7 +181,7 @@ def test_many_pods_are_searched_for_longer(place, monkeypatch) -> None:
 def test_what_is_no_case_for_the_solver_is_refused_before_any_search(place, monkeypatch, pods, said) -> None:
     """Not after the search that it would go on from."""
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    monkeypatch.setattr(planning, "local_search", lambda *_: pytest.fail("was searched"))
+    monkeypatch.setattr(planner, "local_search", lambda *_: pytest.fail("was searched"))
     refused = place(NODES, pods, "--exact", "--bound-seconds", "0")
     assert (refused.exit_code, said in refused.stderr) == (2, True)
 
@@ -194,8 +194,8 @@ def test_the_solver_is_told_by_what_it_found_and_proved(place, monkeypatch, prov
         value = cost(problem, start, 1.0)
         return Exact(start, value / 2 if better else value, value / 4, proven)
 
-    monkeypatch.setattr(planning, "check_case", lambda _problem: None)
-    monkeypatch.setattr(planning, "solve_exactly", solve)
+    monkeypatch.setattr(planner, "check_case", lambda _problem: None)
+    monkeypatch.setattr(planner, "solve_exactly", solve)
     pods = [pod("a", "1", "1Gi"), pod("b", "2", "2Gi"), pod("c", "1", "9Gi")]
     said = place(NODES, pods, "--exact").output
     assert ("cp-sat" in said, "local-search" in said) == (better, not better)

@@ -11,13 +11,14 @@ from support.placing import every_plan, small
 from research.tbesk.arrivals import Churn, follow, turns
 from research.tbesk.generated import generated_cluster
 from trimaran.planning.assignment import Assignment
+from trimaran.planning.bald_eagle import tbesk
 from trimaran.planning.bound import lower_bound
-from trimaran.planning.eagles import tbesk
 from trimaran.planning.exact import SolverMissing, solve_exactly
 from trimaran.planning.exchanges import Exchanges
 from trimaran.planning.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
 from trimaran.planning.greedy import greedy
 from trimaran.planning.local_search import Search, improve, local_search, moved
+from trimaran.planning.metaheuristics import Searched
 from trimaran.planning.methods import RIVALS, in_batches, ours
 from trimaran.planning.problem import UNPLACED, Problem, cost, imbalances, measure, why_unplaced
 from trimaran.planning.refits import Refits, _State
@@ -29,7 +30,6 @@ from trimaran.planning.rules import (
     place_by_rule,
     settle,
 )
-from trimaran.planning.searching import Searched
 
 QUICK = Search(rounds=300, seconds=60)
 
