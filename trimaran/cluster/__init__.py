@@ -1,1 +1,1 @@
-"""The live cluster: nodes and pods by list and watch, and pods in flight, as scoring's tables."""
+"""View of the live cluster as scoring's tables: nodes and pods by list and watch, and pods in flight."""

@@ -1,9 +1,8 @@
-"""Placements that were advised and are not known to have happened: what is in flight between a score and a binding.
+"""Assumed placements: pods between their scores and their binding.
 
-A scheduler that asks for the next pod's scores before the API server has told of the last one's binding would find the
-same node idle again. So the best candidate is assumed, one for each pod, until the watch speaks: the pod is bound,
-could not be scheduled, or is gone; or until an assumption is too old to be believed. How often the best candidate was
-the node that the pod was bound to is counted.
+A scheduler that asks for the next pod's scores before the API server has reported the last binding would find the same
+node idle again. The best candidate is therefore assumed, one for each pod, until the watch shows that the pod is bound,
+unschedulable or deleted, or until the assumption expires. Counters say how often the pod was bound to the assumed node.
 """
 
 from dataclasses import dataclass
@@ -11,21 +10,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """A pod that is expected on a node; ``at`` is the monotonic time when it was advised."""
+    """Pod that is expected on a node; ``at`` is the monotonic time of the score."""
 
     node_name: str
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
-    """What became of assumptions so far.
+class AssumptionOutcomes:
+    """Number of assumptions by the way they ended.
 
     Attributes:
-        hits: the pod was bound to the node.
-        misses: it was bound to another one.
-        dropped: it could not be scheduled, or is gone.
-        expired: nothing was heard of it.
+        hits: the pod was bound to the assumed node.
+        misses: the pod was bound to another node.
+        dropped: the pod was unschedulable or deleted.
+        expired: nothing was heard of the pod in time.
     """
 
     hits: int = 0
@@ -35,10 +34,10 @@ class Outcomes:
 
 
 class Assumptions:
-    """One assumption for each pod, by uid, in the order they were made in. Needs the caller's lock.
+    """Assumptions by pod uid, oldest first. Needs the caller's lock.
 
     Args:
-        keep_seconds: how long one is believed.
+        keep_seconds: time until an assumption expires.
     """
 
     def __init__(self, keep_seconds: float = 30.0) -> None:
@@ -52,37 +51,37 @@ class Assumptions:
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
-    def make(self, uid: str, node_name: str, at: float) -> None:
-        """Assume a pod on a node, in place of what was assumed of it before."""
+    def add(self, uid: str, node_name: str, at: float) -> None:
+        """Assume a pod on a node; replaces the pod's earlier assumption."""
         self._by_uid.pop(uid, None)
         self._by_uid[uid] = Assumption(node_name, at)
 
-    def bound(self, uid: str, node_name: str) -> None:
-        """Note that a pod was bound; it need not have been assumed."""
+    def resolve(self, uid: str, node_name: str) -> None:
+        """Count a hit or a miss for a pod that was bound, if the pod was assumed."""
         assumption = self._by_uid.pop(uid, None)
         if assumption is not None:
             self._hits += assumption.node_name == node_name
             self._misses += assumption.node_name != node_name
 
     def drop(self, uid: str) -> bool:
-        """Give up an assumption; return whether there was one."""
-        there = self._by_uid.pop(uid, None) is not None
-        self._dropped += there
-        return there
+        """Drop the assumption of a pod; return whether there was one."""
+        existed = self._by_uid.pop(uid, None) is not None
+        self._dropped += existed
+        return existed
 
     def expire(self, now: float) -> list[str]:
-        """Give up those that are too old by the monotonic time; return their pods' uids."""
-        old = []
+        """Drop expired assumptions at a monotonic time; return the uids of their pods."""
+        expired = []
         for uid, assumption in self._by_uid.items():
             if now - assumption.at < self._keep_seconds:
-                break  # the rest is younger
-            old.append(uid)
-        for uid in old:
+                break  # the others are younger
+            expired.append(uid)
+        for uid in expired:
             del self._by_uid[uid]
-        self._expired += len(old)
-        return old
+        self._expired += len(expired)
+        return expired
 
     @property
-    def outcomes(self) -> Outcomes:
-        """What became of assumptions so far."""
-        return Outcomes(self._hits, self._misses, self._dropped, self._expired)
+    def outcomes(self) -> AssumptionOutcomes:
+        """Number of assumptions by the way they ended."""
+        return AssumptionOutcomes(self._hits, self._misses, self._dropped, self._expired)

@@ -1,7 +1,7 @@
-"""One object for all that are equal: the pods of one owner differ in their names, and share everything else.
+"""Interning of equal values: pods of one owner differ in name and uid, and share one object for every other field.
 
-A hundred thousand pods are of some hundreds of owners. Their containers and amounts are read anew from each object;
-kept once, they take little memory.
+A hundred thousand pods belong to some hundreds of owners. Each decoded pod has its own containers and amounts;
+interned, they take little memory.
 """
 
 from collections.abc import Hashable, Mapping
@@ -16,8 +16,8 @@ _MOST = 50_000
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-class Shared:
-    """Remembers values that never change, and gives the first of equal ones for each. For one thread at a time."""
+class Interner:
+    """Cache of immutable values that returns the first of several equal ones. Not thread-safe."""
 
     def __init__(self) -> None:
         self._first: dict[Hashable, Any] = {}
@@ -25,28 +25,30 @@ class Shared:
     def __len__(self) -> int:
         return len(self._first)
 
-    def within(self, whole: Value, *, apart: frozenset[str]) -> Value:
-        """Return an equal frozen dataclass whose fields are shared, but for those that differ in each, as its name."""
+    def intern(self, value: Value, *, unique_fields: frozenset[str]) -> Value:
+        """Return an equal frozen dataclass with interned fields; the fields that differ for each object are kept."""
         if len(self._first) >= _MOST:
-            self._first.clear()  # what is used stays where it is; what owners that are gone have left is freed
+            self._first.clear()  # frees the values of deleted owners; values in use stay alive in their pods
         changed = {}
-        kind: Any = type(whole)
+        kind: Any = type(value)
         for name in _names(kind):
-            if name not in apart:
-                value = getattr(whole, name)
-                of: Any = type(value)
-                shared = self._first.setdefault(_key(value), value) if _is_hashable(of) else value
-                if shared is not value:
-                    changed[name] = shared
-        return replace(whole, **changed) if changed else whole  # type: ignore[type-var]
+            if name not in unique_fields:
+                field_value = getattr(value, name)
+                field_type: Any = type(field_value)
+                if not _is_hashable(field_type):
+                    continue
+                interned = self._first.setdefault(_key(field_value), field_value)
+                if interned is not field_value:
+                    changed[name] = interned
+        return replace(value, **changed) if changed else value  # type: ignore[type-var]
 
 
 def _key(value: Any) -> Hashable:
-    """Return what is equal for values that may stand for each other; equality alone is not: 1 == True."""
+    """Return a cache key that is equal only for interchangeable values. Equality of values is not enough: 1 == True."""
     kind = type(value)
     if kind in _PLAIN:
         return kind, value
-    if kind is ResourceList:  # whose hash is of rounded amounts only
+    if kind is ResourceList:  # its own hash covers rounded amounts only
         return (kind, *[(name, value.amount(name), value.nano(name)) for name in value])
     if kind is tuple:
         return (kind, *map(_key, value))

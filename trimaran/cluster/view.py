@@ -1,6 +1,6 @@
-"""The live cluster, kept equal to the API server's by two reflectors, each in a thread of its own.
+"""View of the live cluster, kept in step with the API server by two reflectors, each in a thread of its own.
 
-Objects are turned into scoring's as they come and dropped, so that what is kept is what scores need.
+Objects are converted to scoring's pods and nodes on arrival, so that only the data that scoring needs stays in memory.
 """
 
 import logging
@@ -15,14 +15,14 @@ from runtime.kubernetes.pod_demand import CountedOnce
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from scoring import Node, NodeTable, Pod
 from scoring.table.occupancy import DEPARTED_SECONDS
-from trimaran.cluster.assumptions import Outcomes
-from trimaran.cluster.interner import Shared
+from trimaran.cluster.assumptions import AssumptionOutcomes
+from trimaran.cluster.interner import Interner
 from trimaran.cluster.state import ClusterState
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
-_OF_ONE_POD = frozenset({"name", "uid", "scheduled_at", "known_requests"})
-_AT_ONCE = 200  # pods, while which scores wait
+_UNIQUE_FIELDS = frozenset({"name", "uid", "scheduled_at", "known_requests"})
+_BATCH_PODS = 200  # pods that are added under one lock; scoring waits for it
 Kind = TypeVar("Kind")
 _log = logging.getLogger(__name__)
 
@@ -30,15 +30,15 @@ _log = logging.getLogger(__name__)
 class ClusterView:
     """Nodes and pods as one table that follows the cluster.
 
-    Threads: all methods may be called from any; :meth:`reading` gives the table to one at a time.
+    Threads: all methods are thread-safe; :meth:`reading` gives the table to one thread at a time.
 
     Args:
-        api: the API server, for this view alone: :meth:`close` ends what it is asked, but does not close it.
-        assume_seconds: how long a placement that was advised is believed without a word of the API server.
-        departed_seconds: how long a pod that left its node is remembered, as metrics still show it: the longest window
-            and how old its metrics may be.
-        monotonic: a clock that is never set.
-        clock: unix seconds, as those of metrics.
+        api: Kubernetes API client for this view alone: :meth:`close` aborts its requests, but does not close it.
+        assume_seconds: time until an assumed placement expires without news from the API server.
+        departed_seconds: time for which a pod that left its node is remembered, as metrics still show it: the longest
+            window plus the maximum age of its metrics.
+        monotonic: monotonic clock.
+        clock: Unix time, as in the metrics.
     """
 
     def __init__(
@@ -54,71 +54,71 @@ class ClusterView:
         self._state = ClusterState(assume_seconds, departed_seconds)
         self._monotonic = monotonic
         nodes, pods = _NodeMirror(self._lock, self._state), _PodMirror(self._lock, self._state, clock)
-        self._readers: tuple[_Reader[Any], ...] = (nodes.reader, pods.reader)
+        self._readers: tuple[_ObjectReader[Any], ...] = (nodes.reader, pods.reader)
         self._reflectors = (Reflector(api, NODES, nodes), Reflector(api, PODS, pods, fieldSelector=_RUNNING))
 
     def start(self) -> Self:
-        """Begin to list and watch in the background; :meth:`wait` waits for the first whole copy."""
+        """Start to list and watch in the background; :meth:`wait` waits for the first full lists."""
         for reflector in self._reflectors:
             reflector.start()
         return self
 
     def close(self) -> None:
-        """Stop, and end every request of the API that is under way. The table stays as it is."""
+        """Stop, and abort all requests of the API client. The table stays readable."""
         for reflector in self._reflectors:
             reflector.stop()
         for reflector in self._reflectors:
             reflector.join()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the first whole copy; return whether it is there."""
+        """Wait for the first full lists; return whether both have arrived."""
         until = time.monotonic() + seconds
         return all(each.synced.wait(max(0.0, until - time.monotonic())) for each in self._reflectors)
 
     @property
     def is_synced(self) -> bool:
-        """Whether the first whole copy is there."""
+        """True once the first full lists of nodes and pods have arrived."""
         return all(each.synced.is_set() for each in self._reflectors)
 
     @property
     def age_seconds(self) -> float:
-        """How long nothing has come from the API server, about nodes or about pods: the longer of the two."""
+        """Time without news from the API server about nodes or about pods: the longer of the two."""
         return max(each.age_seconds for each in self._reflectors)
 
     @property
     def lists(self) -> int:
-        """How often a whole list was read: beyond the first of nodes and pods, for watches that could not go on."""
+        """Number of full lists read; more than two means that watches had to relist."""
         return sum(each.lists for each in self._reflectors)
 
     @property
-    def outcomes(self) -> Outcomes:
-        """What became of the placements that were advised."""
+    def outcomes(self) -> AssumptionOutcomes:
+        """Number of assumed placements by the way they ended."""
         with self._lock:
             return self._state.assumptions.outcomes
 
     @property
     def in_flight(self) -> int:
-        """How many pods are assumed on nodes: advised, and not known to be bound."""
+        """Number of pods that are assumed on nodes and not known to be bound."""
         with self._lock:
             return len(self._state.assumptions)
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Why some objects are not counted, by their names."""
+        """Errors of objects that could not be read and are not counted, by object name."""
         return {name: why for reader in self._readers for name, why in reader.unreadable.items()}
 
     @contextmanager
     def reading(self, asked: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
-        """Yield the table, which does not change until the block ends. Keep it short: events wait for its end.
+        """Yield the table, locked until the block ends. Keep the block short: events wait for its end.
 
-        To score for longer, take ``table.copy()`` in it.
+        To score for longer, take ``table.copy()`` in the block.
 
         Args:
-            asked: a pod that is to be scored: what was assumed of it before is given up first.
-            wait: until others have read or written.
+            asked: pod that is scored; its earlier assumption is dropped first.
+            wait: whether to wait for the lock.
 
         Raises:
-            BlockingIOError: others read or write just now, and nobody waits.
+            BlockingIOError: the lock is held by another thread, and ``wait`` is false.
         """
         if not self._lock.acquire(blocking=wait):
             raise BlockingIOError
@@ -131,32 +131,32 @@ class ClusterView:
             self._lock.release()
 
     def remember_departed(self, seconds: float) -> None:
-        """Remember pods that leave their nodes from now on for so long, but no shorter than before.
+        """Remember pods that leave their nodes from now on for this time, or longer if a longer time was set.
 
         May be called while reading.
         """
         self._state.departed_seconds = max(self._state.departed_seconds, seconds)
 
     def assume(self, pod: Pod, node_name: str) -> None:
-        """Count a pod that is about to be bound, in place of what was assumed of it before.
+        """Count a pod that is about to be bound on a node; replaces its earlier assumption.
 
-        It stays until the API server tells that the pod is bound, refused or gone, or for ``assume_seconds``.
+        The pod counts until the API server reports it bound, unschedulable or deleted, or for ``assume_seconds``.
         """
         with self._lock:
             self._state.assume(pod, node_name, self._monotonic())
 
     def pending(self) -> tuple[Pod, ...]:
-        """Return the pods that are bound to no node, oldest first."""
+        """Return the unbound pods, oldest first."""
         with self._lock:
             return tuple(self._state.pending.values())
 
 
 class _NodeMirror:
-    """Keeps the nodes of a state."""
+    """Reflector handler for the nodes of a state."""
 
     def __init__(self, lock: threading.Lock, state: ClusterState) -> None:
         self._lock, self._state = lock, state
-        self.reader = _Reader(Node.from_k8s)
+        self.reader = _ObjectReader(Node.from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
         self.reader.unreadable = {}
@@ -182,19 +182,19 @@ class _NodeMirror:
 
 
 class _PodMirror:
-    """Keeps the pods of a state. What pods have in common is kept once."""
+    """Reflector handler for the pods of a state. Values that pods have in common are interned."""
 
     def __init__(self, lock: threading.Lock, state: ClusterState, clock: Callable[[], float]) -> None:
         self._lock, self._state, self._clock = lock, state, clock
-        self._shared, self._counted = Shared(), CountedOnce()
-        self.reader = _Reader(self._from_k8s)
+        self._interner, self._counted = Interner(), CountedOnce()
+        self.reader = _ObjectReader(self._from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
-        """Take the pods some at a time, so that neither the list is kept nor scores wait for all of it."""
+        """Add the pods in batches, so that the list is never whole in memory and scoring never waits for all of it."""
         self.reader.unreadable = {}
         there: set[str] = set()
         objects = iter(objects)
-        while some := list(islice(objects, _AT_ONCE)):
+        while some := list(islice(objects, _BATCH_PODS)):
             read = [(each, pod) for each in some if (pod := self.reader.read(each)) is not None]
             there.update(pod.uid for _, pod in read)
             with self._lock:
@@ -206,7 +206,7 @@ class _PodMirror:
     def put(self, changed: Object) -> None:
         pod = self.reader.read(changed)
         if pod is None:
-            self._forget(changed, None)  # for all that is known it still runs
+            self._forget(changed, None)  # without a time: the pod may still be running
             return
         with self._lock:
             self._put(changed, pod)
@@ -218,7 +218,7 @@ class _PodMirror:
     def _put(self, changed: Object, pod: Pod) -> None:
         try:
             self._state.put_pod(pod, refused=_is_refused(changed), at=self._clock())
-        except ValueError as error:  # together with the others on its node it asks for more than can be counted
+        except ValueError as error:  # the amounts overflow together with the other pods on the node
             self.reader.refuse(changed, error)
             self._state.drop_pod(pod.uid)
 
@@ -227,14 +227,14 @@ class _PodMirror:
             self._state.drop_pod(str(_metadata(gone).get("uid")), left_at)
 
     def _from_k8s(self, each: Object) -> Pod:
-        return self._shared.within(Pod.from_k8s(each, self._counted.of), apart=_OF_ONE_POD)
+        return self._interner.intern(Pod.from_k8s(each, self._counted.of), unique_fields=_UNIQUE_FIELDS)
 
 
-class _Reader(Generic[Kind]):
-    """Reads objects; says once of each that cannot be read why.
+class _ObjectReader(Generic[Kind]):
+    """Decoder of Kubernetes objects that logs an unreadable object once.
 
     Attributes:
-        unreadable: why, by the object's name. Replaced, never changed, so any thread may look at it.
+        unreadable: error by object name. Replaced as a whole, never modified, so that any thread may read it.
     """
 
     def __init__(self, from_k8s: Callable[[Object], Kind]) -> None:
@@ -242,24 +242,24 @@ class _Reader(Generic[Kind]):
         self.unreadable: Mapping[str, str] = {}
 
     def read(self, each: Object) -> Kind | None:
-        """Return an object as scores see it; None where it cannot be read."""
+        """Return the decoded object; None if it is unreadable."""
         try:
-            found = self._from_k8s(each)
+            decoded = self._from_k8s(each)
         except ValueError as error:
             self.refuse(each, error)
             return None
         self.forget(each)
-        return found
+        return decoded
 
     def refuse(self, each: Object, error: ValueError) -> None:
-        """Note why an object is not counted."""
+        """Record why an object is not counted, and log it once."""
         name, why = _name(each), str(error)
         if self.unreadable.get(name) != why:
-            _log.warning("an object cannot be read and is not counted", extra={"error": why})
+            _log.warning("an object cannot be read, so it is not counted", extra={"error": why})
         self.unreadable = {**self.unreadable, name: why}
 
     def forget(self, gone: Object) -> None:
-        """Take away what was said of an object."""
+        """Forget the error of an object."""
         if self.unreadable and (name := _name(gone)) in self.unreadable:
             self.unreadable = {other: why for other, why in self.unreadable.items() if other != name}
 
@@ -270,12 +270,12 @@ def _name(each: Object) -> str:
 
 
 def _metadata(each: Object) -> Mapping[str, Any]:
-    found = each.get("metadata")
-    return found if isinstance(found, dict) else {}
+    metadata = each.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _is_refused(pod: Object) -> bool:
-    """Return whether the scheduler found no place for a pod when it tried last."""
+    """Return whether the scheduler found no node for a pod in its last attempt."""
     status = pod.get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     return any(

@@ -1,1 +1,1 @@
-"""Nodes that say themselves how loaded they are: soft taints and annotations, for schedulers that nobody may touch."""
+"""Soft taints and load annotations on nodes, for clusters whose scheduler cannot be configured."""

@@ -1,7 +1,7 @@
-"""What annotations say of a node's windows: ``load.trimaran.io/15m: "cpu=40,memory=55"``, percent of capacity.
+"""Annotations with a node's average load: ``load.trimaran.io/15m: "cpu=40,memory=55"``, percent of capacity.
 
-Values are multiples of a step, and one that is written stays until what was measured is more than a step away from it:
-small moves around the middle between two steps write nothing.
+Values are multiples of a step. A written value stays until the measured load differs from it by more than a step, so
+that small changes around the middle between two steps cause no writes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,35 +10,37 @@ PREFIX = "load.trimaran.io/"
 _NAMES = {"CPU": "cpu", "Memory": "memory"}
 
 
-def wanted(window: str, averages: Mapping[str, float], written: Mapping[str, str], step: float) -> Mapping[str, str]:
-    """Return the annotation of a window, by its key; what is written where that still holds.
+def desired_annotation(
+    window: str, averages: Mapping[str, float], written: Mapping[str, str], step: float
+) -> Mapping[str, str]:
+    """Return the annotation of a window as a mapping from its key to its text; values within a step stay as written.
 
     Args:
-        window: such as ``15m``.
+        window: duration such as ``15m``.
         averages: metric type to percent.
-        written: the node's annotations.
-        step: percent.
+        written: current annotations of the node.
+        step: step between two values, percent.
     """
     key = PREFIX + window
-    before = dict(_parsed(written.get(key, "")))
-    found = {name: averages[type_] for type_, name in _NAMES.items() if type_ in averages}
-    kept = found.keys() == before.keys()
-    said = {
-        name: before[name] if kept and abs(value - before[name]) <= step else _nearest(value, step)
-        for name, value in found.items()
+    old = dict(_parsed(written.get(key, "")))
+    percents = {name: averages[type_] for type_, name in _NAMES.items() if type_ in averages}
+    same_names = percents.keys() == old.keys()
+    values = {
+        name: old[name] if same_names and abs(value - old[name]) <= step else _nearest(value, step)
+        for name, value in percents.items()
     }
-    return {key: ",".join(f"{name}={value:g}" for name, value in said.items())} if said else {}
+    return {key: ",".join(f"{name}={value:g}" for name, value in values.items())} if values else {}
 
 
-def distance(change: Mapping[str, str | None], written: Mapping[str, str]) -> float:
-    """Return by how many percent a change moves what is written at most; what is new is as far as can be."""
-    most = 0.0
+def largest_change(change: Mapping[str, str | None], written: Mapping[str, str]) -> float:
+    """Return the largest difference in percent between new and written values; 100 if a value is added or removed."""
+    largest = 0.0
     for key, text in change.items():
         after, before = dict(_parsed(text or "")), dict(_parsed(written.get(key, "")))
         if after.keys() != before.keys():
             return 100.0
-        most = max([most, *(abs(after[name] - before[name]) for name in after)])
-    return most
+        largest = max([largest, *(abs(after[name] - before[name]) for name in after)])
+    return largest
 
 
 def _nearest(value: float, step: float) -> float:
@@ -50,5 +52,5 @@ def _parsed(text: str) -> Iterator[tuple[str, float]]:
         name, _, value = part.partition("=")
         try:
             yield name, float(value)
-        except ValueError:  # somebody else's words, or none
+        except ValueError:  # empty, or not written by us
             return

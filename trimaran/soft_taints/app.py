@@ -11,27 +11,27 @@ from runtime.kubernetes.leader_election import Lease
 from runtime.server.access import Access
 from runtime.server.fast_path import Front
 from runtime.server.flask_app import answer_errors, check_access, probes
-from trimaran.soft_taints.writer import Counts
+from trimaran.soft_taints.writer import WriterCounts
 from watcher.telemetry import CONTENT_TYPE, RequestCounters
 
 
 def create_app(
-    counts: Counts, lease: Lease, is_alive: Callable[[], bool], is_ready: Callable[[], bool], access: Access
+    counts: WriterCounts, lease: Lease, is_alive: Callable[[], bool], is_ready: Callable[[], bool], access: Access
 ) -> Front:
     """Return the WSGI application.
 
     Args:
-        counts: of the writer.
-        lease: whether this is the one that writes.
-        is_alive: whether the writer gets on.
-        is_ready: whether the nodes are known.
-        access: judges requests.
+        counts: counters of the writer.
+        lease: Lease of the leader election.
+        is_alive: returns whether the writer's thread makes progress.
+        is_ready: returns whether the nodes are known.
+        access: access check of the requests.
     """
     registry = CollectorRegistry()
     registry.register(_WriterCollector(counts, lease))
     ProcessCollector(registry=registry)
     app = Flask("nodes", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
     check_access(app, access)
     answer_errors(app)
     app.register_blueprint(probes(is_alive, is_ready, lambda: generate_latest(registry), CONTENT_TYPE))
@@ -39,19 +39,23 @@ def create_app(
 
 
 class _WriterCollector(Collector):
-    """The writer's counts, read at every scrape."""
+    """Collector of the writer's counters; it reads them at every scrape."""
 
-    def __init__(self, counts: Counts, lease: Lease) -> None:
+    def __init__(self, counts: WriterCounts, lease: Lease) -> None:
         self._counts, self._lease = counts, lease
 
     def collect(self) -> Iterator[Metric]:
         counts = self._counts
         yield GaugeMetricFamily(
-            "trimaran_nodes_writes_here", "whether this is the one that writes, 1 or 0", int(self._lease.is_held)
+            "trimaran_nodes_writes_here",
+            "1 if this replica holds the Lease, else 0",
+            int(self._lease.is_held),
         )
-        yield GaugeMetricFamily("trimaran_nodes_hot", "nodes that are hot", counts.hot)
-        yield GaugeMetricFamily("trimaran_nodes_waiting", "nodes that the budget had no room for", counts.waiting)
-        family = CounterMetricFamily("trimaran_nodes_writes", "writes of nodes", labels=["of"])
+        yield GaugeMetricFamily("trimaran_nodes_hot", "nodes that are hot now", counts.hot)
+        yield GaugeMetricFamily(
+            "trimaran_nodes_waiting", "nodes whose write was deferred by the budget in the last cycle", counts.deferred
+        )
+        family = CounterMetricFamily("trimaran_nodes_writes", "patches of nodes, by result", labels=["of"])
         for name in ("taints", "annotations", "conflicts", "failures"):
             family.add_metric([name], getattr(counts, name))
         yield family

@@ -1,4 +1,4 @@
-"""What is marked on nodes now, as a reflector tells it, and the patches that change it."""
+"""Taints and annotations of the nodes as a reflector reports them, and the patches that change them."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,13 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """What a node has.
+class NodeState:
+    """Taints and load annotations of a node.
 
     Attributes:
-        version: of the node, by which a patch is refused where somebody was faster.
-        taints: all of them, as they are.
-        annotations: ours.
+        version: resource version of the node; a patch is refused if the node has changed since.
+        taints: all taints of the node, unchanged.
+        annotations: the load annotations alone.
     """
 
     version: str = ""
@@ -26,7 +26,7 @@ class Marks:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, node: Object) -> "Marks":
+    def from_k8s(cls, node: Object) -> "NodeState":
         """Read a v1 Node."""
         metadata, spec = node.get("metadata") or {}, node.get("spec") or {}
         annotations = metadata.get("annotations") or {}
@@ -34,18 +34,18 @@ class Marks:
         return cls(str(metadata.get("resourceVersion", "")), tuple(spec.get("taints") or ()), ours)
 
     def is_tainted(self, key: str) -> bool:
-        """Return whether our taint is among them."""
+        """Return whether the node has our taint."""
         return any(_is_ours(taint, key) for taint in self.taints)
 
     def patch(self, key: str, *, hot: bool | None, annotations: Mapping[str, str | None]) -> Object:
-        """Return the merge patch that makes a node so; an empty one where it is.
+        """Return the merge patch that sets the taint and the annotations; empty if nothing changes.
 
-        Taints are one list, which a patch replaces: the version makes sure that nobody's is lost.
+        A patch replaces the whole list of taints. The resource version makes sure that no other taint is lost.
 
         Args:
-            key: of our taint.
-            hot: whether the node is to have it; None leaves that as it is.
-            annotations: values by key, None takes one away.
+            key: key of our taint.
+            hot: whether the node is to have the taint; None leaves the taints alone.
+            annotations: text by annotation key; None removes the annotation.
         """
         change: Object = {}
         if hot is not None and hot != self.is_tainted(key):
@@ -60,33 +60,33 @@ class Marks:
         return change
 
 
-class MarkMirror:
-    """Keeps the marks of all nodes. Safe from any thread."""
+class NodeStateCache:
+    """Thread-safe cache of the state of all nodes, filled by a reflector."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._marks: dict[str, Marks] = {}
+        self._states: dict[str, NodeState] = {}
 
     def replace(self, objects: Iterable[Object]) -> None:
-        """Take all nodes that there are."""
-        marks = {_name(each): Marks.of(each) for each in objects}
+        """Replace the cache with a full list of nodes."""
+        states = {_name(each): NodeState.from_k8s(each) for each in objects}
         with self._lock:
-            self._marks = marks
+            self._states = states
 
     def put(self, changed: Object) -> None:
-        """Take a node that is new or has changed."""
+        """Add or update a node."""
         with self._lock:
-            self._marks[_name(changed)] = Marks.of(changed)
+            self._states[_name(changed)] = NodeState.from_k8s(changed)
 
     def drop(self, deleted: Object) -> None:
-        """Take a node away."""
+        """Remove a node."""
         with self._lock:
-            self._marks.pop(_name(deleted), None)
+            self._states.pop(_name(deleted), None)
 
-    def all(self) -> dict[str, Marks]:
-        """Return what every node has."""
+    def all(self) -> dict[str, NodeState]:
+        """Return the state of every node by name."""
         with self._lock:
-            return dict(self._marks)
+            return dict(self._states)
 
 
 def _is_ours(taint: Mapping[str, Any], key: str) -> bool:

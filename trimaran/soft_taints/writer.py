@@ -1,7 +1,7 @@
-"""Writes on nodes what they use, within a budget: one turn after the other, as long as the Lease is held.
+"""Writer of taints and annotations on nodes, which runs cycles within a budget of writes while it holds the Lease.
 
-Taints come first, then annotations, those first that are furthest from the truth. What the budget has no room for waits
-for the next turn, and is by then what is true then.
+Taints come first, then annotations, the most outdated ones first. Writes over budget are deferred and recomputed in the
+next cycle.
 """
 
 import logging
@@ -16,8 +16,8 @@ from client import ClientError
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from trimaran.soft_taints import annotations
-from trimaran.soft_taints.hysteresis import HeatRule, loads_of
-from trimaran.soft_taints.node_state import Marks, Object
+from trimaran.soft_taints.hysteresis import HotNodeRule, node_loads
+from trimaran.soft_taints.node_state import NodeState, Object
 from watcher.model import WatcherMetrics, averages
 
 MERGE_PATCH = "application/merge-patch+json"
@@ -25,42 +25,42 @@ _WRITE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
-class Mirror(Protocol):
-    """What knows what is on nodes: :class:`trimaran.soft_taints.node_state.MarkMirror` has it."""
+class NodeStates(Protocol):
+    """Source of the nodes' current state: :class:`trimaran.soft_taints.node_state.NodeStateCache` implements it."""
 
-    def all(self) -> Mapping[str, Marks]:
-        """Return what every node has."""
+    def all(self) -> Mapping[str, NodeState]:
+        """Return the state of every node by name."""
         ...
 
     def put(self, changed: Object) -> None:
-        """Take a node that has changed."""
+        """Update a node."""
         ...
 
 
-class Watcher(Protocol):
-    """What is asked of the watcher: :class:`client.WatcherClient` has it."""
+class MetricsSource(Protocol):
+    """Source of metrics: :class:`client.WatcherClient` implements it."""
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return all nodes' metrics; raises ``ClientError`` where there are none."""
+        """Return the metrics of all nodes. Raises ``ClientError`` if there are none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to write.
+class WritePlan:
+    """Options of the writer.
 
     Attributes:
         taints: whether hot nodes are tainted.
-        rule: when a node is hot.
-        taint_key: of the taint.
-        windows: that annotations tell; none writes no annotations.
-        step_percent: between the values of annotations.
-        writes_per_minute: the budget, for all nodes together.
-        max_age_seconds: older metrics are none.
+        rule: limits that decide when a node is hot.
+        taint_key: key of the taint.
+        windows: windows with an annotation each; empty for no annotations.
+        step_percent: step between two annotated values.
+        writes_per_minute: budget of writes for all nodes together.
+        max_age_seconds: maximum age of the metrics; older metrics count as missing.
     """
 
     taints: bool = True
-    rule: HeatRule = field(default_factory=HeatRule)
+    rule: HotNodeRule = field(default_factory=HotNodeRule)
     taint_key: str = "trimaran.io/hot"
     windows: tuple[str, ...] = ()
     step_percent: float = 5.0
@@ -69,16 +69,16 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Counts:
-    """What was done so far.
+class WriterCounts:
+    """Counters and gauges of the writer.
 
     Attributes:
-        taints, annotations: writes that changed them; one may be both.
-        conflicts: writes that were refused because somebody was faster.
-        failures: others that failed.
+        taints, annotations: patches that changed taints and annotations; a patch can count as both.
+        conflicts: patches refused because the node had changed meanwhile.
+        failures: patches that failed otherwise.
         hot: nodes that are hot now.
-        waiting: nodes whose write had no room in the budget at the last turn.
-        turns: how many there were.
+        deferred: nodes whose write was over budget in the last cycle.
+        cycles: finished cycles.
     """
 
     taints: int = 0
@@ -86,115 +86,115 @@ class Counts:
     conflicts: int = 0
     failures: int = 0
     hot: int = 0
-    waiting: int = 0
-    turns: int = 0
+    deferred: int = 0
+    cycles: int = 0
 
 
-class Writer:
-    """Plans and writes. For one thread; its counts may be read by any.
+class NodeWriter:
+    """Planner and writer of the node patches. For one thread; other threads may read its counters.
 
     Args:
-        api: the API server.
-        mirror: what is on nodes now.
-        watcher: what nodes use.
-        plan: what to write.
-        is_held: whether we are the one that writes, asked before each write.
-        clock: unix time.
-        monotonic: a clock that is never set.
+        api: Kubernetes API.
+        nodes: current state of the nodes.
+        watcher: source of the metrics.
+        plan: options of the writer.
+        is_held: returns whether this process holds the Lease; called before each write.
+        clock: Unix time.
+        monotonic: monotonic clock.
     """
 
     def __init__(
         self,
         api: Sender,
-        mirror: Mirror,
-        watcher: Watcher,
-        plan: Plan,
+        nodes: NodeStates,
+        watcher: MetricsSource,
+        plan: WritePlan,
         is_held: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._mirror, self._watcher, self._plan, self._is_held = api, mirror, watcher, plan, is_held
+        self._api, self._nodes, self._watcher, self._plan, self._is_held = api, nodes, watcher, plan, is_held
         self._clock, self._monotonic = clock, monotonic
-        self._hot: dict[str, float] | None = None  # None: not known, as at the start and after others wrote
-        self._room, self._room_at = plan.writes_per_minute, monotonic()
-        self.counts = Counts()
+        self._hot: dict[str, float] | None = None  # None: unknown, at the start and after another replica wrote
+        self._tokens, self._refilled_at = plan.writes_per_minute, monotonic()
+        self.counts = WriterCounts()
 
-    def turn(self) -> None:
-        """Read the metrics, decide, and write what there is room for. Without the Lease nothing is asked."""
+    def run_cycle(self) -> None:
+        """Read the metrics, decide which nodes are hot, and write within the budget. Does nothing without the Lease."""
         if not self._is_held():
             self._hot = None
             return
-        marks = self._mirror.all()
-        due = sorted(self._due(marks), key=lambda each: each[0])
-        self._refill()
-        self.counts.turns += 1
-        self.counts.waiting = 0
+        states = self._nodes.all()
+        due = sorted(self._due_patches(states), key=lambda each: each[0])
+        self._refill_tokens()
+        self.counts.cycles += 1
+        self.counts.deferred = 0
         for number, (_, name, patch) in enumerate(due):
-            if self._room < 1 or not self._is_held():
-                self.counts.waiting = len(due) - number
+            if self._tokens < 1 or not self._is_held():
+                self.counts.deferred = len(due) - number
                 break
-            self._room -= 1
+            self._tokens -= 1
             self._write(name, patch)
 
     def clear(self) -> None:
-        """Take everything of ours off all nodes, whatever the budget."""
-        for name, has in self._mirror.all().items():
-            patch = has.patch(self._plan.taint_key, hot=False, annotations=dict.fromkeys(has.annotations))
+        """Remove our taint and annotations from all nodes, regardless of the budget."""
+        for name, state in self._nodes.all().items():
+            patch = state.patch(self._plan.taint_key, hot=False, annotations=dict.fromkeys(state.annotations))
             if patch:
                 self._write(name, patch)
 
-    def _due(self, marks: Mapping[str, Marks]) -> Iterator[tuple[tuple[float, str], str, Object]]:
-        """Yield each node's patch, after what it is sorted by: the lowest goes first."""
-        hot = self._decide(marks) if self._plan.taints else None
-        said = self._said(marks)
-        for name, has in marks.items():
+    def _due_patches(self, states: Mapping[str, NodeState]) -> Iterator[tuple[tuple[float, str], str, Object]]:
+        """Yield the patch of each node that needs one, with its sort key: the lowest is written first."""
+        hot = self._decide_hot(states) if self._plan.taints else None
+        changes = self._changed_annotations(states)
+        for name, state in states.items():
             is_hot = None if hot is None else name in hot
-            change = said.get(name, {})
-            patch = has.patch(self._plan.taint_key, hot=is_hot, annotations=change)
+            change = changes.get(name, {})
+            patch = state.patch(self._plan.taint_key, hot=is_hot, annotations=change)
             if patch:
-                urgency = -1000.0 if "spec" in patch else -annotations.distance(change, has.annotations)
+                urgency = -1000.0 if "spec" in patch else -annotations.largest_change(change, state.annotations)
                 yield (urgency, name), name, patch
 
-    def _decide(self, marks: Mapping[str, Marks]) -> Mapping[str, float]:
+    def _decide_hot(self, states: Mapping[str, NodeState]) -> Mapping[str, float]:
         now = self._monotonic()
-        if self._hot is None:  # who is tainted was hot for a while: it may cool at once
-            since = now - self._plan.rule.hold_seconds
-            self._hot = {name: since for name, has in marks.items() if has.is_tainted(self._plan.taint_key)}
-        snapshot = self._fresh(None)
-        loads = {} if snapshot is None else loads_of(snapshot)
-        # A node is hot since its taint was written, for which the budget may have had no room.
+        if self._hot is None:  # the age of found taints is unknown: treat it as long enough, so that nodes may cool
+            since = now - self._plan.rule.min_hot_seconds
+            self._hot = {name: since for name, state in states.items() if state.is_tainted(self._plan.taint_key)}
+        snapshot = self._fresh_snapshot(None)
+        loads = {} if snapshot is None else node_loads(snapshot)
+        # The minimum time begins when the taint is written: until then the budget may have deferred it.
         before = {
-            name: since if name in marks and marks[name].is_tainted(self._plan.taint_key) else now
+            name: since if name in states and states[name].is_tainted(self._plan.taint_key) else now
             for name, since in self._hot.items()
         }
-        self._hot = self._plan.rule.hot(marks, loads, before, now)  # in an outage nobody becomes hot
+        self._hot = self._plan.rule.hot_nodes(states, loads, before, now)  # without loads no node becomes hot
         self.counts.hot = len(self._hot)
         return self._hot
 
-    def _said(self, marks: Mapping[str, Marks]) -> Mapping[str, Mapping[str, str | None]]:
-        """Return what annotations are to say: of nodes that are not measured nothing changes."""
-        said: dict[str, dict[str, str | None]] = {}
+    def _changed_annotations(self, states: Mapping[str, NodeState]) -> Mapping[str, Mapping[str, str | None]]:
+        """Return the annotations to write by node; nodes that are not measured keep theirs."""
+        changes: dict[str, dict[str, str | None]] = {}
         for window in self._plan.windows:
-            snapshot = self._fresh(window)
+            snapshot = self._fresh_snapshot(window)
             for name, node in () if snapshot is None else snapshot.data.items():
-                if name in marks:
-                    written = marks[name].annotations
-                    found = annotations.wanted(window, averages(node), written, self._plan.step_percent)
-                    said.setdefault(name, {}).update(found)
-        return said
+                if name in states:
+                    written = states[name].annotations
+                    desired = annotations.desired_annotation(window, averages(node), written, self._plan.step_percent)
+                    changes.setdefault(name, {}).update(desired)
+        return changes
 
-    def _fresh(self, window: str | None) -> WatcherMetrics | None:
+    def _fresh_snapshot(self, window: str | None) -> WatcherMetrics | None:
         try:
             snapshot = self._watcher.metrics(window)
         except ClientError as error:
-            _log.warning("there are no metrics to write", extra={"window": window or "", "error": str(error)})
+            _log.warning("no metrics to write on nodes", extra={"window": window or "", "error": str(error)})
             return None
         return snapshot if abs(self._clock() - snapshot.timestamp) <= self._plan.max_age_seconds else None
 
-    def _refill(self) -> None:
+    def _refill_tokens(self) -> None:
         now, budget = self._monotonic(), self._plan.writes_per_minute
-        self._room = min(budget, self._room + (now - self._room_at) * budget / 60)
-        self._room_at = now
+        self._tokens = min(budget, self._tokens + (now - self._refilled_at) * budget / 60)
+        self._refilled_at = now
 
     def _write(self, name: str, patch: Object) -> None:
         path, counts = f"/api/v1/nodes/{name}", self.counts
@@ -203,11 +203,11 @@ class Writer:
         except REQUEST_FAILURES as error:
             status = getattr(getattr(error, "response", None), "status_code", None)
             if status == requests.codes.conflict:
-                counts.conflicts += 1  # it is tried again when the watch has told what changed
+                counts.conflicts += 1  # retried once the watch has delivered the change
                 return
             counts.failures += 1
-            _log.warning("a node cannot be written", extra={"node": name, "error": str(error)})
+            _log.warning("node could not be patched", extra={"node": name, "error": str(error)})
             return
         counts.taints += "spec" in patch
         counts.annotations += "annotations" in patch.get("metadata", {})
-        self._mirror.put(changed)
+        self._nodes.put(changed)

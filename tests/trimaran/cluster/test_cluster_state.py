@@ -1,4 +1,4 @@
-"""What the cluster is like, whatever is told of it in whatever order."""
+"""State of a cluster after any updates in any order, compared with a fresh table."""
 
 import numpy as np
 import pytest
@@ -15,19 +15,19 @@ ASSUME_SECONDS = 30.0
 
 
 def node(name: str, milli: int) -> Node:
-    """Return a node with so much CPU."""
+    """Return a node with this CPU capacity in millicores."""
     amounts = ResourceList({"cpu": milli, "memory": 1024})
     return Node(name, amounts, amounts)
 
 
 def pod(uid: str, milli: int = 100, node_name: str = "", nominated: str = "") -> Pod:
-    """Return a pod that asks for so much CPU."""
+    """Return a pod that requests this CPU in millicores."""
     containers = (Container(ResourceList({"cpu": milli})),)
     return Pod(name=uid, uid=uid, containers=containers, node_name=node_name, nominated_node_name=nominated)
 
 
 class Cluster(RuleBasedStateMachine):
-    """A cluster in which anything may happen, told of at once, late, or only by the next whole list."""
+    """State machine of random cluster changes, reported at once or only by the next full list."""
 
     @initialize()
     def begin(self) -> None:
@@ -38,21 +38,21 @@ class Cluster(RuleBasedStateMachine):
         self.now = 0.0
 
     @rule(name=st.sampled_from(NODES), milli=st.sampled_from((1000, 2000)))
-    def a_node_comes_or_changes(self, name: str, milli: int) -> None:
+    def a_node_is_put(self, name: str, milli: int) -> None:
         self.nodes[name] = node(name, milli)
         self.state.put_node(self.nodes[name])
 
     @rule(name=st.sampled_from(NODES))
-    def a_node_goes(self, name: str) -> None:
+    def a_node_is_deleted(self, name: str) -> None:
         self.nodes.pop(name, None)
         self.state.drop_node(name)
         self.assumed = {uid: each for uid, each in self.assumed.items() if each[0] != name}
 
     @rule(uid=st.sampled_from(UIDS), milli=st.sampled_from((100, 200)), refused=st.booleans(),
           nominated=st.sampled_from(("", *NODES)))  # fmt: skip
-    def a_pod_waits(self, uid: str, milli: int, refused: bool, nominated: str) -> None:
+    def a_pod_is_pending(self, uid: str, milli: int, refused: bool, nominated: str) -> None:
         if uid in self.pods and self.pods[uid].node_name:
-            return  # a binding is for ever
+            return  # a binding is final
         self.pods[uid] = pod(uid, milli, nominated=nominated)
         self.state.put_pod(self.pods[uid], refused=refused)
         if refused:
@@ -66,13 +66,13 @@ class Cluster(RuleBasedStateMachine):
         self.assumed.pop(uid, None)
 
     @rule(uid=st.sampled_from(UIDS))
-    def a_pod_goes(self, uid: str) -> None:
+    def a_pod_is_deleted(self, uid: str) -> None:
         self.pods.pop(uid, None)
         self.state.drop_pod(uid)
         self.assumed.pop(uid, None)
 
     @rule(uid=st.sampled_from(UIDS), node_name=st.sampled_from(NODES))
-    def a_placement_is_advised(self, uid: str, node_name: str) -> None:
+    def a_pod_is_assumed(self, uid: str, node_name: str) -> None:
         known = self.pods.get(uid)
         if known is None or known.node_name:
             return  # the scheduler asks about pending pods
@@ -92,7 +92,7 @@ class Cluster(RuleBasedStateMachine):
         self.assumed = {uid: each for uid, each in self.assumed.items() if self.now - each[1] < ASSUME_SECONDS}
 
     @rule(missed_nodes=st.sets(st.sampled_from(NODES)), missed_pods=st.sets(st.sampled_from(UIDS)))
-    def everything_is_listed_after_deletes_were_missed(self, missed_nodes: set[str], missed_pods: set[str]) -> None:
+    def a_full_list_shows_missed_deletes(self, missed_nodes: set[str], missed_pods: set[str]) -> None:
         for name in missed_nodes:
             self.nodes.pop(name, None)
         for uid in missed_pods:
@@ -103,7 +103,7 @@ class Cluster(RuleBasedStateMachine):
         self.state.replace_pods([(each, False) for each in self.pods.values()])
 
     @invariant()
-    def the_table_is_that_of_a_fresh_list(self) -> None:
+    def the_table_equals_a_fresh_one(self) -> None:
         if not hasattr(self, "state"):
             return
         expected = NodeTable(sorted(self.nodes.values(), key=lambda each: each.name))
@@ -130,7 +130,7 @@ TestCluster = pytest.mark.filterwarnings("error")(Cluster.TestCase)
 TestCluster.settings = settings(max_examples=3 * settings.default.max_examples, stateful_step_count=40)
 
 
-def test_outcomes_are_counted() -> None:
+def test_each_assumption_has_one_outcome() -> None:
     """Each assumption ends as a hit, a miss, dropped or expired, and a new one for its pod replaces it."""
     state = ClusterState(ASSUME_SECONDS)
     state.replace_nodes([node("node-1", 1000), node("node-2", 1000)])
@@ -145,7 +145,7 @@ def test_outcomes_are_counted() -> None:
     state.expire(29.9)
     assert len(state.assumptions) == 1
     state.expire(30.0)
-    state.assume(pod("uid-0"), "node-2", 30.0)  # the API server was faster: it is bound to the other one
+    state.assume(pod("uid-0"), "node-2", 30.0)  # the binding to node-1 was reported first
     outcomes = state.assumptions.outcomes
     assert (outcomes.hits, outcomes.misses, outcomes.dropped, outcomes.expired) == (1, 2, 2, 1)
     assert state.table.pod_counts.tolist() == [1, 1]

@@ -1,4 +1,4 @@
-"""Nodes and pods of an API server as one table: what reaches it, what does not, and how it ends."""
+"""View of an API server's nodes and pods as one table: updates, unreadable objects, shutdown and memory."""
 
 import itertools
 import logging
@@ -17,7 +17,7 @@ from support.servers import wait_until
 
 from runtime.kubernetes.api import Event
 from scoring import Container, NodeTable, Pod, ResourceList
-from trimaran.cluster.interner import Shared
+from trimaran.cluster.interner import Interner
 from trimaran.cluster.view import NODES, ClusterView
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
@@ -25,13 +25,13 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "cluster.md"
 
 
 def bound(name: str, node_name: str, cpu: str = "100m", uid: str = "") -> Object:
-    """Return a pod on a node as the API has it."""
+    """Return a pod that is bound to a node, as the API server sends it."""
     made = pod(name, container(requests={"cpu": cpu}), nodeName=node_name)
     return {**made, "metadata": {**made["metadata"], "uid": uid or f"uid-{name}"}}
 
 
 class TwoLists:
-    """An API with a script for nodes and one for pods."""
+    """API with one script for nodes and one for pods."""
 
     def __init__(self, nodes: ScriptedApi, pods: ScriptedApi) -> None:
         self.nodes, self.pods = nodes, pods
@@ -50,7 +50,7 @@ class TwoLists:
 def scripted(
     nodes: list[Object], pods: list[Object], node_events: list[Event] | None = None, events: list[Event] | None = None
 ) -> TwoLists:
-    """Return an API that has these, tells of these events, and then falls silent."""
+    """Return an API that lists these objects, sends these events, and is then silent."""
     return TwoLists(
         ScriptedApi([[page("1", *nodes)]], [[*(node_events or []), SILENCE]]),
         ScriptedApi([[page("1", *pods)]], [[*(events or []), SILENCE]]),
@@ -58,7 +58,7 @@ def scripted(
 
 
 def followed(api: TwoLists) -> ClusterView:
-    """Return a view of an API once all that it has to tell was told."""
+    """Return a view that has processed all events of an API."""
     view = ClusterView(api).start()
     assert view.wait(10)
     assert api.nodes.silent.wait(10)
@@ -66,8 +66,8 @@ def followed(api: TwoLists) -> ClusterView:
     return view
 
 
-def test_lists_and_events_are_one_table() -> None:
-    """Lists come in pieces, pods before their nodes; events change them; the view is that of a fresh list."""
+def test_lists_and_events_result_in_one_table() -> None:
+    """After paged lists and events the table equals that of a fresh list."""
     nodes = [node("node-1"), node("node-2")]
     pods = [bound(f"pod-{number}", f"node-{number % 3}") for number in range(500)]
     late, gone, changed = node("node-0"), pods[1], bound("pod-500", "node-2", "300m")
@@ -81,8 +81,8 @@ def test_lists_and_events_are_one_table() -> None:
     view.close()
 
 
-def test_an_object_that_cannot_be_read_is_told_once_and_not_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither as listed nor as an update, which takes the earlier one away; a deleted one is not told of."""
+def test_an_unreadable_object_is_logged_once_and_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """An unreadable object is logged once, its earlier version no longer counts, and a delete forgets its error."""
     bad = [bound(name, "node-1", "much") for name in ("listed", "updated", "mended", "deleted")]
     good = [bound(name, "node-1") for name in ("updated", "mended")]
     events = [
@@ -99,8 +99,8 @@ def test_an_object_that_cannot_be_read_is_told_once_and_not_counted(caplog: pyte
     view.close()
 
 
-def test_close_ends_both_watches_without_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """Close returns once nothing is under way, and nothing is logged as broken; the table stays readable."""
+def test_close_ends_both_watches_without_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    """Close ends all threads without a warning, and the table stays readable."""
     view = followed(scripted([node("node-1")], []))
     with caplog.at_level(logging.WARNING):
         view.close()
@@ -110,15 +110,15 @@ def test_close_ends_both_watches_without_a_failure(caplog: pytest.LogCaptureFixt
         assert table.names == ("node-1",)
 
 
-def test_assumed_until_the_watch_tells_or_time_is_up() -> None:
-    """A placement that was advised counts, once, until it is too old to be believed."""
+def test_an_assumed_pod_counts_until_it_expires() -> None:
+    """An assumed pod counts once, and no longer after ``assume_seconds``."""
     now = [0.0]
     api = scripted([node("node-1")], [])
     view = ClusterView(api, assume_seconds=30, monotonic=lambda: now[0]).start()
     assert view.wait(10)
-    wanted = Pod(name="new", containers=(Container(ResourceList({"cpu": 100})),))
-    view.assume(wanted, "node-1")
-    view.assume(wanted, "node-1")
+    assumed = Pod(name="new", containers=(Container(ResourceList({"cpu": 100})),))
+    view.assume(assumed, "node-1")
+    view.assume(assumed, "node-1")
     with view.reading() as table:
         assert table.requests("cpu").tolist() == [100]
     now[0] = 30.0
@@ -128,8 +128,8 @@ def test_assumed_until_the_watch_tells_or_time_is_up() -> None:
     view.close()
 
 
-def test_a_pod_that_is_deleted_is_remembered_for_as_long_as_windows_show_it() -> None:
-    """When it left is known; a pod that became unreadable, was only assumed or waited did not leave."""
+def test_a_deleted_pod_is_remembered() -> None:
+    """A deleted pod is remembered with its time; an unreadable or pending pod is not."""
     pods = [bound(name, "node-1") for name in ("deleted", "unreadable", "missing")]
     waiting = bound("waiting", "")
     events = [
@@ -148,8 +148,8 @@ def test_a_pod_that_is_deleted_is_remembered_for_as_long_as_windows_show_it() ->
 
 
 @pytest.mark.parametrize(("remember", "left"), [((), ["second"]), ((7200.0, 60.0), ["first", "second"])])
-def test_longer_windows_are_remembered_for_longer(remember: tuple[float, ...], left: list[str]) -> None:
-    """It grows with the windows that metrics have, and what a longer one needs is kept."""
+def test_departed_pods_are_remembered_for_the_longest_time_set(remember: tuple[float, ...], left: list[str]) -> None:
+    """A longer time extends how long departed pods are remembered, and a shorter one does not reduce it."""
     pods = [bound(name, "node-1") for name in ("first", "second")]
     api = scripted([node("node-1")], pods, events=[Event("DELETED", pods[0], "3"), Event("DELETED", pods[1], "4")])
     hours = itertools.count(1000.0, 3600.0)  # each look at the clock is an hour later
@@ -164,8 +164,8 @@ def test_longer_windows_are_remembered_for_longer(remember: tuple[float, ...], l
         assert [each.pod.name for _, each in table.left_since(np.array([0.0]))] == left
 
 
-def test_a_pod_that_cannot_be_counted_does_not_stop_the_view() -> None:
-    """Two pods of one node ask for more than fits a number: the one is counted, the other is told of, the third too."""
+def test_a_pod_that_overflows_does_not_stop_the_view() -> None:
+    """If the requests of two pods overflow together, one of them is reported and the other pods are counted."""
     pods = [pod(name, container(requests={"memory": "8E"}), nodeName="node-1") for name in ("one", "two")]
     huge = [{**each, "metadata": {**each["metadata"], "uid": each["metadata"]["name"]}} for each in pods]
     view = followed(
@@ -179,21 +179,21 @@ def test_a_pod_that_cannot_be_counted_does_not_stop_the_view() -> None:
     view.close()
 
 
-def test_the_documented_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every pending pod is scored and assumed, each seeing the ones before."""
-    made, way_in = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[::-1]
-    assert "KubernetesApi(Access(" in way_in
+def test_the_example_in_the_docs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example in docs/cluster.md scores and assumes every pending pod."""
+    loop, setup = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[::-1]
+    assert "KubernetesApi(Access(" in setup
     waiting = [bound(name, "", "1500m") for name in ("first", "second")]
     assumed = []
     monkeypatch.setattr(ClusterView, "assume", lambda _, pod, node_name: assumed.append((pod.name, node_name)))
     data = {name: NodeMetrics((Metric("m", "CPU", "AVG", "15m", value),)) for name, value in (("a", 30.0), ("b", 5.0))}
     snapshot = WatcherMetrics(1900, Window("15m", 1000, 1900), "test", data)
-    exec(made, {"api": scripted([node("a"), node("b")], waiting), "snapshot": snapshot})
+    exec(loop, {"api": scripted([node("a"), node("b")], waiting), "snapshot": snapshot})
     assert [name for name, _ in assumed] == ["first", "second"]
 
 
-def test_pods_of_one_owner_share_what_they_have_in_common() -> None:
-    """Their containers are one object in memory."""
+def test_equal_fields_of_pods_are_interned() -> None:
+    """Equal containers and node names of two pods are one object in memory."""
     api = scripted([node("node-1")], [bound("pod-1", "node-1"), bound("pod-2", "node-1")])
     view = followed(api)
     with view.reading() as table:
@@ -205,31 +205,34 @@ def test_pods_of_one_owner_share_what_they_have_in_common() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["100m", "100.5m", "101m", "0.1", "1"]), st.booleans()), max_size=6))
-def test_what_is_shared_is_equal_to_the_last_billionth(wanted: list[tuple[str, bool]]) -> None:
-    """Amounts that differ only before they are rounded stay apart, and so do a sidecar and a container."""
-    shared = Shared()
+def test_interned_pods_equal_the_originals_exactly(wanted: list[tuple[str, bool]]) -> None:
+    """Interning keeps apart amounts that differ before rounding, and sidecars from containers."""
+    interner = Interner()
     for cpu, sidecar in wanted:
         kind = "initContainers" if sidecar else "containers"
         each = {"metadata": {"name": cpu}, "spec": {kind: [container(requests={"cpu": cpu}, sidecar=sidecar)]}}
-        read, kept = Pod.from_k8s(each), shared.within(Pod.from_k8s(each), apart=frozenset({"name", "uid"}))
-        assert kept == read
-        for own, theirs in zip(
-            (*read.containers, *read.init_containers), (*kept.containers, *kept.init_containers), strict=True
+        read, interned = (
+            Pod.from_k8s(each),
+            interner.intern(Pod.from_k8s(each), unique_fields=frozenset({"name", "uid"})),
+        )
+        assert interned == read
+        for ours, theirs in zip(
+            (*read.containers, *read.init_containers), (*interned.containers, *interned.init_containers), strict=True
         ):
-            assert own.requests.nano("cpu") == theirs.requests.nano("cpu")
+            assert ours.requests.nano("cpu") == theirs.requests.nano("cpu")
 
 
-def test_what_is_shared_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values of owners that are long gone do not pile up."""
+def test_the_interner_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of deleted owners do not accumulate."""
     monkeypatch.setattr("trimaran.cluster.interner._MOST", 50)
-    shared = Shared()
+    interner = Interner()
     for number in range(1000):
-        shared.within(Pod(name=f"{number}", node_name=f"node-{number}"), apart=frozenset({"name", "uid"}))
-    assert len(shared) < 70
+        interner.intern(Pod(name=f"{number}", node_name=f"node-{number}"), unique_fields=frozenset({"name", "uid"}))
+    assert len(interner) < 70
 
 
-def test_the_view_tells_how_old_it_is() -> None:
-    """Age is from the last word of the API server on."""
+def test_the_age_of_the_view_grows() -> None:
+    """The age counts from the last message of the API server."""
     view = ClusterView(scripted([], []))
     before = view.age_seconds
     assert not view.is_synced
