@@ -1,97 +1,85 @@
-"""How long the page takes in a real browser, with 5,000 nodes and a day of history.
+"""Response times of the page in a real browser, with 5,000 nodes and a day of history.
+
+Debian's Chromium draws without a graphics processor. Measured are the browser's first paint and the first drawing of
+all nodes, for the first and for a later reader, and the time from a key on the time line, or a letter in a filter, to
+the second frame after the page shows the new state; a filter waits 100 ms for further letters, which is included. The
+watcher that the page reads runs on the same machine. There is no baseline but the processor time, which an idle machine
+would need at least.
 
     python benchmarks/dashboard.py [--nodes 5000] [--turns 40]
-
-Debian's Chromium draws without a graphics processor. Measured are the time to the browser's first paint and to the
-first drawing of all nodes, and from a key at the time line, or a letter in a filter, to the second frame after the new
-state is said (a filter waits 100 ms for more letters, which is in its figure). Beside the page runs the watcher that it
-asks.
-The processor's time, of all of the browser and of the page's server, says what a machine with nothing else to do would
-take at least.
 """
 
-import argparse
 import contextlib
-import os
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from common import Table, options
 from support.page import browser, dashboard, watched_day
 
 _FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-_CHANGED = "said => document.querySelector('#plane-said').innerText !== said"
-
-
+_CHANGED = "before => document.querySelector('#plane-status').innerText !== before"
 _PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
+PROGRAMS = ("chromium", "dashboard")
 
 
-def processor(word: str) -> float:
-    """Return the seconds of the processor that what we started took, of programs whose command has a word in it."""
-    took = 0.0
+def processor_seconds(word: str) -> float:
+    """Return the processor time of our child processes whose command line contains a word."""
+    seconds = 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if any(word in part for part in process.cmdline()):
-                took += sum(process.cpu_times()[:2])
-    return took
+                seconds += sum(process.cpu_times()[:2])
+    return seconds
 
 
-def changes(page, act, turns: int) -> list[float]:
-    """Return how long each of some changes took until it was drawn, in ms."""
-    found = []
+def time_changes(page, act, turns: int) -> list[float]:
+    """Return the milliseconds from each action to the frame that shows its result."""
+    times = []
     for turn in range(turns):
-        said = page.inner_text("#plane-said")
-        began = time.perf_counter()
+        before = page.inner_text("#plane-status")
+        start = time.perf_counter()
         act(turn)
-        page.wait_for_function(_CHANGED, arg=said, polling="raf")
+        page.wait_for_function(_CHANGED, arg=before, polling="raf")
         page.evaluate(_FRAMES)
-        found.append(1000 * (time.perf_counter() - began))
-    return found
+        times.append(1000 * (time.perf_counter() - start))
+    return times
 
 
 def main() -> None:
-    """Serve, look, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--turns", type=int, default=40)
-    arguments = parser.parse_args()
+    """Print the table."""
+    size = options(__doc__, nodes=5_000, turns=40)
     folder = Path(tempfile.mkdtemp())
     with (
-        watched_day(folder, arguments.nodes) as (service, _),
+        watched_day(folder, size.nodes) as (service, _),
         dashboard(folder, service.url) as url,
         browser() as chromium,
     ):
+        columns = ("action", "median, ms", "p95, ms (aim: 400)", "processor: browser, ms", "processor: server, ms")
+        table = Table(f"{size.nodes:,} nodes, a day of history, {size.turns} turns", columns)
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(120_000)
-        for look in ("first", "second"):
-            began = time.perf_counter()
+        for reader in ("first", "later"):
+            start = time.perf_counter()
             page.goto(url)
             page.wait_for_selector(".plane .scatterlayer .point")
-            drawn = time.perf_counter() - began
-            print(f"{look} look: first paint {page.evaluate(_PAINT) / 1000:.1f} s, all nodes drawn after {drawn:.1f} s")
+            drawn = time.perf_counter() - start
+            table.row(f"{reader} reader: first paint", f"{page.evaluate(_PAINT):.0f}", "", "", "")
+            table.row(f"{reader} reader: all nodes drawn", f"{1000 * drawn:.0f}", "", "", "")
         page.focus("#plane-time")
-        acts = {
-            "scrub": lambda _: page.keyboard.press("ArrowLeft"),
-            "filter": lambda turn: page.fill("#plane-search", str(turn % 90 + 1)),
+        actions = {
+            "a step of the time line": lambda _: page.keyboard.press("ArrowLeft"),
+            "a letter in a filter": lambda turn: page.fill("#plane-search", str(turn % 90 + 1)),
         }
-        for name, act in acts.items():
-            before = [processor(word) for word in ("chromium", "dashboard")]
-            found = changes(page, act, arguments.turns)
-            spent = [
-                1000 * (processor(word) - earlier) / arguments.turns
-                for word, earlier in zip(("chromium", "dashboard"), before, strict=True)
-            ]
-            p95 = statistics.quantiles(found, n=20)[-1]
-            print(
-                f"{name}: median {statistics.median(found):.0f} ms, p95 {p95:.0f} ms; "
-                f"processor: browser {spent[0]:.0f} ms, server {spent[1]:.0f} ms"
-            )
-    print(f"load of the machine: {os.getloadavg()[0]:.0f} on {os.cpu_count()} processors")
+        for name, act in actions.items():
+            before = [processor_seconds(word) for word in PROGRAMS]
+            times = time_changes(page, act, size.turns)
+            after = [processor_seconds(word) for word in PROGRAMS]
+            spent = [1000 * (late - early) / size.turns for early, late in zip(before, after, strict=True)]
+            p95 = statistics.quantiles(times, n=20)[-1]
+            table.row(name, f"{statistics.median(times):.0f}", f"{p95:.0f}", *(f"{each:.0f}" for each in spent))
 
 
 if __name__ == "__main__":

@@ -1,89 +1,78 @@
-"""What the page costs a watcher: installed or not, and once somebody has looked.
+"""Cost of the page to a watcher: with the extra ``dashboard`` installed, against a watcher without it, in turn.
+
+In place of the extra's packages the baseline has packages that cannot be imported. Measured are the time from the start
+to the first answer, the time from the kill of a worker to the first answer of its successor, and the memory of master
+and worker together (PSS: shared pages count once) after five seconds. Then a browser's first look is sent to the
+watcher with the page, and its memory is measured again.
 
     python benchmarks/page_cost.py [--nodes 5000] [--turns 9]
-
-A real ``trimaran watch`` is started in turn where the extra ``dashboard`` is installed, and where it is not: packages
-in its place say that they are missing, as Python does. Measured are the time from the start to the first answer, from
-the end of a killed worker to the next one's first answer, and the memory of master and worker together (PSS: what they
-share is counted once) after five seconds. Then a browser's first look is sent, and the memory is measured again.
 """
 
-import argparse
 import os
 import signal
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from common import Table, median_ratio, options, process_memory
 from support.page import SCREEN, callback
 from support.servers import Service, free_port, wait_until
 
-_BROWSER = {"Accept": "text/html"}
 
-
-def memory(service: Service) -> float:
-    """Return what master and worker hold in all, in MiB."""
+def run_watcher(folder: Path, nodes: int, environment: dict[str, str]) -> dict[str, float]:
+    """Run a watcher once; return its figures by name. Without an environment it has the page."""
+    start = time.perf_counter()
+    arguments = ("--provider", "Fake", "--set", f"fake.nodes={nodes}")
+    service = Service(folder / "store", folder / "log", free_port(), *arguments, **environment)
     master = psutil.Process(service.process.pid)
-    return sum(process.memory_full_info().pss for process in (master, *master.children())) / 2**20
-
-
-def measured(folder: Path, nodes: int, environment: dict[str, str]) -> dict[str, float]:
-    """Run a watcher once; return seconds and MiB by what they are of."""
-    began = time.perf_counter()
-    service = Service(
-        folder / "store", folder / "log", free_port(), "--provider", "Fake", "--set", f"fake.nodes={nodes}",
-        **environment,
-    )  # fmt: skip
     try:
         wait_until(lambda: service.get("/watcher/node-1").ok, "it answers", 60)
-        found = {"start to first answer, s": time.perf_counter() - began}
+        figures = {"start to first answer, s": time.perf_counter() - start}
         time.sleep(5)
-        found["memory, MiB"] = memory(service)
+        figures["memory of master and worker, MiB"] = process_memory(master)
         (worker,) = service.workers()
         os.kill(worker, signal.SIGKILL)
-        began = time.perf_counter()
+        start = time.perf_counter()
         wait_until(lambda: worker not in service.workers() and service.get("/watcher/node-1").ok, "it answers again")
-        found["killed worker to next answer, s"] = time.perf_counter() - began
+        figures["killed worker to next answer, s"] = time.perf_counter() - start
         if not environment:
-            began = time.perf_counter()
-            service.get("/dashboard/", headers=_BROWSER).raise_for_status()
-            callback(f"{service.url}/dashboard", SCREEN, place={"pathname": "/dashboard/", "search": ""})
-            found["first look, s"] = time.perf_counter() - began
+            start = time.perf_counter()
+            service.get("/dashboard/", headers={"Accept": "text/html"}).raise_for_status()
+            callback(f"{service.url}/dashboard", SCREEN, location={"pathname": "/dashboard/", "search": ""})
+            figures["first look, s"] = time.perf_counter() - start
             time.sleep(5)
-            found["memory after it, MiB"] = memory(service)
-        return found
+            figures["memory once the page is loaded, MiB"] = process_memory(master)
+        return figures
     finally:
         service.terminate()
 
 
+def spread(values: list[float]) -> str:
+    """Return median, smallest and largest value."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else ""
+
+
 def main() -> None:
-    """Measure in turn, and print medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--turns", type=int, default=9)
-    arguments = parser.parse_args()
+    """Print the table."""
+    size = options(__doc__, nodes=5_000, turns=9)
+    runs: dict[str, list[dict[str, float]]] = {"without": [], "installed": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for package in ("dash", "plotly"):
             (folder / "without" / package).mkdir(parents=True)
             missing = f"raise ModuleNotFoundError('No module named {package!r}', name={package!r})\n"
             (folder / "without" / package / "__init__.py").write_text(missing)
-        kinds = {"without": {"PYTHONPATH": str(folder / "without")}, "installed": {}}
-        found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
-        for _ in range(arguments.turns):
-            for kind, environment in kinds.items():
-                found[kind].append(measured(folder, arguments.nodes, environment))
-    print(f"{arguments.nodes} nodes, medians of {arguments.turns} (least to most)")
-    for kind, runs in found.items():
-        for what in runs[0]:
-            values = [run[what] for run in runs]
-            print(f"{kind:10} {what:32} {statistics.median(values):8.2f} ({min(values):.2f} to {max(values):.2f})")
-    print(f"load of the machine: {os.getloadavg()[0]:.0f} on {os.cpu_count()} processors")
+        for _ in range(size.turns):
+            for kind, environment in (("without", {"PYTHONPATH": str(folder / "without")}), ("installed", {})):
+                runs[kind].append(run_watcher(folder, size.nodes, environment))
+    title = f"{size.nodes:,} nodes, medians of {size.turns} turns (smallest to largest)"
+    table = Table(title, ("cost", "without", "installed", "installed/without"))
+    for figure in runs["installed"][0]:
+        without, installed = ([run[figure] for run in runs[kind] if figure in run] for kind in runs)
+        ratio = f"{median_ratio(installed, without):.2f}" if without else ""
+        table.row(figure, spread(without), spread(installed), ratio)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import requests
 from support.days import fill, made_up_day
 from support.servers import Service, free_port, need_server, started, wait_until
 
-SCREEN = "..screen.children...ways.children.."  # what a place's screen is drawn into
+SCREEN = "..page.children...navigation.children.."  # outputs of the callback that draws a page
 LAUNCH = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",

@@ -67,7 +67,7 @@ def test_browsers_are_sent_to_the_page(open_watcher, path):
 def test_the_page_shows_what_is_served(open_watcher):
     """The table's first row has the loads of the API."""
     shown = callback(
-        f"{open_watcher.url}/dashboard", "..nodes-table.children...nodes-said.children..",
+        f"{open_watcher.url}/dashboard", "..nodes-table.children...nodes-status.children..",
         **{"nodes-search": {"value": ""}, "nodes-pool": {"value": ""}, "nodes-label": {"value": ""},
            "nodes-sort": {"data": "name"}, "nodes-page": {"value": 1}},
     )  # fmt: skip
@@ -87,7 +87,7 @@ def test_what_is_beside_the_watcher_is_told_by_settings(tmp_path, monkeypatch):
     with watching(tmp_path, f"dashboard.extender={extender}", "dashboard.cluster=true") as service:
         service.wait_for("/readyz")
         place = {"pathname": "/dashboard/decisions", "search": ""}
-        shown = callback(f"{service.url}/dashboard", SCREEN, place=place).text
+        shown = callback(f"{service.url}/dashboard", SCREEN, location=place).text
         assert f"the extender at {extender}".replace("/", "\\u002f") in shown
         assert '"children":"Decisions","href"' in shown
     assert "dashboard.cluster" in (tmp_path / "log").read_text()
@@ -100,7 +100,7 @@ def test_what_the_page_waits_for_holds_up_nobody_else(tmp_path):
         with watching(tmp_path, "server.threads=1", f"dashboard.extender={extender}") as service:
             service.wait_for("/readyz")
             place = {"pathname": "/dashboard/decisions", "search": ""}
-            looks = pool.submit(callback, f"{service.url}/dashboard", SCREEN, place=place)
+            looks = pool.submit(callback, f"{service.url}/dashboard", SCREEN, location=place)
             with silent.accept()[0]:
                 assert service.get("/livez").json() == {"alive": True}
                 assert service.get("/").json()["service"] == "trimaran watcher"
@@ -137,12 +137,12 @@ def test_it_costs_nothing_before_the_first_look():
     program = f"""
 import sys, tempfile, pathlib
 from runtime.server.access import Access
-from watcher.api.service import Service
-from watcher.settings import FakeSettings, ProviderSettings, Settings, StoreSettings
+from watcher.api.service import WatcherService
+from watcher.settings import FakeSettings, ProviderSettings, StoreSettings, WatcherSettings
 from werkzeug.test import Client
 store = StoreSettings(path=pathlib.Path(tempfile.mkdtemp()) / "store")
-settings = Settings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(nodes=3), store=store)
-service = Service(settings, Access())
+settings = WatcherSettings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(nodes=3), store=store)
+service = WatcherService(settings, Access())
 client = Client(service.start())
 client.get("/"), client.get("/livez"), client.get("/watcher")
 before = [name for name in ("dash", "plotly", "trimaran.dashboard") if name in sys.modules]

@@ -1,1 +1,1 @@
-"""The page: what nodes use, how far to trust it, where a pod would go. Read-only; it asks a watcher like any client."""
+"""Read-only web dashboard: node load, data quality, pod scoring and the extender's decisions. A client of a watcher."""

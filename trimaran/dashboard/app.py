@@ -1,4 +1,4 @@
-"""The page put together: its screens, the way between them, and who may look."""
+"""WSGI application of the dashboard: its pages, navigation and login."""
 
 from pathlib import Path
 from typing import Any
@@ -9,69 +9,71 @@ from flask import Flask
 
 from client.errors import ClientError
 from trimaran.dashboard import decisions, nodes, plane, pod, trust
-from trimaran.dashboard.data import Readers
-from trimaran.dashboard.page_context import Beside
-from trimaran.dashboard.sessions import guard, protect
+from trimaran.dashboard.data import PageAccess
+from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.sessions import require_login, set_security_headers
 
 
-def create_app(readers: Readers, beside: Beside | None = None, *, secure: bool = False, place: str = "") -> Flask:
-    """Return the WSGI application.
+def create_app(
+    access: PageAccess, context: PageContext | None = None, *, secure: bool = False, prefix: str = ""
+) -> Flask:
+    """Create the WSGI application.
 
     Args:
-        readers: say who may look, and see the watcher.
-        beside: what else it reads.
-        secure: whether the page is reached by HTTPS alone.
-        place: the beginning of its paths, which the server that it is part of takes off.
+        access: decides who may view the dashboard, and reads the watcher for them.
+        context: further data sources.
+        secure: the dashboard is reached by HTTPS only, so that cookies are marked Secure.
+        prefix: path prefix of the dashboard in the browser; the embedding server strips it from requests.
     """
-    beside = beside or Beside()
-    screens: list[Any] = [plane, nodes, trust, pod] + ([decisions] if beside.decisions else [])
+    context = context or PageContext()
+    pages: list[Any] = [plane, nodes, trust, pod] + ([decisions] if context.decisions else [])
     server = Flask("dashboard", static_folder=None)
-    given: Any = server  # Dash takes it, but does not say so
+    untyped_server: Any = server  # Dash accepts a Flask application, but its type hints do not
     app = Dash(
         "dashboard",
-        server=given,
-        requests_pathname_prefix=f"{place}/",
+        server=untyped_server,
+        requests_pathname_prefix=f"{prefix}/",
         routes_pathname_prefix="/",
         title="trimaran",
         update_title="",
         assets_folder=str(Path(__file__).parent / "assets"),
         serve_locally=True,
-        suppress_callback_exceptions=True,  # screens come and go
+        suppress_callback_exceptions=True,  # the elements of a page exist only while it is shown
         include_pages_meta=False,
         meta_tags=[{"name": "viewport", "content": "width=device-width"}],
         index_string=_INDEX,
     )
-    current = guard(server, readers, secure=secure)
-    protect(server, app.csp_hashes)
+    current = require_login(server, access, secure=secure)
+    set_security_headers(server, app.csp_hashes)
     app.layout = html.Div(
         [
-            dcc.Location(id="place"),
-            html.Header([html.H1("trimaran"), html.Nav(id="ways")]),
-            html.Main(id="screen"),
+            dcc.Location(id="location"),
+            html.Header([html.H1("trimaran"), html.Nav(id="navigation")]),
+            html.Main(id="page"),
         ]
     )
 
     @app.callback(
-        Output("screen", "children"),
-        Output("ways", "children"),
-        Input("place", "pathname"),
-        Input("place", "search"),
+        Output("page", "children"),
+        Output("navigation", "children"),
+        Input("location", "pathname"),
+        Input("location", "search"),
     )
     def show(path: str | None, search: str | None) -> tuple[Any, Any]:
         query = dict(parse_qsl((search or "").removeprefix("?")))
-        chosen = next((each for each in screens if path == place + each.PATH), plane)
-        ways = [
-            dcc.Link(each.TITLE, href=place + each.PATH, className="here" if each is chosen else "way")
-            for each in screens
+        selected = next((page for page in pages if path == prefix + page.PATH), plane)
+        links = [
+            dcc.Link(page.TITLE, href=prefix + page.PATH, className="current" if page is selected else "link")
+            for page in pages
         ]
         try:
-            shown = chosen.layout(current(), query, beside)
+            content = selected.layout(current(), query, context)
         except ClientError as error:
-            shown = [html.P(str(error), role="alert")]
-        return [html.H2(chosen.TITLE), *shown], ways
+            content = [html.P(str(error), role="alert")]
+        return [html.H2(selected.TITLE), *content], links
 
-    for each in screens:
-        each.register(app, current, beside)
+    for page in pages:
+        page.register(app, current, context)
 
     return server
 

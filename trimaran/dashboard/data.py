@@ -1,4 +1,4 @@
-"""What the page shows, as a reader sees the watcher, and kept for a moment, as several people may look at once."""
+"""Data of the dashboard's pages: read from a watcher with a viewer's credentials, and cached briefly."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.errors import ClientError, NoMetrics, UnknownWindow
-from trimaran.dashboard.result_store import Kept
+from trimaran.dashboard.ttl_cache import TTLCache
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
 
@@ -17,104 +17,104 @@ _FRESH_SECONDS = 10.0
 _HISTORY_SECONDS = 60.0
 
 
-class Source(Protocol):
-    """Where it is read: :class:`client.service.ServiceClient` has it, and the page within a watcher its own."""
+class WatcherReader(Protocol):
+    """Read access to a watcher, as a Protocol: over HTTP by :class:`client.service.ServiceClient`, or in-process."""
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return all nodes' metrics."""
+        """Return the metrics of all nodes."""
         ...
 
     def history(self, *, type: str, operator: str) -> History:  # noqa: A002  the word of the contract
-        """Return a day of one metric of all nodes."""
+        """Return one day of a metric for all nodes."""
         ...
 
     def findings(self) -> list[dict[str, Any]]:
-        """Return what is wrong with the metrics."""
+        """Return the findings about the metrics."""
         ...
 
     def health(self) -> tuple[str, ...]:
-        """Return why the watcher is not healthy."""
+        """Return the reasons why the watcher is unhealthy; empty if it is healthy."""
         ...
 
 
-class Data:
-    """A watcher as one reader may see it. Safe to use from several threads.
+class DashboardData:
+    """Cached view of a watcher for one viewer. Safe to use from several threads.
 
     Args:
-        client: with the reader's credentials.
-        clock: seconds that only grow; tests inject their own.
+        client: reads the watcher with the viewer's credentials.
+        clock: monotonic time in seconds; tests inject their own.
 
     Attributes:
-        made: keeps what is made of these; see :meth:`trimaran.dashboard.result_store.Kept.made`.
+        memoize: caches values derived from this data; see :meth:`trimaran.dashboard.ttl_cache.TTLCache.memoize`.
     """
 
-    def __init__(self, client: Source, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read nothing yet."""
+    def __init__(self, client: WatcherReader, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create the cache; nothing is read until a page asks for it."""
         self._client = client
-        kept = Kept(clock)
-        self._keep, self.made = kept.read, kept.made
+        cache = TTLCache(clock)
+        self._cached, self.memoize = cache.get, cache.memoize
 
     def snapshot(self) -> WatcherMetrics:
-        """Return the newest snapshot of the watcher's choice.
+        """Return the newest snapshot of the watcher's default window.
 
         Raises:
-            ClientError: there is none.
+            ClientError: no snapshot is available.
         """
-        return self._keep("snapshot", _FRESH_SECONDS, self._client.metrics)
+        return self._cached("snapshot", _FRESH_SECONDS, self._client.metrics)
 
     def windows(self) -> Mapping[str, WatcherMetrics]:
-        """Return the newest snapshot of each window that the watcher keeps and has."""
-        return self._keep("windows", _FRESH_SECONDS, self._read_windows)
+        """Return the newest snapshot of each available window, by window."""
+        return self._cached("windows", _FRESH_SECONDS, self._read_windows)
 
     def history(self, type_: str, operator: str) -> History:
-        """Return a day of one metric of all nodes; empty where the watcher keeps none."""
+        """Return one day of a metric for all nodes; empty if the watcher keeps no history."""
 
         def read() -> History:
             try:
                 return self._client.history(type=type_, operator=operator)
-            except (ClientError, ValueError):  # an older watcher, or one in Go
+            except (ClientError, ValueError):  # an older watcher, or load-watcher in Go, has no /history
                 return History((), Steps(0, 60, 1), ())
 
-        return self._keep(("history", type_, operator), _HISTORY_SECONDS, read)
+        return self._cached(("history", type_, operator), _HISTORY_SECONDS, read)
 
     def findings(self) -> list[dict[str, Any]]:
-        """Return what is wrong; nothing where the watcher cannot say."""
-        return self._keep("findings", _FRESH_SECONDS, self._client.findings)
+        """Return the findings; empty if the watcher has no findings API."""
+        return self._cached("findings", _FRESH_SECONDS, self._client.findings)
 
     def health(self) -> tuple[str, ...]:
-        """Return why the watcher is not healthy."""
-        return self._keep("health", _FRESH_SECONDS, self._client.health)
+        """Return the reasons why the watcher is unhealthy; empty if it is healthy."""
+        return self._cached("health", _FRESH_SECONDS, self._client.health)
 
     def _read_windows(self) -> Mapping[str, WatcherMetrics]:
-        found = {}
+        snapshots = {}
         for window in _WINDOWS:
             try:
-                found[window] = self._client.metrics(window)
+                snapshots[window] = self._client.metrics(window)
             except (UnknownWindow, NoMetrics):
                 continue
-        return found
+        return snapshots
 
 
-class Readers(Protocol):
-    """Who may look: at a watcher elsewhere (``outside``), or at the one that the page is a part of (``inside``)."""
+class PageAccess(Protocol):
+    """Access control of the dashboard: for a watcher over HTTP (``remote``), or in the same process (``embedded``)."""
 
-    def admit(self, token: str | None) -> Data:
-        """Return what a reader with this token sees.
+    def admit(self, token: str | None) -> DashboardData:
+        """Return the data that a viewer with this token may see.
 
         Raises:
-            AccessDenied: the watcher wants another token.
-            ValueError: no header can carry the token.
+            AccessDenied: the watcher does not accept the token.
+            ValueError: the token has characters that an HTTP header cannot carry.
         """
         ...
 
 
-def aligned(names: tuple[str, ...], history: History, type_: str, operator: str) -> NDArray[np.float32]:
-    """Return a history's values for these nodes in their order, nodes x steps; NaN where there is nothing."""
+def aligned_values(names: tuple[str, ...], history: History, type_: str, operator: str) -> NDArray[np.float32]:
+    """Return a history's values in the order of these nodes, shape (nodes, steps); NaN where a value is missing."""
     values = np.full((len(names), history.steps.count), np.nan, np.float32)
     if history.series:
         rows = {name: row for row, name in enumerate(history.nodes)}
-        known = [(row, rows[name]) for row, name in enumerate(names) if name in rows]
-        if known:
-            ours, theirs = zip(*known, strict=True)
-            values[list(ours)] = history.of(type_, operator)[list(theirs)]
+        matches = [(row, rows[name]) for row, name in enumerate(names) if name in rows]
+        if matches:
+            targets, sources = zip(*matches, strict=True)
+            values[list(targets)] = history.of(type_, operator)[list(sources)]
     return values

@@ -1,45 +1,45 @@
-"""What an extender decided, read from it, and kept for a moment."""
+"""Decisions of an extender, read over HTTP and cached briefly."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from trimaran.dashboard.result_store import Kept
+from trimaran.dashboard.ttl_cache import TTLCache
 from trimaran.extender.decisions import DECISIONS, EXPLAIN, REGRET
-from trimaran.extender.decisions.decisions_client import Extender
+from trimaran.extender.decisions.decisions_client import DecisionsClient
 
-MOST = 500
+MAX_DECISIONS = 500
 _SECONDS = 5.0
 
 
 class Decisions:
-    """An extender's decisions. Safe to use from several threads.
+    """Decisions of an extender, cached for all viewers. Safe to use from several threads.
 
     Args:
-        extender: is asked.
+        extender: client of the extender's decisions API.
     """
 
-    def __init__(self, extender: Extender) -> None:
-        """Read nothing yet."""
+    def __init__(self, extender: DecisionsClient) -> None:
+        """Create the cache; nothing is read until a page asks for it."""
         self._extender = extender
-        self._kept = Kept()
+        self._cache = TTLCache()
 
     def recent(self) -> Sequence[dict[str, Any]]:
-        """Return the last decisions, the newest first.
+        """Return the last decisions, newest first.
 
         Raises:
-            NoAnswer: the extender refuses, or cannot be asked.
+            DecisionsUnavailable: the extender refuses the request or cannot be reached.
         """
 
         def read() -> Sequence[dict[str, Any]]:
-            found: Sequence[dict[str, Any]] = self._extender.ask(DECISIONS, limit=str(MOST))["decisions"]
-            return found
+            decisions: Sequence[dict[str, Any]] = self._extender.get(DECISIONS, limit=str(MAX_DECISIONS))["decisions"]
+            return decisions
 
-        return self._kept.read("recent", _SECONDS, read)
+        return self._cache.get("recent", _SECONDS, read)
 
     def regret(self) -> dict[str, Any]:
-        """Return the table of regrets; raises as :meth:`recent`."""
-        return self._kept.read("regret", _SECONDS, lambda: self._extender.ask(REGRET))
+        """Return the regret of each scheduler. Raises the same errors as :meth:`recent`."""
+        return self._cache.get("regret", _SECONDS, lambda: self._extender.get(REGRET))
 
     def explain(self, pod: str) -> dict[str, Any]:
-        """Return the last decision for a pod, ``namespace/name``; raises as :meth:`recent`."""
-        return self._extender.ask(EXPLAIN, pod=pod)
+        """Return the last decision about the pod ``namespace/name``. Raises the same errors as :meth:`recent`."""
+        return self._extender.get(EXPLAIN, pod=pod)

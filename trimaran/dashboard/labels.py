@@ -1,4 +1,4 @@
-"""Labels of nodes, and the choice of nodes by them, as kubectl's ``--selector`` makes it."""
+"""Labels of nodes, and label selectors in the syntax of ``kubectl --selector``."""
 
 import logging
 import re
@@ -11,100 +11,102 @@ from runtime.http.failures import describe
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from runtime.kubernetes.manifests import read_objects
-from trimaran.dashboard.result_store import Kept
+from trimaran.dashboard.ttl_cache import TTLCache
 from watcher.model import WatcherMetrics
 
-LabelsOfNodes = Mapping[str, Mapping[str, str]]
-_SECONDS = 60.0
+LabelsByNode = Mapping[str, Mapping[str, str]]
+_CACHE_SECONDS = 60.0
 _TIMEOUT_SECONDS = 15.0
-_MOST_OFFERED = 200
-_LONGEST_SELECTOR = 2000
-_TERM = re.compile(r"(?P<not>!?)(?P<key>[\w./-]+)|(?P<name>[\w./-]+)\s*(?P<how>==|=|!=)\s*(?P<value>[\w.-]*)")
+_MAX_SUGGESTIONS = 200
+_MAX_SELECTOR_LENGTH = 2000
+_TERM = re.compile(r"(?P<not>!?)(?P<key>[\w./-]+)|(?P<name>[\w./-]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[\w.-]*)")
 _log = logging.getLogger(__name__)
 
 
-class Labels:
-    """What nodes are labelled with: by the cluster, and by the watcher's metadata. Safe to use from several threads.
+class NodeLabels:
+    """Node labels of the cluster, merged with the watcher's metadata. Safe to use from several threads.
 
     Args:
-        read: returns the cluster's nodes, as Kubernetes writes them; None where there is no cluster to ask.
+        read: returns the cluster's nodes as Kubernetes manifests; None if only the watcher's metadata is available.
     """
 
     def __init__(self, read: Callable[[], Iterable[Mapping[str, Any]]] | None = None) -> None:
-        """Read nothing yet."""
+        """Create the cache; nothing is read until a page asks for it."""
         self._read = read
-        self._kept = Kept()
-        self._last: LabelsOfNodes = {}
+        self._cache = TTLCache()
+        self._last: LabelsByNode = {}
 
-    def of(self, snapshot: WatcherMetrics) -> LabelsOfNodes:
-        """Return labels by node, of those that have any; what the cluster says wins over the watcher's metadata.
+    def by_node(self, snapshot: WatcherMetrics) -> LabelsByNode:
+        """Return the labels of each labeled node; the cluster's labels override the watcher's metadata.
 
-        Where the cluster does not answer they are those that it had, and the log says why.
+        If the cluster cannot be read, its last known labels are used, and the reason is logged.
         """
-        cluster = self._kept.read("cluster", _SECONDS, self._of_cluster)
-        return self._kept.made("all", (snapshot, cluster), lambda: _joined(snapshot, cluster))
+        cluster = self._cache.get("cluster", _CACHE_SECONDS, self._read_cluster)
+        return self._cache.memoize("all", (snapshot, cluster), lambda: _merge(snapshot, cluster))
 
-    def _of_cluster(self) -> LabelsOfNodes:
+    def _read_cluster(self) -> LabelsByNode:
         if self._read is None:
             return self._last
         try:
             self._last = {
-                str(each["metadata"]["name"]): {str(key): str(value) for key, value in labels.items()}
-                for each in self._read()
-                if (labels := each.get("metadata", {}).get("labels"))
+                str(node["metadata"]["name"]): {str(key): str(value) for key, value in labels.items()}
+                for node in self._read()
+                if (labels := node.get("metadata", {}).get("labels"))
             }
         except (*REQUEST_FAILURES, ValueError) as error:
-            _log.warning("the labels of nodes cannot be read", extra={"reason": describe(error).reason})
+            _log.warning("cannot read the node labels", extra={"reason": describe(error).reason})
         return self._last
 
 
-def of_file(file: Path) -> Callable[[], Iterable[Mapping[str, Any]]]:
-    """Return what reads nodes from a file, as ``kubectl get nodes -o yaml`` writes it."""
+def nodes_from_file(file: Path) -> Callable[[], Iterable[Mapping[str, Any]]]:
+    """Return a function that reads nodes from a file, as written by ``kubectl get nodes -o yaml``."""
     return lambda: read_objects(file, "Node")
 
 
-def of_cluster(api: KubernetesApi) -> Callable[[], Iterable[Mapping[str, Any]]]:
-    """Return what reads nodes from the API server."""
+def nodes_from_cluster(api: KubernetesApi) -> Callable[[], Iterable[Mapping[str, Any]]]:
+    """Return a function that lists nodes from the API server."""
     return lambda: api.list_items("/api/v1/nodes", Deadline.after(_TIMEOUT_SECONDS))
 
 
-def offered(labels: LabelsOfNodes) -> list[str]:
-    """Return ``key=value`` of the labels that most nodes have; a label of one node alone is no choice."""
-    counts = Counter(f"{key}={value}" for each in labels.values() for key, value in each.items())
-    return sorted(pair for pair, count in counts.most_common(_MOST_OFFERED) if count > 1)
+def common_labels(labels: LabelsByNode) -> list[str]:
+    """Return the most common labels as ``key=value``, sorted; labels of a single node are left out."""
+    counts = Counter(f"{key}={value}" for own in labels.values() for key, value in own.items())
+    return sorted(pair for pair, count in counts.most_common(_MAX_SUGGESTIONS) if count > 1)
 
 
-def selector(text: str) -> Callable[[Mapping[str, str]], bool]:
-    """Return whether labels are as ``key``, ``!key``, ``key=value`` and ``key!=value``, by commas, all say.
+def parse_selector(text: str) -> Callable[[Mapping[str, str]], bool]:
+    """Parse a label selector into a predicate on labels.
+
+    Terms are ``key``, ``!key``, ``key=value`` and ``key!=value``, separated by commas; all of them must hold.
 
     Raises:
-        ValueError: the text says something else, or is too long to hold every node against it.
+        ValueError: a term is malformed, or the selector is too long to evaluate for every node.
     """
-    if len(text) > _LONGEST_SELECTOR:
-        raise ValueError(f"a choice of labels has at most {_LONGEST_SELECTOR} characters, not {len(text)}")
+    if len(text) > _MAX_SELECTOR_LENGTH:
+        raise ValueError(f"a label selector has at most {_MAX_SELECTOR_LENGTH} characters, not {len(text)}")
     terms = []
     for part in filter(None, map(str.strip, text.split(","))):
-        found = _TERM.fullmatch(part)
-        if found is None:
+        term = _TERM.fullmatch(part)
+        if term is None:
             raise ValueError(
-                f"{part[:60]!r} is no label: write key=value, key!=value, key or !key, with commas between"
+                f"{part[:60]!r} is not a valid selector: write key=value, key!=value, key or !key, separated by commas"
             )
-        terms.append(found)
+        terms.append(term)
 
-    def holds(labels: Mapping[str, str]) -> bool:
+    def matches(labels: Mapping[str, str]) -> bool:
         return all(
             (term["key"] in labels) != bool(term["not"])
             if term["key"]
-            else (labels.get(term["name"]) == term["value"]) != (term["how"] == "!=")
+            else (labels.get(term["name"]) == term["value"]) != (term["operator"] == "!=")
             for term in terms
         )
 
-    return holds
+    return matches
 
 
-def _joined(snapshot: WatcherMetrics, cluster: LabelsOfNodes) -> LabelsOfNodes:
-    known = {
-        name: {key: value for key, value in each.items() if isinstance(value, str)}
-        for name, each in snapshot.metadata.items()
+def _merge(snapshot: WatcherMetrics, cluster: LabelsByNode) -> LabelsByNode:
+    metadata = {
+        name: {key: value for key, value in fields.items() if isinstance(value, str)}
+        for name, fields in snapshot.metadata.items()
     }
-    return known | {name: {**known.get(name, {}), **labels} for name, labels in cluster.items()}
+    return metadata | {name: {**metadata.get(name, {}), **labels} for name, labels in cluster.items()}

@@ -1,11 +1,11 @@
-"""One resource of all nodes as arrays, now and over a day: what the plane is drawn from, made once for each fetch."""
+"""Loads of all nodes as arrays, now and over the last day: input of the Cluster page, computed once per snapshot."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trimaran.dashboard.data import Data, aligned
+from trimaran.dashboard.data import DashboardData, aligned_values
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
 
@@ -13,16 +13,16 @@ Values = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loads:
-    """Percent of capacity; NaN where nothing is known.
+class ResourceLoads:
+    """Loads of one resource in percent of capacity; NaN if a load is unknown.
 
     Attributes:
-        names: the nodes, in the order of all rows.
-        now: unix seconds of the present.
-        mean, deviation: of the present, by node.
-        steps: when the past was; none where the watcher keeps no history.
-        means, deviations: of the past, nodes x steps.
-        top: how high the plane is: the same at all times, so that it stands still.
+        names: node names, in the order of all rows.
+        now: Unix seconds of the present values.
+        mean, deviation: present values, shape (nodes,).
+        steps: steps of the history; empty if the watcher keeps none.
+        means, deviations: history, shape (nodes, steps).
+        top: upper end of the plot's deviation axis; the same at all times, so that the axis does not move.
     """
 
     names: tuple[str, ...]
@@ -35,10 +35,10 @@ class Loads:
     top: float
 
     def at(self, step: int | None) -> tuple[Values, Values, float]:
-        """Return means and deviations by node, and when that was.
+        """Return means and deviations by node, and their Unix time.
 
         Args:
-            step: of the past; the present when None.
+            step: step of the history; None for the present.
         """
         if step is None or not self.steps.count:
             return self.mean, self.deviation, self.now
@@ -46,34 +46,36 @@ class Loads:
         return self.means[:, step], self.deviations[:, step], self.steps.start + self.steps.seconds * step
 
 
-def loads_of(data: Data, type_: str) -> Loads:
-    """Return what a reader sees of one resource."""
+def resource_loads(data: DashboardData, type_: str) -> ResourceLoads:
+    """Return the loads of one resource; memoized until new data arrives."""
     snapshot, means, deviations = data.snapshot(), data.history(type_, "AVG"), data.history(type_, "STD")
-    return data.made(
+    return data.memoize(
         ("loads", type_), (snapshot, means, deviations), lambda: _loads(snapshot, means, deviations, type_)
     )
 
 
-def _loads(snapshot: WatcherMetrics, means: History, deviations: History, type_: str) -> Loads:
+def _loads(snapshot: WatcherMetrics, means: History, deviations: History, type_: str) -> ResourceLoads:
     names = tuple(snapshot.data)
     loads = [snapshot.data[name].load(type_) for name in names]
     mean = np.array([np.nan if load.avg is None else load.avg for load in loads], np.float32)
     deviation = np.array([np.nan if load.std is None else load.std for load in loads], np.float32)
-    known = [deviation, *(each.values for each in deviations.series)]
-    highest = max((float(np.nanmax(each)) for each in known if np.isfinite(each).any()), default=None)
+    # Leave a tenth of room above the highest deviation of the whole day.
+    arrays = [deviation, *(series.values for series in deviations.series)]
+    highest = max((float(np.nanmax(array)) for array in arrays if np.isfinite(array).any()), default=None)
     steps = means.steps if means.nodes else Steps(means.steps.start, means.steps.seconds, 0)
-    return Loads(
+    return ResourceLoads(
         names, snapshot.timestamp, mean, np.where(np.isnan(deviation) & ~np.isnan(mean), 0, deviation), steps,
-        aligned(names, means, type_, "AVG"), _at_the_same(steps, deviations, aligned(names, deviations, type_, "STD")),
+        aligned_values(names, means, type_, "AVG"),
+        _align_steps(steps, deviations, aligned_values(names, deviations, type_, "STD")),
         50.0 if highest is None else max(5.0, 1.1 * highest),
     )  # fmt: skip
 
 
-def _at_the_same(steps: Steps, other: History, values: Values) -> Values:
-    """Return values of another history, which was read at another moment perhaps, at these steps; 0 beyond them."""
-    moments = steps.start + steps.seconds * np.arange(steps.count)
-    theirs = (moments - other.steps.start) // other.steps.seconds
-    known = (theirs >= 0) & (theirs < other.steps.count) & bool(other.series)
-    found = np.zeros((len(values), steps.count), np.float32)
-    found[:, known] = values[:, theirs[known]]
-    return found
+def _align_steps(steps: Steps, other: History, values: Values) -> Values:
+    """Return values of a history that was read at another time, aligned to these steps; 0 where it has no step."""
+    times = steps.start + steps.seconds * np.arange(steps.count)
+    columns = (times - other.steps.start) // other.steps.seconds
+    known = (columns >= 0) & (columns < other.steps.count) & bool(other.series)
+    aligned = np.zeros((len(values), steps.count), np.float32)
+    aligned[:, known] = values[:, columns[known]]
+    return aligned

@@ -1,4 +1,4 @@
-"""The nodes as a table: all windows, a day as a line, grade, age, coverage, findings; to sort and to search."""
+"""Nodes page: a sortable, searchable table of loads per window, last day, grade, age, coverage and findings."""
 
 import time
 from collections import Counter
@@ -11,20 +11,20 @@ from dash import Dash, Input, Output, dcc, html, no_update
 from numpy.typing import NDArray
 
 from trimaran.dashboard.components import (
-    Current,
+    CurrentData,
     Query,
-    age_of,
-    choice,
-    grade_of,
-    label_choice,
-    labelled,
-    matching,
-    pool_choice,
+    age_seconds,
+    grade,
+    label_input,
+    labeled_control,
+    link_choice,
+    matching_nodes,
+    pool_input,
     search_box,
     table,
 )
-from trimaran.dashboard.data import Data, aligned
-from trimaran.dashboard.page_context import Beside
+from trimaran.dashboard.data import DashboardData, aligned_values
+from trimaran.dashboard.page_context import PageContext
 from watcher.model import MetricType, NodeMetrics
 
 PATH, TITLE = "/nodes", "Nodes"
@@ -34,30 +34,32 @@ _SORTS = ("name", "CPU", "Memory", "age", "coverage", "grade", "findings")
 _TYPES = (MetricType.CPU, MetricType.MEMORY)
 
 
-def layout(data: Data, query: Query, beside: Beside) -> list[Any]:
-    """Return the screen."""
+def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]:
+    """Return the content of the page."""
     return [
         html.Div(
             [
                 search_box("nodes-search"),
-                pool_choice("nodes-pool", data.snapshot()),
-                label_choice("nodes-label", beside.labels.of(data.snapshot())),
-                choice("nodes-sort", "Sort by", query, "sort", _SORTS, "CPU"),
-                labelled("nodes-page", "Page", dcc.Input(id="nodes-page", type="number", min=1, step=1, value=1)),
+                pool_input("nodes-pool", data.snapshot()),
+                label_input("nodes-label", context.labels.by_node(data.snapshot())),
+                link_choice("nodes-sort", "Sort by", query, "sort", _SORTS, "CPU"),
+                labeled_control(
+                    "nodes-page", "Page", dcc.Input(id="nodes-page", type="number", min=1, step=1, value=1)
+                ),
             ],
             className="controls",
         ),
-        html.P("", id="nodes-said", role="status"),
+        html.P("", id="nodes-status", role="status"),
         html.Div(id="nodes-table"),
     ]
 
 
-def register(app: Dash, current: Current, beside: Beside) -> None:
-    """Add what the screen does."""
+def register(app: Dash, current: CurrentData, context: PageContext) -> None:
+    """Register the page's callbacks."""
 
     @app.callback(
         Output("nodes-table", "children"),
-        Output("nodes-said", "children"),
+        Output("nodes-status", "children"),
         Input("nodes-search", "value"),
         Input("nodes-pool", "value"),
         Input("nodes-label", "value"),
@@ -68,20 +70,20 @@ def register(app: Dash, current: Current, beside: Beside) -> None:
         data = current()
         snapshot = data.snapshot()
         try:
-            found = matching(snapshot, beside.labels.of(snapshot), search or "", pool or "", label or "")
+            matches = matching_nodes(snapshot, context.labels.by_node(snapshot), search or "", pool or "", label or "")
         except ValueError as error:
             return no_update, str(error)
-        names = in_order(data, found, sort)
+        names = sorted_names(data, matches, sort)
         pages = max(1, -(-len(names) // ROWS))
         page = min(max(1, page or 1), pages)
         shown = names[(page - 1) * ROWS : page * ROWS]
         return _table(data, shown), f"{len(names)} nodes, page {page} of {pages}"
 
 
-def in_order(data: Data, names: Iterable[str], sort: str) -> list[str]:
-    """Return nodes in the order of a table: the highest load, the oldest, the least covered, the worst first."""
+def sorted_names(data: DashboardData, names: Iterable[str], sort: str) -> list[str]:
+    """Return node names in table order: by name, or highest load, oldest, least covered or worst grade first."""
     snapshot, now = data.snapshot(), time.time()
-    counts = Counter(str(each.get("node", "")) for each in data.findings())
+    counts = Counter(str(finding.get("node", "")) for finding in data.findings())
     grades = ("last_good", "shorter_window", "suspect", "measured")
 
     def key(name: str) -> Any:
@@ -91,11 +93,11 @@ def in_order(data: Data, names: Iterable[str], sort: str) -> list[str]:
                 average = node.load(sort).avg
                 return (-1.0 if average is None else average) * -1, name
             case "age":
-                return -age_of(snapshot, node, now), name
+                return -age_seconds(snapshot, node, now), name
             case "coverage":
                 return float(node.metadata.get("coverage", 1)), name
             case "grade":
-                return grades.index(grade_of(node)) if grade_of(node) in grades else 0, name
+                return grades.index(grade(node)) if grade(node) in grades else 0, name
             case "findings":
                 return -counts[name], name
             case _:
@@ -104,31 +106,31 @@ def in_order(data: Data, names: Iterable[str], sort: str) -> list[str]:
     return sorted(names, key=key)
 
 
-def _table(data: Data, names: list[str]) -> Any:
+def _table(data: DashboardData, names: list[str]) -> Any:
     windows, snapshot, now = data.windows(), data.snapshot(), time.time()
-    day = aligned(tuple(names), data.history("CPU", "AVG"), "CPU", "AVG")
-    counts = Counter(str(each.get("node", "")) for each in data.findings())
+    day = aligned_values(tuple(names), data.history("CPU", "AVG"), "CPU", "AVG")
+    counts = Counter(str(finding.get("node", "")) for finding in data.findings())
     header = ["Node", *(f"{type_} {window}" for type_ in _TYPES for window in windows), "CPU, 24 h", "Grade", "Age"]
     rows = []
     for row, name in enumerate(names):
         node = snapshot.data[name]
-        loads = [load_text(each.data.get(name), type_) for type_ in _TYPES for each in windows.values()]
+        loads = [load_text(metrics.data.get(name), type_) for type_ in _TYPES for metrics in windows.values()]
         coverage = f"{100 * float(node.metadata.get('coverage', 1)):.0f}%"
-        age = f"{age_of(snapshot, node, now):.0f} s"
-        rows.append([name, *loads, _spark(name, day[row]), grade_of(node), age, coverage, str(counts[name])])
+        age = f"{age_seconds(snapshot, node, now):.0f} s"
+        rows.append([name, *loads, _sparkline(name, day[row]), grade(node), age, coverage, str(counts[name])])
     return table("Nodes", [*header, "Coverage", "Findings"], rows)
 
 
 def load_text(node: NodeMetrics | None, type_: str) -> str:
-    """Return average and deviation of one window."""
+    """Return average and standard deviation in a window, such as ``42.0% ±3.1``."""
     load = node.load(type_) if node else None
     if load is None or load.avg is None:
         return "-"
     return f"{load.avg:.1f}%" + (f" ±{load.std:.1f}" if load.std is not None else "")
 
 
-def _spark(name: str, values: NDArray[np.float32]) -> Any:
-    """Return a day as a small picture, 0 to 100 percent."""
+def _sparkline(name: str, values: NDArray[np.float32]) -> Any:
+    """Return a day of values as a small line chart, from 0 to 100 percent."""
     known = np.flatnonzero(~np.isnan(values))
     if not known.size:
         return "-"

@@ -1,4 +1,4 @@
-"""What the page reads beside the watcher, as it was told when it was started."""
+"""Data sources of the dashboard in addition to the watcher, set when the dashboard is started."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,41 +7,41 @@ from runtime.kubernetes.api import Access, KubernetesApi, kubectl_config
 from runtime.server.serving import MAX_BODY_BYTES
 from trimaran.dashboard import labels
 from trimaran.dashboard.extender import Decisions
-from trimaran.dashboard.labels import Labels
+from trimaran.dashboard.labels import NodeLabels
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """It is the same for all readers: whoever may look at the watcher sees it.
+class PageContext:
+    """Data sources that all viewers share: anyone who may view the watcher sees their data.
 
     Attributes:
-        nodes_file: the cluster's nodes, for the screen of one pod.
-        pods_file: its pods.
-        labels: of the cluster's nodes.
-        decisions: of an extender; None where none is named.
-        most_pasted_bytes: that the page's server takes at once.
+        nodes_file: file with the cluster's nodes, for the Pod page.
+        pods_file: file with the cluster's pods, for the Pod page.
+        labels: labels of the cluster's nodes.
+        decisions: decisions of an extender; None if no extender is configured.
+        max_request_bytes: largest request body that the dashboard's server accepts.
     """
 
     nodes_file: Path | None = None
     pods_file: Path | None = None
-    labels: Labels = field(default_factory=Labels)
+    labels: NodeLabels = field(default_factory=NodeLabels)
     decisions: Decisions | None = None
-    most_pasted_bytes: int = MAX_BODY_BYTES
+    max_request_bytes: int = MAX_BODY_BYTES
 
 
-def labels_from(*, cluster: bool, kube_config: Path | None = None, nodes_file: Path | None = None) -> Labels:
-    """Return labels from where they are to be had: the cluster, a file of its nodes, or the watcher alone.
+def open_labels(*, cluster: bool, kube_config: Path | None = None, nodes_file: Path | None = None) -> NodeLabels:
+    """Return the node labels of the API server, of a file, or of the watcher's metadata alone.
 
     Args:
-        cluster: ask the API server, as kubectl or a pod reaches it.
-        kube_config: the way to it; looked for when None.
-        nodes_file: where they are else.
+        cluster: read the labels from the API server.
+        kube_config: kubeconfig file; None for kubectl's, or else the pod's service account.
+        nodes_file: file with the nodes, if ``cluster`` is not set.
 
     Raises:
-        UnusableAccess: there is no way to the API server.
+        UnusableAccess: neither a kubeconfig nor a service account is available.
     """
     if cluster:
         names = {"kube_config": "--cluster needs a kubeconfig, KUBECONFIG"}
         api = KubernetesApi(Access(kube_config=kube_config or kubectl_config(), names=names))
-        return Labels(labels.of_cluster(api))
-    return Labels(labels.of_file(nodes_file)) if nodes_file else Labels()
+        return NodeLabels(labels.nodes_from_cluster(api))
+    return NodeLabels(labels.nodes_from_file(nodes_file)) if nodes_file else NodeLabels()

@@ -1,4 +1,4 @@
-"""The cluster at one look: every node in the plane of mean and deviation, with lines of equal risk, over a day."""
+"""Cluster page: a scatter plot of every node by mean and standard deviation, with lines of equal risk, over a day."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,69 +9,70 @@ from dash import Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
 from plotly import graph_objects as go
 
 from trimaran.dashboard.components import (
-    LINES,
-    Current,
+    GRID_COLOR,
+    CurrentData,
     Query,
-    choice,
-    chosen_of,
-    label_choice,
-    labelled,
-    matching,
-    pool_choice,
+    label_input,
+    labeled_control,
+    link_choice,
+    matching_nodes,
+    pool_input,
     search_box,
+    selected_option,
 )
-from trimaran.dashboard.data import Data
-from trimaran.dashboard.loads import Loads, Values, loads_of
-from trimaran.dashboard.page_context import Beside
+from trimaran.dashboard.data import DashboardData
+from trimaran.dashboard.loads import ResourceLoads, Values, resource_loads
+from trimaran.dashboard.page_context import PageContext
 from watcher.model import WatcherMetrics
 
 PATH, TITLE = "/", "Cluster"
 _RISKS = (0.1, 0.2, 0.3, 0.4, 0.5)
-_HOT = 0.4  # such as 70 % on average with a deviation of 10
-_NODES = 0  # the trace of the nodes
-_SINGLE = 1000  # no more nodes than these are drawn each by itself
+_HOT = 0.4  # for example a mean of 70 % with a deviation of 10
+_NODES = 0  # index of the plotly trace with the nodes
+_MAX_SINGLE_DOTS = 1000  # with more nodes, those close to each other share a dot
 _COLUMNS, _ROWS = 80, 40
-# The fill is translucent, not the dot: that would be drawn by itself first, which takes ten times as long.
+# A translucent fill color: plotly's marker opacity draws each dot on a layer of its own, ten times as slow.
 _DOTS = "rgba(47,111,222,.6)"
 _SIZE = {"height": "62vh", "minHeight": "20rem"}
 
 
-def layout(data: Data, query: Query, beside: Beside) -> list[Any]:
-    """Return the screen."""
+def layout(data: DashboardData, query: Query, context: PageContext) -> list[Any]:
+    """Return the content of the page."""
     snapshot = data.snapshot()
     types = _types(snapshot)
-    last = loads_of(data, chosen_of(query, "type", types, "CPU")).steps.count
+    newest = resource_loads(data, selected_option(query, "type", types, "CPU")).steps.count
     return [
         html.P(
-            "Each node by the mean and the deviation of its load. Lines join equal risk, (mean + deviation) / 2, as "
-            "LoadVariationRiskBalancing has it: up and to the right is worse."
+            "Each dot is a node, placed by the mean and the standard deviation of its load. Dotted lines connect "
+            "points of equal risk, (mean + deviation) / 2, as in LoadVariationRiskBalancing. Risk grows up and to the "
+            "right."
         ),
         html.Div(
             [
-                choice("plane-type", "Resource", query, "type", types, "CPU"),
-                pool_choice("plane-pool", snapshot),
-                label_choice("plane-label", beside.labels.of(snapshot)),
+                link_choice("plane-type", "Resource", query, "type", types, "CPU"),
+                pool_input("plane-pool", snapshot),
+                label_input("plane-label", context.labels.by_node(snapshot)),
                 search_box("plane-search"),
             ],
             className="controls",
         ),
-        labelled(
+        labeled_control(
             "plane-time",
-            "Time: a day ago to now",
-            dcc.Input(id="plane-time", type="range", min=0, max=last, step=1, value=last),
+            "Time, over the last 24 hours",
+            dcc.Input(id="plane-time", type="range", min=0, max=newest, step=1, value=newest),
         ),
-        html.P("", id="plane-said", role="status"),
+        html.P("", id="plane-status", role="status"),
         dcc.Graph(id="plane", figure=_empty(), config={"displaylogo": False}, className="plane", style=_SIZE),
-        html.P("The same as a table, to sort and search: Nodes.", className="hint"),
+        html.P("The Nodes page has the same values as a sortable, searchable table.", className="hint"),
     ]  # fmt: skip
 
 
-def register(app: Dash, current: Current, beside: Beside) -> None:
-    """Add what the screen does."""
+def register(app: Dash, current: CurrentData, context: PageContext) -> None:
+    """Register the page's callbacks."""
 
     @app.callback(
         Output("plane", "figure"),
-        Output("plane-said", "children"),
+        Output("plane-status", "children"),
         Input("plane-type", "data"),
         Input("plane-pool", "value"),
         Input("plane-label", "value"),
@@ -86,31 +87,32 @@ def register(app: Dash, current: Current, beside: Beside) -> None:
         if time is None or time == "":
             return no_update, no_update
         snapshot = data.snapshot()
-        if type_ not in _types(snapshot):  # what is made of each is kept: only of those there are
-            return no_update, f"There is no resource {str(type_)[:60]!r}."
-        loads = loads_of(data, type_)
+        # Loads are cached by resource: an unknown name would stay in the cache for ever.
+        if type_ not in _types(snapshot):
+            return no_update, f"Unknown resource {str(type_)[:60]!r}."
+        loads = resource_loads(data, type_)
         try:
-            names = matching(snapshot, beside.labels.of(snapshot), search or "", pool or "", label or "")
+            names = matching_nodes(snapshot, context.labels.by_node(snapshot), search or "", pool or "", label or "")
         except ValueError as error:
             return no_update, str(error)
         step = int(float(time))
-        mean, deviation, when = points(loads, names, None if step >= newest else step)
+        mean, deviation, when = node_points(loads, names, None if step >= newest else step)
         patch = Patch()
-        for part, values in merged(names, mean, deviation, loads.top).items():
-            patch["data"][_NODES][part] = values
+        for attribute, values in merge_dots(names, mean, deviation, loads.top).items():
+            patch["data"][_NODES][attribute] = values
         if ctx.triggered_id is None or ctx.triggered_id == "plane-type":
             patch["layout"]["xaxis"]["title"]["text"] = f"{type_}, mean, % of capacity"
             patch["layout"]["yaxis"]["range"] = [0, loads.top]
-        return patch, said(mean, deviation, when)
+        return patch, summary(mean, deviation, when)
 
 
-def points(loads: Loads, names: Sequence[str], step: int | None) -> tuple[Values, Values, float]:
-    """Return the means and deviations of some nodes in percent, and when that was.
+def node_points(loads: ResourceLoads, names: Sequence[str], step: int | None) -> tuple[Values, Values, float]:
+    """Return the means and deviations of some nodes in percent, and the Unix time of these values.
 
     Args:
-        loads: of all nodes.
-        names: some of them.
-        step: of the history; now when None.
+        loads: loads of all nodes.
+        names: nodes to return, in the order of ``loads``.
+        step: step of the history; None for the present.
     """
     mean, deviation, when = loads.at(step)
     if len(names) == len(loads.names):
@@ -120,26 +122,28 @@ def points(loads: Loads, names: Sequence[str], step: int | None) -> tuple[Values
     return mean[rows], deviation[rows], when
 
 
-def merged(names: Sequence[str], mean: Values, deviation: Values, top: float) -> dict[str, Any]:
-    """Return what is drawn: nodes that would lie on each other are one dot, the larger the more of them.
+def merge_dots(names: Sequence[str], mean: Values, deviation: Values, top: float) -> dict[str, Any]:
+    """Return the plotly attributes of the dots; with many nodes, those in the same grid cell share a larger dot.
 
     Args:
-        names: the nodes.
-        mean: their means, percent; NaN where that is not known.
-        deviation: their deviations.
-        top: how high the plane is.
+        names: node names.
+        mean: mean of each node, percent; NaN if unknown.
+        deviation: standard deviation of each node, percent.
+        top: largest deviation on the vertical axis, percent.
     """
     known = np.flatnonzero(~np.isnan(mean))
-    if len(known) <= _SINGLE:
+    if len(known) <= _MAX_SINGLE_DOTS:
         return {
             "x": np.round(mean[known], 2).tolist(), "y": np.round(deviation[known], 2).tolist(),
             "text": [names[row] for row in known.tolist()], "marker": _marker([5] * len(known)),
         }  # fmt: skip
+    # Number the cells of the grid, and place each dot at the average of its nodes.
     columns = np.minimum(mean[known] // (100 / _COLUMNS), _COLUMNS - 1).astype(np.int64)
     rows = np.minimum(deviation[known] // (top / _ROWS), _ROWS - 1).astype(np.int64)
-    _, first, of, counts = np.unique(columns * _ROWS + rows, return_index=True, return_inverse=True, return_counts=True)
-    x = np.bincount(of, mean[known]) / counts
-    y = np.bincount(of, deviation[known]) / counts
+    cells = columns * _ROWS + rows
+    _, first, cell_of, counts = np.unique(cells, return_index=True, return_inverse=True, return_counts=True)
+    x = np.bincount(cell_of, mean[known]) / counts
+    y = np.bincount(cell_of, deviation[known]) / counts
     text = [
         names[row] if count == 1 else f"{names[row]} and {count - 1} more"
         for row, count in zip(known[first].tolist(), counts.tolist(), strict=True)
@@ -148,8 +152,8 @@ def merged(names: Sequence[str], mean: Values, deviation: Values, top: float) ->
     return {"x": np.round(x, 2).tolist(), "y": np.round(y, 2).tolist(), "text": text, "marker": _marker(sizes)}
 
 
-def said(mean: Values, deviation: Values, when: float) -> str:
-    """Return in words what the plane shows, for those who do not see it."""
+def summary(mean: Values, deviation: Values, when: float) -> str:
+    """Return a text summary of the plot, also for screen readers."""
     known = ~np.isnan(mean)
     hot = int((((mean + deviation) / 200)[known] > _HOT).sum())
     average = f", {mean[known].mean():.1f}% on average" if known.any() else ""
@@ -162,8 +166,8 @@ def _marker(sizes: list[float]) -> dict[str, Any]:
 
 
 def _types(snapshot: WatcherMetrics) -> list[str]:
-    found = {metric.type for node in list(snapshot.data.values())[:50] for metric in node.metrics}
-    return sorted(found) or ["CPU"]
+    types = {metric.type for node in list(snapshot.data.values())[:50] for metric in node.metrics}
+    return sorted(types) or ["CPU"]
 
 
 def _empty() -> go.Figure:
@@ -171,8 +175,8 @@ def _empty() -> go.Figure:
         x=[], y=[], text=[], mode="markers", marker=_marker([]),
         hovertemplate="%{text}<br>mean %{x}%, deviation %{y}%<extra></extra>", showlegend=False,
     )  # fmt: skip
-    # One trace for all lines, as each takes time whenever the nodes are drawn. Their names are another, as plotly mixes
-    # names up where some points of a trace have none.
+    # All lines are one trace, since each trace adds time to every redraw of the nodes. Their labels are a second trace:
+    # plotly mixes labels up if only some points of a trace have one.
     lines = go.Scatter(
         x=[x for risk in _RISKS for x in (200 * risk - 100, 200 * risk, None)], y=[100, 0, None] * len(_RISKS),
         mode="lines", hoverinfo="skip", showlegend=False, line={"color": "#8a8f98", "width": 1, "dash": "dot"},
@@ -188,8 +192,13 @@ def _empty() -> go.Figure:
         font={"color": "#7a808a"},
         margin={"l": 60, "r": 20, "t": 10, "b": 50},
         dragmode="pan",
-        xaxis={"title": {"text": "mean"}, "range": [0, 100], "gridcolor": LINES, "zeroline": False},
-        yaxis={"title": {"text": "deviation, %"}, "range": [0, 20], "gridcolor": LINES, "zerolinecolor": LINES},
+        xaxis={"title": {"text": "mean"}, "range": [0, 100], "gridcolor": GRID_COLOR, "zeroline": False},
+        yaxis={
+            "title": {"text": "standard deviation, %"},
+            "range": [0, 20],
+            "gridcolor": GRID_COLOR,
+            "zerolinecolor": GRID_COLOR,
+        },
         uirevision="kept",
     )
     return figure

@@ -1,4 +1,4 @@
-"""One pod: where it would go, the terms of each score, and what other arguments and weights would change."""
+"""Pod page: rank the nodes for a pod, with the terms of each score, under any plugin arguments and weights."""
 
 import time
 from pathlib import Path
@@ -11,15 +11,15 @@ from dash.exceptions import PreventUpdate
 from client.errors import ClientError
 from runtime.kubernetes.manifests import parse_objects, parse_pods, read_objects
 from scoring import INFEASIBLE, FallbackPolicy, NodeTable, Pod, Scores, read_configuration
-from trimaran.dashboard.components import Current, Query, labelled, offering, table
-from trimaran.dashboard.data import Data
+from trimaran.dashboard.components import CurrentData, Query, labeled_control, suggested_input, table
+from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
-from trimaran.dashboard.page_context import Beside
-from trimaran.extender.decisions.decisions_client import NoAnswer
+from trimaran.dashboard.page_context import PageContext
+from trimaran.extender.decisions.decisions_client import DecisionsUnavailable
 
 PATH, TITLE = "/pod", "Pod"
 _ROWS = 25
-_NONE = "Pick a pod: the extender was asked about none yet"
+_NO_PODS = "Pod of a decision: the extender has not scored any pod yet"
 _POD = """kind: Pod
 metadata: {name: web}
 spec:
@@ -45,38 +45,40 @@ profiles:
 """
 
 
-def layout(_data: Data, query: Query, beside: Beside) -> list[Any]:
-    """Return the screen; an address that names a pod of the extender's decisions begins with that one."""
-    written, said = _POD, ""
-    if beside.decisions and query.get("pod"):
-        written, said = picked(beside.decisions, query["pod"])
-    given = f"empty: those of {beside.nodes_file.name}" if beside.nodes_file else "kubectl get nodes -o yaml"
+def layout(_data: DashboardData, query: Query, context: PageContext) -> list[Any]:
+    """Return the content of the page, filled in for the pod of a decision if the URL names one."""
+    manifest, status = _POD, ""
+    if context.decisions and query.get("pod"):
+        manifest, status = manifest_text(context.decisions, query["pod"])
+    nodes_hint = (
+        f"leave empty for {context.nodes_file.name}" if context.nodes_file else "output of kubectl get nodes -o yaml"
+    )
     return [
         html.P(
-            "Change weights and arguments, and score again, to see what they would do. Nothing is sent to the cluster. "
-            f"At most {beside.most_pasted_bytes >> 10:,} KB are taken, all three together."
+            "Change weights and arguments and score again to see their effect. Nothing is sent to the cluster. "
+            f"The three texts may have at most {context.max_request_bytes >> 10:,} KB in total."
         ),
-        *([_choice(beside.decisions, query.get("pod", ""))] if beside.decisions else []),
+        *([_pod_input(context.decisions, query.get("pod", ""))] if context.decisions else []),
         html.Div(
             [
-                labelled("pod-pod", "Pod, or Deployment", _text("pod-pod", written or _POD)),
-                labelled("pod-configuration", "Configuration", _text("pod-configuration", _CONFIGURATION)),
-                labelled("pod-nodes", f"Nodes ({given})", _text("pod-nodes", "")),
+                _text_area("pod-pod", "Pod or workload, such as a Deployment", manifest or _POD),
+                _text_area("pod-configuration", "KubeSchedulerConfiguration", _CONFIGURATION),
+                _text_area("pod-nodes", f"Nodes ({nodes_hint})", ""),
             ],
             className="controls",
         ),
         html.Button("Score", id="pod-score", n_clicks=0),
-        html.P(said, id="pod-said", role="status"),
+        html.P(status, id="pod-status", role="status"),
         html.Div(id="pod-ranking"),
     ]
 
 
-def register(app: Dash, current: Current, beside: Beside) -> None:
-    """Add what the screen does."""
+def register(app: Dash, current: CurrentData, context: PageContext) -> None:
+    """Register the page's callbacks."""
 
     @app.callback(
         Output("pod-ranking", "children"),
-        Output("pod-said", "children"),
+        Output("pod-status", "children"),
         Input("pod-score", "n_clicks"),
         State("pod-pod", "value"),
         State("pod-configuration", "value"),
@@ -85,90 +87,94 @@ def register(app: Dash, current: Current, beside: Beside) -> None:
     )
     def show(_clicks: int, pod: str, configuration: str, nodes: str | None) -> tuple[Any, str]:
         try:
-            made = scored(current(), pod or "", configuration or "", nodes or "", beside.nodes_file, beside.pods_file)
+            scores = score_pod(
+                current(), pod or "", configuration or "", nodes or "", context.nodes_file, context.pods_file
+            )
         except (ClientError, ValueError, KeyError, yaml.YAMLError) as error:
             return None, str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-        feasible = int((made.total != INFEASIBLE).sum())
-        name = f"{made.pod.namespace}/{made.pod.name}"
-        return _ranking(made), f"{name}: {feasible} of {len(made.names)} nodes are feasible"
+        feasible = int((scores.total != INFEASIBLE).sum())
+        name = f"{scores.pod.namespace}/{scores.pod.name}"
+        return _ranking(scores), f"{name}: {feasible} of {len(scores.names)} nodes are feasible"
 
-    if (decisions := beside.decisions) is None:
+    if (decisions := context.decisions) is None:
         return
 
     @app.callback(
         Output("pod-pod", "value"),
-        Output("pod-said", "children", allow_duplicate=True),
+        Output("pod-status", "children", allow_duplicate=True),
         Input("pod-pick", "value"),
         prevent_initial_call=True,
     )
     def pick(name: str | None) -> tuple[Any, str]:
         try:
-            if not name or name not in _names(decisions):  # while it is being written
+            if not name or name not in _pod_names(decisions):  # a name that is still being typed
                 raise PreventUpdate
-        except NoAnswer as error:
+        except DecisionsUnavailable as error:
             return no_update, str(error)
-        written, said = picked(decisions, name)
-        return written or no_update, said
+        manifest, status = manifest_text(decisions, name)
+        return manifest or no_update, status
 
 
-def picked(decisions: Decisions, name: str) -> tuple[str, str]:
-    """Return a pod that asks for what one of an extender's last decisions was about, and what is to be said of it.
+def manifest_text(decisions: Decisions, name: str) -> tuple[str, str]:
+    """Return the manifest of a pod from the extender's last decisions as YAML, and a status message.
+
+    The manifest has the fields that scores depend on; it is empty if the pod is unknown.
 
     Args:
-        decisions: of the extender.
-        name: ``namespace/name``.
+        decisions: decisions of the extender.
+        name: ``namespace/name`` of the pod.
     """
     try:
-        found = decisions.explain(name)
-    except NoAnswer as error:
+        decision = decisions.explain(name)
+    except DecisionsUnavailable as error:
         return "", str(error)
-    if not found.get("manifest"):
-        return "", f"The extender does not say what {name} asks for."
-    written = yaml.safe_dump(found["manifest"], sort_keys=False)
-    return written, f"{name}, as far as scores look at it: score it as it is, or change it first."
+    if not decision.get("manifest"):
+        return "", f"The extender has no manifest of {name}."
+    manifest = yaml.safe_dump(decision["manifest"], sort_keys=False)
+    return manifest, f"{name}, with the fields that scores depend on: score it unchanged, or edit it first."
 
 
-def _choice(decisions: Decisions, chosen: str) -> html.Div:
-    """Return the choice among the pods of the last decisions."""
+def _pod_input(decisions: Decisions, selected: str) -> html.Div:
+    """Return a text field that suggests the pods of the last decisions."""
     try:
-        names = _names(decisions)
-    except NoAnswer as error:
+        names = _pod_names(decisions)
+    except DecisionsUnavailable as error:
         return html.Div(html.P(str(error), role="alert"))
-    text = f"Pick a pod that the extender was asked about ({len(names)} of them)" if names else _NONE
-    return offering("pod-pick", text, names, chosen)
+    text = f"Pod of a decision of the extender ({len(names)} pods)" if names else _NO_PODS
+    return suggested_input("pod-pick", text, names, selected)
 
 
-def _names(decisions: Decisions) -> list[str]:
-    return list(dict.fromkeys(each["pod"] for each in decisions.recent()))
+def _pod_names(decisions: Decisions) -> list[str]:
+    return list(dict.fromkeys(decision["pod"] for decision in decisions.recent()))
 
 
-def scored(
-    data: Data, pod: str, configuration: str, nodes: str, nodes_file: Path | None, pods_file: Path | None
+def score_pod(
+    data: DashboardData, pod: str, configuration: str, nodes: str, nodes_file: Path | None, pods_file: Path | None
 ) -> Scores:
-    """Return a pod's scores.
+    """Score the nodes for a pod.
 
     Args:
-        data: what the reader sees.
-        pod: a pod or a workload, as YAML.
-        configuration: a KubeSchedulerConfiguration, as YAML.
-        nodes: Nodes, as YAML; those of the file when empty.
-        nodes_file: where they are then.
-        pods_file: where the running pods are, if anywhere.
+        data: metrics that the viewer may see.
+        pod: pod or workload, as YAML.
+        configuration: KubeSchedulerConfiguration, as YAML.
+        nodes: nodes, as YAML; empty to read ``nodes_file``.
+        nodes_file: file with the nodes.
+        pods_file: file with the running pods; None if unknown.
 
     Raises:
-        ValueError, KeyError: something cannot be used; the message says what.
-        ClientError: there are no metrics.
+        ValueError, KeyError: an input is invalid; the message names it.
+        ClientError: no metrics are available.
     """
     for text in (pod, configuration, nodes):
         _refuse_aliases(text)
     if nodes.strip():
-        found = parse_objects(nodes, "Node", "Nodes")
+        manifests = parse_objects(nodes, "Node", "Nodes")
     elif nodes_file is not None:
-        found = read_objects(nodes_file, "Node")
+        manifests = read_objects(nodes_file, "Node")
     else:
-        raise ValueError("paste the nodes, as kubectl get nodes -o yaml writes them, or start with --nodes")
+        raise ValueError("paste the nodes (output of kubectl get nodes -o yaml), or start the dashboard with --nodes")
     running = read_objects(pods_file, "Pod") if pods_file else []
-    table_ = NodeTable.from_k8s(found, running)
+    table_ = NodeTable.from_k8s(manifests, running)
     wanted = Pod.from_k8s(parse_pods(pod, "Pod")[0])
     profile = read_configuration(yaml.safe_load(configuration)).profile()
     judged = FallbackPolicy("open").judge(table_, data.snapshot(), time.time())
@@ -176,25 +182,25 @@ def scored(
 
 
 def _refuse_aliases(text: str) -> None:
-    """Refuse what a few lines could make very large.
+    """Refuse YAML aliases: a few lines with aliases can expand to gigabytes.
 
     Raises:
         ValueError: the text has aliases.
     """
-    if "&" in text and "*" in text and any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text)):
-        raise ValueError("aliases (*name) are not taken here: write out what they stand for")
+    if "&" in text and "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+        raise ValueError("YAML aliases (*name) are not allowed here: write out the values")
 
 
 def _ranking(scores: Scores) -> Any:
     rows = []
     for name in scores.order()[:_ROWS]:
-        explained = scores.explain(name)
-        total = "not feasible" if explained.total == INFEASIBLE else str(explained.total)
-        parts = [f"{normalized}: {part.line}" for part, _, normalized in explained.parts]
-        rows.append([name, total, explained.grade, *parts])
+        explanation = scores.explain(name)
+        total = "not feasible" if explanation.total == INFEASIBLE else str(explanation.total)
+        reasons = [f"{normalized}: {part.line}" for part, _, normalized in explanation.parts]
+        rows.append([name, total, explanation.grade, *reasons])
     header = ["Node", "Score", "Grade", *(f"{part.weighted.weight} x {name}" for name, part in scores.plugins.items())]
     return table("Ranking", header, rows)
 
 
-def _text(id_: str, value: str) -> dcc.Textarea:
-    return dcc.Textarea(id=id_, value=value, rows=14, spellCheck=False)
+def _text_area(id_: str, label: str, value: str) -> html.Div:
+    return labeled_control(id_, label, dcc.Textarea(id=id_, value=value, rows=14, spellCheck=False))

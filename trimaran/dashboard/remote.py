@@ -1,4 +1,4 @@
-"""The watcher from outside, by its client: for the page in a process of its own."""
+"""Access to a watcher over HTTP, for a dashboard that runs in its own process."""
 
 import hashlib
 import threading
@@ -9,30 +9,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from client.service import ServiceClient
-from trimaran.dashboard.data import Data
+from trimaran.dashboard.data import DashboardData
 
 _ADMITTED_SECONDS = 10.0
-_MOST_READERS = 64
+_MAX_TOKENS = 64
 
 
-class _Known(NamedTuple):
+class _TokenClient(NamedTuple):
     client: ServiceClient
-    data: Data
+    data: DashboardData
     admitted_until: float
 
 
-class OutsideReaders:
-    """The watcher as each token sees it; those who came long ago are forgotten. Safe to use from several threads.
+class RemoteAccess:
+    """One client of the watcher per token; the least recently used are closed. Safe to use from several threads.
 
     Args:
-        address: the watcher's.
-        token_file: for all readers; None to ask each one, where the watcher asks.
+        address: URL of the watcher.
+        token_file: file with a token for all viewers; None to let each viewer sign in, if the watcher needs a token.
         ca_file: certificate authorities to trust instead of the system's.
-        client_certificate: a PEM file with a certificate and its key.
-        clock: seconds that only grow.
+        client_certificate: PEM file with a certificate and its key.
+        clock: monotonic time in seconds.
 
     Raises:
-        ValueError: the address is no HTTP address.
+        ValueError: the address is not an HTTP URL.
     """
 
     def __init__(
@@ -43,38 +43,40 @@ class OutsideReaders:
         client_certificate: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; nothing is sent yet."""
+        """Create a client without a token; no request is sent yet."""
         self._options: dict[str, Any] = {"ca_file": ca_file, "client_certificate": client_certificate}
         self._address = address
         self._token_file = token_file
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._of(None)
+        self._clients: OrderedDict[str, _TokenClient] = OrderedDict()
+        self._client_of(None)
 
-    def admit(self, token: str | None) -> Data:
-        """Return what a reader with this token sees; also where the watcher cannot be asked, as the screens say so.
+    def admit(self, token: str | None) -> DashboardData:
+        """Return the data that a viewer with this token may see.
+
+        If the watcher cannot be reached the viewer is admitted, and the pages show the error.
 
         Raises:
-            AccessDenied: the watcher wants another token.
-            ValueError: no header can carry the token.
+            AccessDenied: the watcher does not accept the token.
+            ValueError: the token has characters that an HTTP header cannot carry.
         """
-        key, known = self._of(token)
-        if self._clock() >= known.admitted_until:
-            known.client.check_access()
+        key, client = self._client_of(token)
+        if self._clock() >= client.admitted_until:
+            client.client.check_access()
             with self._lock:
-                if key in self._known:
-                    self._known[key] = known._replace(admitted_until=self._clock() + _ADMITTED_SECONDS)
-        return known.data
+                if key in self._clients:
+                    self._clients[key] = client._replace(admitted_until=self._clock() + _ADMITTED_SECONDS)
+        return client.data
 
-    def _of(self, token: str | None) -> tuple[str, _Known]:
+    def _client_of(self, token: str | None) -> tuple[str, _TokenClient]:
         key = hashlib.blake2b((token or "").encode("utf-8", "replace")).hexdigest()
         with self._lock:
-            if key not in self._known:
-                given = {"token": token} if token else {"token_file": self._token_file}
-                client = ServiceClient(self._address, **given, **self._options)
-                self._known[key] = _Known(client, Data(client), self._clock())
-            self._known.move_to_end(key)
-            while len(self._known) > _MOST_READERS:
-                self._known.popitem(last=False)[1].client.close()
-            return key, self._known[key]
+            if key not in self._clients:
+                credentials = {"token": token} if token else {"token_file": self._token_file}
+                client = ServiceClient(self._address, **credentials, **self._options)
+                self._clients[key] = _TokenClient(client, DashboardData(client), self._clock())
+            self._clients.move_to_end(key)
+            while len(self._clients) > _MAX_TOKENS:
+                self._clients.popitem(last=False)[1].client.close()
+            return key, self._clients[key]

@@ -1,4 +1,4 @@
-"""Who looks: a token that is asked for once, kept in this process, and named by a cookie; and what a page may load."""
+"""Login sessions of the dashboard, which keep the watcher's token in this process, and its security headers."""
 
 import secrets
 import threading
@@ -10,56 +10,56 @@ from contextlib import suppress
 from flask import Flask, Response, g, redirect, request
 
 from client.errors import AccessDenied
-from trimaran.dashboard.data import Data, Readers
+from trimaran.dashboard.data import DashboardData, PageAccess
 
 _COOKIE = "trimaran-session"
 _HOURS = 12
-_MOST_SESSIONS = 1000
-_LONGEST_TOKEN = 8000  # about what servers take in a header
+_MAX_SESSIONS = 1000
+_MAX_TOKEN_LENGTH = 8000  # about the size of a header that servers accept
 _POLICY = (
     "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>trimaran: token</title>
 <meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">
-<link rel="stylesheet" href="{place}/assets/style.css"></head>
-<body><main><h1>trimaran</h1><p role="alert">{said}</p><form method="post" action="{place}/login">
-<label for="token">The watcher's token</label>
+<link rel="stylesheet" href="{prefix}/assets/style.css"></head>
+<body><main><h1>trimaran</h1><p role="alert">{message}</p><form method="post" action="{prefix}/login">
+<label for="token">Bearer token of the watcher</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
-<button>Look</button></form></main></body></html>"""
+<button>Sign in</button></form></main></body></html>"""
 
 
 class Sessions:
-    """Tokens by the cookie that stands for them; the oldest are forgotten. A token itself never leaves the process."""
+    """Bearer tokens by session cookie, of which the oldest are dropped. A token never leaves the process."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Know nobody."""
+        """Start without sessions."""
         self._clock = clock
         self._lock = threading.Lock()
         self._tokens: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
-    def begin(self, token: str) -> str:
-        """Return the name of a new session."""
-        name = secrets.token_urlsafe(32)
+    def create(self, token: str) -> str:
+        """Create a session and return its random identifier."""
+        session = secrets.token_urlsafe(32)
         with self._lock:
-            self._tokens[name] = self._clock() + 3600 * _HOURS, token
-            while len(self._tokens) > _MOST_SESSIONS:
+            self._tokens[session] = self._clock() + 3600 * _HOURS, token
+            while len(self._tokens) > _MAX_SESSIONS:
                 self._tokens.popitem(last=False)
-        return name
+        return session
 
-    def token(self, name: str) -> str | None:
-        """Return the token of a session that has not ended."""
-        until, token = self._tokens.get(name, (0.0, ""))
-        return token if self._clock() < until else None
+    def token(self, session: str) -> str | None:
+        """Return the token of a session; None if the session is unknown or has expired."""
+        expires_at, token = self._tokens.get(session, (0.0, ""))
+        return token if self._clock() < expires_at else None
 
 
-def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data]:
-    """Ask everybody for the token where the watcher does; return what tells the data of whoever asks just now.
+def require_login(server: Flask, access: PageAccess, *, secure: bool) -> Callable[[], DashboardData]:
+    """Show a login form to viewers without access; return a function that returns the current viewer's data.
 
     Args:
-        server: of the page.
-        readers: say who may look.
-        secure: whether the page is reached by HTTPS alone, also where a proxy speaks it, so that the cookie is too.
+        server: application of the dashboard.
+        access: decides which tokens may view the dashboard.
+        secure: mark the cookie as HTTPS-only, as behind a proxy that terminates TLS.
     """
     sessions = Sessions()
 
@@ -69,11 +69,11 @@ def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data
             return None
         token = sessions.token(request.cookies.get(_COOKIE, ""))
         try:
-            g.data = readers.admit(token)
+            g.data = access.admit(token)
         except AccessDenied:
             if request.path.startswith("/_dash"):
-                return Response("the session has ended: load the page again", 401)
-            return _asking("")
+                return Response("the session has expired: reload the page", 401)
+            return _login_form("")
         return None
 
     @server.post("/login")
@@ -81,17 +81,18 @@ def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data
         token = request.form.get("token", "").strip()
         answer: Response = redirect(f"{request.script_root}/", 303)  # type: ignore[assignment]
         with suppress(AccessDenied, ValueError):
-            readers.admit(None)
-            return answer  # it asks for none, or is down: it would admit whatever is made up, each with data of its own
+            access.admit(None)
+            # No token is needed, or the watcher is down: any made-up token would be admitted and take memory.
+            return answer
         try:
-            if len(token) > _LONGEST_TOKEN:
-                raise ValueError("no token is as long")  # noqa: TRY301
-            readers.admit(token or None)
+            if len(token) > _MAX_TOKEN_LENGTH:
+                raise ValueError("the token is too long")  # noqa: TRY301
+            access.admit(token or None)
         except (AccessDenied, ValueError):
-            return _asking("The watcher does not know this token.")
+            return _login_form("The watcher does not accept this token.")
         answer.set_cookie(
             _COOKIE,
-            sessions.begin(token),
+            sessions.create(token),
             max_age=3600 * _HOURS,
             path=f"{request.script_root}/",
             httponly=True,
@@ -100,23 +101,23 @@ def guard(server: Flask, readers: Readers, *, secure: bool) -> Callable[[], Data
         )
         return answer
 
-    def current() -> Data:
-        data: Data = g.data
+    def current() -> DashboardData:
+        data: DashboardData = g.data
         return data
 
     return current
 
 
-def _asking(said: str) -> Response:
-    return Response(_LOGIN.format(said=said, place=request.script_root), 401, mimetype="text/html")
+def _login_form(message: str) -> Response:
+    return Response(_LOGIN.format(message=message, prefix=request.script_root), 401, mimetype="text/html")
 
 
-def protect(server: Flask, script_hashes: Callable[[], Sequence[str]]) -> None:
-    """Say to browsers what the page may load: itself, and nothing else.
+def set_security_headers(server: Flask, script_hashes: Callable[[], Sequence[str]]) -> None:
+    """Add a Content-Security-Policy and other headers: browsers may load nothing from other hosts.
 
     Args:
-        server: of the page.
-        script_hashes: of the scripts within the page.
+        server: application of the dashboard.
+        script_hashes: returns the hashes of the inline scripts.
     """
     policy = ""
 

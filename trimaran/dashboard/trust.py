@@ -1,4 +1,4 @@
-"""How far to trust what is shown: how fresh, how obtained, what is wrong, and which setting mends it."""
+"""Trust page: freshness and grade of the data, findings, and the settings to fix them with."""
 
 import time
 from collections import Counter
@@ -7,20 +7,20 @@ from typing import Any
 from dash import Dash, dcc, html
 from plotly import graph_objects as go
 
-from trimaran.dashboard.components import Current, Query, age_of, grade_of, table
-from trimaran.dashboard.data import Data
-from trimaran.dashboard.page_context import Beside
+from trimaran.dashboard.components import CurrentData, Query, age_seconds, grade, table
+from trimaran.dashboard.data import DashboardData
+from trimaran.dashboard.page_context import PageContext
 from watcher.findings import Kind
 from watcher.model import WatcherMetrics
 
 PATH, TITLE = "/trust", "Trust"
 _AGES = ((30, "under 30 s"), (90, "30 to 90 s"), (180, "90 s to 3 min"), (300, "3 to 5 min"), (float("inf"), "older"))
 _GRADES = ("measured", "suspect", "shorter_window", "last_good")
-_MOST_FINDINGS = 200
-_SCALE = ((0, "#3f73c8"), (1, "#123f8c"))  # white can be read on both; where there is nothing the page's ground shows
+_MAX_FINDINGS = 200
+_SCALE = ((0, "#3f73c8"), (1, "#123f8c"))  # white text is readable on both; empty cells are transparent
 
-#: Which settings mend what; a finding's own message says more.
-MENDING = {
+#: Settings to change, by kind of finding; the finding's own message has the details.
+RELATED_SETTINGS = {
     Kind.FETCH_FAILED: "provider.address, provider.token, watch.fetch_timeout_seconds",
     Kind.FELL_BACK: "provider.address, fallback.providers",
     Kind.DISAGREEMENT: "quality.disagreement_percent, quality.corroborate",
@@ -52,9 +52,9 @@ MENDING = {
 }
 
 
-def layout(data: Data, _query: Query, _beside: Beside) -> list[Any]:
-    """Return the screen."""
-    counts = by_freshness(data.snapshot(), time.time())
+def layout(data: DashboardData, _query: Query, _context: PageContext) -> list[Any]:
+    """Return the content of the page."""
+    counts = freshness_counts(data.snapshot(), time.time())
     ages, grades = [text for _, text in _AGES], sorted({grade for _, grade in counts}.union(_GRADES), key=_grade_order)
     cells = [[counts[age, grade] for age in ages] for grade in grades]
     figure = go.Figure(
@@ -78,57 +78,59 @@ def layout(data: Data, _query: Query, _beside: Beside) -> list[Any]:
         xaxis={"showgrid": False, "categoryorder": "array", "categoryarray": ages}, yaxis={"showgrid": False},
     )  # fmt: skip
     reasons = data.health()
-    found = sorted(data.findings(), key=lambda each: (str(each.get("kind")), str(each.get("node"))))
+    findings = sorted(data.findings(), key=lambda finding: (str(finding.get("kind")), str(finding.get("node"))))
     rows = [
         [
-            str(each.get("kind")), str(each.get("node")) or "all", str(each.get("window")) or "all",
-            _since(each.get("since")), str(each.get("message")), mending(str(each.get("kind"))),
+            str(finding.get("kind")), str(finding.get("node")) or "all", str(finding.get("window")) or "all",
+            _since(finding.get("since")), str(finding.get("message")), related_settings(str(finding.get("kind"))),
         ]
-        for each in found[:_MOST_FINDINGS]
+        for finding in findings[:_MAX_FINDINGS]
     ]  # fmt: skip
-    counted = [[grade, *map(str, row)] for grade, row in zip(grades, cells, strict=True)]
-    more = f", the first {_MOST_FINDINGS} of them below" if len(found) > _MOST_FINDINGS else ""
+    count_rows = [[grade, *map(str, row)] for grade, row in zip(grades, cells, strict=True)]
+    more = f"; the first {_MAX_FINDINGS} are shown" if len(findings) > _MAX_FINDINGS else ""
     return [
-        html.H2("The watcher"),
-        html.P("It is healthy." if not reasons else "It is not healthy:", role="status"),
+        html.H2("Watcher"),
+        html.P("The watcher is healthy." if not reasons else "The watcher is not healthy:", role="status"),
         html.Ul([html.Li(reason) for reason in reasons]),
-        table("Providers", ["Window", "Provider", "Nodes", "Age", "What is wrong"], providers(data, time.time())),
+        table("Providers", ["Window", "Provider", "Nodes", "Age", "Problems"], provider_rows(data, time.time())),
         html.H2("Nodes by freshness and grade"),
         dcc.Graph(figure=figure, config={"displayModeBar": False, "staticPlot": True}, id="trust-map"),
-        table("The same as a table", ["Grade", *ages], counted),
+        table("Number of nodes by grade and age", ["Grade", *ages], count_rows),
         html.H2("Findings"),
-        html.P(f"{len(found)} findings{more}."),
-        table("Findings", ["Kind", "Node", "Window", "Since (UTC)", "What", "Settings that mend it"], rows),
+        html.P(f"{len(findings)} findings{more}."),
+        table("Findings", ["Kind", "Node", "Window", "Since (UTC)", "Message", "Related settings"], rows),
     ]
 
 
-def register(_app: Dash, _current: Current, _beside: Beside) -> None:
-    """Nothing is to be done here but to look."""
+def register(_app: Dash, _current: CurrentData, _context: PageContext) -> None:
+    """Do nothing: the page has no callbacks."""
 
 
-def by_freshness(snapshot: WatcherMetrics, now: float) -> Counter[tuple[str, str]]:
-    """Count nodes by how old their values are, and how they were obtained."""
+def freshness_counts(snapshot: WatcherMetrics, now: float) -> Counter[tuple[str, str]]:
+    """Return the number of nodes by age and grade of their values."""
     counts: Counter[tuple[str, str]] = Counter()
     for node in snapshot.data.values():
-        age = age_of(snapshot, node, now)
-        counts[next(text for most, text in _AGES if age < most), grade_of(node)] += 1
+        age = age_seconds(snapshot, node, now)
+        counts[next(text for limit, text in _AGES if age < limit), grade(node)] += 1
     return counts
 
 
-def providers(data: Data, now: float) -> list[list[str]]:
-    """Return by window where its metrics came from, of how many nodes, how old they are, what is wrong with all."""
-    found = [each for each in data.findings() if not each.get("node")]
+def provider_rows(data: DashboardData, now: float) -> list[list[str]]:
+    """Return a row for each window: window, provider, number of nodes, age, and problems that concern all nodes."""
+    findings = [finding for finding in data.findings() if not finding.get("node")]
     rows = []
     for window, snapshot in data.windows().items():
-        wrong = [str(each.get("message")) for each in found if str(each.get("window") or window) == window]
+        problems = [
+            str(finding.get("message")) for finding in findings if str(finding.get("window") or window) == window
+        ]
         age = f"{max(0.0, now - snapshot.window.end):.0f} s"
-        rows.append([window, snapshot.source, str(len(snapshot.data)), age, "; ".join(wrong) or "-"])
+        rows.append([window, snapshot.source, str(len(snapshot.data)), age, "; ".join(problems) or "-"])
     return rows
 
 
-def mending(kind: str) -> str:
-    """Return the settings that a finding of this kind is mended by."""
-    return MENDING[Kind(kind)] if kind in set(Kind) else "-"
+def related_settings(kind: str) -> str:
+    """Return the settings to check for a kind of finding."""
+    return RELATED_SETTINGS[Kind(kind)] if kind in set(Kind) else "-"
 
 
 def _grade_order(grade: str) -> int:

@@ -1,4 +1,4 @@
-"""The dashboard's decisions, over a real extender, and labels of nodes, over an API server's answers."""
+"""Decisions page with a real extender, and node labels with a fake API server."""
 
 import json
 
@@ -16,13 +16,13 @@ from client.service import ServiceClient
 from runtime.kubernetes.credentials import UnusableAccess
 from trimaran.dashboard import decisions, pod
 from trimaran.dashboard.app import create_app
-from trimaran.dashboard.components import matching
-from trimaran.dashboard.data import Data
+from trimaran.dashboard.components import matching_nodes
+from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
-from trimaran.dashboard.labels import Labels, of_file, offered, selector
-from trimaran.dashboard.page_context import Beside, labels_from
-from trimaran.dashboard.remote import OutsideReaders
-from trimaran.extender.decisions.decisions_client import Extender, NoAnswer
+from trimaran.dashboard.labels import NodeLabels, common_labels, nodes_from_file, parse_selector
+from trimaran.dashboard.page_context import PageContext, open_labels
+from trimaran.dashboard.remote import RemoteAccess
+from trimaran.extender.decisions.decisions_client import DecisionsClient, DecisionsUnavailable
 
 NAMES = [f"node-{number}" for number in range(1, 31)]
 PODS = 40
@@ -30,18 +30,18 @@ PODS = 40
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """A watcher, a cluster and an extender that was asked for 40 pods; yields their addresses and the cluster."""
+    """Run a watcher, a cluster and an extender that scored 40 pods; yields their addresses and the cluster."""
     folder = tmp_path_factory.mktemp("decisions")
     with watched_day(folder, len(NAMES), minutes=30) as (service, _), cluster(folder, NAMES) as kubernetes:
         with extender(folder, kubernetes, service.url) as url:
             decide(url, kubernetes, NAMES, PODS)
             measured = lambda: sum(row["pods"] for row in requests.get(f"{url}/regret", timeout=5).json()["schedulers"])  # noqa: E731
-            wait_until(lambda: measured() == PODS, "what came of all pods is known", 30)
+            wait_until(lambda: measured() == PODS, "the regret of all pods is known", 30)
             yield service.url, url, kubernetes
 
 
 def texts(part):
-    """Return the words of a part of the page, in their order."""
+    """Return the texts of a component, in order."""
     if isinstance(part, list | tuple):
         return [text for each in part for text in texts(each)]
     if hasattr(part, "children"):
@@ -50,7 +50,7 @@ def texts(part):
 
 
 def each_of(part, id_, name="id"):
-    """Return the parts of the page with this id, or all that have the property."""
+    """Return the components with this id, or all that have the property."""
     if isinstance(part, list | tuple):
         return [found for each in part for found in each_of(each, id_, name)]
     has = getattr(part, name, None)
@@ -67,12 +67,12 @@ def rows_of(shown):
     return rows_of(shown.children) if hasattr(shown, "children") else []
 
 
-def test_the_screen_shows_what_the_extender_says(running):
-    """Every decision with its nodes, scores, place and regret, and the table of regrets, as the API has them."""
-    asked = requests.get(f"{running[1]}/decisions?limit=500", timeout=5).json()["decisions"]
-    assert len(asked) == PODS
-    shown = {row[0]: row[1:] for row in rows_of(decisions._table(asked))}
-    for each in asked:
+def test_the_page_shows_the_extenders_decisions(running):
+    """The page has every decision of the API with nodes, scores, rank and regret, and the regret by scheduler."""
+    recent = requests.get(f"{running[1]}/decisions?limit=500", timeout=5).json()["decisions"]
+    assert len(recent) == PODS
+    shown = {row[0]: row[1:] for row in rows_of(decisions._table(recent))}
+    for each in recent:
         chosen, after = each["chosen"], each["after"]
         assert shown[each["pod"]][1:] == [
             "active", "scored", f"{each['best']['node']}, {each['best']['score']}",
@@ -80,66 +80,68 @@ def test_the_screen_shows_what_the_extender_says(running):
             str(chosen["rank"]), str(chosen["margin"]), f"{after['regret']:+.1f}",
         ]  # fmt: skip
     (row,) = requests.get(f"{running[1]}/regret", timeout=5).json()["schedulers"]
-    beside = Beside(decisions=Decisions(Extender(running[1])))
-    screen = rows_of(decisions.layout(None, {}, beside))
+    context = PageContext(decisions=Decisions(DecisionsClient(running[1])))
+    page = rows_of(decisions.layout(None, {}, context))
     assert [
         row["scheduler"], row["mode"], str(PODS), str(row["same_node"]), f"{row['chosen_percent']:.1f}%",
         f"{row['best_percent']:.1f}%", f"{row['regret']:+.2f}", f"{row['regret_p95']:+.2f}", str(row["chosen_hot"]),
         str(row["best_hot"]),
-    ] in screen  # fmt: skip
+    ] in page  # fmt: skip
 
 
-def test_places_are_counted(running):
-    """Each pod that runs has one place among the scores of its candidates, apart for each mode."""
-    asked = requests.get(f"{running[1]}/decisions", timeout=5).json()["decisions"]
-    ranks = [each["chosen"]["rank"] for each in asked]
-    counts = decisions.places(asked)["active"]
+def test_ranks_are_counted(running):
+    """Each running pod counts once, by the rank of its node among the candidates, separately for each mode."""
+    recent = requests.get(f"{running[1]}/decisions", timeout=5).json()["decisions"]
+    ranks = [each["chosen"]["rank"] for each in recent]
+    counts = decisions.rank_counts(recent)["active"]
     assert counts["best"] == ranks.count(1) > 0
     assert counts["below 10"] == sum(rank > 10 for rank in ranks)
     assert sum(counts.values()) == PODS
-    shadow = decisions.places([{**asked[0], "mode": "shadow"}, {**asked[1], "chosen": None}])
+    shadow = decisions.rank_counts([{**recent[0], "mode": "shadow"}, {**recent[1], "chosen": None}])
     assert {mode: sum(count.values()) for mode, count in shadow.items()} == {"shadow": 1}
 
 
-def test_decisions_are_chosen_by_mode_and_name(running):
-    """A text in the pod's name, and the mode."""
-    asked = requests.get(f"{running[1]}/decisions", timeout=5).json()["decisions"]
-    assert {each["pod"] for each in decisions.matching(asked, "all", "web-1")} == {
+def test_decisions_are_filtered_by_mode_and_name(running):
+    """Decisions are filtered by a part of the pod's name and by mode."""
+    recent = requests.get(f"{running[1]}/decisions", timeout=5).json()["decisions"]
+    assert {each["pod"] for each in decisions.matching_decisions(recent, "all", "web-1")} == {
         f"default/web-{number}" for number in (1, *range(10, 20))
     }
-    assert decisions.matching(asked, "shadow", "") == []
-    assert len(decisions.matching(asked, "active", "")) == PODS
+    assert decisions.matching_decisions(recent, "shadow", "") == []
+    assert len(decisions.matching_decisions(recent, "active", "")) == PODS
 
 
 def test_one_decision_is_explained(running):
-    """Its candidates with the terms of their scores, and which one was chosen; a pod that nobody knows is said."""
-    found = requests.get(f"{running[1]}/explain?pod=default/web-7", timeout=5).json()
-    beside = Beside(decisions=Decisions(Extender(running[1])))
-    rows = {row[0]: row for row in rows_of(decisions.layout(None, {"pod": "default/web-7"}, beside))}
-    for node in found["nodes"]:
+    """The explanation has the candidates with their terms and the chosen node; an unknown pod is an error message."""
+    decision = requests.get(f"{running[1]}/explain?pod=default/web-7", timeout=5).json()
+    context = PageContext(decisions=Decisions(DecisionsClient(running[1])))
+    rows = {row[0]: row for row in rows_of(decisions.layout(None, {"pod": "default/web-7"}, context))}
+    for node in decision["nodes"]:
         plugin = node["plugins"][0]
         assert rows[node["name"]] == [
             node["name"], "yes" if node["chosen"] else "", str(node["answered"]), node["grade"],
             f"{plugin['score']}: {plugin['why']}",
         ]  # fmt: skip
-    assert sum(node["chosen"] for node in found["nodes"]) == 1
-    unknown = texts(decisions.layout(None, {"pod": "default/nobody"}, beside))
+    assert sum(node["chosen"] for node in decision["nodes"]) == 1
+    unknown = texts(decisions.layout(None, {"pod": "default/nobody"}, context))
     assert "no decision for pod default/nobody is kept, and it is on no node" in unknown
 
 
 def test_a_pod_of_a_decision_is_picked(running):
-    """Its name is offered, and what it asks for is filled in, also from the decision's own link; scores take it."""
-    decided = Decisions(Extender(running[1]))
-    screen = pod.layout(None, {"pod": "default/web-7"}, Beside(decisions=decided))
-    (box,) = each_of(screen, "pod-pod")
-    written = yaml.safe_load(box.value)
-    assert written["metadata"] == {"name": "web-7", "namespace": "default"}
-    assert written["spec"]["containers"] == [{"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}]
-    (offered_,) = each_of(screen, "pod-pick-there")
-    assert len(offered_.children) == PODS
-    (link,) = each_of(decisions.layout(None, {"pod": "default/web-7"}, Beside(decisions=decided)), None, "href")[:1]
+    """Pods are suggested by name, and their manifests are filled in, also by the decision's link."""
+    decided = Decisions(DecisionsClient(running[1]))
+    page = pod.layout(None, {"pod": "default/web-7"}, PageContext(decisions=decided))
+    (box,) = each_of(page, "pod-pod")
+    manifest = yaml.safe_load(box.value)
+    assert manifest["metadata"] == {"name": "web-7", "namespace": "default"}
+    assert manifest["spec"]["containers"] == [{"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}]
+    (suggestions,) = each_of(page, "pod-pick-suggestions")
+    assert len(suggestions.children) == PODS
+    (link,) = each_of(decisions.layout(None, {"pod": "default/web-7"}, PageContext(decisions=decided)), None, "href")[
+        :1
+    ]
     assert link.href == "pod?pod=default%2Fweb-7"
-    app = create_app(OutsideReaders(running[0]), Beside(decisions=decided)).test_client()
+    app = create_app(RemoteAccess(running[0]), PageContext(decisions=decided)).test_client()
     (output,) = (each["output"] for each in app.get("/_dash-dependencies").json if "pod-pod.value" in each["output"])
     request = callback_request(output, **{"pod-pick": {"value": "default/web-3"}})
     answer = app.post("/_dash-update-component", json=request)
@@ -148,53 +150,56 @@ def test_a_pod_of_a_decision_is_picked(running):
     assert app.post("/_dash-update-component", json=request).status_code == 204
 
 
-def test_what_cannot_be_picked_is_said(running):
-    """A pod that is not known, and an extender that is down, leave what is there."""
-    decided = Decisions(Extender(running[1]))
-    written, said = pod.picked(decided, "default/nobody")
-    assert (written, "no decision for pod default/nobody" in said) == ("", True)
-    down = Beside(decisions=Decisions(Extender(f"http://127.0.0.1:{free_port()}")))
-    screen = pod.layout(None, {"pod": "default/web-7"}, down)
-    assert each_of(screen, "pod-pod")[0].value == pod._POD
-    assert any("the extender at" in text for text in texts(screen))
+def test_a_pod_that_cannot_be_picked_is_reported(running):
+    """An unknown pod and an extender that is down are error messages; the pod's text does not change."""
+    decided = Decisions(DecisionsClient(running[1]))
+    manifest, status = pod.manifest_text(decided, "default/nobody")
+    assert (manifest, "no decision for pod default/nobody" in status) == ("", True)
+    down = PageContext(decisions=Decisions(DecisionsClient(f"http://127.0.0.1:{free_port()}")))
+    page = pod.layout(None, {"pod": "default/web-7"}, down)
+    assert each_of(page, "pod-pod")[0].value == pod._POD
+    assert any("the extender at" in text for text in texts(page))
 
 
-def test_how_much_may_be_pasted_is_said():
-    """The page in a watcher takes less than the page by itself."""
-    for beside, said in ((Beside(most_pasted_bytes=65536), "At most 64 KB"), (Beside(), "At most 8,192 KB")):
-        assert said in " ".join(texts(pod.layout(None, {}, beside)))
+def test_the_size_limit_is_shown():
+    """The dashboard in a watcher accepts less text than a dashboard in its own process."""
+    for context, limit in (
+        (PageContext(max_request_bytes=65536), "at most 64 KB"),
+        (PageContext(), "at most 8,192 KB"),
+    ):
+        assert limit in " ".join(texts(pod.layout(None, {}, context)))
 
 
-def test_an_extender_that_does_not_answer_is_said():
-    """The screen is there, and says why it is empty."""
-    beside = Beside(decisions=Decisions(Extender(f"http://127.0.0.1:{free_port()}")))
-    assert any("the extender at http://127.0.0.1" in text for text in texts(decisions.layout(None, {}, beside)))
-    with pytest.raises(NoAnswer):
-        beside.decisions.recent()
+def test_an_extender_that_does_not_answer_is_reported():
+    """The page is served with an error message."""
+    context = PageContext(decisions=Decisions(DecisionsClient(f"http://127.0.0.1:{free_port()}")))
+    assert any("the extender at http://127.0.0.1" in text for text in texts(decisions.layout(None, {}, context)))
+    with pytest.raises(DecisionsUnavailable):
+        context.decisions.recent()
 
 
-def test_the_command_names_the_extender(running, tmp_path):
-    """``--extender`` adds the screen, which is not there without; ``--cluster`` reads labels as kubectl would."""
+def test_the_extender_option_adds_the_decisions_page(running, tmp_path):
+    """The page exists only with ``--extender``; ``--cluster`` reads labels from the API server."""
     config = str(running[2].kube_config())
     with dashboard(tmp_path, running[0], "--extender", running[1], "--cluster", KUBECONFIG=config) as url:
-        ways = callback(url, SCREEN, place={"pathname": "/decisions", "search": ""}).text
-        assert "Regret by scheduler" in ways
-        assert '"children":"Decisions","href"' in ways
-        assert '"pool=spot"' in callback(url, SCREEN, place={"pathname": "/", "search": ""}).text
-    without = create_app(OutsideReaders(running[0])).test_client()
-    asked = callback_request(SCREEN, place={"pathname": "/decisions", "search": ""})
-    shown = without.post("/_dash-update-component", json=asked)
+        page = callback(url, SCREEN, location={"pathname": "/decisions", "search": ""}).text
+        assert "Regret by scheduler" in page
+        assert '"children":"Decisions","href"' in page
+        assert '"pool=spot"' in callback(url, SCREEN, location={"pathname": "/", "search": ""}).text
+    without = create_app(RemoteAccess(running[0])).test_client()
+    request = callback_request(SCREEN, location={"pathname": "/decisions", "search": ""})
+    shown = without.post("/_dash-update-component", json=request)
     assert (shown.status_code, "Decisions" in shown.text, "Cluster" in shown.text) == (200, False, True)
 
 
-def test_nodes_are_chosen_by_labels_of_the_cluster(running):
-    """A selector takes the nodes that the API server says have the labels; pairs of many nodes are offered."""
+def test_nodes_are_filtered_by_labels_of_the_cluster(running):
+    """A selector matches the labels of the API server; labels of several nodes are suggested."""
     with ServiceClient(running[0]) as client:
-        snapshot = Data(client).snapshot()
-        labels = labels_from(cluster=True, kube_config=running[2].kube_config()).of(snapshot)
-    chosen = matching(snapshot, labels, "", "", "pool=batch,topology.kubernetes.io/zone!=zone-0")
+        snapshot = DashboardData(client).snapshot()
+        labels = open_labels(cluster=True, kube_config=running[2].kube_config()).by_node(snapshot)
+    selected = matching_nodes(snapshot, labels, "", "", "pool=batch,topology.kubernetes.io/zone!=zone-0")
     assert (
-        set(chosen)
+        set(selected)
         == {
             name
             for name, node in running[2].nodes.items()
@@ -203,40 +208,40 @@ def test_nodes_are_chosen_by_labels_of_the_cluster(running):
         }
         != set()
     )
-    assert "pool=spot" in offered(labels)
-    assert not any("hostname" in pair for pair in offered(labels))
+    assert "pool=spot" in common_labels(labels)
+    assert not any("hostname" in pair for pair in common_labels(labels))
 
 
 def test_labels_stay_when_the_cluster_is_gone(tmp_path, kubernetes_folder, caplog):
-    """They are those that were read last, and the log says that no more come."""
+    """The last known labels are used, and the failure is logged."""
     with run_fake_kubernetes(kubernetes_folder) as kubernetes, watched_day(tmp_path, 3, minutes=3) as (service, _):
         with ServiceClient(service.url) as client:
-            data = Data(client)
+            data = DashboardData(client)
             kubernetes.put("nodes", {"metadata": {"name": "node-1", "labels": {"disk": "ssd"}}})
-            labels = labels_from(cluster=True, kube_config=kubernetes.kube_config())
-            assert labels.of(data.snapshot())["node-1"]["disk"] == "ssd"
+            labels = open_labels(cluster=True, kube_config=kubernetes.kube_config())
+            assert labels.by_node(data.snapshot())["node-1"]["disk"] == "ssd"
             kubernetes.tokens.clear()
-            labels._kept._values.clear()
-            assert labels.of(data.snapshot())["node-1"]["disk"] == "ssd"
-    assert "the labels of nodes cannot be read" in caplog.text
+            labels._cache._values.clear()
+            assert labels.by_node(data.snapshot())["node-1"]["disk"] == "ssd"
+    assert "cannot read the node labels" in caplog.text
 
 
 def test_labels_of_a_file_and_of_the_watcher(running, tmp_path):
-    """Without a cluster a file of nodes has them, or the watcher's metadata is all there is."""
+    """Without a cluster, labels come from a file of nodes, or from the watcher's metadata alone."""
     file = tmp_path / "nodes.yaml"
     file.write_text(json.dumps({"kind": "Node", "metadata": {"name": "node-2", "labels": {"disk": "ssd"}}}))
     with ServiceClient(running[0]) as client:
-        snapshot = Data(client).snapshot()
-    assert matching(snapshot, Labels(of_file(file)).of(snapshot), "", "", "disk") == ("node-2",)
-    assert labels_from(cluster=False, nodes_file=file).of(snapshot)["node-2"]["disk"] == "ssd"
-    assert matching(snapshot, Labels().of(snapshot), "", "", "disk") == ()
+        snapshot = DashboardData(client).snapshot()
+    assert matching_nodes(snapshot, NodeLabels(nodes_from_file(file)).by_node(snapshot), "", "", "disk") == ("node-2",)
+    assert open_labels(cluster=False, nodes_file=file).by_node(snapshot)["node-2"]["disk"] == "ssd"
+    assert matching_nodes(snapshot, NodeLabels().by_node(snapshot), "", "", "disk") == ()
 
 
-def test_no_way_to_the_cluster_is_said(monkeypatch, tmp_path):
-    """Where there is no kubeconfig and this is no pod, ``--cluster`` cannot be had."""
+def test_missing_cluster_credentials_are_reported(monkeypatch, tmp_path):
+    """Without a kubeconfig and outside a pod, ``--cluster`` is an error that names KUBECONFIG."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(UnusableAccess, match="KUBECONFIG"):
-        labels_from(cluster=True)
+        open_labels(cluster=True)
 
 
 @pytest.mark.parametrize(
@@ -246,28 +251,28 @@ def test_no_way_to_the_cluster_is_said(monkeypatch, tmp_path):
         ("zone,spot", "b"), ("spot=", "b"), ("zone=1, !spot", "a"), ("x/y.z=v-1", "c"),
     ],
 )  # fmt: skip
-def test_selectors_are_as_kubectl_has_them(text, expected):
-    """Terms by commas must all hold; an absent label is not equal to anything."""
+def test_selectors_follow_kubectl(text, expected):
+    """All terms between commas must hold; an absent label equals no value."""
     labels = {"a": {"zone": "1"}, "b": {"zone": "2", "spot": ""}, "c": {"x/y.z": "v-1"}}
-    assert "".join(name for name, each in labels.items() if selector(text)(each)) == expected
+    assert "".join(name for name, each in labels.items() if parse_selector(text)(each)) == expected
 
 
 @pytest.mark.parametrize("text", ["a=b=c", "zone in (1)", "=", "a b", "!a=b"])
-def test_what_is_no_selector_is_said(text):
-    """With how to write one."""
+def test_an_invalid_selector_is_refused(text):
+    """The error message has the syntax of selectors."""
     with pytest.raises(ValueError, match="write key=value"):
-        selector(text)
+        parse_selector(text)
 
 
-def test_a_selector_is_no_longer_than_anybody_writes_it():
-    """Each term is held against every node, so that one text could take the processor for minutes."""
-    assert selector(",".join(["!x"] * 600))({})
+def test_a_selector_has_a_maximum_length():
+    """An overlong selector is refused: evaluating it for every node could take minutes."""
+    assert parse_selector(",".join(["!x"] * 600))({})
     with pytest.raises(ValueError, match="2000 characters"):
-        selector(",".join(["!x"] * 20_000))
+        parse_selector(",".join(["!x"] * 20_000))
 
 
-def test_an_address_is_shown_without_its_password():
-    """Whoever looks at the page reads why the extender cannot be asked."""
+def test_errors_show_an_address_without_its_password():
+    """The error about an unreachable extender, which viewers see, has no credentials."""
     address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(NoAnswer, match=f"the extender at http://{address}: Connection refused"):
-        Extender(f"http://user:password@{address}").ask("/decisions")
+    with pytest.raises(DecisionsUnavailable, match=f"the extender at http://{address}: Connection refused"):
+        DecisionsClient(f"http://user:password@{address}").get("/decisions")
