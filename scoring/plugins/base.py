@@ -1,13 +1,14 @@
-"""What every score plugin is: a part that depends on the nodes, a part that depends on the pods, and an explanation.
+"""Base classes of score plugins: terms by node, terms by pod, and an explanation.
 
-A plugin is frozen arguments. Its numbers come from two functions over arrays:
+A plugin is an immutable set of arguments. Two functions over arrays compute its scores:
 
-- ``node_terms``: what can be said of each node before a pod is known. Computed once per snapshot; when pods or nodes
-  come, go or change, only for the rows that changed.
-- ``pod_terms``: the rest, for some pods at once, by broadcasting: shape (pods, nodes). The nodes are all of the table,
-  or some: a scheduler asks for those that passed its filters.
+- ``node_terms``: values that do not depend on the pending pod. They are computed once per snapshot; when pods or nodes
+  come, go or change, only the changed rows are recomputed.
+- ``pod_terms``: all other values, for several pods at once by broadcasting, shape (pods, nodes). The nodes are the
+  whole table or a selection, such as the nodes that passed a scheduler's filters.
 
-Scoring one node is scoring an array of one, and an explanation is one row of the same arrays, so there is one code.
+Scoring one node means scoring an array of one, and an explanation is one row of the same arrays, so explanations need
+no second implementation.
 """
 
 from abc import ABC, abstractmethod
@@ -27,26 +28,26 @@ from scoring.table.node_table import NodeTable
 from watcher.model import WatcherMetrics
 
 Terms = dict[str, NDArray[Any]]
-"""Name of a term to its values; each broadcasts to (pods, nodes). Names with a leading underscore are not explained."""
+"""Values by term name; each broadcasts to (pods, nodes). Explanations omit names that start with an underscore."""
 Rows = Int64s | slice
-"""Which rows of a table, in which order: their numbers, or a slice of all."""
+"""Selected rows of a table: row numbers in order, or a slice of all rows."""
 
 EVERY_ROW = slice(None)
 
-# So many values fit the processor's second-level cache beside a few temporaries.
+# Number of values that fit the processor's second-level cache together with a few temporaries.
 _BLOCK_VALUES = 1 << 14
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a plugin gave a node its score.
+    """Reasons for the score that a plugin gave a node.
 
     Attributes:
         plugin: the plugin's name.
         pod: ``namespace/name``.
         node: the node's name.
-        score: before normalization and weight.
-        terms: every intermediate value, by name, in the order of computation.
+        score: the score before normalization and weight.
+        terms: all intermediate values by name, in order of computation.
         line: the same as one readable sentence.
     """
 
@@ -66,8 +67,8 @@ class ScorePlugin(ABC):
 
     Attributes:
         name: the plugin's name in a KubeSchedulerConfiguration.
-        normalizes: scores are only comparable after :meth:`normalize`; before it they may be any integer.
-        reads_metrics: scores mean nothing for a node without metrics; fallback replaces them there.
+        normalizes: whether scores are comparable only after :meth:`normalize`; before it they may be any integers.
+        reads_metrics: whether scores are meaningless for a node without metrics, so that the fallback replaces them.
     """
 
     name: ClassVar[str]
@@ -76,63 +77,66 @@ class ScorePlugin(ABC):
 
     @property
     def reads_pods(self) -> bool:
-        """Whether node terms depend on the pods on a node; if not, they need not follow when pods come and go."""
+        """Whether node terms depend on the pods on a node; if not, changes of pods need no recomputation."""
         return True
 
     @abstractmethod
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return what does not depend on the pending pod: arrays of shape (nodes,), each row from that row alone."""
+        """Return the terms that do not depend on the pending pod.
+
+        Each is an array of shape (nodes,), and each row is computed from its own node only.
+        """
 
     def changed_terms(
         self,
-        node: Terms,  # noqa: ARG002  the default looks at nothing
+        node: Terms,  # noqa: ARG002  unused by default
         nodes: NodeTable,  # noqa: ARG002
         metrics: MetricsTable,  # noqa: ARG002
         rows: Int64s,  # noqa: ARG002
     ) -> Terms | None:
-        """Return of some rows those node terms that pods which come and go change; None has all made anew.
+        """Return some rows of the node terms that depend on pods; None requests a full recomputation.
 
         Args:
-            node: all node terms, of all rows, as they were before; not changed.
+            node: current node terms of all rows; must not be modified.
             nodes: the table; only pods changed in it.
-            metrics: aligned to it.
-            rows: the rows with such pods, shape (k,).
+            metrics: metrics aligned to the table.
+            rows: the rows whose pods changed, shape (k,).
         """
         return None
 
     @abstractmethod
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
-        """Return the terms of pods on nodes, among them ``score`` (int64, broadcasts to (pods, nodes)).
+        """Return the terms of pods on nodes, including ``score`` (int64, broadcasts to (pods, nodes)).
 
         Args:
             pods: the pending pods.
-            node: what :meth:`node_terms` returned, of these rows; not changed.
+            node: the result of :meth:`node_terms` for these rows; must not be modified.
             nodes: the whole table.
-            rows: which of its rows are scored.
+            rows: the rows of the table to score.
         """
 
     @abstractmethod
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Return one sentence that says how these terms of one pod and node made the score."""
+        """Return one sentence that explains the score of one pod on one node by its terms."""
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return scores made comparable with other plugins', shape (nodes,); most plugins need no change."""
+        """Return scores comparable with those of other plugins, shape (nodes,); unchanged for most plugins."""
         return scores
 
-    def skips(self, pod: Pod) -> bool:  # noqa: ARG002  the default looks at nothing
-        """Say whether kube-scheduler would leave this plugin out for the pod (PreScore status Skip)."""
+    def skips(self, pod: Pod) -> bool:  # noqa: ARG002  unused by default
+        """Return whether kube-scheduler would skip this plugin for the pod (PreScore status Skip)."""
         return False
 
-    def with_levels(self, levels: UseLevels) -> Self:  # noqa: ARG002  most plugins go by requests
-        """Return the plugin with what pods are known to use."""
+    def with_levels(self, levels: UseLevels) -> Self:  # noqa: ARG002  most plugins use requests
+        """Return the plugin with the expected use of pods."""
         return self
 
     def prepare(self, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics") -> "PreparedPlugin":
-        """Compute the node terms once, for many pods. See :class:`PreparedPlugin`."""
+        """Compute the node terms once for many pods. See :class:`PreparedPlugin`."""
         return PreparedPlugin(self, nodes, metrics)
 
     def score(self, pod: Pod, nodes: NodeTable, metrics: "MetricsTable | WatcherMetrics") -> Int64s:
-        """Return the pod's score on every node, shape (nodes,). For many pods, :meth:`prepare` first."""
+        """Return the pod's score on every node, shape (nodes,). For many pods, call :meth:`prepare` once instead."""
         return self.prepare(nodes, metrics).score(pod)
 
     def explain(
@@ -141,39 +145,39 @@ class ScorePlugin(ABC):
         """Return every term of the pod's score on one node.
 
         Raises:
-            KeyError: no such node.
+            KeyError: the node is not in the table.
         """
         return self.prepare(nodes, metrics).explain(pod, node_name)
 
 
 class WithoutNodeTerms(ScorePlugin):
-    """Base of the plugins for which nothing can be prepared: what counts on a node depends on the pod or the moment."""
+    """Base of the plugins without node terms: every value depends on the pending pod or on the current pods."""
 
     @property
     def reads_pods(self) -> bool:
-        """Say no: there are no node terms."""
+        """False: there are no node terms to recompute."""
         return False
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return nothing."""
+        """Return no terms."""
         return {}
 
 
 class PreparedPlugin:
-    """A plugin with its node terms for one table and one snapshot.
+    """Plugin with its node terms for one table and one snapshot.
 
-    It follows its table: before each answer the rows that changed since the last one are computed anew, in arrays of
-    its own; rows of nodes that joined are added, and those of nodes that left dropped. So one thread at a time may use
-    it; tables and metrics stay shared.
+    A prepared plugin follows its table: before each result it recomputes the rows that changed since the last one, adds
+    rows for nodes that joined and drops the rows of nodes that left. It modifies arrays of its own only, so tables and
+    metrics can be shared, but one thread at a time must use it.
 
     Args:
         plugin: the plugin.
         nodes: the table to follow, often a transaction's plan.
-        metrics: a snapshot, or better one already aligned to the table.
+        metrics: a snapshot, preferably aligned to the table already.
 
     Attributes:
-        metrics: aligned to the table's nodes as they were at the last answer. Replacing them, by the same metrics of
-            other nodes, is for whoever prepares several plugins.
+        metrics: metrics aligned to the table's nodes at the time of the last result. A caller that prepares several
+            plugins may replace them by the same snapshot's metrics for other nodes.
 
     Raises:
         ValueError: the metrics are aligned to a table with other nodes.
@@ -193,7 +197,7 @@ class PreparedPlugin:
         return scores
 
     def score_many(self, pods: Sequence[Pod]) -> Int64s:
-        """Return scores of many pods, each as if it came alone, before normalization, shape (pods, nodes)."""
+        """Return the scores of many pods before normalization, each scored independently, shape (pods, nodes)."""
         self.follow()
         scores = np.empty((len(pods), len(self.nodes)), np.int64)
         step = max(1, _BLOCK_VALUES // max(1, len(self.nodes)))
@@ -203,7 +207,7 @@ class PreparedPlugin:
         return scores
 
     def terms(self, pod: Pod, rows: Int64s | None = None) -> Terms:
-        """Return every term of the pod's scores; each broadcasts to (1, nodes). They stay as they are now.
+        """Return every term of the pod's scores; each broadcasts to (1, nodes). Later changes do not modify them.
 
         Args:
             pod: the pending pod.
@@ -214,7 +218,12 @@ class PreparedPlugin:
         return {**node, **terms}
 
     def raw(self, pod: Pod, rows: Int64s | None = None) -> Int64s:
-        """Return the pod's scores alone, before normalization; they broadcast to (1, nodes). Rows as for the terms."""
+        """Return only the pod's scores before normalization; they broadcast to (1, nodes).
+
+        Args:
+            pod: the pending pod.
+            rows: the rows to score, shape (k,); all by default.
+        """
         scores: Int64s = self._terms(pod, rows)[1]["score"]
         return scores
 
@@ -229,20 +238,21 @@ class PreparedPlugin:
         """Return every term of the pod's score on one node.
 
         Raises:
-            KeyError: no such node.
+            KeyError: the node is not in the table.
         """
         row = self.nodes.row(node_name)
         terms = explained_terms(self.terms(pod, np.array([row])))
         columns = {name: [term.item(0)] for name, term in terms.items()}
         return next(explanations(self.plugin, columns, f"{pod.namespace}/{pod.name}", [self.nodes.names[row]]))
 
-    def follow(self, extra_rows: Int64s | None = None, taken: "RowSliceCache | None" = None) -> None:
-        """Take in what changed in the table since the last answer; answers do so by themselves.
+    def follow(self, extra_rows: Int64s | None = None, slices: "RowSliceCache | None" = None) -> None:
+        """Update the node terms to the changes of the table; the other methods call this first.
 
         Args:
-            anew: more rows to compute anew, shape (k,): those whose metrics were replaced by others.
-            taken: keeps what is taken of the table, for plugins that follow it together.
+            extra_rows: further rows to recompute, shape (k,), because their metrics were replaced.
+            slices: cache of row slices, shared by plugins that follow the same table.
         """
+        # Return early when nothing changed that this plugin reads.
         nodes = self.nodes
         if nodes.version == self._version and extra_rows is None:
             return
@@ -250,73 +260,75 @@ class PreparedPlugin:
         self._rows, self._version = nodes.rows, nodes.version
         if nodes.rows is before and not self.plugin.reads_pods and extra_rows is None:
             return
+        # Bring the arrays into the order of the new rows.
         if nodes.names is not before.names:
             self.metrics = self.metrics.follow(nodes)
             self._move_rows(before)
         changed = nodes.changed_rows(since)
         if extra_rows is not None:
             changed = np.union1d(changed, extra_rows)
-        if self._terms_are_shared:  # whoever has the old terms keeps them as they were
+        if self._terms_are_shared:  # a caller has the old terms, which must not change
             self._node, self._terms_are_shared = _copied(self._node), False
+        # Recompute the changed rows; if only pods changed, the plugin may have a shortcut.
         if changed.size:
-            fresh = None
+            recomputed = None
             if nodes.rows is before and extra_rows is None:
-                fresh = self.plugin.changed_terms(self._node, nodes, self.metrics, changed)
-            if fresh is None:
-                fresh = self.plugin.node_terms(*(taken or RowSliceCache()).take(nodes, self.metrics, changed))
-            for name, term in fresh.items():
+                recomputed = self.plugin.changed_terms(self._node, nodes, self.metrics, changed)
+            if recomputed is None:
+                recomputed = self.plugin.node_terms(*(slices or RowSliceCache()).take(nodes, self.metrics, changed))
+            for name, term in recomputed.items():
                 self._node[name][changed] = term
 
     def _move_rows(self, before: NodeRows) -> None:
-        kept = self.nodes.rows.surviving(before)
-        more = len(self.nodes) - len(kept)
+        surviving = self.nodes.rows.surviving(before)
+        joined = len(self.nodes) - len(surviving)
         for name, term in self._node.items():
-            self._node[name] = np.concatenate([term[kept], np.zeros(more, term.dtype)])
+            self._node[name] = np.concatenate([term[surviving], np.zeros(joined, term.dtype)])
         self._terms_are_shared = False
 
 
 class RowSliceCache:
-    """Some rows of a table with their metrics, taken once for several plugins that ask for the same."""
+    """Cache of the last slice of a table and its metrics, shared by plugins that need the same rows."""
 
     def __init__(self) -> None:
         self._rows: Int64s | None = None
-        self._of: tuple[int, MetricsTable] | None = None
+        self._source: tuple[int, MetricsTable] | None = None
 
     def take(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> tuple[NodeTable, MetricsTable]:
-        """Return the rows of one table and of its metrics.
+        """Return some rows of a table and of its metrics.
 
         Args:
-            nodes: always the same table.
-            metrics: aligned to it.
+            nodes: the table; the same one in every call.
+            metrics: metrics aligned to the table.
             rows: row numbers, shape (k,).
         """
-        same = self._of is not None and self._of[0] == nodes.version and self._of[1] is metrics
+        same = self._source is not None and self._source[0] == nodes.version and self._source[1] is metrics
         if not same or self._rows is None or not np.array_equal(rows, self._rows):
-            self._rows, self._of = rows, (nodes.version, metrics)
-            self._slices = nodes.take(rows), metrics.take(rows)
-        return self._slices
+            self._rows, self._source = rows, (nodes.version, metrics)
+            self._slice = nodes.take(rows), metrics.take(rows)
+        return self._slice
 
 
 def explanations(
     plugin: ScorePlugin, columns: Mapping[str, Sequence[Any]], pod: str, node_names: Sequence[str]
 ) -> Iterator[Explanation]:
-    """Yield some nodes' explanations.
+    """Yield the explanation of each of some nodes.
 
     Args:
-        plugin: what scored them.
-        columns: every term that is explained, one value a node.
+        plugin: the plugin that made the scores.
+        columns: terms by name, one value per node.
         pod: ``namespace/name``.
         node_names: the nodes.
     """
-    for node_name, *each in zip(node_names, *columns.values(), strict=True):
-        values = dict(zip(columns, each, strict=True))
+    for node_name, *row in zip(node_names, *columns.values(), strict=True):
+        values = dict(zip(columns, row, strict=True))
         score = int(values.pop("score"))
         line = plugin.line({**values, "score": score})
         yield Explanation(plugin.name, pod, node_name, score, values, line)
 
 
 def explained_terms(terms: Terms) -> Terms:
-    """Return the terms that are explained_terms."""
+    """Return the terms that explanations show."""
     return {name: term for name, term in terms.items() if not name.startswith("_")}
 
 
@@ -324,12 +336,12 @@ def align_metrics(metrics: MetricsTable | WatcherMetrics, nodes: NodeTable) -> M
     """Return the metrics aligned to the table.
 
     Raises:
-        ValueError: they are aligned to a table with other nodes.
+        ValueError: the metrics are aligned to a table with other nodes.
     """
     if isinstance(metrics, WatcherMetrics):
         return MetricsTable.align(metrics, nodes)
     if metrics.names is not nodes.names and metrics.names != nodes.names:
-        raise ValueError("these metrics are aligned to other nodes: align the snapshot to this table")
+        raise ValueError("the metrics are aligned to other nodes: align the snapshot to this table")
     return metrics
 
 
@@ -339,5 +351,5 @@ def per_pod(pods: Sequence[Pod], amount: Callable[..., int], *arguments: object)
 
 
 def _copied(terms: Terms) -> Terms:
-    """Copy arrays that others hold too, so that following the table changes nobody else's."""
+    """Return copies of the arrays, so that updating them does not modify arrays of others."""
     return {name: np.array(term) for name, term in terms.items()}

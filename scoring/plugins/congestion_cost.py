@@ -1,8 +1,8 @@
-"""CongestionCost: place the pod where congestion rises least. Ours, not upstream's.
+"""CongestionCost: place the pod where congestion rises least. Our own plugin, not upstream's.
 
-Every measured resource of a node costs (use / target) ^ power: next to nothing far below its target, and many times
-more with each step above. With u the node's use and d what is expected of the pending pod, both in parts of capacity,
-t the target and p the power:
+Every measured resource of a node costs (use / target) ^ power: almost nothing far below the target, and rising ever
+more steeply. With u the node's use and d the expected use of the pending pod, both in parts of capacity, t the target
+and p the power:
 
     rise  = (sum over resources of ((u + d) / t) ^ p - (u / t) ^ p + 0.01 * ((a + r) ^ 8 - a ^ 8))
             * crowding ^ (20 * c)
@@ -10,33 +10,34 @@ t the target and p the power:
 
     u = (1 - learnt) * (measured + in flight) + learnt * expected
 
-``a`` is what the pods that are there request and r what the pending pod does, both in parts of allocatable: where no
-node has room for another request later pods have no choice, however cool it is, and what was asked for tells a little
-of use that was not seen yet. ``c`` is what the pods of the same owner that are there request of CPU, in parts of the
-node's.
+``a`` is the sum of the requests of the node's pods and ``r`` the pending pod's request, both in parts of allocatable.
+Requests are included for two reasons. Where no node has room for another request, later pods have no choice, however
+low the load is; and a request says a little about use that has not been observed yet. ``c`` is the sum of the CPU
+requests of the node's pods that have the pending pod's owner, in parts of the node's CPU.
 
-``in flight`` is what recently placed pods use that the average does not show yet (:mod:`scoring.load.recent_pods`).
-``expected`` is what the pods that are there should use by the levels of their owners (:class:`scoring.UseLevels`):
-slower than the last window, so it knows of hours that are not now. Without levels, u is what is measured and in
-flight. What a pod is expected to use is its request times its owner's level, and the request without levels.
+``in flight`` is the use of recently placed pods that the average does not include yet
+(:mod:`scoring.load.recent_pods`). ``expected`` is the expected use of the node's pods by the levels of their owners
+(:class:`scoring.UseLevels`). Levels change more slowly than the last window, so they also reflect other hours of the
+day. Without levels, u is the measured use plus the use in flight. The expected use of a pod is its request times its
+owner's level, or its request without levels.
 
-Pods of one owner rise and fall together, and are misjudged together. Where levels come with deviations, use is taken to
-be normally distributed, with the mean u and the variance v, and the cost is how likely it is above the target and how
-much of it is above the capacity; far below both the power still decides:
+Pods of the same owner rise and fall together, and their levels are wrong together. If levels come with deviations, use
+is modeled as a normal distribution with mean u and variance v. The cost is then the probability of exceeding the
+target, plus the expected excess over the capacity; far below both the power still decides:
 
     cost = P(use > t) + 5 * E(max(use - 1, 0)) + 0.0001 * (u / t) ^ p
 
-With s(o) the deviations of an owner's pods on the node, added up, and e that of the pending pod of the owner q, in
-parts of capacity:
+With s(o) the sum of the deviations of owner o's pods on the node, and e the deviation of the pending pod, whose owner
+is q, in parts of capacity:
 
     v = sum over owners of s(o) ^ 2,    and with the pod    v + (s(q) + e) ^ 2 - s(q) ^ 2
 
-so a node that has much of q already is dearer, and one that holds much of what nobody knows yet. No use is taken to
-be known better than to a twentieth of the target, and that of memory, which is steadier, to three hundredths. A burst
-of an owner is more than deviations tell: each 5 percent of the node that its pods there request makes it dearer by
-``crowding``, with deviations and without.
+So the cost rises with the load of the same owner's pods on the node, and with the uncertainty of the node's use. The
+deviation of use is at least a twentieth of the target, and at least three hundredths for memory, which is steadier. A
+burst of an owner's pods exceeds what deviations cover: every 5 percent of the node's CPU that its pods request
+multiplies the rise by ``crowding``, with deviations and without.
 
-A resource without metrics is left out; a node without any scores 0 and has no part in the normalization.
+A resource without metrics is left out; a node without any metrics scores 0 and is left out of the normalization.
 """
 
 import math
@@ -59,35 +60,36 @@ from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import OwnedPods
 
-# Logarithms are compared to a millionth. The smallest rise that counts is that of a pod which uses nothing.
+# Logarithms are compared to a millionth. The smallest rise stands for a pod without use.
 _STEPS = 2.0**20
 _SMALLEST = 2.0**-500
 _HIGHEST_USE = 1000.0
-# What crowding is told for, in parts of the node's CPU, and of how many such parts at most.
+# The share of the node's CPU that the factor ``crowding`` stands for, and the highest exponent of the factor.
 _CROWD = 0.05
-_MOST_CROWDS = 50
-# A node that is all requested costs so much.
+_MAX_CROWDS = 50
+# Cost of a node whose allocatable amount is requested completely.
 _REQUESTED_SHARE = 0.01
-# Beside the probability: so much of a node above its capacity is as bad as being hot; the power; the least deviation,
-# in parts of the target: the mean of the last minutes and of the past say no more of the next hours, though of memory.
+# Weights of the expected excess and of the power, relative to the probability of exceeding the target.
 _EXCESS_SHARE = 5.0
 _POWER_SHARE = 1e-4
-_LEAST_DEVIATION = 0.05
-_LEAST_DEVIATION_OF_MEMORY = 0.03
-# Of the normal distribution at its middle.
+# Smallest deviation, in parts of the target: means of the last minutes and of the past do not predict the next hours
+# more precisely. Memory is steadier.
+_MIN_DEVIATION = 0.05
+_MIN_DEVIATION_OF_MEMORY = 0.03
+# Density of the standard normal distribution at 0.
 _DENSITY = 1 / math.sqrt(2 * math.pi)
-# Below what any rise gives; a marker that survives until normalization.
+# Marks unmeasured nodes until normalization; below the score of any rise.
 _UNMEASURED = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
 class CongestedResource:
-    """A resource and what congestion of it costs.
+    """Resource and the cost of its congestion.
 
     Attributes:
-        resource: what is measured.
-        target: percent of capacity from where on it hurts: there the cost is 1.
-        power: how fast the cost rises; 1 is proportional.
+        resource: the measured resource.
+        target: percent of capacity where the cost is 1.
+        power: exponent of the cost; 1 is proportional.
     """
 
     resource: MeasuredResource
@@ -103,11 +105,11 @@ class CongestionCost(ScorePlugin):
     """Arguments of CongestionCost.
 
     Attributes:
-        resources: what congestion costs.
-        learnt: the share of learnt levels in a node's use, 0 to 1; it counts where levels are given.
-        crowding: by what each 5 percent of the node's CPU that pods of the same owner request multiplies the rise; 1
-            does not look at owners.
-        levels: what pods are known to use; :meth:`scoring.Profile.prepare` sets it.
+        resources: the resources whose congestion has a cost.
+        learnt: share of the learned levels in a node's use, 0 to 1; it applies only when levels are given.
+        crowding: factor on the rise for each 5 percent of the node's CPU that pods of the same owner request; 1 ignores
+            owners.
+        levels: expected use of pods; set by :meth:`scoring.Profile.prepare`.
     """
 
     resources: tuple[CongestedResource, ...] = CONGESTED_CPU_AND_MEMORY
@@ -120,60 +122,62 @@ class CongestionCost(ScorePlugin):
     normalizes: ClassVar[bool] = True
 
     def with_levels(self, levels: UseLevels) -> Self:
-        """Return the plugin with what is known of pods."""
+        """Return the plugin with the expected use of pods."""
         return replace(self, levels=levels)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return for each resource what is there, requested, measured, in flight and expected, and the use at last."""
+        """Return the use and cost of each resource, and the terms that they are computed from."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         rows = np.arange(len(nodes))
         unreported = self._unreported(nodes, metrics)
-        for each in self.resources:
-            name = each.resource.name
-            measured = metrics.of(each.resource.metric_type)
+        for congested in self.resources:
+            name = congested.resource.name
+            measured = metrics.of(congested.resource.metric_type)
             capacity = nodes.capacity(name).astype(np.float64)
             counted = measured.valid & (capacity > 0)
             terms["measured"] = terms["measured"] | counted
             terms[f"{name}.valid"], terms[f"{name}.capacity"] = counted, capacity
             terms[f"{name}.measured_use"] = np.clip(measured.average / 100, 0.0, _HIGHEST_USE) * capacity
-            # A resource that does not count has room without end.
-            terms[f"_{name}.divisor"] = np.where(counted, capacity * (each.target / 100), np.inf)
+            # A resource that does not count has infinite room, so its cost is 0.
+            terms[f"_{name}.divisor"] = np.where(counted, capacity * (congested.target / 100), np.inf)
             allocatable = nodes.allocatable(name).astype(np.float64)
             terms[f"_{name}.allocatable"] = np.where(counted & (allocatable > 0), allocatable, np.inf)
-            terms |= self._use(each, terms, nodes, unreported, rows)
+            terms |= self._use(congested, terms, nodes, unreported, rows)
         if self.crowding != 1:
             terms["_crowd"] = np.maximum(_CROWD * nodes.capacity(CPU), 1.0)
         return terms | self._owners(nodes, rows)
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
-        """Return for each resource what is in flight, expected, requested, and the use at last."""
+        """Return the use and cost of each resource, and those of their terms that depend on pods."""
         terms = self._owners(nodes, rows)
         unreported = self._unreported(nodes, metrics, rows)
-        for each in self.resources:
-            terms |= self._use(each, node, nodes, unreported, rows)
+        for congested in self.resources:
+            terms |= self._use(congested, node, nodes, unreported, rows)
         return terms
 
     def _unreported(self, nodes: NodeTable, metrics: MetricsTable, rows: Int64s | None = None) -> Terms:
-        """Return what metrics of some rows do not show yet, or show too much, by resource."""
+        """Return the correction of the measured use of some rows by resource: the use in flight."""
         pods = recent_pods.unreported_use(nodes, metrics, rows)
-        names = [each.resource.name for each in self.resources]
+        names = [congested.resource.name for congested in self.resources]
         return {n: pods.use(use) for n, use in zip(names, self.levels.expected_uses(pods.pods, names), strict=True)}
 
-    def _use(self, each: CongestedResource, node: Terms, nodes: NodeTable, unreported: Terms, rows: Int64s) -> Terms:
-        """Return the terms of a resource that depend on the pods of some rows."""
-        name, levels = each.resource.name, self.levels
-        shown, divisor = node[f"{name}.measured_use"].take(rows), node[f"_{name}.divisor"].take(rows)
-        missing = recent_pods.clip_to_measured(unreported[name], shown)
+    def _use(
+        self, congested: CongestedResource, node: Terms, nodes: NodeTable, unreported: Terms, rows: Int64s
+    ) -> Terms:
+        """Return a resource's terms that depend on the pods of some rows."""
+        name, levels = congested.resource.name, self.levels
+        measured, divisor = node[f"{name}.measured_use"].take(rows), node[f"_{name}.divisor"].take(rows)
+        missing = recent_pods.clip_to_measured(unreported[name], measured)
         terms: Terms = {f"{name}.missing_use": missing}
-        use, variance = shown + missing, None
+        use, variance = measured + missing, None
         if levels is not NO_LEVELS:
-            expected, strays = levels.expected_on(nodes, rows, name)
+            expected, expected_variance = levels.expected_on(nodes, rows, name)
             terms[f"{name}.expected_use"] = expected
             use = (1 - self.learnt) * use + self.learnt * expected
             if levels.has_deviations(name):
-                variance = terms[f"{name}.variance"] = strays
+                variance = terms[f"{name}.variance"] = expected_variance
         terms[f"{name}.use"] = use
-        terms[f"{name}.cost"] = _cost(each, use, variance, divisor)
+        terms[f"{name}.cost"] = _cost(congested, use, variance, divisor)
         requested = terms[f"{name}.requested"] = nodes.in_tree_requests(name).take(rows).astype(np.float64)
         terms[f"{name}.requested_cost"] = _requested_cost(requested, node[f"_{name}.allocatable"].take(rows))
         return terms
@@ -183,33 +187,37 @@ class CongestionCost(ScorePlugin):
         return {"_owners": _objects([nodes.owners_on(row) for row in rows.tolist()])}
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return for each resource the expected use and by how much it raises the cost; and the node's score."""
+        """Return expected use and rise in cost of each resource, and the node's score."""
         terms: Terms = {}
         rise: Float64s = np.zeros((1, 1))
         owners = node["_owners"].tolist()
         rows_of = [[] if pod.owner is None else _rows_with(pod.owner, owners) for pod in pods]
-        for each in self.resources:
-            name = each.resource.name
+        for congested in self.resources:
+            # The rise from expected use.
+            name = congested.resource.name
             expected = np.array([[self.levels.expected_use(pod, name)] for pod in pods])
             use, divisor = node[f"{name}.use"] + expected, node[f"_{name}.divisor"]
             variance = node.get(f"{name}.variance")
             if variance is None:
-                cost = _cost(each, use, None, divisor)
+                cost = _cost(congested, use, None, divisor)
             else:
-                more = variance + self._more_variance(pods, name, owners, rows_of)
-                terms[f"{name}.deviation"] = np.sqrt(more)
-                # Above the target more deviation makes it likelier to be below: no reason to go there.
-                both = np.empty((2, *more.shape))
-                both[0], both[1] = variance, more
-                cost = np.maximum(*_cost(each, use, both, divisor))
+                variance_after = variance + self._more_variance(pods, name, owners, rows_of)
+                terms[f"{name}.deviation"] = np.sqrt(variance_after)
+                # Above the target, more deviation lowers the probability of exceeding it. That must not attract pods,
+                # so take the higher of the costs with the variance before and after.
+                both = np.empty((2, *variance_after.shape))
+                both[0], both[1] = variance, variance_after
+                cost = np.maximum(*_cost(congested, use, both, divisor))
             terms[f"{name}.pod_use"], terms[f"{name}.rise"] = expected, cost - node[f"{name}.cost"]
+            # The rise from requests.
             request = per_pod(pods, pod_demand.in_tree_requests, name)
             cost = _requested_cost(node[f"{name}.requested"] + request, node[f"_{name}.allocatable"])
             terms[f"{name}.requested_rise"] = cost - node[f"{name}.requested_cost"]
             rise = rise + terms[f"{name}.rise"] + terms[f"{name}.requested_rise"]
+        # The owner's pods on the node multiply the rise; the score is its negated logarithm.
         if self.crowding != 1:
             terms["same_owner"], cpu_milli = _same_owner(pods, owners, rows_of)
-            terms["crowding"] = np.power(self.crowding, np.minimum(cpu_milli / node["_crowd"], _MOST_CROWDS))
+            terms["crowding"] = np.power(self.crowding, np.minimum(cpu_milli / node["_crowd"], _MAX_CROWDS))
             rise = rise * terms["crowding"]
         terms["rise"] = rise
         score = -_STEPS * np.log2(np.maximum(rise, _SMALLEST))
@@ -220,18 +228,19 @@ class CongestionCost(ScorePlugin):
     def _more_variance(
         self, pods: Sequence[Pod], name: str, owners: Sequence[Mapping[Owner, OwnedPods]], rows_of: list[list[int]]
     ) -> Float64s:
-        """Return by how much each pod raises the variance of each node's use, shape (pods, nodes)."""
+        """Return the rise in variance of each node's use by each pod, shape (pods, nodes)."""
         deviation = np.array([[self.levels.deviation(pod.owner, name)] for pod in pods])
-        own = deviation * per_pod(pods, pod_demand.requests, name)
-        there = np.zeros((len(pods), len(owners)))
+        pod_deviation = deviation * per_pod(pods, pod_demand.requests, name)
+        owner_requests = np.zeros((len(pods), len(owners)))
         for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
             if pod.owner is not None:
-                there[place, rows] = [owners[row][pod.owner].requests.get(name, 0) for row in rows]
-        more: Float64s = own * (own + 2 * deviation * there)
+                owner_requests[place, rows] = [owners[row][pod.owner].requests.get(name, 0) for row in rows]
+        # (s + e) ^ 2 - s ^ 2 = e * (e + 2 * s)
+        more: Float64s = pod_deviation * (pod_deviation + 2 * deviation * owner_requests)
         return more
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 100 where the rise is the smallest, 0 where it is the largest; 100 for all when all are equal."""
+        """Return 100 for the smallest rise, 0 for the largest; 100 for all if all are equal."""
         known = scores != _UNMEASURED
         result = np.zeros_like(scores)
         if known.any():
@@ -242,17 +251,17 @@ class CongestionCost(ScorePlugin):
         return result
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say how full each resource would be, and what that costs."""
+        """Return the utilization and the cost of each resource as a sentence."""
         if not terms["measured"]:
             return "no metrics, so the minimum"
-        each = "; ".join(
+        parts = "; ".join(
             f"{c.resource.name} {100 * self._after(terms, c.resource.name):.1f}% of capacity with the pod, "
             f"target {c.target:g}%, rises by {terms[f'{c.resource.name}.rise']:.3g}"
             for c in self.resources
             if terms[f"{c.resource.name}.valid"]
         )
         crowd = f", {terms['same_owner']} of this owner are there" if terms.get("same_owner") else ""
-        return f"congestion rises by {terms['rise']:.3g}: {each}{crowd}"
+        return f"congestion rises by {terms['rise']:.3g}: {parts}{crowd}"
 
     @staticmethod
     def _after(terms: Mapping[str, Any], name: str) -> float:
@@ -260,44 +269,45 @@ class CongestionCost(ScorePlugin):
 
 
 def cost_of_mean(levels: Float64s, resource: CongestedResource) -> Float64s:
-    """Return what a use costs of which nothing is known but its mean.
+    """Return the cost of a use whose mean is known but whose deviation is not.
 
     Args:
         levels: the means, in parts of the target.
-        resource: what is used.
+        resource: the resource used.
     """
-    return _uncertain_cost(levels, _least_deviation(resource), resource)
+    return _uncertain_cost(levels, _min_deviation(resource), resource)
 
 
-def _cost(each: CongestedResource, use: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
-    """Return the cost of a use; with a variance, that of a use which is normally distributed."""
-    # Calls count, not nodes: np.clip takes as long as five of these.
+def _cost(congested: CongestedResource, use: Float64s, variance: Float64s | None, divisor: Float64s) -> Float64s:
+    """Return the cost of a use; with a variance, the cost of a normally distributed use."""
+    # The number of numpy calls decides the speed, not the number of nodes: np.clip takes as long as five of these.
     level = np.minimum(np.maximum(use / divisor, 0.0), _HIGHEST_USE)
     if variance is None:
-        cost: Float64s = np.power(level, each.power)
+        cost: Float64s = np.power(level, congested.power)
         return cost
-    return _uncertain_cost(level, np.hypot(np.sqrt(variance) / divisor, _least_deviation(each)), each)
+    return _uncertain_cost(level, np.hypot(np.sqrt(variance) / divisor, _min_deviation(congested)), congested)
 
 
-def _uncertain_cost(level: Float64s, deviation: Float64s | float, each: CongestedResource) -> Float64s:
+def _uncertain_cost(level: Float64s, deviation: Float64s | float, congested: CongestedResource) -> Float64s:
     """Return the cost of a use with this mean and deviation, both in parts of the target."""
-    from scipy.special import ndtr  # a tenth of a second that most importers never need
+    from scipy.special import ndtr  # importing scipy takes 0.1 s that most importers never need
 
-    target = each.target / 100
+    # The expected excess of a normal distribution over the capacity has a closed form.
+    target = congested.target / 100
     beyond = (level - 1 / target) / deviation
     density = _DENSITY * np.exp(-0.5 * (beyond * beyond))
     excess = deviation * (beyond * ndtr(beyond) + density)
-    power = np.power(level, each.power)
+    power = np.power(level, congested.power)
     total: Float64s = ndtr((level - 1) / deviation) + (_EXCESS_SHARE * target) * excess + _POWER_SHARE * power
     return total
 
 
-def _least_deviation(each: CongestedResource) -> float:
-    return _LEAST_DEVIATION_OF_MEMORY if each.resource.name == MEMORY else _LEAST_DEVIATION
+def _min_deviation(congested: CongestedResource) -> float:
+    return _MIN_DEVIATION_OF_MEMORY if congested.resource.name == MEMORY else _MIN_DEVIATION
 
 
 def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
-    """Return the cost of what is requested of nodes: the eighth power of its share."""
+    """Return the cost of the requests on nodes: the eighth power of their share of allocatable."""
     level = np.minimum(requested / divisor, _HIGHEST_USE)
     square = level * level
     cost: Float64s = _REQUESTED_SHARE * (square * square) ** 2
@@ -306,13 +316,13 @@ def _requested_cost(requested: Float64s, divisor: Float64s) -> Float64s:
 
 def _rows_with(owner: Owner, owners: Sequence[Mapping[Owner, OwnedPods]]) -> list[int]:
     """Return the rows that have pods of an owner."""
-    return [row for row, on in enumerate(owners) if owner in on]
+    return [row for row, row_owners in enumerate(owners) if owner in row_owners]
 
 
 def _same_owner(
     pods: Sequence[Pod], owners: Sequence[Mapping[Owner, OwnedPods]], rows_of: Sequence[list[int]]
 ) -> tuple[Int64s, Int64s]:
-    """Return how many pods of a pod's owner each node has, and what they request of CPU, both (pods, nodes)."""
+    """Return the number and the CPU requests of the pods of each pod's owner on each node, both (pods, nodes)."""
     count, cpu_milli = np.zeros((2, len(pods), len(owners)), np.int64)
     for place, (pod, rows) in enumerate(zip(pods, rows_of, strict=True)):
         owner = pod.owner
@@ -323,7 +333,7 @@ def _same_owner(
 
 
 def _objects(values: Sequence[object]) -> NDArray[Any]:
-    """Return values as an array of one axis, whatever they are."""
+    """Return values of any type as an array with one axis."""
     array = np.empty(len(values), object)
     array[:] = values
     return array

@@ -3,7 +3,7 @@
     sum   = over the containers, init containers included: trunc(image size * nodes that have it / all nodes)
     score = 100 * (clamp(sum, 23 MiB, limit) - 23 MiB) / (limit - 23 MiB)      limit = 1000 MiB * containers
 
-truncated. The spread keeps a node that alone has an image from drawing every pod.
+truncated. The factor (nodes that have it / all nodes) keeps a single node with an image from attracting every pod.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/imagelocality.
 """
 
@@ -31,30 +31,30 @@ class ImageLocality(WithoutNodeTerms):
     name: ClassVar[str] = "ImageLocality"
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the scaled bytes that each node has, and the score."""
+        """Return the scaled bytes of each node's images, and the score."""
         limits = np.zeros((len(pods), 1), np.int64)
-        found = []
+        present = []
         for index, pod in enumerate(pods):
             containers = (*pod.init_containers, *pod.containers)
             limits[index] = _MAX_BYTES_PER_CONTAINER * len(containers)
             for container in containers:
                 having, sizes = nodes.image(normalized_image_name(container.image))
                 if having.size:
-                    found.append((index, having, (sizes * (len(having) / len(nodes))).astype(np.int64)))
-        if not found:  # as with any image that is new to the cluster
-            nothing = np.zeros((len(pods), len(nodes) if isinstance(rows, slice) else len(rows)), np.int64)
-            return {"scaled_bytes": nothing, "limit_bytes": limits, "score": nothing}
+                    present.append((index, having, (sizes * (len(having) / len(nodes))).astype(np.int64)))
+        if not present:  # images that are new to the cluster
+            zeros = np.zeros((len(pods), len(nodes) if isinstance(rows, slice) else len(rows)), np.int64)
+            return {"scaled_bytes": zeros, "limit_bytes": limits, "score": zeros}
         scaled = np.zeros((len(pods), len(nodes)), np.int64)
-        for index, having, scaled_bytes in found:
+        for index, having, scaled_bytes in present:
             scaled[index, having] += scaled_bytes
-        scaled = scaled[:, rows]  # all nodes tell how spread an image is, whichever of them are scored
-        # The lower bound wins where the two cross: a pod without containers.
+        scaled = scaled[:, rows]  # only now, because the factor depends on all nodes of the table
+        # For a pod without containers the limit is below the minimum; the minimum then wins.
         clamped = np.where(scaled < _MIN_BYTES, _MIN_BYTES, np.minimum(scaled, limits))
         score = truncating_divide(MAX_NODE_SCORE * (clamped - _MIN_BYTES), limits - _MIN_BYTES)
         return {"scaled_bytes": scaled, "limit_bytes": limits, "score": score}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say how much of the pod's images the node has."""
+        """Return the size of the pod's images on the node as a sentence."""
         return (
             f"images worth {terms['scaled_bytes'] / _MIB:.0f} MiB here, scaled by how many nodes have them; "
             f"23 MiB counts nothing, {terms['limit_bytes'] / _MIB:.0f} MiB everything"
@@ -62,5 +62,5 @@ class ImageLocality(WithoutNodeTerms):
 
 
 def normalized_image_name(name: str) -> str:
-    """Return the name with ``:latest`` where it has no tag; a colon before the last slash is a registry's port."""
+    """Return the name with ``:latest`` if it has no tag; a colon before the last slash precedes a registry's port."""
     return f"{name}:latest" if name.rfind(":") <= name.rfind("/") else name

@@ -1,4 +1,4 @@
-"""LoadVariationRiskBalancing: even out the risk that a node's load and its variation pose.
+"""LoadVariationRiskBalancing: even out the risk from each node's load and its variation.
 
 For each resource, in parts of the node's allocatable amount, everything clamped to [0, 1]:
 
@@ -7,11 +7,11 @@ For each resource, in parts of the node's allocatable amount, everything clamped
     risk  = (mu + sigma) / 2
     score = (1 - risk) * 100
 
-The node's score is the lowest of its resources', rounded half away from zero; resources without metrics are left out.
-Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/loadvariationriskbalancing and resourcestats.go.
+The node's score is the lowest score of its resources, rounded half away from zero; resources without metrics are left
+out. Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/loadvariationriskbalancing and resourcestats.go.
 
-Options of ours change the risk: KEP 61 publishes min((average + margin * deviation + request) / allocatable, 1), not
-halved and without a root (``formula="kep"``), and there are four things to balance (``balance``):
+Our options change the risk. KEP 61 publishes min((average + margin * deviation + request) / allocatable, 1), not halved
+and without a root (``formula="kep"``). ``balance`` selects one of four quantities to balance:
 
     risk                  (mu + sigma) / 2, the default
     load                  mu
@@ -45,16 +45,16 @@ class LoadVariationRiskBalancing(ScorePlugin):
     """Arguments of LoadVariationRiskBalancing.
 
     Attributes:
-        safe_variance_margin: factor on the deviation; 0 ignores variation, larger values fear it more.
-        safe_variance_sensitivity: the deviation's root; above 1 raises small deviations, below 1 lowers them, 0 counts
-            only the largest possible one.
-        resources: option of ours: the resources that count.
-        formula: option of ours: ``trimaran`` as the plugin computes, ``kep`` as its proposal says.
-        balance: option of ours, for the formula ``trimaran``: what makes the risk, see above.
-        percentile: option of ours: where a node has this percentile, the deviation is (percentile - average) / z, z
-            being the normal distribution's quantile: a deviation that looks at the upper tail only. "" takes STD.
-        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
-            average use, see :mod:`scoring.load.recent_pods`.
+        safe_variance_margin: factor on the deviation; 0 ignores variation, larger values avoid it more strongly.
+        safe_variance_sensitivity: root of the deviation; above 1 raises small deviations, below 1 lowers them, 0 counts
+            only the largest possible deviation.
+        resources: our option: the resources that count.
+        formula: our option: ``trimaran`` computes as upstream's plugin, ``kep`` as its proposal.
+        balance: our option, for the formula ``trimaran``: the quantity to balance, see above.
+        percentile: our option: for a node with this percentile, the deviation is (percentile - average) / z, with z the
+            quantile of the normal distribution, so that only the upper tail counts. "" uses STD.
+        count_recent_pods: our option: add the requests of recently placed pods, as far as averages do not include them
+            yet, to the average use; see :mod:`scoring.load.recent_pods`.
     """
 
     safe_variance_margin: float = 1.0
@@ -70,17 +70,17 @@ class LoadVariationRiskBalancing(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """Say whether recently placed pods count."""
+        """Whether recently placed pods count."""
         return self.count_recent_pods
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return for each resource: valid, allocatable, average use, its deviation and sigma."""
+        """Return validity, allocatable amount, average use, deviation and sigma of each resource."""
         terms: Terms = {"measured": metrics.present}
         for resource in self.resources:
             use = metrics.of(resource.metric_type)
             allocatable = resource.scaled(nodes.allocatable(resource.name))
             deviation = _within(self._deviation_percent(use) * allocatable / 100, allocatable)
-            # With nothing allocatable there is no share of it, and no score, as upstream.
+            # A node with nothing allocatable scores 0, as upstream.
             divisor = terms[f"_{resource.name}.divisor"] = _divisor(allocatable)
             terms[f"_{resource.name}.highest"] = np.where(allocatable > 0, float(MAX_NODE_SCORE), 0.0)
             terms[f"{resource.name}.valid"] = use.valid
@@ -92,7 +92,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return terms
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
-        """Return for each resource what averages do not show yet, and the average use with it."""
+        """Return the unreported use and the average use including it, of each resource."""
         terms: Terms = {}
         for resource in self.resources:
             parts = ("allocatable", "deviation_use") if self.formula == "kep" else ("allocatable",)
@@ -108,7 +108,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         metrics: MetricsTable,
         rows: Int64s | None = None,
     ) -> Terms:
-        """Return the terms of a resource that depend on the pods of some rows, or of all."""
+        """Return a resource's terms that depend on the pods of some rows, or of all."""
         terms: Terms = {}
         average = node[f"_{resource.name}.measured"]
         if self.count_recent_pods:
@@ -123,14 +123,14 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return for each resource request, mu, risk and score; and the node's score."""
+        """Return request, mu, risk and score of each resource, and the node's score."""
         terms: Terms = {}
         lowest: Float64s | None = None
         for resource in self.resources:
             request = resource.scaled(per_pod(pods, pod_demand.requests, resource.name))
             divisor = node[f"_{resource.name}.divisor"]
             mu = _mean(node[f"{resource.name}.average_use"], request, divisor)
-            if self.formula == "kep":  # node first, then pod: in this order the proposal's example is exact
+            if self.formula == "kep":  # adding the pod last reproduces the proposal's example exactly
                 risk = _part(node[f"{resource.name}.deviated_use"] + request, divisor)
             else:
                 risk = self.risk(mu, node[f"{resource.name}.sigma"])
@@ -145,7 +145,7 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return terms
 
     def sigma(self, deviation: Float64s, allocatable: Float64s) -> Float64s:
-        """Return the deviation's share of the risk, 0 to 1; both arguments in the same unit."""
+        """Return the deviation's part in the risk, 0 to 1; both arguments in the same unit."""
         return self._sigma(_part(deviation, _divisor(allocatable)))
 
     def _sigma(self, sigma: Float64s) -> Float64s:
@@ -156,23 +156,23 @@ class LoadVariationRiskBalancing(ScorePlugin):
         return np.minimum(np.maximum(sigma * self.safe_variance_margin, 0.0), 1.0)
 
     def risk(self, mu: Float64s, sigma: Float64s) -> Float64s:
-        """Return what is balanced, 0 to 1, of a mean and of what :meth:`sigma` returned."""
+        """Return the quantity to balance, 0 to 1, computed from a mean and the result of :meth:`sigma`."""
         if self.balance == "load":
             return mu
         if self.balance == "variability":
             return np.broadcast_to(sigma, np.broadcast_shapes(mu.shape, sigma.shape))
         if self.balance == "relative-variability":
-            with np.errstate(divide="ignore", invalid="ignore"):  # no load has no variability
+            with np.errstate(divide="ignore", invalid="ignore"):  # without load there is no variability
                 return np.where(mu > 0, np.minimum(sigma / mu, 1.0), 0.0)
         return (mu + sigma) / 2
 
     @staticmethod
     def mu(average: Float64s, request: Float64s, allocatable: Float64s) -> Float64s:
-        """Return the expected use with the pod, 0 to 1; all arguments in the same unit."""
+        """Return the expected use including the pod, 0 to 1; all arguments in the same unit."""
         return _mean(average, request, _divisor(allocatable))
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say which resource decides, and its mean and deviation."""
+        """Return the mean and deviation of each resource, and the deciding one, as a sentence."""
         valid = [resource.name for resource in self.resources if terms[f"{resource.name}.valid"]]
         if not valid:
             return "no metrics, so the minimum"

@@ -8,10 +8,11 @@ For each resource, with sums over the node's pods ("minus pod": without the pend
     risk      = w * riskLimit + (1 - w) * riskLoad
     score     = (1 - largest risk) * 100
 
-rounded half away from zero. Best-effort pods, and nodes without metrics, score 0.
-Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/lowriskovercommitment.
+rounded half away from zero. Best-effort pods, and nodes without metrics, score 0. Source:
+sigs.k8s.io/scheduler-plugins, pkg/trimaran/lowriskovercommitment.
 
-riskLoad does not depend on the pending pod: it is the per-snapshot part, renewed for nodes whose pods changed.
+riskLoad does not depend on the pending pod, so it is computed once per snapshot and updated for nodes whose pods
+changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,14 +44,15 @@ class LowRiskOverCommitment(ScorePlugin):
     """Arguments of LowRiskOverCommitment.
 
     Attributes:
-        smoothing_window_size: how many samples each value was averaged over before its deviation was taken; sigma is
-            multiplied by the square root to undo that. 1 for raw samples.
-        risk_limit_weights: resource to the weight of riskLimit against riskLoad, 0 to 1; 0.5 where not given.
-        resources: option of ours: the resources that count.
-        distribution: option of ours: ``measured`` takes P from the node's measured percentiles, where it has any,
-            instead of from the fitted beta distribution.
-        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
-            average use, see :mod:`scoring.load.recent_pods`.
+        smoothing_window_size: number of samples that each value was averaged over before its deviation was computed;
+            sigma is multiplied by its square root to undo the averaging. 1 for raw samples.
+        risk_limit_weights: weight of riskLimit relative to riskLoad by resource, 0 to 1; 0.5 for a resource that is
+            left out.
+        resources: our option: the resources that count.
+        distribution: our option: ``measured`` computes P from the node's measured percentiles, if it has any, instead
+            of the fitted beta distribution.
+        count_recent_pods: our option: add the requests of recently placed pods, as far as averages do not include them
+            yet, to the average use; see :mod:`scoring.load.recent_pods`.
     """
 
     smoothing_window_size: int = 5
@@ -65,7 +67,7 @@ class LowRiskOverCommitment(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return for each resource its sums, the fitted load and riskLoad."""
+        """Return the sums, the fitted load and riskLoad of each resource."""
         terms: Terms = {"measured": metrics.present}
         for resource in self.resources:
             load = self._load_terms(resource, nodes, metrics)
@@ -73,7 +75,7 @@ class LowRiskOverCommitment(ScorePlugin):
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return for each resource request, limit, riskLimit and risk; and the node's score."""
+        """Return request, limit, riskLimit and risk of each resource, and the node's score."""
         terms: Terms = {}
         largest: Float64s = np.full((1, 1), -np.inf)
         best_effort = np.ones((len(pods), 1), np.bool_)
@@ -99,7 +101,7 @@ class LowRiskOverCommitment(ScorePlugin):
         return terms
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say both risks of each resource."""
+        """Return both risks of each resource as a sentence."""
         if terms["best_effort"]:
             return "the pod has no requests and limits, so the minimum"
         if not terms["measured"]:
@@ -111,7 +113,8 @@ class LowRiskOverCommitment(ScorePlugin):
         )
 
     def _load_terms(self, resource: MeasuredResource, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return everything that riskLoad is made of."""
+        """Return riskLoad and the terms that it is computed from."""
+        # Mean and deviation of the load, in parts of allocatable.
         use = metrics.of(resource.metric_type)
         allocatable, pod_requests = nodes.allocatable(resource.name), nodes.requests(resource.name)
         request, limit = np.minimum(pod_requests, allocatable), nodes.limits(resource.name)
@@ -120,6 +123,7 @@ class LowRiskOverCommitment(ScorePlugin):
             demand = partial(pod_demand.requests, resource=resource.name)
             rise = recent_pods.unreported(nodes, metrics, demand) / np.where(allocatable > 0, allocatable, np.inf)
         mu, sigma = self._mean_and_deviation(resource.scaled(allocatable), use.average + 100 * rise, use.deviation)
+        # P(use <= request), and where the limits are below allocatable, P(use <= limit) to condition on.
         with np.errstate(divide="ignore", invalid="ignore"):  # nodes with nothing allocatable
             threshold = np.clip(request / allocatable, 0.0, 1.0)
             limit_threshold = limit / allocatable
@@ -129,16 +133,18 @@ class LowRiskOverCommitment(ScorePlugin):
         divided = conditioned & ~certain & fit.fitted
         at_limit = np.zeros_like(mu)
         at_limit[divided] = distribution(fit.alpha[divided], fit.beta[divided], limit_threshold[divided])
+        # The same from measured percentiles, where a node has any.
         if self.distribution == "measured":
-            shown = measured_distribution.percentiles(use)
-            percentiles = {name: np.maximum(value + rise, np.minimum(value, 0.0)) for name, value in shown.items()}
+            received = measured_distribution.percentiles(use)
+            percentiles = {name: np.maximum(value + rise, np.minimum(value, 0.0)) for name, value in received.items()}
             known = measured_distribution.has_percentiles(percentiles)
             within = np.where(allocatable > 0, threshold, 0.0), np.where(conditioned, limit_threshold, 0.0)
             measured = [measured_distribution.probability_at_most(mu, percentiles, x) for x in within]
             probability = np.where(known, measured[0], probability)
             at_limit = np.where(known & conditioned, measured[1], at_limit)
-        some = at_limit > 0
-        probability[some] = np.clip(probability[some] / at_limit[some], 0.0, 1.0)
+        # The conditional probability: divide by P(use <= limit).
+        positive = at_limit > 0
+        probability[positive] = np.clip(probability[positive] / at_limit[positive], 0.0, 1.0)
         probability = np.where(certain, 1.0, probability)
         return {
             "allocatable": allocatable,
@@ -157,7 +163,7 @@ class LowRiskOverCommitment(ScorePlugin):
     def _mean_and_deviation(
         self, allocatable: Float64s, average: Float64s, deviation: Float64s
     ) -> tuple[Float64s, Float64s]:
-        """Return both in parts of allocatable, made fit for a beta distribution."""
+        """Return both in parts of allocatable, limited to the moments a beta distribution can have."""
         with np.errstate(divide="ignore", invalid="ignore"):
             mu = np.where(allocatable > 0, np.clip(average * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)
             sigma = np.where(allocatable > 0, np.clip(deviation * allocatable / 100 / allocatable, 0.0, 1.0), 0.0)

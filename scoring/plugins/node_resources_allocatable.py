@@ -1,8 +1,8 @@
-"""NodeResourcesAllocatable: prefer small nodes (or large ones), by what they have, not by what is requested.
+"""NodeResourcesAllocatable: prefer small nodes (or large ones) by their allocatable amounts, regardless of requests.
 
     raw = trunc(sum over resources of weight * allocatable / sum of weights)      negative for mode Least
 
-stretched to 0..100 over the nodes. Source: sigs.k8s.io/scheduler-plugins, pkg/noderesources.
+rescaled linearly to 0..100 over the nodes. Source: sigs.k8s.io/scheduler-plugins, pkg/noderesources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from scoring.plugins.node_resources_fit import ResourceWeight
 from scoring.profiles.normalization import rescaled
 from scoring.table.node_table import NodeTable
 
-# A millicore weighs as much as a MiB.
+# One millicore counts as much as one MiB.
 _DEFAULT_RESOURCES = (ResourceWeight(MEMORY, 1), ResourceWeight(CPU, 1 << 20))
 
 
@@ -28,8 +28,8 @@ class NodeResourcesAllocatable(ScorePlugin):
     """Arguments of NodeResourcesAllocatable.
 
     Attributes:
-        mode: ``Least`` prefers nodes with little, ``Most`` nodes with much.
-        resources: what to add up, with weights.
+        mode: ``Least`` prefers nodes with small amounts, ``Most`` nodes with large amounts.
+        resources: the resources to add up, with weights.
     """
 
     mode: Literal["Least", "Most"] = "Least"
@@ -40,7 +40,7 @@ class NodeResourcesAllocatable(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """Say no: what runs on a node does not matter."""
+        """False: the pods on a node do not matter."""
         return False
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
@@ -48,24 +48,24 @@ class NodeResourcesAllocatable(ScorePlugin):
         sign = -1 if self.mode == "Least" else 1
         terms: Terms = {f"{r.name}.allocatable": nodes.allocatable(r.name) for r in self.resources}
         highest = sum(r.weight * int(terms[f"{r.name}.allocatable"].max(initial=0)) for r in self.resources)
-        # A weight times an amount may not fit 64 bits, their mean does: then in whole numbers of any size.
-        kind = np.int64 if highest < 1 << 63 else object
-        total = np.zeros(len(nodes), kind)
+        # If weight times amount could overflow 64 bits, compute in Python integers; the mean always fits.
+        dtype = np.int64 if highest < 1 << 63 else object
+        total = np.zeros(len(nodes), dtype)
         for resource in self.resources:
-            total = total + resource.weight * terms[f"{resource.name}.allocatable"].astype(kind)
+            total = total + resource.weight * terms[f"{resource.name}.allocatable"].astype(dtype)
         mean = total // sum(resource.weight for resource in self.resources)
         terms["weighted_mean"] = sign * mean.astype(np.int64)
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the score: the pod does not change it."""
+        """Return the score, which is the same for every pod."""
         return {"score": node["weighted_mean"]}
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 0 to 100, shape (nodes,)."""
+        """Return scores from 0 to 100, shape (nodes,)."""
         return rescaled(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say the amounts."""
+        """Return the amounts as a sentence."""
         amounts = ", ".join(f"{r.name} {terms[f'{r.name}.allocatable']} (weight {r.weight})" for r in self.resources)
         return f"mode {self.mode}: allocatable {amounts}"

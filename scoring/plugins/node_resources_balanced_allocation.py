@@ -4,10 +4,9 @@ With f the requested parts of the allocatable amounts, capped at 1, the pending 
 
     B = trunc((1 - std(f)) * 100)           std = |f1 - f2| / 2 for two resources, the population deviation for more
 
-kube-scheduler up to 1.35 scores B; from 1.36 on it scores how the pod changes it:
-50 + trunc((50 + B with the pod - B without it) / 2). Pods that request none of the resources skip the plugin: they
-would gather on balanced nodes. A resource that the node does not have, and an extended one that the pod does not
-request, is left out.
+kube-scheduler up to 1.35 scores B; from 1.36 on it scores how the pod changes B: 50 + trunc((50 + B with the pod - B
+without it) / 2). Pods that request none of the resources skip the plugin, because they would gather on balanced nodes.
+A resource is left out if the node does not have it, and an extended resource also if the pod does not request it.
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
 """
 
@@ -40,11 +39,11 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
     """Arguments of NodeResourcesBalancedAllocation.
 
     Attributes:
-        resources: what to balance; weights do not count.
-        kubernetes_version: of the kube-scheduler whose rules hold, such as ``1.36``.
+        resources: the resources to balance; their weights are ignored.
+        kubernetes_version: version of the kube-scheduler to follow, such as ``1.36``.
 
     Raises:
-        ValueError: that version is not known.
+        ValueError: the version is unknown.
     """
 
     resources: tuple[ResourceWeight, ...] = EQUAL_CPU_AND_MEMORY
@@ -57,20 +56,20 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
 
     @property
     def scores_difference(self) -> bool:
-        """Whether this version scores how the pod changes the balance, not the balance that results."""
+        """True if this version scores the change that the pod makes, not the resulting balance."""
         return at_least(self.kubernetes_version, "1.36")
 
     @property
     def reads_pods(self) -> bool:
-        """Say no: what a node's pods request is read as it is when a pod is scored."""
+        """False: the pods' requests are read when a pod is scored."""
         return False
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return for each resource the allocatable amount."""
+        """Return the allocatable amount of each resource."""
         return allocatable_terms(nodes, self.resources)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
-        """Return for each resource the requests and fraction; and the node's score."""
+        """Return requests and fraction of each resource, and the node's score."""
         terms: Terms = {}
         parts: list[tuple[Float64s, Bools]] = []
         parts_without: list[tuple[Float64s, Bools]] = []
@@ -89,17 +88,17 @@ class NodeResourcesBalancedAllocation(ScorePlugin):
         score = terms["balance"] = balance(parts, everywhere=everywhere)
         if self.scores_difference:
             without = terms["balance_without_pod"] = balance(parts_without, everywhere=everywhere)
-            score = 50 + (50 + score - without) // 2  # B is 50 to 100, so nothing here is negative
+            score = 50 + (50 + score - without) // 2  # B is 50 to 100, so the dividend is not negative
         skipped = [self.skips(pod) for pod in pods]
         terms["score"] = np.where(np.array(skipped)[:, None], 0, score) if any(skipped) else score
         return terms
 
     def skips(self, pod: Pod) -> bool:
-        """Say whether the pod requests none of the resources."""
+        """Return whether the pod requests none of the resources."""
         return not any(pod_demand.in_tree_requests(pod, r.name) for r in self.resources)
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say each resource's requests and the balance."""
+        """Return the requests of each resource and the balance as a sentence."""
         requested = "; ".join(requested_lines(terms, self.resources)) or "no resource counts"
         without = f", {terms['balance_without_pod']} without the pod" if "balance_without_pod" in terms else ""
         return f"{requested}: balance {terms['balance']}{without}"
@@ -109,17 +108,17 @@ def balance(parts: Sequence[tuple[Float64s, Bools]], *, everywhere: bool) -> Int
     """Return trunc((1 - std) * 100) over the fractions that count.
 
     Args:
-        parts: for each resource the fractions and where they count; shapes broadcast.
-        everywhere: that is everywhere.
+        parts: for each resource the fractions, and a mask of where they count; shapes broadcast.
+        everywhere: whether all masks are True everywhere.
     """
-    usual = len(parts) == 2 and everywhere  # and several times faster
-    std = np.abs((parts[0][0] - parts[1][0]) / 2) if usual else _deviation(parts)
+    two_resources = len(parts) == 2 and everywhere  # the usual case, several times faster
+    std = np.abs((parts[0][0] - parts[1][0]) / 2) if two_resources else _deviation(parts)
     result: Int64s = ((1 - std) * MAX_NODE_SCORE).astype(np.int64)
     return result
 
 
 def _deviation(parts: Sequence[tuple[Float64s, Bools]]) -> Float64s:
-    """Return |f1 - f2| / 2 where two fractions count, the population deviation where more do, else 0."""
+    """Return |f1 - f2| / 2 where two fractions count, the population deviation where more count, else 0."""
     count = sum((counted.astype(np.int64) for _, counted in parts), start=np.zeros((1, 1), np.int64))
     mean = sum((np.where(c, f, 0.0) for f, c in parts), start=np.zeros((1, 1))) / np.maximum(count, 1)
     squares = sum((np.where(c, (f - mean) * (f - mean), 0.0) for f, c in parts), start=np.zeros((1, 1)))

@@ -1,4 +1,4 @@
-"""NodeResourcesFit: kube-scheduler's score by what pods request.
+"""NodeResourcesFit: kube-scheduler's score by resource requests.
 
 With r the requests of the node's pods and the pending pod, a the allocatable amount, per resource:
 
@@ -7,9 +7,9 @@ With r the requests of the node's pods and the pending pod, a the allocatable am
     RequestedToCapacityRatio  a piecewise linear function of r * 100 / a (100 when r > a)
 
 and the score is their mean by weight. Integer divisions truncate; RequestedToCapacityRatio's mean is rounded half away
-from zero and leaves out resources that score 0. Containers without requests count as 100m CPU and 200 MiB. Resources
-that the node does not have, and extended ones that the pod does not request, are left out.
-Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
+from zero and leaves out resources that score 0. Containers without requests count as 100m CPU and 200 MiB. A resource
+is left out if the node does not have it, and an extended resource also if the pod does not request it. Source:
+k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
 
 @dataclass(frozen=True, slots=True)
 class ResourceWeight:
-    """A resource and its weight in a score."""
+    """Resource and its weight in a score."""
 
     name: str
     weight: int = 1
@@ -46,7 +46,7 @@ class ResourceWeight:
 
 @dataclass(frozen=True, slots=True)
 class ShapePoint:
-    """A point of RequestedToCapacityRatio's function: utilization 0 to 100, score 0 to 10."""
+    """Point of RequestedToCapacityRatio's function: utilization 0 to 100, score 0 to 10."""
 
     utilization: int
     score: int
@@ -57,12 +57,12 @@ EQUAL_CPU_AND_MEMORY = (ResourceWeight(CPU), ResourceWeight(MEMORY))
 
 @dataclass(frozen=True)
 class NodeResourcesFit(ScorePlugin):
-    """Arguments of NodeResourcesFit, as far as they score.
+    """Arguments of NodeResourcesFit that affect its score.
 
     Attributes:
-        strategy: the type of its scoring strategy.
-        resources: what to score, with weights.
-        shape: RequestedToCapacityRatio's function, by ascending utilization.
+        strategy: type of the scoring strategy.
+        resources: the resources to score, with weights.
+        shape: function of RequestedToCapacityRatio, by ascending utilization.
     """
 
     strategy: Strategy = "LeastAllocated"
@@ -73,20 +73,19 @@ class NodeResourcesFit(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """Say no: what a node's pods request is read as it is when a pod is scored."""
+        """False: the pods' requests are read when a pod is scored."""
         return False
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return for each resource the allocatable amount."""
+        """Return the allocatable amount of each resource."""
         return allocatable_terms(nodes, self.resources)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:
-        """Return for each resource the requests, whether it counts and its score; and the node's score."""
+        """Return requests and score of each resource and whether it counts, and the node's score."""
         terms: Terms = {}
         total: Int64s = np.zeros((1, 1), np.int64)
-        weights: Int64s | int = (
-            0  # one number while every resource counts everywhere: that divides several times faster
-        )
+        # A single number as long as every resource counts everywhere: dividing by it is several times faster.
+        weights: Int64s | int = 0
         for resource in self.resources:
             name = resource.name
             requested = terms[f"{name}.requested"] = requested_on(nodes, rows, name, non_zero=True)
@@ -102,13 +101,13 @@ class NodeResourcesFit(ScorePlugin):
             terms[f"{name}.request"], terms[f"{name}.counted"], terms[f"{name}.score"] = request, counted, score
         weights = np.maximum(weights, 1)
         if self.strategy == "RequestedToCapacityRatio":
-            terms["score"] = (2 * total + weights) // (2 * weights)  # rounded half up, and nothing here is negative
+            terms["score"] = (2 * total + weights) // (2 * weights)  # rounds half up; the operands are not negative
         else:
             terms["score"] = total // weights
         return terms
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say each resource's requests and score."""
+        """Return the requests and score of each resource as a sentence."""
         return f"{self.strategy}: " + ("; ".join(requested_lines(terms, self.resources)) or "no resource counts")
 
     def _resource_score(self, requested: Int64s, allocatable: Int64s) -> Int64s:
@@ -124,17 +123,17 @@ class NodeResourcesFit(ScorePlugin):
 
     @cached_property
     def _score_by_percent(self) -> Int64s:
-        """The shape's function at every utilization, 0 to 100 percent."""
+        """Value of the shape's function at every utilization from 0 to 100 percent."""
         scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
         return broken_linear([(point.utilization, point.score * scale) for point in self.shape], np.arange(101))
 
 
 def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:
-    """Return the integer function through some points, truncated between them, flat outside.
+    """Return an integer piecewise linear function, truncated between the points and constant outside.
 
     Args:
         points: (x, y) by ascending x.
-        x: where to evaluate it, any shape.
+        x: values to evaluate the function at, any shape.
     """
     result = np.full(x.shape, points[-1][1], np.int64)
     for (left_x, left_y), (right_x, right_y) in reversed(list(pairwise(points))):
@@ -144,24 +143,26 @@ def broken_linear(points: Sequence[tuple[int, int]], x: Int64s) -> Int64s:
 
 
 def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> Terms:
-    """Return for each resource the allocatable amount, what to divide by, and where there is any."""
+    """Return the allocatable amount, the divisor and the mask of nodes that have the resource, of each resource."""
     terms: Terms = {}
     for resource in resources:
         allocatable = terms[f"{resource.name}.allocatable"] = nodes.allocatable(resource.name)
-        terms[f"{resource.name}.divisor"] = np.maximum(allocatable, 1)  # where it is 0 the resource does not count
+        terms[f"{resource.name}.divisor"] = np.maximum(
+            allocatable, 1
+        )  # where the amount is 0, the resource is not counted
         terms[f"{resource.name}.counted"] = allocatable != 0
     return terms
 
 
 def requested_on(nodes: NodeTable, rows: Rows, name: str, *, non_zero: bool) -> Int64s:
-    """Return what the pods on some rows request of a resource now, as kube-scheduler counts it, shape (rows,)."""
+    """Return the current requests of the pods on some rows, as kube-scheduler counts them, shape (rows,)."""
     spread = non_zero and name in pod_demand.NON_ZERO_REQUESTS
     requested = nodes.in_tree_requests(name, non_zero=spread)
     return requested[rows].copy() if isinstance(rows, slice) else requested.take(rows)
 
 
 def counted_requests(pods: Sequence[Pod], node: Terms, name: str, *, non_zero: bool) -> tuple[Int64s, Bools]:
-    """Return the pods' requests, shape (pods, 1), and where the resource counts."""
+    """Return the pods' requests, shape (pods, 1), and a mask of where the resource counts."""
     request = per_pod(pods, pod_demand.fit_score_requests if non_zero else pod_demand.in_tree_requests, name)
     counted = node[f"{name}.counted"]
     if name not in NATIVE:
@@ -181,10 +182,9 @@ def requested_lines(terms: Mapping[str, Any], resources: Sequence[ResourceWeight
 
 
 def fits(pod: Pod, nodes: NodeTable) -> Bools:
-    """Say where the pod's requests fit beside those of the node's pods: the plugin's filter, shape (nodes,).
+    """Return a mask of the nodes with enough free resources for the pod, shape (nodes,): the plugin's filter.
 
-    Pods of the same or a higher priority that are nominated to a node count there. Resources that the pod does not
-    request do not matter. A node that lists ``pods`` takes no more than so many. ``nodes.feasible`` looks at
-    constraints too.
+    Nominated pods of the same or a higher priority count on their nominated node. Only resources that the pod requests
+    are compared. A node that lists ``pods`` is full once it has that many. ``nodes.feasible`` also checks constraints.
     """
     return fitting(pod, nodes.occupancy)

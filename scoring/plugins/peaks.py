@@ -7,8 +7,9 @@ With a node's power model K0 + K1 * exp(K2 * x), x its CPU utilization in percen
 
 Source: sigs.k8s.io/scheduler-plugins, pkg/trimaran/peaks.
 
-Upstream gives a node without metrics, without a model, or above 100 percent the raw score 0, the smallest rise there
-is: it becomes the best node. ``missing="worst"`` mends that: such a node scores 0 and has no part in the normalization.
+Upstream gives a node without metrics, without a model, or above 100 percent the raw score 0. That is the smallest
+possible rise, so the node becomes the best one. ``missing="worst"`` corrects this: such a node scores 0 and is left out
+of the normalization.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ from watcher.model import MetricType
 
 _TO_INTEGER = 1e15
 _LARGEST = np.nextafter(2.0**63, 0.0)
-# Above _LARGEST, so that no power model reaches it; a marker that survives until normalization.
+# Marks nodes to exclude from the normalization. No power model can reach it, because it is above _LARGEST.
 _WORST = np.iinfo(np.int64).max
 
 
@@ -47,11 +48,11 @@ class Peaks(ScorePlugin):
     """Arguments of Peaks.
 
     Attributes:
-        node_power_model: node name to its power model.
-        missing: option of ours: what a node without metrics, without a model or above 100 percent becomes: ``best`` as
-            upstream, or ``worst``.
-        count_recent_pods: option of ours: add what recently placed pods request and averages do not show yet to the
-            measured utilization, see :mod:`scoring.load.recent_pods`.
+        node_power_model: power model by node name.
+        missing: our option: treat a node without metrics, without a model or above 100 percent as ``best``, like
+            upstream, or as ``worst``.
+        count_recent_pods: our option: add the requests of recently placed pods, as far as averages do not include them
+            yet, to the measured utilization; see :mod:`scoring.load.recent_pods`.
     """
 
     node_power_model: Mapping[str, PowerModel] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class Peaks(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """Say whether recently placed pods count."""
+        """Whether recently placed pods count."""
         return self.count_recent_pods
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
@@ -93,15 +94,15 @@ class Peaks(ScorePlugin):
         }
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return predicted percent, the rise in watts and the raw score."""
+        """Return the predicted percent, the rise in watts and the raw score."""
         request = per_pod(pods, pod_demand.peaks_cpu)
         with np.errstate(divide="ignore", invalid="ignore"):  # nodes without capacity
             percent = 100 * (node["measured_use"] + request) / node["capacity"]
         percent = np.where(node["capacity"] != 0, percent, 0.0)
-        with np.errstate(over="ignore", invalid="ignore"):  # a model that leaves floating point
+        with np.errstate(over="ignore", invalid="ignore"):  # a model whose power overflows
             rise = node["k1"] * (np.exp(node["k2"] * percent) - node["power_now"])
             raw = rise * _TO_INTEGER
-        # Upstream does not define what fits no 64 bits (some 9,000 watts): here it is the largest that does.
+        # A rise that overflows 64 bits (about 9,000 watts) is undefined upstream; here it is clipped.
         raw = np.nan_to_num(np.clip(raw, -_LARGEST, _LARGEST)).astype(np.int64)
         full = percent > 100
         if self.missing == "worst":
@@ -111,7 +112,7 @@ class Peaks(ScorePlugin):
         return {"request": request, "predicted_percent": percent, "rise_watts": rise, "score": raw}
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 0 to 100, the smallest rise highest, shape (nodes,)."""
+        """Return scores from 0 to 100, highest for the smallest rise, shape (nodes,)."""
         counted = scores != _WORST if self.missing == "worst" else np.ones(scores.shape, np.bool_)
         if not counted.any():
             return np.zeros_like(scores)
@@ -129,7 +130,7 @@ class Peaks(ScorePlugin):
         return np.where(counted, MAX_NODE_SCORE - np.where(counted, share, 0.0).astype(np.int64), 0)
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say how far power rises."""
+        """Return the rise in power as a sentence."""
         reasons = [
             reason
             for reason, applies in (

@@ -1,8 +1,8 @@
-"""PodState: prefer nodes that pods are leaving to nodes that pods are nominated to.
+"""PodState: prefer nodes with terminating pods to nodes with nominated pods.
 
     raw = terminating pods - nominated pods
 
-stretched to 0..100 over the nodes. Source: sigs.k8s.io/scheduler-plugins, pkg/podstate.
+rescaled linearly to 0..100 over the nodes. Source: sigs.k8s.io/scheduler-plugins, pkg/podstate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,17 +25,17 @@ class PodState(ScorePlugin):
     normalizes: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return how many pods leave each node and how many are nominated to it."""
+        """Return the number of terminating and of nominated pods of each node."""
         return {"terminating": nodes.terminating_counts, "nominated": nodes.nominated_counts}
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the score: the pod does not change it."""
+        """Return the score, which is the same for every pod."""
         return {"score": node["terminating"] - node["nominated"]}
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 0 to 100, shape (nodes,)."""
+        """Return scores from 0 to 100, shape (nodes,)."""
         return rescaled(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say both counts."""
+        """Return both counts as a sentence."""
         return f"{terms['terminating']} pods leaving, {terms['nominated']} nominated"

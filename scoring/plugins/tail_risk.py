@@ -1,4 +1,4 @@
-"""TailRisk: the probability that a node runs out of something once the pod is there. Ours, not upstream's.
+"""TailRisk: the probability that a node exceeds its target use once the pod is placed. Our own plugin, not upstream's.
 
 For each resource, with U the node's use in parts of capacity, as a random variable, d the demand of the pending pod and
 of pods too new to be measured, and t the target:
@@ -6,14 +6,15 @@ of pods too new to be measured, and t the target:
     exceeds = P(U + d / capacity > t) = 1 - F(t - d / capacity)
     risk    = 1 - product over resources of (1 - exceeds)        score = round((1 - risk) * 100)
 
-A resource without metrics is left out; a node without any scores 0. F is a beta distribution fitted to the measured
-mean and deviation, or the measured percentiles (``distribution``). ``together="union"`` takes risk = min(1, sum of
-exceeds), which holds however the resources depend on each other; the product assumes that they do not.
+A resource without metrics is left out; a node without any metrics scores 0. F is a beta distribution fitted to the
+measured mean and deviation, or the distribution of measured percentiles (``distribution``). The product assumes that
+the resources are independent; ``together="union"`` uses risk = min(1, sum of exceeds), an upper bound for any
+dependence.
 
-Assumptions, and where they are wrong: use in the next window is distributed as in the last one, so trends and daily
-cycles are not seen; a pod uses its request, always, so bursts of the pod itself are not seen; a beta distribution has
-one hump, so a node that is either idle or full is misjudged (take percentiles). Deviations of smoothed series are too
-small: ``smoothing_window_size`` undoes that for independent samples, too much for slow ones.
+Limitations: use in the next window is assumed to be distributed as in the last one, so trends and daily cycles are
+missed. A pod is assumed to use exactly its request, so bursts of the pod itself are missed. A beta distribution has one
+mode, so a node that is either idle or full is misjudged (use percentiles instead). Deviations of smoothed series are
+too small: ``smoothing_window_size`` corrects this for independent samples, and overcorrects for slowly varying ones.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 from watcher.model import QUANTILES
 
-# A beta distribution needs a variance below the largest possible one.
+# The fit needs a variance below the largest possible one.
 _MAX_VARIANCE_ALLOWANCE = 0.99
 
 
@@ -45,15 +46,15 @@ class TailRisk(ScorePlugin):
     """Arguments of TailRisk.
 
     Attributes:
-        target: what use must not exceed, in percent of capacity.
-        smoothing_window_size: how many samples each value was averaged over before its deviation was taken; 1 for raw
-            samples.
+        target: use that a node must not exceed, in percent of capacity.
+        smoothing_window_size: number of samples that each value was averaged over before its deviation was computed; 1
+            for raw samples.
         distribution: ``fitted`` to the mean and deviation, or ``measured`` percentiles; a node without percentiles is
             fitted.
-        together: how the resources' risks become one: ``independent`` or ``union``.
+        together: combination of the resources' risks: ``independent`` or ``union``.
         resources: the resources that count.
-        count_recent_pods: of a pod that was there for a part of the window, count the rest of its request; else all or
-            nothing, as TargetLoadPacking does. See :mod:`scoring.load.recent_pods`.
+        count_recent_pods: count the remaining part of the request of a pod that ran for a part of the window; otherwise
+            the whole request or nothing, as TargetLoadPacking does. See :mod:`scoring.load.recent_pods`.
     """
 
     target: float = 100.0
@@ -67,7 +68,7 @@ class TailRisk(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return for each resource: valid, capacity, mean, deviation, demand not yet measured, and percentiles."""
+        """Return validity, capacity, mean, deviation, unmeasured demand and percentiles of each resource."""
         terms: Terms = {"measured": np.zeros(len(nodes), np.bool_)}
         missing = recent_pods.unreported if self.count_recent_pods else recent_pods.unmeasured
         for resource in self.resources:
@@ -80,15 +81,15 @@ class TailRisk(ScorePlugin):
             terms[f"{resource.name}.mu"] = mu
             terms[f"{resource.name}.sigma"] = np.minimum(sigma, np.sqrt(max_variance(mu) * _MAX_VARIANCE_ALLOWANCE))
             request = partial(pod_demand.requests, resource=resource.name)
-            shown = mu * terms[f"{resource.name}.capacity"]
-            terms[f"{resource.name}.missing"] = recent_pods.clip_to_measured(missing(nodes, metrics, request), shown)
+            use_now = mu * terms[f"{resource.name}.capacity"]
+            terms[f"{resource.name}.missing"] = recent_pods.clip_to_measured(missing(nodes, metrics, request), use_now)
             if self.distribution == "measured":
                 measured = measured_distribution.percentiles(use)
                 terms |= {f"{resource.name}.{percentile}": values for percentile, values in measured.items()}
         return terms
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return for each resource request, threshold and the probability to exceed it; and the node's score."""
+        """Return request, threshold and the probability of exceeding it of each resource, and the node's score."""
         terms: Terms = {}
         none_exceeds: Float64s = np.ones((1, 1))
         expected: Float64s = np.zeros((1, 1))
@@ -108,13 +109,13 @@ class TailRisk(ScorePlugin):
         return terms
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say how likely each resource runs out."""
+        """Return the probability that each resource exceeds the target as a sentence."""
         if not terms["measured"]:
             return "no metrics, so the minimum"
-        each = ", ".join(
+        parts = ", ".join(
             f"{r.name} {100 * terms[f'{r.name}.exceeds']:.2g}%" for r in self.resources if terms[f"{r.name}.valid"]
         )
-        return f"use exceeds {self.target:g}% of capacity with probability {100 * terms['risk']:.2g}% ({each})"
+        return f"use exceeds {self.target:g}% of capacity with probability {100 * terms['risk']:.2g}% ({parts})"
 
     def _at_most(self, node: Terms, name: str, threshold: Float64s) -> Float64s:
         within = np.clip(threshold, 0.0, 1.0)

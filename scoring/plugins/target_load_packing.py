@@ -35,18 +35,18 @@ class TargetLoadPacking(ScorePlugin):
 
     Attributes:
         target_utilization: percent of capacity to fill nodes to, above 0 and at most 100.
-        default_requests: use to expect of a container without request and limit: millicores, or bytes for memory.
-        default_requests_multiplier: expected use of a container with a request only, in parts of the request.
-        resource: option of ours: pack on ``cpu`` or on another measured resource, such as ``memory``.
-        predict_from: option of ours: ``limits`` takes a container's limit where it has one, as upstream does;
-            ``requests`` prefers the request times the multiplier, for clusters whose limits are far above use.
-        percentile: option of ours: the measured value to take instead of AVG, such as ``P95``; a node that lacks it is
-            taken by AVG or Latest. "" is upstream's way.
-        count_recent_pods: option of ours: of a pod that was there for a part of the window, count the rest of its
-            expected use; upstream counts all or nothing. See :mod:`scoring.load.recent_pods`.
-        parts: option of ours: pack on several resources. Each part is this plugin for one of them, with its weight; the
-            score is the mean by weight over those that are measured on the node and that it has. The other arguments
-            then do not count.
+        default_requests: expected use of a container without request and limit: millicores, or bytes for memory.
+        default_requests_multiplier: expected use of a container that has only a request, as a multiple of the request.
+        resource: our option: pack on ``cpu`` or on another measured resource, such as ``memory``.
+        predict_from: our option: ``limits`` predicts a container's limit if it has one, as upstream does; ``requests``
+            prefers the request times the multiplier, for clusters whose limits are far above use.
+        percentile: our option: the measured value to use instead of AVG, such as ``P95``; a node without it uses AVG or
+            Latest. "" means AVG, as upstream.
+        count_recent_pods: our option: count the remaining part of the expected use of a pod that ran for a part of the
+            window; upstream counts the whole use or nothing. See :mod:`scoring.load.recent_pods`.
+        parts: our option: pack on several resources. Each part is this plugin for one of them, with its weight; the
+            score is the mean by weight over the resources that the node has and that are measured there. The other
+            arguments are then ignored.
     """
 
     target_utilization: int = 40
@@ -62,15 +62,15 @@ class TargetLoadPacking(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def predicted_use(self, pod: Pod) -> int:
-        """Return the use to expect of a pod, millicores (or bytes): its containers' and its overhead.
+        """Return the expected use of a pod's containers and overhead, in millicores (or bytes).
 
-        Init containers do not count: they are gone when the load is measured.
+        Init containers are not counted: they have finished by the time the load is measured.
         """
         use = sum(map(self._container_use, pod.containers)) + pod.overhead.amount(self.resource)
         return use or pod.annotated.amount(self.resource)
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return capacity, measured use and the predicted use of pods that no measurement shows yet."""
+        """Return capacity, measured use and the predicted use of pods that no measurement includes yet."""
         if self.parts:
             parts = [(part.resource, part.node_terms(nodes, metrics)) for part, _ in self.parts]
             return {f"{name}.{term}": values for name, terms in parts for term, values in terms.items()}
@@ -91,7 +91,7 @@ class TargetLoadPacking(ScorePlugin):
         }
 
     def changed_terms(self, node: Terms, nodes: NodeTable, metrics: MetricsTable, rows: Int64s) -> Terms | None:
-        """Return the predicted use of pods that no measurement shows yet; of several parts, all anew."""
+        """Return the predicted use of pods that no measurement includes yet; None if there are several parts."""
         if self.parts:
             return None
         return {"missing_use": self._missing_use(nodes, metrics, node["measured_use"].take(rows), rows)}
@@ -103,7 +103,7 @@ class TargetLoadPacking(ScorePlugin):
         return recent_pods.clip_to_measured(missing(nodes, metrics, self.predicted_use, rows), measured_use)
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return predicted use, predicted percent and score; of each part, when there are several."""
+        """Return predicted use, predicted percent and score, for each part if there are several."""
         if self.parts:
             return self._weighted(pods, node)
         terms = self._packed(pods, node)
@@ -114,9 +114,9 @@ class TargetLoadPacking(ScorePlugin):
         total, weights = np.zeros((1, 1)), np.zeros((1, 1))
         for part, weight in self.parts:
             prefix = f"{part.resource}."
-            own = {name.removeprefix(prefix): term for name, term in node.items() if name.startswith(prefix)}
-            packed = part._packed(pods, own)  # noqa: SLF001  it is of this class
-            counted = own["measured"] & (own["capacity"] > 0)
+            part_terms = {name.removeprefix(prefix): term for name, term in node.items() if name.startswith(prefix)}
+            packed = part._packed(pods, part_terms)  # noqa: SLF001  of this class
+            counted = part_terms["measured"] & (part_terms["capacity"] > 0)
             total = total + np.where(counted, weight * packed["raw"], 0.0)
             weights = weights + np.where(counted, weight, 0)
             terms |= {f"{prefix}{name}": term for name, term in packed.items()}
@@ -124,25 +124,27 @@ class TargetLoadPacking(ScorePlugin):
         return terms
 
     def _packed(self, pods: Sequence[Pod], node: Terms) -> Terms:
-        """Return predicted use and percent, and the score before it is rounded."""
+        """Return the predicted use and percent, and the score before rounding."""
         target = float(self.target_utilization)
         predicted_use = per_pod(pods, self.predicted_use)
         percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["divisor"]
         rising = (100 - target) * percent / target + target
-        falling = target * (100 - percent) / (100 - target) if target < 100 else 0.0  # above 100 nothing counts
+        falling = (
+            target * (100 - percent) / (100 - target) if target < 100 else 0.0
+        )  # unused: above a target of 100 the score is 0
         counts = node["measured"] & (percent <= max(target, 100.0))
         raw = np.where(counts, np.where(percent > target, falling, rising), 0.0)
         return {"predicted_use": predicted_use, "predicted_percent": percent, "raw": raw}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say where the node would stand against the target."""
+        """Return the predicted utilization and the target as a sentence."""
         if self.parts:
             lines = []
             for part, weight in self.parts:
                 prefix = f"{part.resource}."
-                own = {name.removeprefix(prefix): term for name, term in terms.items() if name.startswith(prefix)}
-                scored = f" scores {own['raw']:.1f}" if own["measured"] else ""
-                lines.append(f"{part.resource} (weight {weight}){scored}: {part.line(own)}")
+                own_terms = {name.removeprefix(prefix): term for name, term in terms.items() if name.startswith(prefix)}
+                scored = f" scores {own_terms['raw']:.1f}" if own_terms["measured"] else ""
+                lines.append(f"{part.resource} (weight {weight}){scored}: {part.line(own_terms)}")
             return "; ".join(lines)
         if not terms["measured"]:
             return f"no {MEASURED_RESOURCES[self.resource].metric_type} metric, so the minimum"

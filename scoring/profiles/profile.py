@@ -165,7 +165,7 @@ class PreparedProfile:
                 if parts is not None:
                     parts[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
                 continue
-            prepared.follow(taken=self._slices)
+            prepared.follow(slices=self._slices)
             terms = None if parts is None else prepared.terms(pod, rows)
             raw = prepared.raw(pod, rows) if terms is None else terms["score"]
             raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]
