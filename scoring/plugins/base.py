@@ -77,7 +77,7 @@ class ScorePlugin(ABC):
 
     @property
     def reads_pods(self) -> bool:
-        """Whether node terms depend on the pods on a node; if not, changes of pods need no recomputation."""
+        """True if node terms depend on the pods on a node; otherwise, changes of pods need no recomputation."""
         return True
 
     @abstractmethod

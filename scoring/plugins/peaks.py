@@ -65,7 +65,7 @@ class Peaks(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """Whether recently placed pods count."""
+        """True if recently placed pods count."""
         return self.count_recent_pods
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:

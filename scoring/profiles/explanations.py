@@ -1,4 +1,4 @@
-"""Explanations of a profile's scores, and what is enough to make them later: a few nodes' terms, packed."""
+"""Explanations of a profile's scores, and the packed terms of a few nodes, which suffice to build them later."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,19 @@ from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanations
 from scoring.profiles.normalization import INFEASIBLE
 
 _Layout = tuple[tuple[str, DTypeLike, int], ...]
-"""Of each term its name, its type, and how many values it has: one for each node, or one for all."""
+"""Name, type and number of values of each term: one value per node, or one for all."""
 
 
 @dataclass(frozen=True)
 class ProfileExplanation:
-    """Why a profile gave a node its total: the plugins' explanations beside weight and normalized score.
+    """Reasons for the total that a profile gave a node.
 
-    ``grade`` says how the node's load is known; it is empty without fallback.
+    Attributes:
+        pod: ``namespace/name``.
+        node: the node's name.
+        total: weighted sum of the normalized scores.
+        parts: explanation, weight and normalized score of each plugin.
+        grade: grade of the node's load; empty without fallback.
     """
 
     pod: str
@@ -29,7 +34,7 @@ class ProfileExplanation:
     grade: str = ""
 
     def as_document(self) -> dict[str, Any]:
-        """Return the same as what JSON has: name, score (None where the node was not feasible), grade and plugins."""
+        """Return the explanation as JSON fields: name, score (None if the node was not feasible), grade and plugins."""
         return {
             "name": self.node,
             "score": None if self.total == INFEASIBLE else self.total,
@@ -44,21 +49,21 @@ class ProfileExplanation:
         grade = f" ({self.grade})" if self.grade else ""
         lines = [f"{self.pod} on {self.node}: {self.total}{grade}"]
         for part, weight, normalized in self.parts:
-            was = "" if normalized == part.score else f" (normalized from {part.score})"
-            lines.append(f"  {weight} x {normalized}{was} {part.plugin}: {part.line}")
+            raw = "" if normalized == part.score else f" (normalized from {part.score})"
+            lines.append(f"  {weight} x {normalized}{raw} {part.plugin}: {part.line}")
         return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedTerms:
-    """The explained terms of some nodes, in as many bytes as their numbers take."""
+    """Explained terms of some nodes, stored as raw bytes."""
 
     layout: _Layout
     content: bytes
 
     @classmethod
     def of(cls, terms: Terms, places: Sequence[int]) -> "PackedTerms":
-        """Pack the terms of the nodes at some places; they broadcast to (1, nodes)."""
+        """Pack the terms of the nodes at some places; the terms broadcast to (1, nodes)."""
         layout: list[tuple[str, DTypeLike, int]] = []
         content: list[bytes] = []
         for name, term in terms.items():
@@ -66,22 +71,22 @@ class PackedTerms:
                 values = term.take(places) if term.shape and term.shape[-1] > 1 else term
                 layout.append((name, term.dtype, values.size))
                 content.append(values.tobytes())
-        return cls(_shared(tuple(layout)), b"".join(content))
+        return cls(_interned(tuple(layout)), b"".join(content))
 
     def columns(self, nodes: int) -> dict[str, list[Any]]:
-        """Return the terms again, each a value for each of so many nodes."""
-        found: dict[str, list[Any]] = {}
+        """Return the terms by name, with one value for each of the given number of nodes."""
+        columns: dict[str, list[Any]] = {}
         offset = 0
         for name, dtype, count in self.layout:
             values: NDArray[Any] = np.frombuffer(self.content, dtype, count, offset)
-            found[name] = values.tolist() * (1 if count == nodes else nodes)
+            columns[name] = values.tolist() * (1 if count == nodes else nodes)
             offset += values.nbytes
-        return found
+        return columns
 
 
 @dataclass(frozen=True, slots=True)
 class PackedPluginScores:
-    """What one plugin gave some nodes; without terms it skipped the pod."""
+    """One plugin's scores on some nodes; ``terms`` is None if the plugin skipped the pod."""
 
     plugin: ScorePlugin
     weight: int
@@ -91,15 +96,15 @@ class PackedPluginScores:
 
 @dataclass(frozen=True, slots=True)
 class PackedScores:
-    """A pod's scores on some nodes: small, and nothing else is needed to explain them.
+    """A pod's scores on some nodes, in a small form that suffices to explain them later.
 
     Attributes:
         pod: ``namespace/name``.
         names: the nodes.
-        totals: their weighted sums.
-        grades: how their load is known.
-        replaced: why a score by load is replaced, by the node's place here.
-        plugins: each plugin's part.
+        totals: the nodes' weighted sums.
+        grades: grades of the nodes' load.
+        replaced: reason why a score by load is replaced, by the node's place in ``names``.
+        plugins: each plugin's scores.
     """
 
     pod: str
@@ -111,20 +116,20 @@ class PackedScores:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the terms take."""
-        return sum(len(each.terms.content) for each in self.plugins if each.terms is not None)
+        """Size of the terms in bytes."""
+        return sum(len(scores.terms.content) for scores in self.plugins if scores.terms is not None)
 
     def explain(self) -> list[ProfileExplanation]:
-        """Return every plugin's explanation for each of the nodes."""
-        by_plugin = [self._explained(each) for each in self.plugins]
+        """Return the explanation of each node, with all plugins."""
+        by_plugin = [self._explained(scores) for scores in self.plugins]
         return [
             ProfileExplanation(
                 self.pod,
                 name,
                 self.totals[place],
                 tuple(
-                    (parts[place], each.weight, each.normalized[place])
-                    for parts, each in zip(by_plugin, self.plugins, strict=True)
+                    (parts[place], scores.weight, scores.normalized[place])
+                    for parts, scores in zip(by_plugin, self.plugins, strict=True)
                 ),
                 self.grades[place],
             )
@@ -135,13 +140,13 @@ class PackedScores:
         plugin, names = scores.plugin, self.names
         if scores.terms is None:
             return [Explanation(plugin.name, self.pod, name, 0, {}, "skipped for this pod") for name in names]
-        found = list(explanations(plugin, scores.terms.columns(len(names)), self.pod, names))
+        explained = list(explanations(plugin, scores.terms.columns(len(names)), self.pod, names))
         for place, line in self.replaced.items() if plugin.reads_metrics else ():
-            found[place] = Explanation(plugin.name, self.pod, names[place], scores.normalized[place], {}, line)
-        return found
+            explained[place] = Explanation(plugin.name, self.pod, names[place], scores.normalized[place], {}, line)
+        return explained
 
 
 @lru_cache(64)
-def _shared(layout: _Layout) -> _Layout:
-    """Return one layout for all that are equal: there are few, and many hold one."""
+def _interned(layout: _Layout) -> _Layout:
+    """Return the same object for equal layouts (interning): there are few layouts, and many values have one."""
     return layout

@@ -1,14 +1,14 @@
-"""Which Kubernetes version's rules hold, for scores of kube-scheduler that changed between versions.
+"""Kubernetes versions whose rules are implemented, for scores of kube-scheduler that changed between versions.
 
-Only what the scheduler itself decides is chosen here. What an API server of an older version does not know, such as
-resources of a pod as a whole before 1.34, is not in the objects that it sends.
+The version selects only rules of the scheduler itself. Features that an older API server lacks, such as pod-level
+resources before 1.34, are absent from the objects that it sends and need no rule here.
 """
 
 import re
 from typing import Final
 
 KUBERNETES_VERSIONS: Final = ("1.33", "1.34", "1.35", "1.36")
-"""The versions whose rules are known, oldest first."""
+"""Versions whose rules are implemented, oldest first."""
 LATEST_VERSION: Final = KUBERNETES_VERSIONS[-1]
 
 _WRITTEN = re.compile(r"v?(\d+\.\d+)(\.\d+.*)?")
@@ -18,10 +18,10 @@ def known_version(written: str) -> str:
     """Return the version as ``major.minor``.
 
     Args:
-        written: ``1.36``, or as the API server says it: ``v1.36.3``.
+        written: version such as ``1.36``, or as the API server reports it: ``v1.36.3``.
 
     Raises:
-        ValueError: its rules are not known here.
+        ValueError: the rules of the version are not implemented.
     """
     match = _WRITTEN.fullmatch(str(written))
     if match is None or match[1] not in KUBERNETES_VERSIONS:
@@ -30,5 +30,5 @@ def known_version(written: str) -> str:
 
 
 def at_least(version: str, other: str) -> bool:
-    """Say whether a known version is another known one or newer."""
+    """Return whether a known version is the same as another known version or newer."""
     return KUBERNETES_VERSIONS.index(version) >= KUBERNETES_VERSIONS.index(other)

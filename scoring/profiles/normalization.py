@@ -1,4 +1,4 @@
-"""Making a plugin's raw scores comparable: kube-scheduler's NormalizeScore step."""
+"""Normalization of a plugin's raw scores, like kube-scheduler's NormalizeScore step."""
 
 import numpy as np
 
@@ -6,28 +6,28 @@ from scoring.arrays import Int64s
 
 MAX_NODE_SCORE = 100
 INFEASIBLE = -1
-"""The total of a node that was not feasible: below every score."""
+"""Total of a node that was not feasible: below every score."""
 
 
 def inverted(counts: Int64s) -> Int64s:
-    """Map 0 to 100 and the highest to 0, truncated; 100 for all where there is nothing but 0.
+    """Map 0 to 100 and the highest count to 0, truncated; if all counts are 0, map them to 100.
 
     Source: ``DefaultNormalizeScore`` with ``reverse``, k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper.
 
     Args:
-        counts: of what speaks against a node, at least 0, shape (nodes,); not changed.
+        counts: counts of reasons against each node, at least 0, shape (nodes,); not modified.
     """
     result: Int64s = MAX_NODE_SCORE - MAX_NODE_SCORE * counts // max(1, counts.max(initial=0))
     return result
 
 
 def rescaled(scores: Int64s) -> Int64s:
-    """Map the lowest score to 0 and the highest to 100, truncated; all equal gives 0.
+    """Map the lowest score to 0 and the highest to 100, truncated; if all scores are equal, map them to 0.
 
     Source: ``NormalizeScore`` of NodeResourcesAllocatable and PodState, sigs.k8s.io/scheduler-plugins.
 
     Args:
-        scores: any integers, shape (nodes,); not changed.
+        scores: any integers, shape (nodes,); not modified.
     """
     if scores.size == 0:
         return scores

@@ -1,10 +1,10 @@
-"""A scheduler profile: plugins with weights, added up as kube-scheduler adds them.
+"""Scheduler profile: plugins with weights, whose scores are added as in kube-scheduler.
 
 For each plugin: score every feasible node, normalize over them, check 0..100, multiply by the weight, add. A plugin
 that skips the pod adds nothing. Source: ``RunScorePlugins`` of k8s.io/kubernetes/pkg/scheduler/framework/runtime.
 
-Prepared with a judgment (see :mod:`scoring.load.fallback`), the plugins that read metrics get other scores where it
-says so; those scores have no part in the normalization.
+In a profile prepared with a judgment (see :mod:`scoring.load.fallback`), the judgment replaces scores of the plugins
+that read metrics. Replaced scores are left out of the normalization.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ from watcher.model import WatcherMetrics
 
 @dataclass(frozen=True)
 class Profile:
-    """Plugins with weights.
+    """Score plugins with weights.
 
     Attributes:
-        scheduler_name: which pods it is for.
-        plugins: in order; no two of one name.
+        plugins: the plugins in order; no two have the same name.
+        scheduler_name: name of the scheduler that pods request with ``spec.schedulerName``.
     """
 
     plugins: tuple[WeightedPlugin, ...]
@@ -45,7 +45,7 @@ class Profile:
 
     @classmethod
     def of(cls, *plugins: ScorePlugin) -> Self:
-        """Make a profile of plugins that weigh 1 each."""
+        """Create a profile of plugins with weight 1."""
         return cls(tuple(map(WeightedPlugin, plugins)))
 
     def prepare(
@@ -54,17 +54,17 @@ class Profile:
         metrics: MetricsTable | WatcherMetrics | Judgment,
         levels: UseLevels | None = None,
     ) -> "PreparedProfile":
-        """Compute once what does not depend on the pod. See :class:`PreparedProfile`.
+        """Compute the terms that do not depend on the pod. See :class:`PreparedProfile`.
 
         Args:
             nodes: the table to follow, or a transaction's plan.
-            metrics: a snapshot, one aligned to the nodes, or what a fallback policy judged of one.
-            levels: what pods are known to use, for the plugins that ask; None leaves them as they are.
+            metrics: a snapshot, metrics aligned to the nodes, or the judgment of a fallback policy.
+            levels: expected use of pods, for plugins that use it; None leaves the plugins unchanged.
         """
         return PreparedProfile(self if levels is None else self.with_levels(levels), nodes, metrics)
 
     def with_levels(self, levels: UseLevels) -> "Profile":
-        """Return the profile with what pods are known to use."""
+        """Return the profile with the expected use of pods."""
         plugins = tuple(replace(weighted, plugin=weighted.plugin.with_levels(levels)) for weighted in self.plugins)
         return replace(self, plugins=plugins)
 
@@ -75,33 +75,34 @@ class Profile:
         metrics: MetricsTable | WatcherMetrics | Judgment,
         feasible: Bools | None = None,
     ) -> Scores:
-        """Return the pod's scores. For many pods, :meth:`prepare` first: this aligns and prepares for each.
+        """Return the pod's scores. For many pods, call :meth:`prepare` once instead, which this does for every call.
 
         Args:
             pod: the pending pod.
             nodes: the nodes, or a transaction's plan.
-            metrics: a snapshot, one aligned to the nodes, or what a fallback policy judged of one.
-            feasible: nodes that passed the filters, shape (nodes,); all by default.
+            metrics: a snapshot, metrics aligned to the nodes, or the judgment of a fallback policy.
+            feasible: mask of the nodes that passed the filters, shape (nodes,); all by default.
         """
         return self.prepare(nodes, metrics).score(pod, feasible)
 
 
 class PreparedProfile:
-    """A profile with its node terms for one table and one snapshot: what scores pod after pod.
+    """Profile with its node terms for one table and one snapshot, ready to score pod after pod.
 
-    It follows the table as pods and nodes come, go and change. Nodes that join get what the snapshot has of them, and
-    with a judgment all nodes are judged again, as of the moment of the judgment. A new snapshot needs a new one.
+    A prepared profile follows the table as pods and nodes come, go and change. Metrics of nodes that join come from the
+    snapshot. With a judgment, a change of nodes judges all nodes again, for the moment of the original judgment. A new
+    snapshot needs a new prepared profile.
 
-    One thread at a time may use it. See :class:`scoring.PreparedPlugin`.
+    One thread at a time must use it. See :class:`scoring.PreparedPlugin`.
 
     Args:
         profile: the profile.
         nodes: the table to follow, or a transaction's plan.
-        metrics: a snapshot, one aligned to the nodes, or what a fallback policy judged of one.
+        metrics: a snapshot, metrics aligned to the nodes, or the judgment of a fallback policy.
 
     Attributes:
-        metrics: what the scores are made from, aligned to the nodes as they were at the last score.
-        judgment: how each node's load is known, as of the last score; None without fallback.
+        metrics: metrics that the scores are computed from, aligned to the nodes at the time of the last score.
+        judgment: grades of the nodes at the time of the last score; None without fallback.
     """
 
     def __init__(self, profile: Profile, nodes: NodeTable, metrics: MetricsTable | WatcherMetrics | Judgment) -> None:
@@ -124,15 +125,15 @@ class PreparedProfile:
 
         Args:
             pod: the pending pod.
-            feasible: nodes that passed the filters, shape (nodes,); all by default.
+            feasible: mask of the nodes that passed the filters, shape (nodes,); all by default.
             among: the only nodes to score, by name or by row, shape (k,); ``feasible`` and the scores then have this
-                shape, and nothing is computed for the others. They have no part in normalization, as candidates of
-                kube-scheduler that did not pass its filters.
+                shape. Other nodes are left out of the computation and the normalization, like nodes that did not pass
+                kube-scheduler's filters.
 
         Raises:
             KeyError: ``among`` names a node that is not in the table.
-            ValueError: a plugin left 0..100 after normalization, as kube-scheduler refuses it; it can only happen to
-                values that did not come through the boundaries.
+            ValueError: a plugin's normalized score is outside 0..100, which kube-scheduler refuses, too. This can
+                happen only with plugins or metrics that bypassed the checks on reading.
         """
         self._follow_rows()
         rows = among if among is None or isinstance(among, np.ndarray) else self.nodes.rows_of(among)
@@ -141,7 +142,7 @@ class PreparedProfile:
         return Scores(pod, self.nodes.names, total, plugins, self.judgment, rows)
 
     def total(self, pod: Pod, feasible: Bools | None = None, among: Int64s | None = None) -> Int64s:
-        """Return the totals of :meth:`score` alone: faster, as nothing is kept that would explain them.
+        """Return only the totals of :meth:`score`, which is faster because no terms are kept for explanations.
 
         Args:
             pod: the pending pod.
@@ -154,7 +155,7 @@ class PreparedProfile:
     def _total(
         self, pod: Pod, feasible: Bools | None, rows: Int64s | None, parts: dict[str, PluginScores] | None
     ) -> Int64s:
-        """Return the totals; note each plugin's part, by its name, where that is wanted."""
+        """Return the totals; if ``parts`` is given, add each plugin's scores to it by the plugin's name."""
         size = len(self.nodes if rows is None else rows)
         total = np.zeros(size, np.int64)
         feasible = self._allowed(feasible, rows)
@@ -166,6 +167,7 @@ class PreparedProfile:
                     parts[plugin.name] = PluginScores(weighted, np.zeros_like(total), np.zeros_like(total), None)
                 continue
             prepared.follow(slices=self._slices)
+            # Without parts, compute the raw scores only.
             terms = None if parts is None else prepared.terms(pod, rows)
             raw = prepared.raw(pod, rows) if terms is None else terms["score"]
             raw = raw[-1] if raw.shape == (1, size) else np.broadcast_to(raw, (1, size))[0]
@@ -178,7 +180,7 @@ class PreparedProfile:
         return total
 
     def score_many(self, pods: Sequence[Pod], feasible: Bools | None = None) -> Int64s:
-        """Return totals of many pods, each as if it came alone, shape (pods, nodes).
+        """Return the totals of many pods, each scored independently, shape (pods, nodes).
 
         Args:
             pods: the pending pods.
@@ -206,7 +208,7 @@ class PreparedProfile:
         return total
 
     def _follow_rows(self) -> None:
-        """Take in nodes that joined, left or changed; what pods do, each prepared plugin sees for itself."""
+        """Update to nodes that joined, left or changed; changes of pods are followed by each prepared plugin."""
         nodes, before = self.nodes, self._rows
         if nodes.rows is before:
             return
@@ -214,25 +216,25 @@ class PreparedProfile:
         if self.judgment is None:
             self.metrics = self.metrics.follow(nodes)
         else:
-            was, self.judgment = self.judgment, self.judgment.follow(nodes)
+            earlier, self.judgment = self.judgment, self.judgment.follow(nodes)
             self.metrics = self.judgment.metrics
             self._fallback_scores = self.judgment.prepare(nodes)
-            # Predictions are made again, so these rows have other metrics.
-            predicted = [before.names[row] for row in was.predicted.tolist()]
+            # Rows with a prediction, now or before, have new metrics and must be recomputed.
+            predicted = [before.names[row] for row in earlier.predicted.tolist()]
             extra_rows = np.union1d(self.judgment.predicted, nodes.rows_of(name for name in predicted if name in nodes))
         for _, prepared in self._prepared:
             prepared.metrics = self.metrics
             prepared.follow(extra_rows)
 
     def _replacement(self, pod: Pod, rows: Int64s | None) -> tuple[Bools, Int64s] | None:
-        """Return which scores by load are replaced, and by what; both of shape (nodes,)."""
+        """Return a mask of the scores by load to replace, and their replacements; both of shape (nodes,)."""
         scores = None if self._fallback_scores is None else self._fallback_scores.scores(pod, rows)
         if scores is None or self.judgment is None:
             return None
         return self.judgment.replaced if rows is None else self.judgment.replaced[rows], scores
 
     def _allowed(self, feasible: Bools | None, rows: Int64s | None) -> Bools | None:
-        """Return the feasible nodes without those that fail-closed refuses; None means all."""
+        """Return the feasible nodes without those that fail-closed refuses; None means all nodes."""
         if self.judgment is None or not self.judgment.refuses_any:
             return feasible
         refused = self.judgment.refused if rows is None else self.judgment.refused[rows]
@@ -245,6 +247,7 @@ class PreparedProfile:
         feasible: Bools | None,
         replacement: tuple[Bools, Int64s] | None,
     ) -> Int64s:
+        # Normalize over feasible nodes whose scores are not replaced, then insert the replacements.
         replaced, fallback_scores = replacement if replacement and plugin.reads_metrics else (None, None)
         counted = feasible if replaced is None else ~replaced if feasible is None else feasible & ~replaced
         if counted is None:
@@ -260,6 +263,6 @@ class PreparedProfile:
 
 
 def _check(plugin: ScorePlugin, scores: Int64s) -> None:
-    # Read as unsigned, a negative number is above every score: one pass instead of two.
+    # Read as unsigned integers, negative scores are above every valid score: one pass checks both bounds.
     if scores.size and np.maximum.reduce(scores.view(np.uint64), axis=None) > MAX_NODE_SCORE:
         raise ValueError(f"{plugin.name} scores {scores.min()} to {scores.max()}, outside 0 to {MAX_NODE_SCORE}")

@@ -1,4 +1,4 @@
-"""What a profile gave a pod: totals by node, what each plugin gave, and an explanation of both."""
+"""Scores of a pod by a profile: totals by node, the scores of each plugin, and explanations of both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WeightedPlugin:
-    """A plugin and its weight, pack least 1."""
+    """Plugin and its weight, at least 1."""
 
     plugin: ScorePlugin
     weight: int = 1
@@ -29,13 +29,13 @@ class WeightedPlugin:
 
 @dataclass(frozen=True)
 class PluginScores:
-    """What one plugin gave a pod: arrays of shape (nodes,).
+    """One plugin's scores for a pod: arrays of shape (nodes,).
 
     Attributes:
         weighted: the plugin and its weight.
-        raw: before normalization.
-        normalized: 0 to 100, as it counts; 0 where the node was not feasible.
-        terms: what made the raw scores, None when the plugin skipped the pod.
+        raw: scores before normalization.
+        normalized: scores from 0 to 100 that count for the total; 0 where the node was not feasible.
+        terms: terms of the raw scores; None if the plugin skipped the pod.
     """
 
     weighted: WeightedPlugin
@@ -46,15 +46,15 @@ class PluginScores:
 
 @dataclass(frozen=True)
 class Scores:
-    """A pod's scores on the nodes that were asked for. Later changes to the table do not reach into them.
+    """Scores of a pod on the requested nodes. Later changes of the table do not modify them.
 
     Attributes:
         pod: the pod.
-        table_names: the names of all nodes of the table, in row order.
+        table_names: names of all nodes of the table, in row order.
         total: weighted sum, shape (nodes,); :data:`INFEASIBLE` where the node was not feasible.
-        plugins: each plugin's part, by its name.
-        judgment: how each node's load is known; None without fallback.
-        rows: the nodes' rows in the table and in the judgment, shape (nodes,); None when they are all, in order.
+        plugins: scores of each plugin, by its name.
+        judgment: grades of the nodes' load; None without fallback.
+        rows: rows of the nodes in the table and in the judgment, shape (nodes,); None if they are all rows in order.
     """
 
     pod: Pod
@@ -66,7 +66,7 @@ class Scores:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The nodes' names, in the order they were asked for; all are in row order."""
+        """Names of the nodes, in the requested order; row order if all nodes were requested."""
         names = self.table_names
         return names if self.rows is None else tuple([names[row] for row in self.rows.tolist()])
 
@@ -84,27 +84,27 @@ class Scores:
         return notebook_table(self)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a data frame: a row for each node, best first.
+        """Return a data frame with one row per node, best first.
 
-        Columns are ``feasible``, ``score`` (the weighted sum, of feasible nodes), ``grade`` (without fallback there is
-        none), and each plugin's normalized score.
+        Columns are ``feasible``, ``score`` (weighted sum of feasible nodes), ``grade`` (only with fallback), and each
+        plugin's normalized score.
 
         Raises:
             ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
         """
-        import pandas as pd  # an extra
+        import pandas as pd  # an optional dependency
 
         feasible = self.total != INFEASIBLE
         columns = {"feasible": feasible, "score": pd.Series(self.total, dtype="Int64").where(feasible).array}
         if self.judgment is not None:
             columns["grade"] = self.grades
-        columns |= {name: each.normalized for name, each in self.plugins.items()}
+        columns |= {name: scores.normalized for name, scores in self.plugins.items()}
         frame = pd.DataFrame(columns, index=pd.Index(self.names, name="node"))
         return frame.iloc[self._best_first()]
 
     @property
     def grades(self) -> Texts:
-        """How each node's load is known, as text, shape (nodes,); empty texts without fallback."""
+        """Grade of each node's load as text, shape (nodes,); empty texts without fallback."""
         if self.judgment is None:
             return np.full(len(self.total), "", object)
         return self.judgment.grades if self.rows is None else self.judgment.grades[self.rows]
@@ -113,7 +113,7 @@ class Scores:
         """Return the name of the node with the highest total.
 
         Args:
-            rng: draws among equals, as kube-scheduler does at random; None takes the first in row order.
+            rng: generator that breaks ties at random, as kube-scheduler does; None takes the first node in row order.
 
         Raises:
             LookupError: no node is feasible.
@@ -126,11 +126,11 @@ class Scores:
         return self.names[best]
 
     def order(self) -> list[str]:
-        """Return the names of all nodes, best first, equals in row order; those that were not feasible come last."""
+        """Return the names of all nodes, best first, ties in row order; infeasible nodes come last."""
         return [self.names[row] for row in self._best_first()]
 
     def ranking(self) -> list[tuple[str, int]]:
-        """Return feasible nodes and totals, best first, equals in row order."""
+        """Return feasible nodes and their totals, best first, ties in row order."""
         best_first = self._best_first()
         return [(self.names[row], int(self.total[row])) for row in best_first if self.total[row] != INFEASIBLE]
 
@@ -139,40 +139,40 @@ class Scores:
         return order
 
     def explain(self, node_name: str) -> ProfileExplanation:
-        """Return every plugin's explanation for one node.
+        """Return the explanation of one node's total, with all plugins.
 
         Raises:
-            KeyError: no such node.
+            KeyError: the node was not scored.
         """
         return self.explain_some([node_name])[0]
 
     def explain_some(self, node_names: Sequence[str]) -> list[ProfileExplanation]:
-        """Return the same for several nodes, in that order, which is faster than one by one.
+        """Return the explanations of several nodes, in the given order; faster than one by one.
 
         Raises:
-            KeyError: no such node.
+            KeyError: a node was not scored.
         """
         return self.explain_at([self._row_by_name[name] for name in node_names])
 
     def explain_at(self, places: Sequence[int]) -> list[ProfileExplanation]:
-        """Return the same for several nodes, told by their places among those that were asked for.
+        """Return the explanations of several nodes, given by their indices in :attr:`names`.
 
         Raises:
-            IndexError: there are not so many.
+            IndexError: an index is out of range.
         """
         return self.pack(places).explain()
 
     def pack(self, places: Sequence[int]) -> PackedScores:
-        """Return what explains some nodes later, told by their places among those that were asked for.
+        """Return the data that explains some nodes later, given by their indices in :attr:`names`.
 
         Raises:
-            IndexError: there are not so many.
+            IndexError: an index is out of range.
         """
         rows = places if self.rows is None else self.rows[places].tolist()
         judgment, replaced = self.judgment, {}
         if judgment is not None:
-            told = np.flatnonzero(judgment.replaced[rows]).tolist()
-            replaced = {number: judgment.line(rows[number]) for number in told}
+            replaced_places = np.flatnonzero(judgment.replaced[rows]).tolist()
+            replaced = {place: judgment.line(rows[place]) for place in replaced_places}
         return PackedScores(
             f"{self.pod.namespace}/{self.pod.name}",
             tuple([self.table_names[row] for row in rows]),

@@ -130,7 +130,7 @@ def test_an_unknown_kubernetes_version_is_refused(version):
             "must not be negative",
         ),
         ("NodeResourcesFit", {"scoringStrategy": {"resources": [{"name": "cpu", "weight": 101}]}}, "at most 100"),
-        ("NodeResourcesFit", {"scoringStrategy": {"requestedToCapacityRatio": {"shape": [{}]}}}, "must not be there"),
+        ("NodeResourcesFit", {"scoringStrategy": {"requestedToCapacityRatio": {"shape": [{}]}}}, "must be absent"),
         ("NodeResourcesBalancedAllocation", {"resources": [{"name": "cpu"}, {"name": "cpu"}]}, "listed twice"),
         ("NodeResourcesBalancedAllocation", {"resources": [{"name": "cpu", "weight": 2}]}, "at most 1"),
         ("NodeResourcesAllocatable", {"resources": [{"name": "cpu", "weight": 0}]}, "must be above 0"),

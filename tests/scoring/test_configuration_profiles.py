@@ -67,10 +67,10 @@ def test_every_key_has_a_fate():
     for path, detail in {
         "KubeSchedulerConfiguration.leaderElection": "not about scores",
         "profiles[0].plugins.filter": "not about scores",
-        "profiles[0].plugins: TaintToleration": "no such score here; its weight is 3",
-        "LoadVariationRiskBalancingArgs.watcherAddress": "where metrics come from is a setting of the client",
+        "profiles[0].plugins: TaintToleration": "this score is not implemented; weight 3",
+        "LoadVariationRiskBalancingArgs.watcherAddress": "the source of metrics is a setting of the client",
         "profiles[0].pluginConfig[1].args": "TargetLoadPacking is not enabled for scoring",
-        "profiles[0].pluginConfig[2].args": "Coscheduling scores nothing here",
+        "profiles[0].pluginConfig[2].args": "the score of Coscheduling is not implemented",
     }.items():
         assert fates[path] == ("ignored", detail)
     status, detail = fates["LoadVariationRiskBalancingArgs.sensitivity"]

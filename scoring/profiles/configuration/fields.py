@@ -1,4 +1,4 @@
-"""Reading a mapping field by field, with a note of what became of every key."""
+"""Reader of a mapping's fields that records a note for every key."""
 
 import difflib
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ Status = Literal["honored", "changed", "ignored", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class ConfigNote:
-    """What became of one key of a configuration.
+    """Effect of one key of a configuration.
 
     Attributes:
-        path: where the key is, such as ``TargetLoadPackingArgs.targetUtilization``.
-        status: ``honored`` as it is; ``changed``, taken but not as written; ``ignored``, without effect on scores;
-            ``unknown``, ignored too, but nothing has such a key.
-        detail: why, for all but the first.
+        path: path of the key, such as ``TargetLoadPackingArgs.targetUtilization``.
+        status: ``honored``: the value applies unchanged; ``changed``: another value applies; ``ignored``: the key has
+            no effect on scores; ``unknown``: no such key exists.
+        detail: explanation, for all statuses but ``honored``.
     """
 
     path: str
@@ -32,38 +32,38 @@ class ConfigNote:
 
 @dataclass
 class FieldReader:
-    """Takes fields out of a mapping. What nobody took is unknown, and said to be.
+    """Reader of the fields of a mapping. Keys that were never read are reported as unknown.
 
     Attributes:
-        path: the mapping's own path, the start of every message.
+        path: path of the mapping, the start of every message.
         fields: the mapping.
-        notes: what became of the keys read so far.
+        notes: notes on the keys read so far.
     """
 
     path: str
     fields: Mapping[str, Any]
     notes: list[ConfigNote] = field(default_factory=list)
-    _taken: set[str] = field(default_factory=set)
+    _read: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if not isinstance(self.fields, Mapping):
             raise ValueError(f"{self.path}: must be a mapping, got {str(self.fields)[:80]!r}")  # noqa: TRY004  a user's mistake
 
     def raw(self, key: str) -> Any:
-        """Take a field as it is; None when absent or null. The caller notes what becomes of it."""
-        self._taken.add(key)
+        """Read a field without checks; None if absent or null. The caller must record the note."""
+        self._read.add(key)
         return self.fields.get(key)
 
     def number(self, key: str, default: float, *, negative_is_default: bool = False) -> float:
-        """Take a number that is not negative.
+        """Read a number that is not negative.
 
         Args:
-            key: the field.
-            default: its value when absent.
-            negative_is_default: a negative value means the default, as upstream; else it is refused.
+            key: name of the field.
+            default: value if the field is absent.
+            negative_is_default: use the default for a negative value, as upstream; otherwise refuse it.
 
         Raises:
-            ValueError: it is no number, NaN, infinite, or negative; the message has the field's path.
+            ValueError: the value is not a number, NaN, infinite or negative; the message has the field's path.
         """
         value = self.raw(key)
         if value is None:
@@ -73,7 +73,7 @@ class FieldReader:
         return self.limited(key, float(value), default, negative_is_default=negative_is_default)
 
     def limited(self, key: str, value: float, default: float, *, negative_is_default: bool = False) -> float:
-        """Check a number that was read, and note it. Arguments and errors as for :meth:`number`."""
+        """Check a number that was read and record its note. Arguments and errors are the same as for :meth:`number`."""
         if not isfinite(value):
             raise self.error(key, f"must be finite, got {value}")
         if value < 0:
@@ -83,16 +83,16 @@ class FieldReader:
         return self.honored(key, value)
 
     def integer(self, key: str, default: int, *, at_most: int | None = None, negative_is_default: bool = True) -> int:
-        """Take a whole number; 0 and below mean the default, as upstream.
+        """Read a whole number; 0 and, by default, negative numbers select the default, as upstream.
 
         Args:
-            key: the field.
-            default: its value when absent, or 0.
-            at_most: a larger one is refused.
-            negative_is_default: a negative one means the default too; else it is refused.
+            key: name of the field.
+            default: value if the field is absent or 0.
+            at_most: largest accepted value.
+            negative_is_default: use the default for a negative value; otherwise refuse it.
 
         Raises:
-            ValueError: it is no whole number, above ``at_most``, or refused for being negative; the message has the
+            ValueError: the value is not a whole number, above ``at_most``, or negative and refused; the message has the
                 field's path.
         """
         value = self.raw(key)
@@ -109,10 +109,10 @@ class FieldReader:
         return self.honored(key, value)
 
     def choice(self, key: str, choices: tuple[Word, ...]) -> Word:
-        """Take one of some words; the first is the default.
+        """Read one of several words; the first is the default.
 
         Raises:
-            ValueError: it is none of them; the message has the field's path.
+            ValueError: the value is not one of the words; the message has the field's path.
         """
         value = self.raw(key)
         if value is None:
@@ -123,10 +123,10 @@ class FieldReader:
         raise self.error(key, f"must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
     def flag(self, key: str) -> bool:
-        """Take true or false; false is the default.
+        """Read a boolean; the default is False.
 
         Raises:
-            ValueError: it is neither; the message has the field's path.
+            ValueError: the value is not a boolean; the message has the field's path.
         """
         value = self.raw(key)
         if value is None:
@@ -136,38 +136,38 @@ class FieldReader:
         return self.honored(key, value)
 
     def nested(self, key: str) -> "FieldReader | None":
-        """Take a mapping inside; None when absent. Its notes come into this reader's when it is finished.
+        """Read a nested mapping; None if absent. Its reader adds notes to those of this reader.
 
         Raises:
-            ValueError: it is no mapping; the message has the field's path.
+            ValueError: the value is not a mapping; the message has the field's path.
         """
         value = self.raw(key)
         return None if value is None else FieldReader(f"{self.path}.{key}", value, self.notes)
 
     def honored(self, key: str, value: T) -> T:
-        """Note that a key counts as written, and return the value."""
+        """Record that a key's value applies unchanged, and return the value."""
         self.notes.append(ConfigNote(f"{self.path}.{key}", "honored"))
         return value
 
     def changed(self, key: str, value: T, why: str) -> T:
-        """Note that a key counts, but not as written, and return the value that does."""
+        """Record that another value applies than the key's, and return the value that applies."""
         self.notes.append(ConfigNote(f"{self.path}.{key}", "changed", why))
         return value
 
     def ignored(self, key: str, why: str) -> None:
-        """Take a key that has no effect on scores."""
+        """Mark a key as read, and record that it has no effect on scores."""
         if key in self.fields:
-            self._taken.add(key)
+            self._read.add(key)
             self.notes.append(ConfigNote(f"{self.path}.{key}", "ignored", why))
 
     def finish(self) -> None:
-        """Note the keys that nobody took."""
+        """Record a note for every key that was not read."""
         for key in self.fields:
-            if key not in self._taken:
-                close = difflib.get_close_matches(str(key), self._taken, n=1)
+            if key not in self._read:
+                close = difflib.get_close_matches(str(key), self._read, n=1)
                 hint = f"; did you mean {close[0]}?" if close else ""
                 self.notes.append(ConfigNote(f"{self.path}.{key}", "unknown", f"there is no such key{hint}"))
 
     def error(self, key: str, problem: str) -> ValueError:
-        """Return the error that says what is wrong with a field."""
+        """Return an error for a field, with the field's path."""
         return ValueError(f"{self.path}.{key}: {problem}")

@@ -1,8 +1,8 @@
-"""Score plugins from their arguments, under the names that a KubeSchedulerConfiguration gives them.
+"""Score plugins built from their arguments in a KubeSchedulerConfiguration.
 
-This is a boundary: defaults are set as upstream sets them, values that would make scores leave 0 to 100 are refused
-with the field's name, and every key's fate is noted. Keys of ours (options that upstream does not have) are marked so
-in the docstrings; a stock kube-scheduler refuses a file that has them.
+Untrusted values are checked here: defaults are the same as upstream's, values that would make scores leave 0 to 100 are
+refused with the field's name, and a note is recorded for every key. Docstrings mark our options, which upstream does
+not have; a stock kube-scheduler refuses a file that contains them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +36,14 @@ from scoring.profiles.kubernetes_version import LATEST_VERSION, known_version
 _PERCENTILES = ("", "P90", "P95", "P99", "MAX")
 _DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024 * 1024}
 _WATCHER_KEYS = ("watcherAddress", "WatcherAddress", "metricProvider")
-# Peaks' Go type has malformed tags, so kube-scheduler reads this spelling; its documentation has the other.
+# Peaks' Go type has malformed tags, so kube-scheduler reads the second spelling; its documentation has the first.
 _POWER_MODEL_KEYS = ("nodePowerModel", "NodePowerModel")
 _RECENT_PODS_KEY = "countRecentPods"
 _HIGHEST_POWER = 64
 _HIGHEST_CROWDING = 1000
 _FILTER_KEYS = ("ignoredResources", "ignoredResourceGroups")
 
-# The name that a plugin had before kube-scheduler v1beta2, and what became of it.
+# Plugin names from before kube-scheduler v1beta2, with the plugin and strategy that replaced them.
 RENAMED: Mapping[str, tuple[str, Strategy]] = {
     "NodeResourcesLeastAllocated": (NodeResourcesFit.name, "LeastAllocated"),
     "NodeResourcesMostAllocated": (NodeResourcesFit.name, "MostAllocated"),
@@ -61,14 +61,14 @@ def plugin_from_config(
     """Build a score plugin.
 
     Args:
-        name: the plugin's name, such as ``TargetLoadPacking``; its name before v1beta2 will do.
-        arguments: its arguments under their Kubernetes names; ``apiVersion`` and ``kind`` may be among them.
-        notes: gets a note for each key, when given.
-        kubernetes_version: whose rules hold where kube-scheduler's changed, such as ``1.36``.
+        name: the plugin's name, such as ``TargetLoadPacking``; a name from before v1beta2 is accepted.
+        arguments: the plugin's arguments under their Kubernetes names; may include ``apiVersion`` and ``kind``.
+        notes: list that receives a note for each key.
+        kubernetes_version: version whose rules apply where kube-scheduler's changed, such as ``1.36``.
 
     Raises:
         KeyError: no plugin has this name.
-        ValueError: an argument has no meaning; the message starts with its name. Or the version is not known.
+        ValueError: an argument is invalid, and the message starts with its name; or the version is unknown.
     """
     read, rules = _READERS[name], known_version(kubernetes_version)
     reader = FieldReader(f"{name}Args", {} if arguments is None else arguments, [] if notes is None else notes)
@@ -76,7 +76,7 @@ def plugin_from_config(
         if reader.raw(key) is not None:
             reader.honored(key, None)
     for key in _WATCHER_KEYS:
-        reader.ignored(key, "where metrics come from is a setting of the client")
+        reader.ignored(key, "the source of metrics is a setting of the client")
     plugin = read(reader)
     reader.finish()
     if isinstance(plugin, NodeResourcesBalancedAllocation):
@@ -87,7 +87,7 @@ def plugin_from_config(
 def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
     several = _measured_weights(reader)
     if several and reader.raw("resource") is not None:
-        raise reader.error("resource", "must not be there beside resources")
+        raise reader.error("resource", "must not be combined with resources")
     resource: str = reader.choice("resource", (CPU, MEMORY))
     plugin = TargetLoadPacking(
         target_utilization=reader.integer("targetUtilization", TargetLoadPacking.target_utilization, at_most=100),
@@ -122,7 +122,7 @@ def _default_requests(reader: FieldReader, resource: str) -> int:
         raise reader.error("defaultRequests", f"must be a mapping, got {written!r}")
     amounts = ResourceList.from_k8s(written, f"{reader.path}.defaultRequests")
     if resource not in amounts:
-        return reader.changed("defaultRequests", 0, f"no {resource} in it counts as 0, as upstream")
+        return reader.changed("defaultRequests", 0, f"without {resource}, it counts as 0, as upstream")
     return reader.honored("defaultRequests", amounts[resource])
 
 
@@ -276,7 +276,7 @@ def _node_resources_fit(reader: FieldReader) -> NodeResourcesFit:
         shape = _shape(ratio)
         ratio.finish()
     if ratio is not None and kind != "RequestedToCapacityRatio":
-        raise strategy.error("requestedToCapacityRatio", f"must not be there for type {kind}")
+        raise strategy.error("requestedToCapacityRatio", f"must be absent for type {kind}")
     if ratio is None and kind == "RequestedToCapacityRatio":
         raise strategy.error("requestedToCapacityRatio", "is required for this type")
     strategy.finish()
@@ -366,4 +366,4 @@ _READERS: Mapping[str, Callable[[FieldReader], ScorePlugin]] = {
     **{old: _renamed(strategy) for old, (_, strategy) in RENAMED.items()},
 }
 PLUGINS = frozenset(_READERS)
-"""The names that :func:`plugin_from_config` knows."""
+"""Names that :func:`plugin_from_config` accepts."""

@@ -1,8 +1,8 @@
-"""Profiles from a KubeSchedulerConfiguration, v1beta1 to v1, with a note of what became of every key.
+"""Profiles from a KubeSchedulerConfiguration, v1beta1 to v1, with a note on the effect of every key.
 
-What counts is which plugins score, with which weight and which arguments: the defaults of the file's version, merged
-with the profile's ``plugins.score`` and ``plugins.multiPoint`` as kube-scheduler merges them, and ``pluginConfig``.
-Source: k8s.io/kubernetes/pkg/scheduler/apis/config and ``expandMultiPointPlugins`` of its framework runtime.
+Read are the plugins that score, their weights and their arguments: the defaults of the file's version, merged with the
+profile's ``plugins.score`` and ``plugins.multiPoint`` as kube-scheduler merges them, and ``pluginConfig``. Source:
+k8s.io/kubernetes/pkg/scheduler/apis/config and ``expandMultiPointPlugins`` of its framework runtime.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,12 +57,12 @@ _DEFAULT_WEIGHTS: Mapping[str, Mapping[str, int]] = {
 
 @dataclass(frozen=True)
 class SchedulerConfiguration:
-    """What a KubeSchedulerConfiguration says about scores.
+    """Score profiles of a KubeSchedulerConfiguration.
 
     Attributes:
-        profiles: in the file's order.
-        notes: what became of every key, in reading order. ``trimaran config check`` prints them.
-        weights: of all plugins that score, also of those that are not known here: scheduler's name to plugin to weight.
+        profiles: the profiles, in the file's order.
+        notes: note on the effect of every key, in reading order. ``trimaran config check`` prints them.
+        weights: weights of all scoring plugins, including those not implemented here, by scheduler name and plugin.
     """
 
     profiles: tuple[Profile, ...]
@@ -70,11 +70,11 @@ class SchedulerConfiguration:
     weights: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def profile(self, scheduler_name: str | None = None) -> Profile:
-        """Return a profile by its scheduler's name; without a name, the only one.
+        """Return a profile by its scheduler's name; without a name, the only profile.
 
         Raises:
             KeyError: no profile has this name.
-            ValueError: there are several, and no name was given.
+            ValueError: there are several profiles, and no name was given.
         """
         names = [profile.scheduler_name for profile in self.profiles]
         if scheduler_name is None:
@@ -89,16 +89,16 @@ class SchedulerConfiguration:
 def read_configuration(
     configuration: Mapping[str, Any], *, kubernetes_version: str = LATEST_VERSION
 ) -> SchedulerConfiguration:
-    """Read the parsed file.
+    """Read the profiles of a parsed file.
 
     Args:
         configuration: the parsed file, of any version from v1beta1 on.
-        kubernetes_version: whose rules hold where kube-scheduler's scores changed, such as ``1.36``; the newest that
-            is known by default.
+        kubernetes_version: version whose rules apply where kube-scheduler's scores changed, such as ``1.36``; by
+            default the newest known version.
 
     Raises:
-        ValueError: it is no KubeSchedulerConfiguration of a known version, or a value has no meaning; the message
-            starts with the path of the key. Or the Kubernetes version is not known.
+        ValueError: the file is not a KubeSchedulerConfiguration of a known version, or a value is invalid, and the
+            message starts with the path of the key; or the Kubernetes version is unknown.
     """
     rules = known_version(kubernetes_version)
     notes: list[ConfigNote] = []
@@ -113,16 +113,19 @@ def read_configuration(
     for key in configuration:
         if key not in {"apiVersion", "kind", "profiles", "percentageOfNodesToScore"}:
             reader.ignored(key, "not about scores")
-    profiles = [
+    readers = [
         _ProfileReader(FieldReader(f"profiles[{i}]", entry, notes), version, rules) for i, entry in enumerate(listed)
     ]
-    made = tuple(profile.read() for profile in profiles)
-    weights = {profile.scheduler_name: each.weights for profile, each in zip(made, profiles, strict=True)}
-    names = [profile.scheduler_name for profile in made]
+    profiles = tuple(profile_reader.read() for profile_reader in readers)
+    weights = {
+        profile.scheduler_name: profile_reader.weights
+        for profile, profile_reader in zip(profiles, readers, strict=True)
+    }
+    names = [profile.scheduler_name for profile in profiles]
     for name in names:
         if names.count(name) > 1:
             raise reader.error("profiles", f"two profiles are for scheduler {name!r}")
-    return SchedulerConfiguration(made, tuple(notes), weights)
+    return SchedulerConfiguration(profiles, tuple(notes), weights)
 
 
 def _version(reader: FieldReader) -> str:
@@ -142,7 +145,7 @@ def _version(reader: FieldReader) -> str:
 
 
 class _ProfileReader:
-    """One profile while it is read."""
+    """Reader of one profile."""
 
     def __init__(self, reader: FieldReader, version: str, kubernetes_version: str) -> None:
         self.reader = reader
@@ -162,7 +165,7 @@ class _ProfileReader:
         plugins: dict[str, WeightedPlugin] = {}
         for plugin_name, weight in weights.items():
             if plugin_name not in PLUGINS:
-                self._note("ignored", f"plugins: {plugin_name}", f"no such score here; its weight is {weight}")
+                self._note("ignored", f"plugins: {plugin_name}", f"this score is not implemented; weight {weight}")
                 continue
             plugin = plugin_from_config(
                 plugin_name, arguments.get(plugin_name), reader.notes, kubernetes_version=self.kubernetes_version
@@ -170,11 +173,11 @@ class _ProfileReader:
             if plugin_name in RENAMED:
                 new_name, strategy = RENAMED[plugin_name]
                 self._note("changed", f"plugins: {plugin_name}", f"read as {new_name} with strategy {strategy}")
-            plugins[plugin.name] = WeightedPlugin(plugin, weight)  # an old name takes its successor's place
+            plugins[plugin.name] = WeightedPlugin(plugin, weight)  # an old name replaces the new one
         return Profile(tuple(plugins.values()), "default-scheduler" if name is None else str(name))
 
     def _weights(self) -> dict[str, int]:
-        """Return the scoring plugins' weights, defaults and the profile's two plugin sets merged."""
+        """Return the weights of the scoring plugins: the defaults merged with the profile's two plugin sets."""
         plugins = self.reader.nested("plugins")
         defaults = _DEFAULT_WEIGHTS[self.version]
         if plugins is None:
@@ -185,10 +188,11 @@ class _ProfileReader:
         for key in plugins.fields:
             if key not in {"score", "multiPoint"}:
                 plugins.ignored(key, "not about scores")
-        everywhere = {} if "*" in multi_disabled else {n: w for n, w in defaults.items() if n not in multi_disabled}
-        everywhere.update(multi_enabled)
-        kept = {} if "*" in score_disabled else {n: w for n, w in everywhere.items() if n not in score_disabled}
-        return {**kept, **score_enabled}
+        # multiPoint modifies the defaults; score then modifies the result and takes precedence.
+        merged = {} if "*" in multi_disabled else {n: w for n, w in defaults.items() if n not in multi_disabled}
+        merged.update(multi_enabled)
+        remaining = {} if "*" in score_disabled else {n: w for n, w in merged.items() if n not in score_disabled}
+        return {**remaining, **score_enabled}
 
     def _plugin_set(self, plugins: FieldReader, point: str) -> tuple[dict[str, int], set[str]]:
         plugin_set = plugins.nested(point)
@@ -217,7 +221,7 @@ class _ProfileReader:
                 raise entry.error("name", f"{name} is configured twice")
             arguments[name] = entry.raw("args")
             if name not in PLUGINS:
-                entry.ignored("args", f"{name} scores nothing here")
+                entry.ignored("args", f"the score of {name} is not implemented")
             elif name not in weights:
                 entry.ignored("args", f"{name} is not enabled for scoring")
             else:
@@ -242,8 +246,8 @@ class _ProfileReader:
             raise entry.error("name", f"must be a plugin's name, got {name!r}")
         return entry.honored("name", name)
 
-    def _note(self, status: Any, what: str, detail: str) -> None:
-        self.reader.notes.append(ConfigNote(f"{self.reader.path}.{what}", status, detail))
+    def _note(self, status: Any, key: str, detail: str) -> None:
+        self.reader.notes.append(ConfigNote(f"{self.reader.path}.{key}", status, detail))
 
 
 def _is_list(value: Any) -> bool:
