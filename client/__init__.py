@@ -49,11 +49,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import what is heavy when it is asked for: behind the one stands the whole watcher, behind the other numpy."""
     if name == "AssignedPods":
-        from client.assigned_pods import AssignedPods  # noqa: PLC0415
+        from client.assigned_pods import AssignedPods
 
         return AssignedPods
     if name == "LibraryClient":
-        from client.library import LibraryClient  # noqa: PLC0415
+        from client.library import LibraryClient
 
         return LibraryClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

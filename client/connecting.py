@@ -1,7 +1,8 @@
 """One way to a watcher, wherever it runs."""
 
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict
 
 from client.service import ServiceClient
 from watcher.model import WatcherMetrics
@@ -9,6 +10,14 @@ from watcher.model import WatcherMetrics
 if TYPE_CHECKING:
     from watcher.history import History
     from watcher.settings import Settings
+
+
+class WatcherCredentials(TypedDict):
+    """Files that authenticate a client to a watcher, as :class:`~client.ServiceClient` takes them."""
+
+    token_file: Path | None
+    ca_file: Path | None
+    client_certificate: Path | None
 
 
 class WatcherClient(Protocol):
@@ -85,6 +94,6 @@ def connect(address: str | None = None, *, settings: "Settings | None" = None, *
         if settings is not None:
             raise TypeError("settings belong to an embedded watcher; the one at an address has its own")
         return ServiceClient(address, **options)
-    from client.library import LibraryClient  # noqa: PLC0415  keeps the watcher's weight out of service mode
+    from client.library import LibraryClient  # keeps the watcher's weight out of service mode
 
     return LibraryClient(settings, **options)

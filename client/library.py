@@ -12,7 +12,7 @@ from watcher import wire
 from watcher.errors import NotServed
 from watcher.model import WatcherMetrics
 from watcher.pipeline.factory import open_watcher
-from watcher.settings import Settings
+from watcher.settings import Settings, WatcherSettings
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LibraryClient:
             BadSettings: they cannot be used, or name no usable provider.
         """
         try:
-            settings = settings or load().settings
+            settings = settings or load(WatcherSettings).settings
             self._watcher = open_watcher(settings, Path(store_path) if store_path else None, provider=provider)
         except SettingsError as error:
             raise errors.BadSettings(str(error)) from error

@@ -126,7 +126,7 @@ class ServiceClient:
         step: int | str | None = None,
     ) -> "History":
         """Return what nodes used over the last hours; see :class:`~client.WatcherClient`."""
-        from watcher.wire.history import decode_history  # noqa: PLC0415  numpy is behind it
+        from watcher.wire.history import decode_history  # numpy is behind it
 
         asked: dict[str, str | None] = {"host": node, "type": type, "operator": operator}
         for name, value in (("since", since), ("step", step)):

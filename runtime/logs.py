@@ -8,28 +8,28 @@ from typing import Any
 import orjson
 
 from runtime import masking
-from watcher.settings import LogLevel, LogSettings
 
+TRACE = 5
 _LEVELS = {
-    LogLevel.PANIC: logging.CRITICAL,
-    LogLevel.FATAL: logging.CRITICAL,
-    LogLevel.ERROR: logging.ERROR,
-    LogLevel.WARNING: logging.WARNING,
-    LogLevel.INFO: logging.INFO,
-    LogLevel.DEBUG: logging.DEBUG,
-    LogLevel.TRACE: 5,
-}
+    "panic": logging.CRITICAL, "fatal": logging.CRITICAL, "error": logging.ERROR, "warning": logging.WARNING,
+    "info": logging.INFO, "debug": logging.DEBUG, "trace": TRACE,
+}  # fmt: skip
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure(settings: LogSettings) -> None:
-    """Send all logs to standard error in the configured shape; for programs, never called by the library."""
+def configure(level: str = "info", form: str = "text") -> None:
+    """Send all logs to standard error. For programs; the library never calls it.
+
+    Args:
+        level: panic, fatal, error, warning, info, debug or trace: logrus' words, as load-watcher has them.
+        form: ``json`` for one JSON object a line, ``text`` for people.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if settings.format == "json" else TextFormatter())
-    logging.basicConfig(handlers=[handler], level=_LEVELS[settings.level], force=True)
-    logging.captureWarnings(True)  # Python's own would be raw text among the lines
-    # Below debug: what libraries say about every connection.
-    chatty = logging.DEBUG if settings.level is LogLevel.TRACE else logging.WARNING
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    logging.basicConfig(handlers=[handler], level=_LEVELS[level], force=True)
+    logging.captureWarnings(True)  # otherwise Python's warnings would be raw text among the lines
+    # Libraries log every connection at debug level: shown at trace only.
+    chatty = logging.DEBUG if _LEVELS[level] == TRACE else logging.WARNING
     logging.getLogger("urllib3").setLevel(chatty)
 
 

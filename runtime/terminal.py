@@ -38,7 +38,7 @@ def echo_document(document: object, form: str) -> None:
     """Write a document as ``json`` or ``yaml``."""
     text = orjson.dumps(document, default=_plain, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
     if form == "yaml":
-        import yaml  # noqa: PLC0415  only needed here
+        import yaml  # only needed here
 
         click.echo(yaml.safe_dump(orjson.loads(text), sort_keys=False, allow_unicode=True), nl=False)
     else:

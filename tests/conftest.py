@@ -89,7 +89,7 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, states: Iterator[Path]) -> None:
     """Leave no variable of this machine that the settings would read, and no store of its user."""
-    from runtime.settings.loading import UPSTREAM_VARIABLES
+    from watcher.settings import UPSTREAM_VARIABLES
 
     for name in list(os.environ):
         if name.startswith("TRIMARAN_") or name in UPSTREAM_VARIABLES or name == "KUBERNETES_SERVICE_HOST":

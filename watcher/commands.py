@@ -10,10 +10,10 @@ import click
 
 from runtime import logs
 from runtime.errors import SettingsError, TrimaranError
-from runtime.settings.loading import Loaded, Model, display, every_setting, load_as, variable
+from runtime.settings.loading import Loaded, Model, display, every_setting, load, variable
 from runtime.terminal import echo_document, output_option, painted
 from watcher.providers.base import check_providers, known_providers
-from watcher.settings import Settings
+from watcher.settings import Settings, WatcherSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -55,13 +55,13 @@ def load_or_exit(
         if name not in flags_given:
             given[name] = value  # of two the last one wins
     with errors_or_exit():
-        return load_as(model, given, file)
+        return load(model, given, file)
 
 
 @contextlib.contextmanager
 def yaml_or_exit(file: Path) -> Iterator[Any]:
     """Yield what a YAML file holds; end with status 2 where it, or a value that the block finds, is wrong."""
-    import yaml  # noqa: PLC0415  a watcher needs none
+    import yaml  # a watcher needs none
 
     try:
         with click.open_file(str(file), "rb") as opened:
@@ -119,9 +119,9 @@ def watch(
         "server.host": host, "server.port": port, "provider.name": provider, "provider.address": address,
         "watch.interval_seconds": interval, "store.path": store, "log.level": log_level,
     }  # fmt: skip
-    settings = load_or_exit(Settings, file, assignments, flags).settings
-    logs.configure(settings.log)
-    from watcher.api import service  # noqa: PLC0415  gunicorn is only needed here
+    settings = load_or_exit(WatcherSettings, file, assignments, flags).settings
+    logs.configure(settings.log.level, settings.log.format)
+    from watcher.api import service  # gunicorn is only needed here
 
     with errors_or_exit():
         check_providers(settings)  # told here, not by a worker that dies
@@ -133,9 +133,9 @@ def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
 
     Ends with status 2 where a provider cannot be built from them: a name that is not known, say.
     """
-    loaded = load_or_exit(Settings, file, assignments)
+    loaded = load_or_exit(WatcherSettings, file, assignments)
     rows = []
-    for name in every_setting():
+    for name in every_setting(WatcherSettings):
         section, _, key = name.partition(".")
         value = display(getattr(getattr(loaded.settings, section), key))
         rows.append((name, value, loaded.origins.get(name, "default"), variable(name)))
@@ -198,14 +198,14 @@ def doctor(
 
     Ends with status 0 when all is well, 1 when something is wrong, 2 when the settings cannot be used.
     """
-    from watcher.doctor import examine  # noqa: PLC0415  only needed here
-    from watcher.doctor.running import Running, examine_running  # noqa: PLC0415
+    from watcher.doctor import examine  # only needed here
+    from watcher.doctor.remote_watcher import WatcherConnection, examine_watcher
 
     flags = {"provider.name": provider, "provider.address": address}
-    settings = load_or_exit(Settings, file, assignments, flags).settings
+    settings = load_or_exit(WatcherSettings, file, assignments, flags).settings
     nodes = _node_names(nodes_file, settings if cluster else None)
     if running:
-        steps = examine_running(Running(running, token_file, ca_file, client_certificate), nodes)
+        steps = examine_watcher(WatcherConnection(running, token_file, ca_file, client_certificate), nodes)
     else:
         steps = examine(settings, nodes=nodes)
     checks = []
@@ -237,15 +237,15 @@ def _node_names(file: Path | None, of_cluster: Settings | None) -> frozenset[str
 
     Ends with status 2 where they cannot be told.
     """
-    from runtime.kubernetes.manifests import FileError  # noqa: PLC0415
-    from watcher.doctor.nodes import UnknownNodes, nodes_in, nodes_of_cluster  # noqa: PLC0415  only needed here
+    from runtime.kubernetes.manifests import FileError
+    from watcher.doctor.node_names import NodeListError, list_node_names, read_node_names  # only needed here
 
     if file is not None and of_cluster is not None:
         raise click.UsageError("--nodes and --cluster both say which nodes there are: give one")
     try:
         if of_cluster is not None:
-            return nodes_of_cluster(of_cluster)
-        return frozenset() if file is None else nodes_in(file)
-    except (FileError, UnknownNodes) as error:
+            return list_node_names(of_cluster)
+        return frozenset() if file is None else read_node_names(file)
+    except (FileError, NodeListError) as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None

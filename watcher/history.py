@@ -136,7 +136,7 @@ class History:
     @property
     def times(self) -> "NDArray[np.int64]":
         """When each step begins, unix seconds."""
-        import numpy as np  # noqa: PLC0415  which a watcher does without until it has answered
+        import numpy as np  # which a watcher does without until it has answered
 
         return self.steps.start + self.steps.seconds * np.arange(self.steps.count)
 
@@ -158,7 +158,7 @@ class History:
         Raises:
             ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
         """
-        import pandas as pd  # noqa: PLC0415  an extra
+        import pandas as pd  # an extra
 
         times = pd.to_datetime(self.times, unit="s", utc=True)
         index = pd.MultiIndex.from_product([self.nodes, times], names=["node", "time"])

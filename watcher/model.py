@@ -214,7 +214,7 @@ class WatcherMetrics:
         Raises:
             ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
         """
-        import pandas as pd  # noqa: PLC0415  an extra
+        import pandas as pd  # an extra
 
         rows = {
             name: {**{f"{each.type} {each.operator}": each.value for each in node.metrics}, **node.metadata}

@@ -36,7 +36,7 @@ class KubeConfig:
         Raises:
             UnusableAccess: the package cannot make one of it.
         """
-        from kubernetes import client, config  # noqa: PLC0415  an extra: only kubeconfigs need it
+        from kubernetes import client, config  # an extra: only kubeconfigs need it
 
         with self._lock:
             if self._configuration is None:
@@ -75,7 +75,7 @@ class KubeConfig:
 
 def server_of(file: Path, context: str) -> str:
     """Return the address that a context, or the current one, leads to, or nothing where that cannot be told."""
-    import yaml  # noqa: PLC0415  only kubeconfigs need it
+    import yaml  # only kubeconfigs need it
 
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -90,7 +90,7 @@ def _problem(file: Path, context: str, file_option: str, context_option: str) ->
     """Return why the kubeconfig cannot be used, or nothing, without running its plugins."""
     if find_spec("kubernetes") is None:
         return f"{file_option} needs the package kubernetes: pip install kubernetes; in a cluster, leave it unset"
-    import yaml  # noqa: PLC0415  as above
+    import yaml  # as above
 
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -14,10 +14,10 @@ from typing import Any
 
 from runtime.errors import SettingsError
 from runtime.server.reloading import Reloading
-from watcher.settings import MIN_TOKEN_LENGTH
 
 _log = logging.getLogger(__name__)
 
+MIN_TOKEN_LENGTH = 16
 _PROBES = frozenset({"/livez", "/readyz"})
 
 

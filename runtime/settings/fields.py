@@ -2,7 +2,8 @@
 
 import contextlib
 import json
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, model_validator
@@ -60,7 +61,10 @@ KEY = r"^[A-Za-z_][\w./-]*$"
 
 
 class Section(BaseModel):
-    """A group of settings; unknown keys are refused."""
+    """Group of settings. Unknown keys are errors."""
+
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Former or foreign keys of this section, and what the error says of each: its new name, say."""
 
     # A message that quotes its input would quote tokens too; loading quotes what may be shown.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -77,3 +81,10 @@ class Section(BaseModel):
                 with contextlib.suppress(ValueError):  # a number, or what is told to be none
                     read[name] = duration.seconds(value)
         return read
+
+
+class SettingsModel(Section):
+    """All settings of a program: one :class:`Section` a field."""
+
+    variables: ClassVar[Mapping[str, str]] = {}
+    """Environment variables with names of their own, and the setting of each: ``LOG_LEVEL`` to ``log.level``."""

@@ -10,41 +10,17 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from runtime.errors import SettingsError
 from runtime.masking import without_credentials
-from watcher.settings.sections import Settings
+from runtime.settings.fields import Section, SettingsModel
 
-Model = TypeVar("Model", bound=Settings)
+Model = TypeVar("Model", bound=SettingsModel)
 FILE_VARIABLE = "TRIMARAN_SETTINGS"
 _PREFIX = "TRIMARAN_"
-_SECRETS = {
-    "provider.token",
-    "provider.app_key",
-    "provider.headers",
-    "fallback.providers",
-    "influxdb.password",
-    "server.token",
-}
-
-#: load-watcher's environment names, and the settings they stand for.
-UPSTREAM_VARIABLES = {
-    "METRICS_PROVIDER_NAME": "provider.name",
-    "METRICS_PROVIDER_ADDRESS": "provider.address",
-    "METRICS_PROVIDER_TOKEN": "provider.token",
-    "METRICS_PROVIDER_APP_KEY": "provider.app_key",
-    "INSECURE_SKIP_VERIFY": "provider.insecure_skip_verify",
-    "ENABLE_OPENSHIFT_AUTH": "provider.openshift_auth",
-    "KUBE_CONFIG": "provider.kube_config",
-    "SIGNALFX_CLUSTER_NAME": "signalfx.cluster_name",
-    "SIGNALFX_HOST_NAME_SUFFIX": "signalfx.host_name_suffix",
-    "DATADOG_CLUSTER_NAME": "datadog.cluster_name",
-    "DATADOG_HOST_NAME_SUFFIX": "datadog.host_name_suffix",
-    "LOG_LEVEL": "log.level",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +45,14 @@ class Loaded(Generic[Model]):
         Raises:
             SettingsError: they cannot be used any more.
         """
-        return load_as(type(self.settings), self.flags, self.file)
+        return load(type(self.settings), self.flags, self.file)
 
 
-def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Settings]:
-    """Read all settings of the watcher; see :func:`load_as`."""
-    return load_as(Settings, flags, file)
-
-
-def load_as(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Model]:
+def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Model]:
     """Read all settings.
 
     Args:
-        model: the watcher's, or a part's that has more of its own.
+        model: class of the settings.
         flags: ``section.key`` to value, as the command line gave them.
         file: a TOML file with a table for each section; the variable TRIMARAN_SETTINGS names it otherwise.
 
@@ -105,12 +76,10 @@ def load_as(model: type[Model], flags: Mapping[str, Any] | None = None, file: Pa
     return Loaded(settings, origins, file, dict(flags or {}))
 
 
-def every_setting(model: type[Settings] = Settings) -> Iterator[str]:
+def every_setting(model: type[SettingsModel]) -> Iterator[str]:
     """Yield the name of every setting, as ``section.key``."""
-    for name, section_field in model.model_fields.items():
-        section = section_field.annotation
-        assert isinstance(section, type) and issubclass(section, BaseModel)  # noqa: S101, PT018  by construction
-        yield from (f"{name}.{key}" for key in section.model_fields)
+    for name in model.model_fields:
+        yield from (f"{name}.{key}" for key in _section(model, name).model_fields)
 
 
 def variable(name: str) -> str:
@@ -133,11 +102,11 @@ def display(value: Any) -> str:
 
 
 def _values_by_rising_precedence(
-    model: type[Settings], flags: Mapping[str, Any], file: Path | None, problems: list[str]
+    model: type[SettingsModel], flags: Mapping[str, Any], file: Path | None, problems: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
     if file is not None:
         yield from ((name, value, str(file)) for name, value in _read_file(file, problems))
-    for upstream, name in UPSTREAM_VARIABLES.items():
+    for upstream, name in model.variables.items():
         if os.environ.get(upstream):
             yield name, os.environ[upstream], upstream
     meant = {variable(name).replace("__", "_"): variable(name) for name in every_setting(model)}
@@ -167,7 +136,7 @@ def _read_file(file: Path, problems: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _describe(
-    model: type[Settings],
+    model: type[SettingsModel],
     error: Mapping[str, Any],
     merged: Mapping[str, Mapping[str, Any]],
     origins: Mapping[str, str],
@@ -179,9 +148,13 @@ def _describe(
             if len(error["loc"]) > 2:
                 yield f"{_place(error['loc'])} ({origins[name]}): there is no such key"
                 continue
+            origin = f" ({origins[name]})" if name in origins else ""
+            if reason := _section(model, section).refused.get(each):
+                yield f"{name}{origin}: {reason}"
+                continue
             close = difflib.get_close_matches(name, every_setting(model), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            yield f"{name}{f' ({origins[name]})' if name in origins else ''}: there is no such setting{hint}"
+            yield f"{name}{origin}: there is no such setting{hint}"
         return
     message = str(error["msg"]).removeprefix("Value error, ")
     if not key:  # about how settings of a section go together; the message names them
@@ -190,8 +163,8 @@ def _describe(
     name = f"{section}.{key}"
     origin = f" ({origins[name]})" if name in origins else ""
     given = str(error["input"])
-    shown = without_credentials(given) if name == "provider.address" or "://" in given else given
-    value = "" if name in _SECRETS or error["type"] == "missing" else f" = {shown[:80]!r}"
+    shown = without_credentials(given) if key == "address" or "://" in given else given
+    value = "" if _holds_secret(model, section, key) or error["type"] == "missing" else f" = {shown[:80]!r}"
     place = _place(error["loc"]) if len(error["loc"]) > 3 else name  # a bad item of a list shows itself
     yield f"{place}{origin}{value}: {message}"
 
@@ -199,3 +172,22 @@ def _describe(
 def _place(path: Sequence[str | int]) -> str:
     """Return where a problem is, such as ``fallback.providers[0].address``; items are counted from 0."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+def _section(model: type[SettingsModel], name: str) -> type[Section]:
+    """Return the class of a section; an unknown section has no settings."""
+    section = model.model_fields[name].annotation if name in model.model_fields else None
+    return section if isinstance(section, type) and issubclass(section, Section) else Section
+
+
+def _holds_secret(model: type[SettingsModel], section: str, key: str) -> bool:
+    """Return whether a setting, or a part of it, is a secret: its value is then not quoted."""
+    field_ = _section(model, section).model_fields.get(key)
+    return field_ is not None and _mentions_secret(field_.annotation)
+
+
+def _mentions_secret(annotation: Any) -> bool:
+    """Return whether a type is SecretStr or is made of it."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return any(_mentions_secret(part.annotation) for part in annotation.model_fields.values())
+    return annotation is SecretStr or any(map(_mentions_secret, get_args(annotation)))

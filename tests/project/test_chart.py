@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 import trimaran
+from watcher.settings import WatcherSettings
 from runtime.settings.loading import every_setting
 from trimaran.extender.profiles import OURS
 from trimaran.extender.settings import ExtenderSettings
@@ -50,7 +51,7 @@ def test_wrong_values_are_refused(wrong):
 def test_any_setting_may_be_given():
     """Every setting's name is one that the values take; those that are read anew are values of their own."""
     parts = {"scheduler": ExtenderSettings, "extender": ExtenderSettings, "nodes": NodesSettings}
-    values = {**VALUES, "settings": dict.fromkeys(every_setting(), "x")}
+    values = {**VALUES, "settings": dict.fromkeys(every_setting(WatcherSettings), "x")}
     for part, settings in parts.items():
         given = dict.fromkeys(set(every_setting(settings)) - {f"extender.{key}" for key in OWN}, "x")
         values[part] = {**VALUES[part], "settings": given}

@@ -19,6 +19,7 @@ from support.certificates import Authority
 from support.servers import need_server
 
 import trimaran
+from watcher.settings import WatcherSettings
 from runtime.settings.loading import load
 from watcher.providers.prometheus.queries import queries
 from watcher.settings import PrometheusSettings
@@ -164,7 +165,7 @@ def test_the_image_runs_the_watcher_as_nobody_on_all_addresses(monkeypatch):
     assert stage["VOLUME"] == "/var/lib/trimaran"
     for name, value in re.findall(r"(TRIMARAN_\w+)=(\S+)", stage["ENV"]):
         monkeypatch.setenv(name, value)
-    settings = load().settings
+    settings = load(WatcherSettings).settings
     assert (settings.server.host, settings.server.port, settings.log.format) == ("0.0.0.0", 2020, "json")
     assert str(settings.store.path) == "/var/lib/trimaran/watcher.sqlite"
 
@@ -246,7 +247,7 @@ def test_compose_serves_the_watcher_where_the_readme_says(monkeypatch):
     assert watcher["volumes"] == ["watcher:/var/lib/trimaran"]
     for name, value in watcher["environment"].items():
         monkeypatch.setenv(name, value)
-    provider = load().settings.provider
+    provider = load(WatcherSettings).settings.provider
     assert (provider.name, provider.address) == ("Prometheus", "http://prometheus:9090")
 
 

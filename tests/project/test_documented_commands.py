@@ -17,7 +17,9 @@ from packaging.requirements import Requirement
 from support.commands import ROOT, Command, documented_commands
 from support.servers import Service, free_port
 
-from runtime.settings.loading import UPSTREAM_VARIABLES, every_setting, variable
+from watcher.settings import WatcherSettings
+from runtime.settings.loading import every_setting, variable
+from watcher.settings import UPSTREAM_VARIABLES
 from trimaran.cli.main import main
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.soft_taints.settings import NodesSettings
@@ -91,7 +93,7 @@ def test_what_trimaran_does_not_take_is_seen(words: tuple[str, ...]) -> None:
 
 def test_variables_before_a_command_are_settings() -> None:
     """Each is one that the settings read."""
-    known = {*UPSTREAM_VARIABLES, *map(variable, every_setting()), "_TRIMARAN_COMPLETE"}
+    known = {*UPSTREAM_VARIABLES, *map(variable, every_setting(WatcherSettings)), "_TRIMARAN_COMPLETE"}
     named = {name for command in COMMANDS if command.words[0] in {"trimaran", "export"} for name in command.variables}
     assert "METRICS_PROVIDER_ADDRESS" in named
     assert named <= known
@@ -99,7 +101,7 @@ def test_variables_before_a_command_are_settings() -> None:
 
 def test_what_is_set_is_a_setting() -> None:
     """``--set`` names settings of the watcher, or of the service that is started."""
-    known = {*every_setting(), *every_setting(ExtenderSettings), *every_setting(NodesSettings)}
+    known = {*every_setting(WatcherSettings), *every_setting(ExtenderSettings), *every_setting(NodesSettings)}
     named = {
         assignment.partition("=")[0]
         for command in of("trimaran")

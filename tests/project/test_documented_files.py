@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from runtime.settings.loading import load_as
+from runtime.settings.loading import load
 from scoring import read_configuration
 from trimaran.extender.settings import ExtenderSettings
 
@@ -43,7 +43,7 @@ def test_settings_files_can_be_used(block: Block, tmp_path: Path) -> None:
     """Each is one that the watcher starts with, or the extender."""
     file = tmp_path / "settings.toml"
     file.write_text(block.text)
-    load_as(ExtenderSettings, {}, file)  # it has all of the watcher's, too
+    load(ExtenderSettings, {}, file)  # it has all of the watcher's, too
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)

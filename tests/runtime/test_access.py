@@ -19,9 +19,9 @@ from support.certificates import Authority
 from runtime.server.access import Access, certified_until, parse_tokens
 from runtime.server.tls import TlsContext
 from watcher.api.app import create_app
-from watcher.api.service import open_access, open_tls
+from watcher.api.service import open_access
 from watcher.errors import SettingsError
-from watcher.settings import ServerSettings
+from watcher.settings import WatcherServerSettings
 
 TOKEN, OTHER = "right-token-right-token", "other-token-other-token"
 PATHS = [route.replace("<host>", "a").replace("query", "query?query=trimaran_node_load_ratio") for route in ROUTES]
@@ -35,8 +35,8 @@ def locked(full: Api) -> Locked:
     """An API after a fetch, with settings of access."""
 
     def lock(**settings: Any) -> Api:
-        server = ServerSettings(**settings)
-        full.app = create_app(full.watcher, full.telemetry, open_access(server, lambda: full.now))
+        server = WatcherServerSettings(**settings)
+        full.app = create_app(full.watcher, full.telemetry, open_access(server, clock=lambda: full.now))
         full.client = full.app.test_client()
         return full
 
@@ -334,7 +334,8 @@ def test_a_client_certificate_that_expires(locked: Locked, tmp_path: Path, versi
     """A connection is trusted no longer than its client's certificate, also one that takes up its session again."""
     authority = Authority(tmp_path, "authority")
     settings = {"certificate": authority.issue("server"), "client_ca_file": authority.certificate}
-    api, tls = locked(**settings), open_tls(ServerSettings(**settings))
+    api = locked(**settings)
+    tls = TlsContext(settings["certificate"], None, settings["client_ca_file"])
     context = ssl.create_default_context(cafile=authority.certificate)
     context.load_cert_chain(authority.issue("reader"))
     context.minimum_version = context.maximum_version = version

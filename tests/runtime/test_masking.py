@@ -23,7 +23,7 @@ from watcher.findings import Finding, Kind
 from watcher.pipeline.factory import open_watcher
 from watcher.pipeline.health import Health
 from watcher.providers.base import Check, open_provider
-from watcher.settings import Settings
+from watcher.settings import Settings, WatcherSettings
 
 SECRET = "s3cr3t-t0ken/with+signs=="
 ESCAPE = "\x1b[31mred\x9b\r\nforged line\u202e\x00"
@@ -134,7 +134,7 @@ def test_a_token_file_of_several_lines_lands_nowhere(
 def test_a_refused_address_is_shown_without_what_may_be_secret(address: str) -> None:
     """Settings and client refuse an address with a query; neither quotes it, nor user and password."""
     with pytest.raises(SettingsError) as caught:
-        load({"provider.address": address})
+        load(WatcherSettings, {"provider.address": address})
     check_harmless(str(caught.value))
     with pytest.raises(ValueError, match="looks like") as refused:
         ServiceClient(address)
@@ -194,8 +194,8 @@ def test_log_times_have_date_and_zone() -> None:
 def test_warnings_of_python_go_to_the_log() -> None:
     """A library's warning becomes one line of the log, never raw text on the terminal."""
     program = (
-        "import warnings; from runtime import logs; from watcher.settings import LogSettings\n"
-        "logs.configure(LogSettings()); warnings.warn('be careful\\x1b', UserWarning)"
+        "import warnings; from runtime import logs\n"
+        "logs.configure(); warnings.warn('be careful\\x1b', UserWarning)"
     )
     done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, check=True)
     (line,) = done.stderr.splitlines()

@@ -14,7 +14,7 @@ from runtime.server.responses import JSON
 from watcher import wire
 from watcher.api.app import create_app
 from watcher.api.service import open_access
-from watcher.settings import ServerSettings
+from watcher.settings import WatcherServerSettings
 from watcher.wire import Dialect
 
 TOKEN = "right-token-right-token"
@@ -51,8 +51,8 @@ class Both:
     """An API asked in both ways, on the same watcher."""
 
     def __init__(self, api: Api, **settings: Any) -> None:
-        server = ServerSettings(**settings)
-        app = create_app(api.watcher, api.telemetry, open_access(server, lambda: api.now), server.dialect)
+        server = WatcherServerSettings(**settings)
+        app = create_app(api.watcher, api.telemetry, open_access(server, clock=lambda: api.now), server.dialect)
         self.front: Any = app.wsgi_app
         self.client = app.test_client()
         self.tag = api.watcher.published().body(server.dialect).etag

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.settings.loading import UPSTREAM_VARIABLES, display, every_setting, load, variable
+from runtime.settings.loading import display, every_setting, load, variable
 from watcher.errors import SettingsError
-from watcher.settings import ProviderSettings, Settings, WatchSettings
+from watcher.settings import UPSTREAM_VARIABLES, ProviderSettings, Settings, WatcherSettings, WatchSettings
 
 DEFAULTS = {
     "provider.name": "Host", "provider.address": None, "provider.token": None, "provider.app_key": None,
@@ -89,7 +89,7 @@ def value_of(settings: Settings, name: str) -> Any:
 def problems(flags: dict[str, Any] | None = None, file: Path | None = None) -> tuple[str, ...]:
     """Load settings that cannot be used, and return the problems."""
     with pytest.raises(SettingsError) as caught:
-        load(flags, file)
+        load(WatcherSettings, flags, file)
     return caught.value.problems
 
 
@@ -99,25 +99,25 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "settings.toml"
 
 
-@pytest.mark.parametrize("name", [name for name in every_setting() if name != "store.path"])
+@pytest.mark.parametrize("name", [name for name in every_setting(WatcherSettings) if name != "store.path"])
 def test_promised_defaults(name: str) -> None:
     """Each default is the promised one; a new setting needs a promise here."""
-    assert value_of(load().settings, name) == DEFAULTS[name]
+    assert value_of(load(WatcherSettings).settings, name) == DEFAULTS[name]
 
 
 def test_the_stores_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The store is in XDG_STATE_HOME, or where that stands by default."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert load().settings.store.path == tmp_path / "state" / "trimaran" / "watcher.sqlite"
+    assert load(WatcherSettings).settings.store.path == tmp_path / "state" / "trimaran" / "watcher.sqlite"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert load().settings.store.path == Path("/home/someone/.local/state/trimaran/watcher.sqlite")
+    assert load(WatcherSettings).settings.store.path == Path("/home/someone/.local/state/trimaran/watcher.sqlite")
 
 
 def test_the_default_provider_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """With KUBERNETES_SERVICE_HOST set, the provider is the metrics server."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert load().settings.provider.name == "KubernetesMetricsServer"
+    assert load(WatcherSettings).settings.provider.name == "KubernetesMetricsServer"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_upstreams_variables(
     """Each of load-watcher's variables sets its setting, and is named as the origin."""
     assert name in UPSTREAM_VARIABLES
     monkeypatch.setenv(name, text)
-    loaded = load()
+    loaded = load(WatcherSettings)
     assert value_of(loaded.settings, setting) == value
     assert loaded.origins == {setting: name}
 
@@ -161,7 +161,7 @@ def test_all_of_upstreams_variables_are_tested() -> None:
 def test_the_words_of_logrus(monkeypatch: pytest.MonkeyPatch, word: str, level: str) -> None:
     """LOG_LEVEL takes each of logrus' words, in any case."""
     monkeypatch.setenv("LOG_LEVEL", word)
-    assert load().settings.log.level == level
+    assert load(WatcherSettings).settings.log.level == level
 
 
 @pytest.mark.parametrize(
@@ -170,18 +170,18 @@ def test_the_words_of_logrus(monkeypatch: pytest.MonkeyPatch, word: str, level: 
 def test_what_go_reads_as_boolean(monkeypatch: pytest.MonkeyPatch, text: str, value: bool) -> None:
     """INSECURE_SKIP_VERIFY takes what Go's ParseBool takes."""
     monkeypatch.setenv("INSECURE_SKIP_VERIFY", text)
-    assert load().settings.provider.insecure_skip_verify is value
+    assert load(WatcherSettings).settings.provider.insecure_skip_verify is value
 
 
 def test_precedence(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     """Flags win over our variables, those over upstream's, those over the file, and that over the defaults."""
     file.write_text('[log]\nlevel = "error"\nformat = "json"\n')
-    assert load(file=file).settings.log.level == "error"
+    assert load(WatcherSettings, file=file).settings.log.level == "error"
     monkeypatch.setenv("LOG_LEVEL", "debug")
-    assert load(file=file).settings.log.level == "debug"
+    assert load(WatcherSettings, file=file).settings.log.level == "debug"
     monkeypatch.setenv("TRIMARAN_LOG__LEVEL", "trace")
-    assert load(file=file).settings.log.level == "trace"
-    loaded = load({"log.level": "panic"}, file)
+    assert load(WatcherSettings, file=file).settings.log.level == "trace"
+    loaded = load(WatcherSettings, {"log.level": "panic"}, file)
     assert loaded.settings.log.level == "panic"
     assert loaded.origins == {"log.level": "command line", "log.format": str(file)}
 
@@ -190,14 +190,14 @@ def test_the_file_may_be_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, fi
     """TRIMARAN_SETTINGS names the file where no flag does."""
     file.write_text("[server]\nport = 1\n")
     monkeypatch.setenv("TRIMARAN_SETTINGS", str(file))
-    assert load().settings.server.port == 1
+    assert load(WatcherSettings).settings.server.port == 1
 
 
 def test_empty_variables_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty variable, as manifests often have, leaves the default."""
     for name in (*UPSTREAM_VARIABLES, "TRIMARAN_SERVER__PORT", "TRIMARAN_SETTINGS"):
         monkeypatch.setenv(name, "")
-    assert load().origins == {}
+    assert load(WatcherSettings).origins == {}
 
 
 def test_kubernetes_service_variables_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,10 +209,10 @@ def test_kubernetes_service_variables_are_not_ours(monkeypatch: pytest.MonkeyPat
             "PORT_2020_TCP_PORT": "2020", "PORT_2020_TCP_ADDR": "10.0.0.1",
         }.items():  # fmt: skip
             monkeypatch.setenv(f"{service}_{suffix}", value)
-    assert load().origins == {}
+    assert load(WatcherSettings).origins == {}
 
 
-@pytest.mark.parametrize("name", list(every_setting()))
+@pytest.mark.parametrize("name", list(every_setting(WatcherSettings)))
 def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """TRIMARAN_<SECTION>__<KEY> reaches every setting."""
     texts = {
@@ -233,17 +233,17 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
     if name in {"server.key", "server.client_ca_file"}:  # of no use alone
         monkeypatch.setenv("TRIMARAN_SERVER__CERTIFICATE", "certificate.pem")
     monkeypatch.setenv(variable(name), texts.get(name, "7"))
-    assert load().origins[name] == variable(name)
-    assert load().origins.keys() <= {name, "server.certificate"}
+    assert load(WatcherSettings).origins[name] == variable(name)
+    assert load(WatcherSettings).origins.keys() <= {name, "server.certificate"}
 
 
 def test_windows_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     """In the environment windows are separated by commas, in the file they are a list; any duration will do."""
     monkeypatch.setenv("TRIMARAN_WATCH__WINDOWS", " 6h, 5m,")
-    assert load().settings.watch.windows == ["6h", "5m"]
+    assert load(WatcherSettings).settings.watch.windows == ["6h", "5m"]
     monkeypatch.delenv("TRIMARAN_WATCH__WINDOWS")
     file.write_text('[watch]\nwindows = ["1h30m"]\n')
-    assert load(file=file).settings.watch.windows == ["1h30m"]
+    assert load(WatcherSettings, file=file).settings.watch.windows == ["1h30m"]
 
 
 @pytest.mark.parametrize(
@@ -297,9 +297,9 @@ def test_variables_that_are_nearly_ours(monkeypatch: pytest.MonkeyPatch, name: s
 def test_the_message_counts() -> None:
     """The exception's text begins with how many settings are wrong."""
     with pytest.raises(SettingsError, match=r"^2 settings cannot be used:\n  server"):
-        load({"server.port": "x", "server.threads": "y"})
+        load(WatcherSettings, {"server.port": "x", "server.threads": "y"})
     with pytest.raises(SettingsError, match=r"^1 setting cannot be used:\n  server"):
-        load({"server.port": "x"})
+        load(WatcherSettings, {"server.port": "x"})
 
 
 def test_settings_that_do_not_go_together() -> None:
@@ -420,12 +420,12 @@ def test_server_settings_go_together(flags: dict[str, Any], words: str) -> None:
 
 def test_the_newline_of_a_token_file_goes() -> None:
     """A token that was read from a file with its newline is the token."""
-    assert value_of(load({"provider.token": " hush\n"}).settings, "provider.token") == "hush"
+    assert value_of(load(WatcherSettings, {"provider.token": " hush\n"}).settings, "provider.token") == "hush"
 
 
 def test_display() -> None:
     """What a person sees: secrets masked, credentials of addresses left out, lists with commas, nothing for None."""
-    settings = load({"provider.token": "hush", "provider.address": "http://u:hush@h:9090/x"}).settings
+    settings = load(WatcherSettings, {"provider.token": "hush", "provider.address": "http://u:hush@h:9090/x"}).settings
     shown = [display(value) for value in (settings.provider.token, settings.provider.address, ["a", "b"], None, 5)]
     assert shown == ["********", "http://h:9090/x", "a,b", "", "5"]
 
@@ -435,23 +435,23 @@ def test_one_underscore_too_few_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TRIMARAN_PORT", "tcp://10.0.0.1:2020")
     monkeypatch.setenv("TRIMARAN_SERVER_PORT", "tcp://10.0.0.1:2020")
     monkeypatch.setenv("TRIMARAN_SERVICE_HOST", "10.0.0.1")
-    assert load().settings.server.port == 2020
+    assert load(WatcherSettings).settings.server.port == 2020
     monkeypatch.setenv("TRIMARAN_PROVIDER_NAME", "Fake")
     with pytest.raises(SettingsError, match=r"TRIMARAN_PROVIDER_NAME: .* did you mean TRIMARAN_PROVIDER__NAME"):
-        load()
+        load(WatcherSettings)
 
 
 def test_text_that_should_be_json_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parser's own words would say what it expected, but not that it expected JSON."""
     monkeypatch.setenv("TRIMARAN_PROVIDER__HEADERS", "X-Scope-OrgID=prod")
     with pytest.raises(SettingsError, match=r"provider\.headers.*must be JSON, such as"):
-        load()
+        load(WatcherSettings)
 
 
 def test_settings_are_frozen() -> None:
     """No part changes settings under another one's hands."""
     with pytest.raises(ValueError, match="frozen"):
-        load().settings.server.port = 1  # type: ignore[misc]
+        load(WatcherSettings).settings.server.port = 1  # type: ignore[misc]
 
 
 def test_problems_of_tables_in_lists_name_their_place(file: Path) -> None:
@@ -470,7 +470,7 @@ def test_problems_of_tables_in_lists_name_their_place(file: Path) -> None:
 def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
     """A fallback's token stands neither in ``trimaran config`` nor in what is said of a mistake beside it."""
     file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "http://me:hush@p"\n')
-    assert display(load(file=file).settings.fallback.providers) == "Prometheus"
+    assert display(load(WatcherSettings, file=file).settings.fallback.providers) == "Prometheus"
     file.write_text('[[fallback.providers]]\nname = "Prometheus"\ntoken = "hush"\naddress = "me:hush@p"\n')
     (problem,) = problems(file=file)
     assert problem.startswith("fallback.providers")
@@ -479,7 +479,7 @@ def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
 
 # -- whatever comes -----------------------------------------------------------------------------------------------
 
-NAMES = st.sampled_from(list(every_setting())) | st.text()
+NAMES = st.sampled_from(list(every_setting(WatcherSettings))) | st.text()
 WORDS = st.sampled_from(
     ["5m", "15m,5m", "0", "-1", "nan", "1e999", "true", "[]", "{}", '[{"name": "Host"}]', "http://["]
 )
@@ -490,7 +490,7 @@ GIVEN = WORDS | st.text() | st.none() | st.integers() | st.floats() | st.lists(s
 def test_any_flags_are_settings_or_problems(flags: dict[str, Any]) -> None:
     """Whatever the command line gives, the answer is settings or a SettingsError that can be shown."""
     try:
-        load(flags)
+        load(WatcherSettings, flags)
     except SettingsError as error:
         str(error).encode("utf-8", "backslashreplace")
 
@@ -502,7 +502,7 @@ def test_any_environment_is_settings_or_problems(variables: dict[str, str]) -> N
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SettingsError):
         for name, value in usable.items():
             patch.setenv(name, value)
-        load()
+        load(WatcherSettings)
 
 
 def is_for_the_environment(name: str, value: str) -> bool:
@@ -520,7 +520,7 @@ def test_any_file_is_settings_or_problems(content: bytes, tmp_path_factory: pyte
     file = tmp_path_factory.getbasetemp() / "any.toml"
     file.write_bytes(content)
     with contextlib.suppress(SettingsError):
-        load(file=file)
+        load(WatcherSettings, file=file)
 
 
 @given(
@@ -533,4 +533,4 @@ def test_any_file_is_settings_or_problems(content: bytes, tmp_path_factory: pyte
 def test_any_table_is_settings_or_problems(value: Any, name: str) -> None:
     """The same for any value of any setting, nested too."""
     with contextlib.suppress(SettingsError):
-        load({name: value})
+        load(WatcherSettings, {name: value})

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runtime.settings.loading import FILE_VARIABLE, UPSTREAM_VARIABLES, display, every_setting, load, variable
+from runtime.settings.loading import FILE_VARIABLE, display, every_setting, load, variable
 from trimaran.extender.settings import ExtenderSection
 from trimaran.soft_taints.settings import NodesSection
+from watcher.settings import UPSTREAM_VARIABLES, WatcherSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -22,7 +23,7 @@ ROWS = {
 COMPUTED = {"provider.name", "provider.address", "host.node_name", "store.path", "watch.default_window"}
 
 
-@pytest.mark.parametrize("name", list(every_setting()))
+@pytest.mark.parametrize("name", list(every_setting(WatcherSettings)))
 def test_each_setting_has_its_row(name: str) -> None:
     """A setting's row has its variables, ours and upstream's, its default and its meaning."""
     variables, default, meaning = (cell.strip() for cell in ROWS[name])
@@ -30,14 +31,14 @@ def test_each_setting_has_its_row(name: str) -> None:
     assert re.findall(r"`([A-Z_]+)`", variables) == [variable(name), *upstream]
     assert meaning
     section, _, key = name.partition(".")
-    value = display(getattr(getattr(load().settings, section), key))
+    value = display(getattr(getattr(load(WatcherSettings).settings, section), key))
     if name not in COMPUTED and value:
         assert default == f"`{value.lower() if value in {'True', 'False'} else value}`"
 
 
 def test_no_row_is_left_over() -> None:
     """What is documented exists."""
-    assert set(ROWS) == set(every_setting())
+    assert set(ROWS) == set(every_setting(WatcherSettings))
 
 
 def test_the_files_variable_is_documented() -> None:
@@ -48,7 +49,7 @@ def test_the_files_variable_is_documented() -> None:
 def test_every_page_names_settings_that_exist() -> None:
     """What looks like a setting of one of the sections is one, or a value of the chart: nobody is sent astray."""
     known = {
-        *every_setting(),
+        *every_setting(WatcherSettings),
         *(f"extender.{key}" for key in ExtenderSection.model_fields),
         *(f"nodes.{key}" for key in NodesSection.model_fields),
         *(f"{part}.{key}" for part, values in CHART.items() if isinstance(values, dict) for key in values),

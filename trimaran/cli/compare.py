@@ -8,9 +8,10 @@ from typing import Any
 import click
 import numpy as np
 
+from client.connecting import WatcherCredentials
 from client.errors import ClientError
 from runtime.terminal import duration_option, echo_document, echo_table, output_option
-from trimaran.cli.options import Access, access_options, connected, fail
+from trimaran.cli.options import access_options, connected, fail
 from watcher.model import AVERAGES, WatcherMetrics
 
 _MOST_NAMED = 5
@@ -51,7 +52,7 @@ def compare(
     tolerance: float,
     window: str | None,
     output: str,
-    access: Access,
+    access: WatcherCredentials,
 ) -> None:
     """Compare two watchers: their values, the order of the nodes by them, and which nodes only one knows.
 

@@ -78,11 +78,14 @@ def _ask(
     client_certificate: Path | None,
 ) -> dict[str, Any]:
     """Return what an answer holds; end with status 1 and the reason where there is none."""
-    from trimaran.extender.decisions.decisions_client import Extender, NoAnswer  # noqa: PLC0415  so that --help is quick
+    from trimaran.extender.decisions.decisions_client import (  # so that --help is quick
+        DecisionsClient,
+        DecisionsUnavailable,
+    )
 
     try:
-        return Extender(address, token_file, ca_file, client_certificate).ask(path, **query)
-    except NoAnswer as error:
+        return DecisionsClient(address, token_file, ca_file, client_certificate).get(path, **query)
+    except DecisionsUnavailable as error:
         raise SystemExit(_failed(str(error))) from None
 
 
@@ -135,7 +138,7 @@ def _summary(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tell_regret(found: Mapping[str, Any]) -> None:
-    from trimaran.extender.decisions.decisions_client import regret_rows  # noqa: PLC0415  so that --help is quick
+    from trimaran.extender.decisions.decisions_client import regret_rows  # so that --help is quick
 
     header = ["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "OURS", "REGRET", "P95", "CHOSEN HOT", "OURS HOT"]
     echo_table(header, regret_rows(found))

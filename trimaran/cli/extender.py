@@ -53,9 +53,9 @@ def extender(
     }  # fmt: skip
     loaded = load_or_exit(ExtenderSettings, file, assignments, flags)
     settings = loaded.settings
-    logs.configure(settings.log)
-    from trimaran.extender import service  # noqa: PLC0415  Flask and gunicorn are only needed here
-    from watcher.providers.base import check_providers  # noqa: PLC0415
+    logs.configure(settings.log.level, settings.log.format)
+    from trimaran.extender import service  # Flask and gunicorn are only needed here
+    from watcher.providers.base import check_providers
 
     with errors_or_exit():
         if settings.extender.config is None:
@@ -97,18 +97,18 @@ def config(
     \b
     Example: trimaran extender config scheduler.yaml --url https://trimaran-extender:2021 --ca-file /etc/ca.crt
     """
-    from trimaran.extender import kube_scheduler  # noqa: PLC0415  only needed here
+    from trimaran.extender import kube_scheduler  # only needed here
 
     with yaml_or_exit(source) as document:
         if not isinstance(document, dict):
             raise ValueError("is no KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
         if check:
             given = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
-            found = list(kube_scheduler.problems(document, url if given else ""))
+            found = list(kube_scheduler.validate_config(document, url if given else ""))
             click.echo("\n".join(found) or "a stock kube-scheduler asks the extender with this")
             raise SystemExit(1 if found else 0)
-        way = kube_scheduler.Way(url, ca_file, certificate, key, timeout_ms, filters)
-        made = kube_scheduler.written(document, way, safety_net=not no_safety_net)
+        way = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
+        made = kube_scheduler.render_config(document, way, safety_net=not no_safety_net)
     click.echo(yaml.safe_dump(made, sort_keys=False), nl=False)
 
 

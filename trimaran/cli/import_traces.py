@@ -7,19 +7,19 @@ from typing import Any
 import click
 
 from trimaran.cli.options import fail
+from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.traces.loaders.alibaba2018 import Alibaba2018
 from trimaran.traces.loaders.azure2019 import Azure2019
-from trimaran.traces.loaders.building import Wanted, build
-from trimaran.traces.loaders.dataset import Format
+from trimaran.traces.loaders.building import ImportOptions, build_trace
+from trimaran.traces.loaders.dataset import DatasetFormat
 from trimaran.traces.loaders.google2011 import Google2011
 from trimaran.traces.loaders.google2019 import Google2019
 from trimaran.traces.loaders.openb import Openb
 from trimaran.traces.loaders.planetlab import PlanetLab
-from trimaran.traces.loaders.rows import LoadError, Source
+from trimaran.traces.loaders.rows import LoadError, DatasetFiles
 from trimaran.traces.trace import world_name
-from trimaran.traces.writing import check_new, write_or_fail
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, DatasetFormat] = {
     "alibaba2018": Alibaba2018(),
     "azure2019": Azure2019(),
     "google2011": Google2011(),
@@ -65,13 +65,13 @@ def import_(
     is written, 2 when the data cannot be used.
     """
     check_new(out)
-    wanted = Wanted(nodes, round(60 * from_hour), round(60 * hours), round(60 * warm_up_hours), seed)
+    wanted = ImportOptions(nodes, round(60 * from_hour), round(60 * hours), round(60 * warm_up_hours), seed)
     if wanted.warm_up_minutes >= wanted.minutes:
         raise click.UsageError(f"--warm-up-hours {warm_up_hours:g} leaves nothing of --hours {hours:g}")
     try:
-        source = Source(folder, FORMATS[form].title)
+        source = DatasetFiles(folder, FORMATS[form].title)
         try:
-            trace, left = build(world_name(out), source, FORMATS[form], wanted)
+            trace, left = build_trace(world_name(out), source, FORMATS[form], wanted)
         finally:
             _tell_bad_rows(source)
     except LoadError as error:
@@ -92,7 +92,7 @@ def import_(
     )
 
 
-def _tell_bad_rows(source: Source) -> None:
+def _tell_bad_rows(source: DatasetFiles) -> None:
     for name, count in source.bad.items():
         click.echo(f"trimaran: {name}: {count} rows cannot be read and are left out; {source.examples[name]}", err=True)
 

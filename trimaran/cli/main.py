@@ -25,7 +25,7 @@ COMMANDS = {
     "simulate": ("trimaran.cli.simulate:simulate", "Replay real use against any policy, and compare policies."),
     "record": ("trimaran.cli.record:record", "Write a trace of a cluster, to be replayed."),
     "dashboard": (
-        "trimaran.dashboard.commands:dashboard",
+        "trimaran.cli.dashboard:dashboard",
         "Serve the page: nodes at one look, trust, where a pod would go.",
     ),
     "doctor": ("watcher.commands:doctor", "Check every provider step by step, and name what mends it."),

@@ -47,13 +47,13 @@ def nodes(
         "server.host": host, "server.port": port, "log.level": log_level,
     }  # fmt: skip
     settings = load_or_exit(NodesSettings, file, assignments, flags).settings
-    logs.configure(settings.log)
-    from trimaran.soft_taints import service  # noqa: PLC0415  Flask and gunicorn are only needed here
-    from watcher.providers.base import check_providers  # noqa: PLC0415
+    logs.configure(settings.log.level, settings.log.format)
+    from trimaran.soft_taints import clearing, service  # Flask and gunicorn are only needed here
+    from watcher.providers.base import check_providers
 
     with errors_or_exit():
         if clear:
-            click.echo(f"trimaran: {service.clear(settings)} nodes were cleared")
+            click.echo(f"trimaran: {clearing.clear(settings)} nodes were cleared")
             return
         if not (settings.nodes.taints or settings.nodes.windows):
             raise SettingsError(["nodes.taints, nodes.windows: nothing is to be written; give --taints or --windows"])

@@ -11,7 +11,7 @@ import click
 import orjson
 import yaml
 
-from client.connecting import connect
+from client.connecting import WatcherCredentials, connect
 from client.errors import BadSettings, ClientError, UnknownWindow
 from runtime import masking
 from runtime.http.gather import Deadline
@@ -20,14 +20,13 @@ from runtime.kubernetes.credentials import UnusableAccess
 from runtime.kubernetes.manifests import FileError, read_objects
 from runtime.terminal import echo_table
 from scoring import NodeTable
-from trimaran.cli.options import Access as WatcherAccess
 from trimaran.cli.options import fail, watcher_options
 from trimaran.cluster.view import ClusterView
 from trimaran.planning.binding import Bound, bind, bindings, failed_gangs
 from trimaran.planning.cluster import Batch, Waiting, read_batch, read_waiting
 from trimaran.planning.exact import SolverMissing
 from trimaran.planning.local_search import Search
-from trimaran.planning.planning import (
+from trimaran.planning.planner import (
     BOUND_SECONDS,
     Planned,
     as_document,
@@ -114,7 +113,7 @@ def place(
     plan_file: Path | None,
     output: str,
     address: str | None,
-    access: WatcherAccess,
+    access: WatcherCredentials,
     *,
     live: bool,
     exact: bool,
@@ -186,7 +185,7 @@ def _check_writable(path: Path | None) -> None:
         path.open("a").close()
 
 
-def _peaks(address: str | None, window: str, access: WatcherAccess) -> WatcherMetrics | None:
+def _peaks(address: str | None, window: str, access: WatcherCredentials) -> WatcherMetrics | None:
     if not address:
         return None
     try:

@@ -19,13 +19,13 @@ from runtime.kubernetes.credentials import UnusableAccess
 from runtime.terminal import duration_option
 from scoring import Node
 from trimaran.cli.options import fail
+from trimaran.cli.trace_output import check_new, write_or_fail
 from trimaran.cluster.view import NODES, PODS
-from trimaran.traces.recording.assembly import Counts, assemble
-from trimaran.traces.recording.history import STEP_SECONDS, History, HistoryError
-from trimaran.traces.recording.lives import Uses
-from trimaran.traces.recording.pods import Key, Known, from_api, from_kube_state_metrics
+from trimaran.traces.recording.assembly import RecordingCounts, assemble
+from trimaran.traces.recording.history import STEP_SECONDS, PrometheusHistory, HistoryError
+from trimaran.traces.recording.lifetimes import UsageCollector
+from trimaran.traces.recording.pods import PodKey, PodSpec, specs_from_api, specs_from_kube_state_metrics
 from trimaran.traces.trace import Trace, world_name
-from trimaran.traces.writing import check_new, write_or_fail
 
 _LIST_SECONDS = 300.0
 _PAUSE = 'container!="",container!="POD"'  # neither a pod's own sum nor its pause container
@@ -87,11 +87,11 @@ def record(
         raise click.UsageError(f"--until {until} is in the future")
     with _session(address, token_file, ca_file, headers) as session:
         nodes, known = _from_kubernetes(kube_config, kube_context, node_selector)
-        history = History(session, address, end - minutes * STEP_SECONDS, minutes, minutes_at_once)
+        history = PrometheusHistory(session, address, end - minutes * STEP_SECONDS, minutes, minutes_at_once)
         try:
             uses = _uses(history, round(rate), matchers)
             if missing := uses.keys - known.keys():
-                known |= from_kube_state_metrics(history, missing, matchers)
+                known |= specs_from_kube_state_metrics(history, missing, matchers)
         except HistoryError as error:
             fail(error, 1)
     trace, counts = assemble(
@@ -124,13 +124,13 @@ def _session(
         yield session
 
 
-def _from_kubernetes(kube_config: Path | None, context: str, selector: str) -> tuple[list[Node], dict[Key, Known]]:
+def _from_kubernetes(kube_config: Path | None, context: str, selector: str) -> tuple[list[Node], dict[PodKey, PodSpec]]:
     names = {"kube_config": "--kube-config", "context": "--kube-context", "address": "--kube-config"}
     try:
         with contextlib.closing(KubernetesApi(Access(kube_config=kube_config, context=context, names=names))) as api:
             deadline = Deadline.after(_LIST_SECONDS)
             nodes = [Node.from_k8s(each) for each in api.list_items(NODES, deadline, labelSelector=selector)]
-            known = from_api(api.list_items(PODS, deadline))
+            known = specs_from_api(api.list_items(PODS, deadline))
     except UnusableAccess as error:
         fail(error, 2)
     except REQUEST_FAILURES as error:
@@ -142,11 +142,11 @@ def _from_kubernetes(kube_config: Path | None, context: str, selector: str) -> t
     return nodes, known
 
 
-def _uses(history: History, rate_seconds: int, matchers: str) -> Uses:
+def _uses(history: PrometheusHistory, rate_seconds: int, matchers: str) -> UsageCollector:
     """Read what pods used, and say how far it is; fail where there is nothing."""
     chosen = ",".join(filter(None, (_PAUSE, matchers)))
     by = "sum by (namespace, pod)"
-    uses, left = Uses(history.minutes), list[str]()
+    uses, left = UsageCollector(history.minutes), list[str]()
     asked = (
         ("CPU", f"{by} (rate(container_cpu_usage_seconds_total{{{chosen}}}[{rate_seconds}s]))"),
         ("memory", f"{by} (container_memory_working_set_bytes{{{chosen}}})"),
@@ -176,7 +176,7 @@ def _uses(history: History, rate_seconds: int, matchers: str) -> Uses:
     return uses
 
 
-def _tell(folder: Path, trace: Trace, counts: Counts) -> None:
+def _tell(folder: Path, trace: Trace, counts: RecordingCounts) -> None:
     """Write the trace, and say what is in it and what is not."""
     if counts.unknown:
         click.echo(

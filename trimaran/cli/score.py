@@ -10,6 +10,7 @@ import click
 import numpy as np
 import yaml
 
+from client.connecting import WatcherCredentials
 from client.errors import ClientError, NoMetrics, WatcherUnavailable
 from runtime.kubernetes.manifests import read_objects, read_pods
 from runtime.terminal import echo_document, echo_table, output_option, painted
@@ -28,7 +29,7 @@ from scoring import (
 )
 from scoring.profiles.configuration.plugins import RENAMED
 from scoring.table.feasibility import fitting
-from trimaran.cli.options import Access, connected, fail, watcher_options
+from trimaran.cli.options import connected, fail, watcher_options
 from watcher.model import WatcherMetrics
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
@@ -94,7 +95,7 @@ def score(
     fallback: Literal["open", "closed", "off"],
     output: str,
     address: str | None,
-    access: Access,
+    access: WatcherCredentials,
     *,
     explain: bool,
 ) -> None:
@@ -181,7 +182,7 @@ def _profile(
 
 
 def _read(
-    address: str | None, access: Access, window: str | None, *, required: bool
+    address: str | None, access: WatcherCredentials, window: str | None, *, required: bool
 ) -> tuple[WatcherMetrics | None, str]:
     """Return the snapshot, or None and why there is none; end the command where it is needed."""
     with connected(address, access) as client:

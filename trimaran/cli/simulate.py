@@ -30,7 +30,7 @@ from trimaran.simulator.report.text import tables
 from trimaran.simulator.windows import MAX_DELAY_MINUTES, Windows
 from trimaran.traces.events import read_events
 from trimaran.traces.synthetic import Synthetic
-from trimaran.traces.trace import TraceError, named_path, write_trace
+from trimaran.traces.trace import TraceError, absolute_path, write_trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _FACTORS = "1,1.2,1.4,1.6,1.8,2"
@@ -226,7 +226,7 @@ def _with_work(shared: Mapping[str, Any], make: Callable[[ReplayBatch], list[Rep
 
     A synthetic world is compared in where none is named.
     """
-    folders = tuple({named_path(folder): folder for folder in (*shared["traces"], *shared["more"])}.values())
+    folders = tuple({absolute_path(folder): folder for folder in (*shared["traces"], *shared["more"])}.values())
     known = policy_names()
     unknown = set(shared["chosen"]) - set(known)
     if unknown:

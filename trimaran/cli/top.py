@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from client.connecting import WatcherClient
+from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
 from runtime.terminal import by_load, duration_option, echo_document, echo_table, output_option, painted
-from trimaran.cli.options import Access, connected, fail, watcher_options
+from trimaran.cli.options import connected, fail, watcher_options
 from watcher.model import Load, MetricType, NodeMetrics, WatcherMetrics
 
 _Snapshots = Mapping[str, WatcherMetrics]
@@ -36,7 +36,7 @@ _SPARKS = 48
 def top(
     node: str | None,
     address: str | None,
-    access: Access,
+    access: WatcherCredentials,
     windows: str,
     sort: str,
     interval: float,

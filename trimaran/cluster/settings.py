@@ -34,8 +34,8 @@ class ClusterSection(Section):
         Raises:
             SettingsError: there is no way to it.
         """
-        from runtime.kubernetes.api import Access, KubernetesApi  # noqa: PLC0415
-        from runtime.kubernetes.credentials import UnusableAccess  # noqa: PLC0415  a command's options need none of it
+        from runtime.kubernetes.api import Access, KubernetesApi
+        from runtime.kubernetes.credentials import UnusableAccess  # a command's options need none of it
 
         names = {"kube_config": f"{section}.kube_config", "context": f"{section}.kube_context"}
         try:
@@ -45,7 +45,7 @@ class ClusterSection(Section):
 
     def open_watcher(self, settings: Settings) -> "WatcherClient":
         """Return a client of the watcher, or where there is none, one that watches by itself by these settings."""
-        from client import connect  # noqa: PLC0415  the master needs none
+        from client import connect  # the master needs none
 
         if self.watcher:
             return connect(self.watcher, token_file=self.watcher_token_file, ca_file=self.watcher_ca_file)

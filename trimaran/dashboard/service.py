@@ -3,15 +3,16 @@
 import logging
 from typing import TYPE_CHECKING
 
+from client.connecting import WatcherCredentials
 from runtime.server import responses as answers
 from runtime.server import serving
 from runtime.server.fast_path import Front
 from runtime.server.responses import Answer
+from runtime.server.service import url_of
 from runtime.server.serving import Listener
-from trimaran.cli.options import Access
 from trimaran.dashboard.app import create_app
-from trimaran.dashboard.page_context import Beside
-from trimaran.dashboard.remote import OutsideReaders
+from trimaran.dashboard.page_context import PageContext
+from trimaran.dashboard.remote import RemoteAccess
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -25,30 +26,29 @@ _PROBES = {
 _log = logging.getLogger(__name__)
 
 
-def open_readers(address: str, access: Access) -> OutsideReaders:
+def open_readers(address: str, access: WatcherCredentials) -> RemoteAccess:
     """Return the way to the watcher.
 
     Raises:
         ValueError: the address is no HTTP address.
     """
-    return OutsideReaders(address, access["token_file"], access["ca_file"], access["client_certificate"])
+    return RemoteAccess(address, access["token_file"], access["ca_file"], access["client_certificate"])
 
 
-def serve(readers: OutsideReaders, beside: Beside, host: str, port: int, *, secure: bool) -> None:
+def serve(readers: RemoteAccess, context: PageContext, host: str, port: int, *, secure: bool) -> None:
     """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
 
     Raises:
         ServerError: the address is in use, or not ours.
     """
-    sock = serving.listen(host, port)
-    shown, bound = sock.getsockname()[:2]
-    _log.info("serving", extra={"url": f"http://{f'[{shown}]' if ':' in shown else shown}:{bound}/"})
+    listener = Listener(serving.listen(host, port))
+    _log.info("serving", extra={"url": f"{url_of(listener)}/"})
 
     def start() -> Front:
-        app = create_app(readers, beside, secure=secure)
+        app = create_app(readers, context, secure=secure)
         return Front(app.wsgi_app, lambda _route, _status, _seconds: None, _probed)
 
-    serving.serve(start, [Listener(sock)], threads=_THREADS)
+    serving.serve(start, [listener], threads=_THREADS)
 
 
 def _probed(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:

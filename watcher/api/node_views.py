@@ -144,7 +144,7 @@ class Reading:
             found = self._watcher.history(host, type_, operator, since=since, step=step)
             if host and not found.nodes:
                 raise NotServed(MetricsCode.UNKNOWN_NODE, f"there is no such history of a node {host[:80]!r}")
-            from watcher.wire.history import encode_history  # noqa: PLC0415  numpy is behind it
+            from watcher.wire.history import encode_history  # numpy is behind it
 
             pieces, headers = encode_history(found), {"Vary": "Accept-Encoding"}
             if _accepts_gzip(encodings):
@@ -185,7 +185,7 @@ def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _names(if_none_match: str | None, etag: str) -> bool:
     """Return whether the header names the tag, or any."""
-    from werkzeug.http import parse_etags  # noqa: PLC0415  where routes are used, which brought it
+    from werkzeug.http import parse_etags  # where routes are used, which brought it
 
     return parse_etags(if_none_match).contains_weak(etag.removeprefix("W/").strip('"'))
 
@@ -194,8 +194,8 @@ def _names(if_none_match: str | None, etag: str) -> bool:
 def _prefers_columns(accepted: str) -> bool:
     if wire.COLUMNS_TYPE not in accepted.lower():
         return False
-    from werkzeug.datastructures import MIMEAccept  # noqa: PLC0415  as above
-    from werkzeug.http import parse_accept_header  # noqa: PLC0415
+    from werkzeug.datastructures import MIMEAccept  # as above
+    from werkzeug.http import parse_accept_header
 
     found = parse_accept_header(accepted, MIMEAccept)
     return found.best_match([answers.JSON, wire.COLUMNS_TYPE]) == wire.COLUMNS_TYPE
@@ -205,7 +205,7 @@ def _prefers_columns(accepted: str) -> bool:
 def _accepts_gzip(encodings: str) -> bool:
     if not encodings:
         return False
-    from werkzeug.datastructures import Accept  # noqa: PLC0415  as above
-    from werkzeug.http import parse_accept_header  # noqa: PLC0415
+    from werkzeug.datastructures import Accept  # as above
+    from werkzeug.http import parse_accept_header
 
     return parse_accept_header(encodings, Accept).quality("gzip") > 0

@@ -93,8 +93,8 @@ def _is_browsing(environ: "WSGIEnvironment") -> bool:
     """Return whether a browser asks for ``/``: what takes everything alike, as curl does, gets JSON."""
     if environ["PATH_INFO"] != "/" or environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
         return False
-    from werkzeug.datastructures import MIMEAccept  # noqa: PLC0415  where routes are used, which brought it
-    from werkzeug.http import parse_accept_header  # noqa: PLC0415
+    from werkzeug.datastructures import MIMEAccept  # where routes are used, which brought it
+    from werkzeug.http import parse_accept_header
 
     accepted = parse_accept_header(environ.get("HTTP_ACCEPT", ""), MIMEAccept)
     return accepted.best_match([answers.JSON, "text/html"]) == "text/html"

@@ -4,18 +4,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from runtime.server import serving
+from runtime.server import service, serving
 from runtime.server.access import Access
 from runtime.server.fast_path import Front, Later
 from runtime.server.serving import Listener
-from runtime.server.tls import TlsContext
 from watcher.api.node_views import Reading
 from watcher.api.page import WithPage, installed, is_of_page
 from watcher.pipeline.factory import open_watcher
-from watcher.settings import ServerSettings, Settings
+from watcher.settings import WatcherServerSettings, WatcherSettings
 from watcher.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ MAX_BODY_BYTES = 65536  # but for the page nothing here reads one
 _WARM_SECONDS = 0.3  # until the routes are made that nobody has asked for: what is known is answered first
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: WatcherSettings) -> None:
     """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
 
     Raises:
@@ -37,79 +35,52 @@ def serve(settings: Settings) -> None:
     """
     server = settings.server
     access = open_access(server)
-    tls = open_tls(server)
     listeners = []
     if server.compat_port is not None:
         compat = serving.listen(server.compat_host, server.compat_port, "server.compat_host", "server.compat_port")
         listeners.append(Listener(compat))
-    listeners.append(Listener(serving.listen(server.host, server.port), tls))
-    host, port = listeners[-1].sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    url = f"{'https' if tls else 'http'}://{shown}:{port}/watcher"
+    listeners.append(service.open_listener(server))
     if access.is_locked and not server.compat_open and server.compat_port is None:
         _log.info(
             "a stock kube-scheduler is refused: it can send no token and no client certificate "
             "(server.compat_port, server.compat_open)"
         )
-    if is_open_to_others(access, host):
+    if service.is_open_to_others(access, listeners[-1]):
         _log.warning(
-            "whoever reaches the port reads everything: no token is asked for (server.token, server.tokens_file)",
-            extra={"host": host},
+            "everyone who reaches the port can read everything: no token is required (server.token, "
+            "server.tokens_file)",
+            extra={"host": service.host_of(listeners[-1])},
         )
+    url = f"{service.url_of(listeners[-1])}/watcher"
     _log.info("serving", extra={"url": url, "provider": settings.provider.name})
-    service = Service(settings, access)
-    serving.serve(service.start, listeners, threads=server.threads, max_body_bytes=MAX_BODY_BYTES, stop=service.stop)
-
-
-def is_open_to_others(access: Access, host: str) -> bool:
-    """Return whether a port is reached from beyond this machine, and nothing is asked of whoever does.
-
-    Args:
-        access: who may read what.
-        host: the address that the port listens on.
-    """
-    return not (access.is_locked or ip_address(host.partition("%")[0]).is_loopback)
+    service.serve(WatcherService(settings, access), listeners, threads=server.threads, max_body_bytes=MAX_BODY_BYTES)
 
 
 def open_access(
-    server: ServerSettings, clock: Callable[[], float] = time.time, open_routes: Iterable[str] = ()
+    server: WatcherServerSettings, *, clock: Callable[[], float] = time.time, open_routes: Iterable[str] = ()
 ) -> Access:
-    """Return who may read what.
+    """Return the access check of the watcher's API.
 
     Args:
-        server: tokens, certificates and what is open.
-        clock: unix time.
-        open_routes: more that is open: routes that ask for credentials of their own.
+        server: tokens, certificates, and which routes are open.
+        clock: Unix time.
+        open_routes: other routes without the check: those that check credentials themselves.
 
     Raises:
         SettingsError: the tokens cannot be used.
     """
-    opened = [("/metrics", server.metrics_open), ("/compat/", server.compat_open)]
-    return Access(
-        token=server.token.get_secret_value() if server.token else None,
-        tokens_file=server.tokens_file,
-        certificates=server.client_ca_file is not None,
-        open_routes=[*open_routes, *(route for route, is_open in opened if is_open)],
+    return service.open_access(
+        server,
+        open_routes=[*open_routes, *(["/compat/"] if server.compat_open else [])],
         ports={} if server.compat_port is None else {server.compat_port: "/compat/"},
         clock=clock,
     )
 
 
-def open_tls(server: ServerSettings) -> TlsContext | None:
-    """Return how connections are secured; None when they are not.
-
-    Raises:
-        SettingsError: the certificates cannot be used.
-    """
-    if server.certificate is None:
-        return None
-    return TlsContext(server.certificate, server.key, server.client_ca_file)
-
-
-class Service:
+class WatcherService:
     """What the worker does: watch, and answer."""
 
-    def __init__(self, settings: Settings, access: Access) -> None:
+    def __init__(self, settings: WatcherSettings, access: Access) -> None:
         self._settings = settings
         self._access = access
         self._doctor: Doctor | None = None
@@ -120,7 +91,9 @@ class Service:
         What the last run left is answered before Flask is even imported; the routes follow within a moment.
         """
         self._telemetry = Telemetry()
-        self._watcher = open_watcher(self._settings, self._settings.store.path, self._telemetry)
+        self._watcher = open_watcher(
+            self._settings, self._settings.store.path, self._telemetry, dialect=self._settings.server.dialect
+        )
         self._reading = Reading(self._watcher, self._settings.server.dialect, self._access)
         self._watcher.start()
         routes = Later(self._routes)
@@ -142,8 +115,8 @@ class Service:
         self._watcher.stop()
 
     def _routes(self) -> "WSGIApplication":
-        from watcher.api.app import create_routes  # noqa: PLC0415
-        from watcher.doctor import Doctor  # noqa: PLC0415  what they bring takes long to import
+        from watcher.api.app import create_routes
+        from watcher.doctor import Doctor  # what they bring takes long to import
 
         self._doctor = Doctor(self._settings)
         self._doctor.start()

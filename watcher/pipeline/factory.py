@@ -17,6 +17,7 @@ from watcher.quality.judged_window import judged_window
 from watcher.settings import Settings
 from watcher.store import Store
 from watcher.telemetry import Telemetry
+from watcher.wire import Dialect
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ def open_watcher(
     telemetry: Telemetry | None = None,
     provider: WindowProvider | SampleProvider | None = None,
     clock: Callable[[], float] = time.time,
+    dialect: Dialect = Dialect.DOCUMENTED,
 ) -> Watcher:
     """Build a watcher that is not started yet; its ``stop()`` closes all that was opened here.
 
@@ -36,6 +38,7 @@ def open_watcher(
         telemetry: where to count, shared with the REST API when there is one.
         provider: used instead of those that the settings name.
         clock: unix time; tests inject their own.
+        dialect: of the snapshots that are encoded when published.
 
     Raises:
         SettingsError: the settings name no usable provider.
@@ -75,7 +78,7 @@ def open_watcher(
         source=names[0],
         fallback_sources=names[1:],
         standing=[finding for view in views if (finding := unverified(view.provider)) is not None],
-        dialect=settings.server.dialect,
+        dialect=dialect,
         telemetry=telemetry,
         clock=clock,
     )

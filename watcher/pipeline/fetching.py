@@ -50,13 +50,13 @@ class Fetcher:
         came: dict[str, Fetched] = {}
         failures: dict[str, str] = {}
         newest: dict[str, float] = {}
-        beside: dict[str, NodeMetrics] = {}
+        second_source: dict[str, NodeMetrics] = {}
         for name, answer in answers.items():
             if isinstance(answer, Exception):
                 failures[name] = _reason(answer)
                 continue
             came[name] = answer
-            beside.update(answer.beside)
+            second_source.update(answer.second_source)
             for node, time_ in answer.newest.items():
                 newest[node] = max(time_, newest.get(node, time_))
             if not answer.nodes:
@@ -68,7 +68,7 @@ class Fetcher:
             for name, fetched in came.items()
         }
         findings = tuple(finding for fetched in came.values() for finding in fetched.findings)
-        return Round(now, snapshots, {}, (*self._standing, *findings), newest, beside).with_failures(failures)
+        return Round(now, snapshots, {}, (*self._standing, *findings), newest, second_source).with_failures(failures)
 
     def _fetch(self, name: str, now: int, deadline: Deadline) -> Fetched:
         """Return one window's clean metrics."""

@@ -41,7 +41,7 @@ class Judge:
         known = [each for each in fetched.findings if each.action != Action.CLAMPED and each.kind is not Kind.BAD_LABEL]
         try:
             judged, found = self._detector.judge(
-                fetched.timestamp, fetched.snapshots, fetched.newest, known, fetched.beside
+                fetched.timestamp, fetched.snapshots, fetched.newest, known, fetched.second_source
             )
         except Exception:  # noqa: BLE001
             # A shape that no provider of ours gives metrics; whether they can be published, publishing tells.

@@ -38,7 +38,7 @@ def _origin(settings: Settings) -> str:
     provider = settings.provider
     parts = [without_credentials(provider.address or "")]
     if provider.kube_config is not None:
-        from runtime.kubernetes.kubeconfig import server_of  # noqa: PLC0415  only kubeconfigs need it
+        from runtime.kubernetes.kubeconfig import server_of  # only kubeconfigs need it
 
         context = settings.metrics_server.kube_context
         file = provider.kube_config

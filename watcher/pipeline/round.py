@@ -20,7 +20,7 @@ class Round:
         failures: window to why there is nothing.
         findings: what was wrong with what came.
         newest: node to the time of its newest sample by the source's own clock, unix seconds, where that is known.
-        beside: what a second source says of the nodes.
+        second_source: what a second source says of the nodes.
     """
 
     timestamp: int = 0
@@ -28,7 +28,7 @@ class Round:
     failures: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     newest: Mapping[str, float] = field(default_factory=dict)
-    beside: Mapping[str, NodeMetrics] = field(default_factory=dict)
+    second_source: Mapping[str, NodeMetrics] = field(default_factory=dict)
 
     def with_failures(self, failures: Mapping[str, str]) -> "Round":
         """Return the round in which these windows, with the reasons, have failed as well, each with a finding."""

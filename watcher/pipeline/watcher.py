@@ -191,9 +191,13 @@ class Watcher:
         """Report on the last fetch. Reads what is known; never calls the provider."""
         self._last_run.publish_the_rest()
         last = self._last
-        fresh = Freshness(self._clock(), self._settings.expiry_seconds)
+        freshness = Freshness(self._clock(), self._settings.expiry_seconds)
         ages = {name: self._age_seconds(kept) for name in self._settings.windows if (kept := self._cache.get(name))}
-        stale = [name for name in self._settings.windows if name not in ages or not fresh.holds(fresh.now - ages[name])]
+        stale = [
+            name
+            for name in self._settings.windows
+            if name not in ages or not freshness.is_fresh(freshness.now - ages[name])
+        ]
         reasons = health.reasons(last.failures, ages, stale)
         if not last.timestamp:
             reasons = ("nothing was fetched since the start", *reasons)
@@ -271,6 +275,6 @@ class Watcher:
 
 
 def _detector(quality: QualitySettings, settings: WatchSettings) -> "AnomalyDetector":
-    from watcher.quality.anomalies import AnomalyDetector  # noqa: PLC0415  numpy is behind it
+    from watcher.quality.anomalies import AnomalyDetector  # numpy is behind it
 
     return AnomalyDetector(quality, settings.windows, settings.interval_seconds)

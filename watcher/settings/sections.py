@@ -1,21 +1,30 @@
 """Every setting: name, unit, default, effect. ``loading`` reads them from flags, environment and file."""
 
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    SecretStr,
     model_validator,
 )
 
 from runtime import duration
 from runtime.http.budget import Budget
-from runtime.settings.fields import Secret, Section, comma_separated, duration_text, http_address, parsed_json
+from runtime.settings.fields import (
+    Secret,
+    Section,
+    SettingsModel,
+    comma_separated,
+    duration_text,
+    http_address,
+    parsed_json,
+)
+from runtime.settings.sections import LogSettings, ServerSettings
 from watcher.model import Operator
 from watcher.settings.providers import (
     DatadogSettings,
@@ -28,25 +37,23 @@ from watcher.settings.providers import (
 )
 from watcher.wire import Dialect
 
-MIN_TOKEN_LENGTH = 16
 _METRICS_SERVER = "KubernetesMetricsServer"
 
-
-class LogLevel(StrEnum):
-    """How much to log, in logrus' words, as upstream has them."""
-
-    PANIC = "panic"
-    FATAL = "fatal"
-    ERROR = "error"
-    WARNING = "warning"
-    INFO = "info"
-    DEBUG = "debug"
-    TRACE = "trace"
-
-
-def _level(value: Any) -> Any:
-    word = value.lower() if isinstance(value, str) else value
-    return "warning" if word == "warn" else word
+#: load-watcher's environment names, and the settings they stand for.
+UPSTREAM_VARIABLES = {
+    "METRICS_PROVIDER_NAME": "provider.name",
+    "METRICS_PROVIDER_ADDRESS": "provider.address",
+    "METRICS_PROVIDER_TOKEN": "provider.token",
+    "METRICS_PROVIDER_APP_KEY": "provider.app_key",
+    "INSECURE_SKIP_VERIFY": "provider.insecure_skip_verify",
+    "ENABLE_OPENSHIFT_AUTH": "provider.openshift_auth",
+    "KUBE_CONFIG": "provider.kube_config",
+    "SIGNALFX_CLUSTER_NAME": "signalfx.cluster_name",
+    "SIGNALFX_HOST_NAME_SUFFIX": "signalfx.host_name_suffix",
+    "DATADOG_CLUSTER_NAME": "datadog.cluster_name",
+    "DATADOG_HOST_NAME_SUFFIX": "datadog.host_name_suffix",
+    "LOG_LEVEL": "log.level",
+}
 
 
 def _is_in_cluster() -> bool:
@@ -61,13 +68,6 @@ def default_provider() -> str:
 def _default_store() -> Path:
     state_home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state_home).expanduser() / "trimaran" / "watcher.sqlite"
-
-
-def _hard_to_guess(value: SecretStr) -> SecretStr:
-    text = value.get_secret_value()
-    if len(text) < MIN_TOKEN_LENGTH or any(character.isspace() for character in text):
-        raise ValueError(f"must have {MIN_TOKEN_LENGTH} characters and no space, as what openssl rand -hex 32 prints")
-    return value
 
 
 class ProviderSettings(Section):
@@ -196,23 +196,10 @@ class QualitySettings(Section):
     disagreement_action: Reaction = Field(Reaction.MARK, description="about metrics that a second source contradicts")
 
 
-class ServerSettings(Section):
-    """The REST API."""
+class WatcherServerSettings(ServerSettings):
+    """REST API of the watcher."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="the address to listen on")
-    port: int = Field(2020, ge=0, le=65535, description="the port to listen on; 0 takes any free one")
-    threads: int = Field(8, ge=1, le=256, description="requests served at the same time")
     dialect: Dialect = Field(Dialect.DOCUMENTED, description="the dialect of /watcher; /compat is always Go's")
-    token: Annotated[Secret, AfterValidator(_hard_to_guess)] | None = Field(
-        None, description="the bearer token that readers must send"
-    )
-    tokens_file: Path | None = Field(
-        None, description="a file with such tokens, one a line, each with the day it expires if it does"
-    )
-    certificate: Path | None = Field(None, description="a PEM file with the server's certificate, to serve HTTPS")
-    key: Path | None = Field(None, description="its key, where that is not in the same file")
-    client_ca_file: Path | None = Field(None, description="authorities of certificates that readers must have")
-    metrics_open: bool = Field(False, description="answer /metrics also without token and certificate")
     compat_open: bool = Field(False, description="answer /compat also without token and certificate")
     compat_host: str = Field("127.0.0.1", min_length=1, description="the address of compat_port")
     compat_port: int | None = Field(
@@ -220,9 +207,7 @@ class ServerSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _settings_go_together(self) -> Self:
-        if self.certificate is None and (self.key or self.client_ca_file):
-            raise ValueError("key and client_ca_file are of no use without certificate")
+    def _ports_differ(self) -> Self:
         if self.compat_port == self.port:
             raise ValueError(f"compat_port {self.compat_port} is the same as port: a port tells what is open")
         return self
@@ -257,15 +242,14 @@ class StoreSettings(Section):
     )
 
 
-class LogSettings(Section):
-    """What the service says about itself."""
+class Settings(SettingsModel):
+    """Settings of a watcher, embedded or served.
 
-    level: Annotated[LogLevel, BeforeValidator(_level)] = Field(LogLevel.INFO, description="how much to log")
-    format: Literal["json", "text"] = Field("text", description="one JSON object a line, or text for people")
+    ``runtime.settings.loading.load`` reads them from flags, environment and file; programs may also build them from
+    sections.
+    """
 
-
-class Settings(Section):
-    """All settings. ``loading.load`` builds it from the outside; programs may build it from sections."""
+    variables: ClassVar[Mapping[str, str]] = UPSTREAM_VARIABLES
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
     fallback: FallbackSettings = Field(default_factory=FallbackSettings)
@@ -297,3 +281,9 @@ class Settings(Section):
         if self.quality.corroborate == "off" or not _is_in_cluster() or self.provider.name == _METRICS_SERVER:
             return None
         return self.model_copy(update={"provider": ProviderSettings(name=_METRICS_SERVER)})
+
+
+class WatcherSettings(Settings):
+    """Settings of ``trimaran watch``."""
+
+    server: WatcherServerSettings = Field(default_factory=WatcherServerSettings)

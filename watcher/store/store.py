@@ -18,7 +18,7 @@ import orjson
 from sqlite_utils import Database
 
 from watcher import wire
-from watcher.freshness import PRUNED_AT_ONCE
+from watcher.freshness import PRUNE_BATCH_SIZE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
 from watcher.store import prune_future as future
@@ -128,7 +128,7 @@ class Store:
             db.table("snapshots").insert_all(rows, replace=True)
             self._prune(db, newest)
             if remembered is not None and self._path is not None and not self._not_opened:
-                from watcher.store import history  # noqa: PLC0415  numpy is behind it
+                from watcher.store import history  # numpy is behind it
 
                 origin = self._origins.get(remembered.source, "")
                 history.add(db, remembered, origin, keep_seconds=self.keep_seconds, max_bytes=self._history_bytes)
@@ -175,7 +175,7 @@ class Store:
             type_: this resource; all when None.
             operator: this one; all when None.
         """
-        from watcher.store import history  # noqa: PLC0415  numpy is behind it
+        from watcher.store import history  # numpy is behind it
 
         rows = history.HistoryRows({}, [], [])
         with self._reading() as db:
@@ -339,4 +339,4 @@ def _copy(memory: Database, db: Database) -> None:
 def _delete_oldest(db: Database, table: str, column: str, before: float) -> None:
     """Delete what is older, but little of it at a time: to a clock that jumped ahead all of it is."""
     oldest = f"select distinct {column} from {table} where {column} < ? order by {column} limit ?"  # noqa: S608
-    db.table(table).delete_where(f"{column} in ({oldest})", [before, PRUNED_AT_ONCE])
+    db.table(table).delete_where(f"{column} in ({oldest})", [before, PRUNE_BATCH_SIZE])

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import trimaran
+from watcher.settings import WatcherSettings
 from runtime.settings.loading import every_setting, variable
 from trimaran.cli.main import COMMANDS, main
 
@@ -91,7 +92,7 @@ def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPat
     result = called("config", "--settings", str(file), "--set", "server.port=1", "--set", "server.port=2")
     assert result.exit_code == 0
     lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "." in line.split(" ")[0]}
-    assert list(lines) == list(every_setting())
+    assert list(lines) == list(every_setting(WatcherSettings))
     assert all(words[-1] == variable(name) for name, words in lines.items())
     assert lines["server.threads"][1:3] == ["3", str(file)]
     assert lines["server.port"][1:4] == ["2", "command", "line"]

@@ -18,7 +18,7 @@ from support.servers import reply, run_prometheus, serving
 
 from trimaran.cli.main import main
 from trimaran.traces.recording.history import Span
-from trimaran.traces.recording.lives import Uses
+from trimaran.traces.recording.lifetimes import UsageCollector
 from trimaran.traces.trace import Trace, read_trace
 
 MINUTES = 180
@@ -159,11 +159,11 @@ def test_lives_and_use_are_those_of_the_history(trace: Trace) -> None:
     assert lives["shop/idle"] == (0, MINUTES)
     # Minute 59 ends with the first sample; after the last, Prometheus believes a value for five minutes.
     assert lives["shop/batch-28391040-x"] == (59, 104)
-    assert trace.used(batch)[0][3:40] == pytest.approx(np.full(37, 2000), rel=0.001)
-    use = trace.used(web)[0]
+    assert trace.usage(batch)[0][3:40] == pytest.approx(np.full(37, 2000), rel=0.001)
+    use = trace.usage(web)[0]
     assert use[:119] == pytest.approx(np.full(119, 500), rel=0.001)
     assert use[122:] == pytest.approx(np.full(58, 1000), rel=0.001)
-    assert trace.used(place["shop/idle"])[1] == pytest.approx(np.full(MINUTES, GIB), rel=0.001)
+    assert trace.usage(place["shop/idle"])[1] == pytest.approx(np.full(MINUTES, GIB), rel=0.001)
 
 
 def test_nodes_have_what_pods_of_daemon_sets_leave(trace: Trace) -> None:
@@ -294,7 +294,7 @@ def span(start: int, **pods: list[float]) -> Span:
 def test_a_pod_that_is_gone_for_long_is_another_when_it_comes_back() -> None:
     """A StatefulSet's pod that was away lives twice; when nobody was seen, Prometheus was away, and nobody is gone."""
     nan = float("nan")
-    uses = Uses(60)
+    uses = UsageCollector(60)
     always = [1.0] * 20 + [nan] * 20 + [1.0] * 20
     away = [2.0] * 4 + [nan] * 12 + [4.0] * 4 + [nan] * 20 + [8.0] * 20
     uses.add(1, span(0, always=always, away=away))

@@ -166,7 +166,7 @@ def test_what_is_kept_is_of_this_trace_and_these_options(worlds: list[Path], tmp
 
 
 def test_the_program_is_all_that_makes_a_replay() -> None:
-    """A change of any package of ours that a replay imports makes another program_version."""
+    """The version covers every package of the project that a replay imports."""
     told = "import sys, trimaran.simulator.comparison; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", told], check=True, capture_output=True, text=True).stdout.split()
     ours = {".".join(name.split(".")[: 2 if name.startswith("trimaran.") else 1]) for name in imported}
@@ -250,7 +250,7 @@ def test_a_dask_cluster_without_workers_is_told_and_waited_for(
         there = run(*asked, "--scheduler", cluster.scheduler_address)
         later.join()
         assert there.exit_code == 0, there.output
-    assert "has no workers; replays wait until it has" in caplog.text
+    assert "has no workers; replays wait for the first" in caplog.text
     assert there.stdout == run(*asked).stdout
 
 
@@ -273,7 +273,7 @@ def test_a_file_that_holds_something_else_is_not_written_to(worlds: list[Path]) 
     before = pods.read_bytes()
     refused = run("compare", "--trace", worlds[0], "--policy", "random", "--resume-file", pods)
     assert refused.exit_code == 2
-    assert f"--resume-file {pods}: holds something else than replays that were kept" in refused.stderr
+    assert f"--resume-file {pods}: is not a file of stored replays" in refused.stderr
     assert pods.read_bytes() == before
     empty = pods.parent / "kept"
     empty.touch()
@@ -299,7 +299,7 @@ def test_saved_nodes_are_measured_on_request(worlds: list[Path]) -> None:
         (["compare", "--overcommit", "0"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "nan"], "one number from 0.01 to 1000, or two"),
         (["compare", "--overcommit", "1e308"], "one number from 0.01 to 1000, or two"),
-        (["sweep", "--overcommit", "1,,2"], "numbers from 0.01 to 1000, with commas between them"),
+        (["sweep", "--overcommit", "1,,2"], "numbers from 0.01 to 1000, separated by commas"),
         (["compare", "--jobs", "0"], "'--jobs': 0"),
         (["run", "--interval-minutes", "0"], "'--interval-minutes': 0 is not in the range x>=1"),
         (["compare", "--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
@@ -425,7 +425,7 @@ def test_a_fault_of_no_node_is_refused(worlds: list[Path], tmp_path: Path) -> No
     )
     asked = ("compare", "--trace", worlds[0], "--policy", "random", "--json", "--faults", faults)
     refused = run(*asked)
-    assert (refused.exit_code, f"{worlds[0]}: has no node 'node-late'" in refused.stderr) == (2, True)
+    assert (refused.exit_code, f"{worlds[0]}: a fault names node 'node-late'" in refused.stderr) == (2, True)
     assert run(*asked, "--events", events).exit_code == 0
     assert run(*asked, "--autoscale").exit_code == 0
 

@@ -23,14 +23,14 @@ from runtime.server.access import Access
 from scoring import Pod
 from trimaran.cli.main import main
 from trimaran.extender.app import create_app
-from trimaran.extender.decisions import OF_PODS
+from trimaran.extender.decisions import POD_ROUTES
+from trimaran.extender.decisions.authorizer import AccessReviewAuthorizer, AllowAll, PodReadAuthorizer, ReadVerdict
 from trimaran.extender.decisions.decision import BEST
-from trimaran.extender.decisions.readers import Everybody, Readers, Reading, Reviewed
-from trimaran.extender.decisions.record import MEGABYTE, Bounds, Record
-from trimaran.extender.decisions.regret import RESOURCES, Worth, load, table
+from trimaran.extender.decisions.record import MEGABYTE, DecisionRecord, RecordLimits
+from trimaran.extender.decisions.regret import RESOURCES, PlacementRegret, load, regret_table
 from trimaran.extender.decisions.routes import decision_routes
-from trimaran.extender.prioritizer import Options, Prioritizer
-from trimaran.extender.telemetry import Telemetry
+from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
+from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import ExtenderArgs
 
 NAMES = [f"node-{number}" for number in range(30)]
@@ -41,20 +41,22 @@ NOW = 1_800_000_000.0
 class Bench:
     """An extender's prioritizer and its record, driven by hand."""
 
-    def __init__(self, *, acts: bool = True, bounds: Bounds | None = None, readers: Readers | None = None) -> None:
+    def __init__(
+        self, *, acts: bool = True, bounds: RecordLimits | None = None, readers: PodReadAuthorizer | None = None
+    ) -> None:
         self.view = StillView(*NAMES)
         self.metrics = HeldMetrics(None)
         self.metrics.held = metrics(LOADS, NOW - 20)
-        self.telemetry = Telemetry()
-        self.record = Record(self.view, self.metrics, self.telemetry, bounds, clock=lambda: self.now)
+        self.telemetry = ExtenderTelemetry()
+        self.record = DecisionRecord(self.view, self.metrics, self.telemetry, bounds, clock=lambda: self.now)
         self.now = NOW
         self.telemetry.watch_decisions(self.record, lambda: 100.0)
         self.prioritizer = Prioritizer(
-            profiles(), self.view, self.metrics, Options(20, assume=False, seed=1), clock=lambda: self.now,
-            acts_for=lambda _: acts, record=self.record.note,
+            profiles(), self.view, self.metrics, PrioritizerOptions(20, assume=False, seed=1), clock=lambda: self.now,
+            is_active=lambda _: acts, record=self.record.add,
         )  # fmt: skip
-        more = [decision_routes(self.record, self.view, readers or Everybody())]
-        access = Access(token="of-the-scheduler-", open_routes=OF_PODS) if readers else None
+        more = [decision_routes(self.record, self.view, readers or AllowAll())]
+        access = Access(token="of-the-scheduler-", open_routes=POD_ROUTES) if readers else None
         self.client = Client(create_app(self.prioritizer, self.telemetry, lambda: True, access, more))
 
     def ask(self, pod: str = "pod-1", names: list[str] = NAMES, **options: Any) -> dict[str, int]:
@@ -98,10 +100,10 @@ def test_a_decision_says_why_and_where(bench: Bench) -> None:
     """Kept are the best ten and the chosen node with every term, the age of the data, and how far the chosen is off."""
     scores = bench.ask()
     bench.now += 5
-    bench.record.turn()
+    bench.record.run_cycle()
     assert bench.explained()["chosen"] is None
     bench.bind("pod-1", "node-20")
-    bench.record.turn()
+    bench.record.run_cycle()
     found = bench.explained()
     best = max(scores.values())
     assert found["outcome"] == "scored"
@@ -163,11 +165,11 @@ def test_what_there_is_not_is_refused(bench: Bench, pod: str, status: int) -> No
 def test_a_pod_asked_about_again_has_its_last_decision(bench: Bench) -> None:
     """A pod that could not be placed and is tried again is explained by what was answered last."""
     bench.ask(names=NAMES[:5])
-    bench.record.turn()
+    bench.record.run_cycle()
     bench.ask(names=NAMES[5:])
-    bench.record.turn()
+    bench.record.run_cycle()
     bench.bind("pod-1", "node-6")
-    bench.record.turn()
+    bench.record.run_cycle()
     found = bench.explained()
     assert found["candidates"] == len(NAMES) - 5
     assert found["chosen"]["rank"] == 2
@@ -177,9 +179,9 @@ def test_a_pod_asked_about_again_has_its_last_decision(bench: Bench) -> None:
 def test_a_pod_that_is_never_bound_is_closed(bench: Bench) -> None:
     """After a while nobody looks for it any more; its decision stays, without a chosen node."""
     bench.ask()
-    bench.record.turn()
+    bench.record.run_cycle()
     bench.now += 100
-    bench.record.turn()
+    bench.record.run_cycle()
     assert not bench.record._open
     assert bench.explained()["chosen"] is None
     assert len(bench.explained()["nodes"]) == BEST
@@ -189,7 +191,7 @@ def test_an_answer_that_is_alike_says_why(bench: Bench) -> None:
     """Without metrics there is a decision too: it says that there were none."""
     bench.metrics.held = None
     bench.ask()
-    bench.record.turn()
+    bench.record.run_cycle()
     found = bench.explained()
     assert (found["outcome"], found["best"], found["nodes"], found["data"]) == ("no_metrics", None, [], {})
 
@@ -197,13 +199,13 @@ def test_an_answer_that_is_alike_says_why(bench: Bench) -> None:
 @pytest.mark.parametrize("bound", [True, False])
 def test_what_is_kept_is_bounded(bound: bool) -> None:
     """The last so many decisions are kept, within so many bytes; the oldest go first, and their memory with them."""
-    bench = Bench(bounds=Bounds(decisions=50))
+    bench = Bench(bounds=RecordLimits(decisions=50))
     for number in range(80):
         bench.ask(f"pod-{number}")
         if bound:
             bench.bind(f"pod-{number}", "node-0")
         bench.now += 100
-        bench.record.turn()
+        bench.record.run_cycle()
     assert len(bench.record) == 50
     assert bench.record.explain("default/pod-29") is None
     assert bench.record.explain("default/pod-30") is not None
@@ -214,10 +216,10 @@ def test_what_is_kept_is_bounded(bound: bool) -> None:
 
 def test_bytes_are_bounded_too() -> None:
     """A small bound in bytes keeps fewer decisions, whether their pods are bound or still on their way."""
-    bench = Bench(bounds=Bounds(max_bytes=MEGABYTE))
+    bench = Bench(bounds=RecordLimits(max_bytes=MEGABYTE))
     for number in range(400):
         bench.ask(f"pod-{number}")
-        bench.record.turn()
+        bench.record.run_cycle()
         assert bench.record.size < 1.05 * MEGABYTE
     assert 100 < len(bench.record) <= 400
     bench.prioritizer.close()
@@ -232,9 +234,9 @@ def test_ten_thousand_decisions_take_less_than_64_megabytes() -> None:
         for number in range(300):
             bench.ask(f"pod-{number}")
             bench.bind(f"pod-{number}", dice.choice(NAMES))
-            record.turn()
+            record.run_cycle()
         bench.metrics.held = metrics(LOADS, NOW + 301)
-        record.turn()
+        record.run_cycle()
         told = record.size
         assert (len(record._open), len(record._kept), len(record._worths)) == (0, 300, 300)
         gc.collect()
@@ -253,17 +255,17 @@ def test_ten_thousand_decisions_take_less_than_64_megabytes() -> None:
 def test_regret_is_measured_when_the_window_is_whole(bench: Bench) -> None:
     """Only the first window that began after the binding counts; regret is what the chosen node was worse by."""
     bench.ask(cpu="400m")
-    bench.record.turn()
+    bench.record.run_cycle()
     bench.bind("pod-1", "node-20")
-    bench.record.turn()
+    bench.record.run_cycle()
     bench.metrics.held = metrics({**LOADS, "node-20": 95.0, "node-0": 20.0}, NOW + 299)  # it began a second too early
-    bench.record.turn()
+    bench.record.run_cycle()
     assert bench.explained()["after"] is None
     assert bench.record.regrets()["waiting"] == 1
     bench.metrics.held = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
-    bench.record.turn()
+    bench.record.run_cycle()
     bench.metrics.held = metrics({**LOADS, "node-20": 99.0, "node-0": 0.0}, NOW + 400)  # the first one counts
-    bench.record.turn()
+    bench.record.run_cycle()
     after = bench.explained()["after"]
     assert after["chosen_percent"] == {"cpu": 70.0, "memory": 70.0}
     assert after["best_percent"] == {"cpu": 20.0 + 10.0, "memory": pytest.approx(20.0 + 100 * 64 / (16 * 1024))}
@@ -277,20 +279,20 @@ def test_the_same_node_has_no_regret(bench: Bench) -> None:
     """Where the scheduler chose what we would have, there is nothing to regret."""
     bench.ask()
     bench.bind("pod-1", "node-0")
-    bench.record.turn()
+    bench.record.run_cycle()
     bench.metrics.held = metrics(LOADS, NOW + 301)
-    bench.record.turn()
+    bench.record.run_cycle()
     assert bench.explained()["after"]["regret"] == 0
     assert bench.record.regrets()["schedulers"][0]["same_node"] == 1
 
 
 def test_a_node_that_is_gone_costs_the_measurement_alone(bench: Bench) -> None:
-    """What was not measured afterwards is not in the table, and waits no longer."""
+    """What was not measured afterwards is not in the regret_table, and waits no longer."""
     bench.ask()
     bench.bind("pod-1", "node-20")
-    bench.record.turn()
+    bench.record.run_cycle()
     bench.metrics.held = metrics({"node-0": 3.0}, NOW + 301)
-    bench.record.turn()
+    bench.record.run_cycle()
     assert bench.record.regrets()["schedulers"] == []
     assert bench.record.regrets()["waiting"] == 0
 
@@ -303,25 +305,25 @@ def test_the_table_is_that_of_its_placements() -> None:
         return dict(zip(RESOURCES, dice.uniform(0, 100, 2).tolist(), strict=True))
 
     worths = [
-        Worth(f"s{dice.integers(2)}", bool(dice.integers(2)), bool(dice.integers(2)), use(), use(), (0, 300))
+        PlacementRegret(f"s{dice.integers(2)}", bool(dice.integers(2)), bool(dice.integers(2)), use(), use(), (0, 300))
         for _ in range(400)
     ]
-    rows = table(worths, 80)
+    rows = regret_table(worths, 80)
     assert [(row["scheduler"], row["mode"]) for row in rows] == sorted(
-        {(each.scheduler, "active" if each.acted else "shadow") for each in worths},
+        {(each.scheduler, "active" if each.active else "shadow") for each in worths},
         key=lambda key: (key[0], key[1] == "active"),
     )
     for row in rows:
         some = [
-            w for w in worths if (w.scheduler, "active" if w.acted else "shadow") == (row["scheduler"], row["mode"])
+            w for w in worths if (w.scheduler, "active" if w.active else "shadow") == (row["scheduler"], row["mode"])
         ]
-        regrets = [load(each.chosen) - load(each.ours) for each in some]
+        regrets = [load(each.chosen) - load(each.best) for each in some]
         assert row["pods"] == len(some)
         assert row["same_node"] == sum(each.same for each in some)
         assert row["regret"] == pytest.approx(sum(regrets) / len(some), abs=0.001)
         assert row["regret_p95"] == pytest.approx(np.percentile(regrets, 95), abs=0.001)
         assert row["chosen_hot"] == sum(load(each.chosen) >= 80 for each in some)
-        assert row["best_hot"] == sum(load(each.ours) >= 80 for each in some)
+        assert row["best_hot"] == sum(load(each.best) >= 80 for each in some)
 
 
 def test_metrics_tell_rank_margin_age_stages_and_the_herd(bench: Bench) -> None:
@@ -329,7 +331,7 @@ def test_metrics_tell_rank_margin_age_stages_and_the_herd(bench: Bench) -> None:
     for number in range(4):
         bench.ask(f"pod-{number}")
         bench.bind(f"pod-{number}", "node-0" if number else "node-20")
-    bench.record.turn()
+    bench.record.run_cycle()
     text = bench.client.get("/metrics").text
     assert 'trimaran_extender_chosen_rank_bucket{le="1.0",mode="active"} 3.0' in text
     assert 'trimaran_extender_chosen_margin_count{mode="active"} 4.0' in text
@@ -365,9 +367,9 @@ class ApiServer:
 def test_only_namespaces_that_the_caller_may_read_are_explained() -> None:
     """Without a Kubernetes token 401, without the right to get the namespace's pods 403, and the pod stays unknown."""
     api = ApiServer()
-    bench = Bench(readers=Reviewed(api))
+    bench = Bench(readers=AccessReviewAuthorizer(api))
     bench.ask()
-    bench.record.turn()
+    bench.record.run_cycle()
 
     def status(token: str, pod: str = "default/pod-1") -> int:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -392,10 +394,10 @@ def test_the_last_decisions_are_listed(bench: Bench) -> None:
     """The newest first, those whose pods are on their way before the others; each as it is explained, but its nodes."""
     for number in range(4):
         bench.ask(f"pod-{number}")
-        bench.record.turn()
+        bench.record.run_cycle()
     bench.bind("pod-2", "node-20")
     bench.bind("pod-1", "node-0")
-    bench.record.turn()
+    bench.record.run_cycle()
 
     def listed(**query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = bench.client.get("/decisions", query_string=query).json["decisions"]
@@ -414,9 +416,9 @@ def test_the_last_decisions_are_listed(bench: Bench) -> None:
 def test_a_list_is_for_those_who_may_read_all_namespaces() -> None:
     """The right to get one namespace's pods is not enough; what is missing is said."""
     api = ApiServer()
-    bench = Bench(readers=Reviewed(api))
+    bench = Bench(readers=AccessReviewAuthorizer(api))
     bench.ask()
-    bench.record.turn()
+    bench.record.run_cycle()
 
     def listed(token: str) -> tuple[int, bool]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -432,11 +434,11 @@ def test_a_list_is_for_those_who_may_read_all_namespaces() -> None:
 def test_a_review_is_not_believed_for_long() -> None:
     """A right that was taken away is gone within seconds."""
     api, now = ApiServer(), [0.0]
-    reviewed = Reviewed(api, monotonic=lambda: now[0])
-    assert reviewed.judge("Bearer reader-token", "default") is Reading.ALLOWED
+    reviewed = AccessReviewAuthorizer(api, monotonic=lambda: now[0])
+    assert reviewed.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
     now[0] = 11.0
     api.send = lambda *_: {"status": {}}  # type: ignore[method-assign]
-    assert reviewed.judge("Bearer reader-token", "default") is Reading.UNKNOWN
+    assert reviewed.judge("Bearer reader-token", "default") is ReadVerdict.UNKNOWN
 
 
 @contextmanager
@@ -465,12 +467,12 @@ def test_the_commands_say_it_in_words(bench: Bench, tmp_path: Path) -> None:
     """``trimaran explain`` tells the decision, ``trimaran extender regret`` the table; as JSON what is served."""
     with served(bench) as url:
         bench.ask()
-        bench.record.turn()
+        bench.record.run_cycle()
         assert "not known (yet)" in run("explain", "default/pod-1", "--extender", url)[1]
         bench.bind("pod-1", "node-20")
-        bench.record.turn()
+        bench.record.run_cycle()
         bench.metrics.held = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
-        bench.record.turn()
+        bench.record.run_cycle()
         status, told = run("explain", "default/pod-1", "--extender", url)
         assert status == 0
         for part in ("answered 2027-", "candidates  30", "5m window of Fake, 20 s old", "best        node-0 with",
@@ -498,5 +500,5 @@ def test_nothing_of_a_pods_environment_is_kept(bench: Bench) -> None:
     document["Pod"]["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "hunter-2-secret"}]
     bench.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(document)))
     bench.bind("pod-1", "node-20")
-    bench.record.turn()
+    bench.record.run_cycle()
     assert "hunter-2" not in orjson.dumps(bench.explained()).decode()

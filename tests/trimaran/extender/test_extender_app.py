@@ -7,8 +7,8 @@ from werkzeug.test import Client, EnvironBuilder
 
 from runtime.server.access import Access
 from trimaran.extender.app import create_app
-from trimaran.extender.prioritizer import Options, Prioritizer
-from trimaran.extender.telemetry import Telemetry
+from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
+from trimaran.extender.telemetry import ExtenderTelemetry
 
 LOADS = {"node-1": 80.0, "node-2": 10.0}
 TOKEN = "of-the-scheduler-"
@@ -20,8 +20,8 @@ def view() -> StillView:
 
 
 def client(view: StillView, access: Access | None = None) -> Client:
-    telemetry = Telemetry()
-    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), Options(deadline_seconds=20))
+    telemetry = ExtenderTelemetry()
+    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=20))
     return Client(create_app(prioritizer, telemetry, lambda: view.is_synced, access))
 
 
@@ -54,8 +54,8 @@ def test_what_is_no_request_is_refused(view: StillView, body: bytes) -> None:
 @pytest.mark.parametrize("closed", [1, 2])
 def test_a_turn_ends_once_whatever_a_server_does(view: StillView, closed: int) -> None:
     """Other WSGI servers and middlewares close a body twice, or fail before they have it."""
-    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), Options(deadline_seconds=0.5))
-    application = create_app(prioritizer, Telemetry(), lambda: True)
+    prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.5))
+    application = create_app(prioritizer, ExtenderTelemetry(), lambda: True)
 
     def environ(pod: str) -> dict[str, object]:
         return EnvironBuilder("/prioritize", method="POST", data=orjson.dumps(asked(*LOADS, pod=pod))).get_environ()

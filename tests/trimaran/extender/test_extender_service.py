@@ -15,9 +15,9 @@ from support.documented import check_each_setting_is_documented
 from support.extending import CONFIGURATION, asked
 from support.servers import check_error, free_port
 
-from runtime.settings.loading import load_as
+from runtime.settings.loading import load
 from trimaran.cli.main import main
-from trimaran.extender.outage import Events
+from trimaran.extender.outage import EventRecorder
 from trimaran.extender.settings import ExtenderSettings
 
 MEGABYTES = 1 << 20
@@ -104,7 +104,7 @@ def test_a_huge_body_is_refused(url: str) -> None:
 
 def test_each_setting_is_documented() -> None:
     """Every setting of the section has its row, with its variable and its default, and no row is left over."""
-    check_each_setting_is_documented("extender.md", "extender", load_as(ExtenderSettings).settings.extender)
+    check_each_setting_is_documented("extender.md", "extender", load(ExtenderSettings).settings.extender)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,12 @@ def test_each_setting_is_documented() -> None:
     [
         ((), "extender.config"),
         (("--config", "nowhere.yaml"), "nowhere.yaml"),
-        (("--set", "extender.outage=sometimes"), "extender.outage"),
+        (("--set", "extender.on_outage=sometimes"), "extender.on_outage"),
+        (("--set", "extender.on_outage=alike"), "Input should be 'neutral' or 'allocation'"),
+        (("--set", "extender.outage=alike"), "extender.outage (command line): renamed to extender.on_outage"),
         (("--set", "extender.deadlines=1"), "did you mean extender.deadline_seconds"),
-        (("--set", "server.compat_port=2022"), "compat_port: settings of a watcher"),
-        (("--set", "server.dialect=go"), "dialect: settings of a watcher"),
+        (("--set", "server.compat_port=2022"), "server.compat_port (command line): a setting of the watcher"),
+        (("--set", "server.dialect=go"), "server.dialect (command line): a setting of the watcher"),
     ],
 )
 def test_what_cannot_be_used_is_told(arguments: tuple[str, ...], why: str) -> None:
@@ -138,6 +140,6 @@ class Refusing:
 
 
 def test_an_event_that_may_not_be_written_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Without the right to write Events nothing fails."""
-    Events(Refusing(), "default")._write("the watcher is gone")
+    """Without the right to write EventRecorder nothing fails."""
+    EventRecorder(Refusing(), "default")._write("the watcher is gone")
     assert "an Event cannot be written" in caplog.text

@@ -14,10 +14,10 @@ from trimaran.extender import requeuer as waking
 from trimaran.extender.app import create_app
 from trimaran.extender.filter_routes import filter_routes
 from trimaran.extender.filtering import FilterOptions, NodeFilter
-from trimaran.extender.kube_scheduler import Way, problems, written
-from trimaran.extender.prioritizer import Options, Prioritizer
-from trimaran.extender.requeuer import Waker
-from trimaran.extender.telemetry import Telemetry
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config, validate_config
+from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
+from trimaran.extender.requeuer import Requeuer
+from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import ExtenderArgs
 from watcher.model import NodeMetrics
 
@@ -117,7 +117,7 @@ def test_some_pods_always_pass(change: dict[str, Any], namespace: str) -> None:
 
 def test_shadow_and_other_schedulers_are_not_filtered() -> None:
     """Whom the extender does not act for it does not hold up either."""
-    assert Bench(CLOSED, acts_for=lambda _: False).ask(cpu="4") == list(LOADS)
+    assert Bench(CLOSED, is_active=lambda _: False).ask(cpu="4") == list(LOADS)
     assert Bench(CLOSED).ask(cpu="4", scheduler="default-scheduler") == list(LOADS)
 
 
@@ -160,39 +160,39 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Bench:
 def test_one_patch_wakes_those_that_wait_when_a_node_cools(clock: Bench) -> None:
     """Nothing is written while all are over; one patch when one is not; no more than one each ten seconds."""
     api = Patches()
-    waker = Waker(api, clock.filter)
+    waker = Requeuer(api, clock.filter)
     for number in range(5):
         clock.ask(cpu="3900m", pod=f"pod-{number}")
-    waker.turn()
+    waker.run_cycle()
     assert api.sent == []
     clock.metrics.held = metrics({**LOADS, "node-2": -0.0, "node-3": 0.0, "node-1": 0.0} | {"node-2": 0.0})
     clock.filter._options = dataclasses.replace(CLOSED, limits={"cpu": 98.0, "memory": 98.0})
     clock.filter._limits = None
     for _ in range(3):
-        waker.turn()
+        waker.run_cycle()
     assert api.sent == ["/api/v1/nodes/node-1"]
     clock.now += 10
-    waker.turn()
+    waker.run_cycle()
     assert len(api.sent) == 2
     for number in range(5):
         assert clock.ask(cpu="3900m", pod=f"pod-{number}")
     clock.now += 10
-    waker.turn()
+    waker.run_cycle()
     assert len(api.sent) == 2
 
 
 def test_a_pod_is_woken_once_when_its_time_is_over(clock: Bench) -> None:
     """Then kube-scheduler asks again, and it passes; one that never comes back is forgotten."""
     api = Patches()
-    waker = Waker(api, clock.filter)
+    waker = Requeuer(api, clock.filter)
     clock.ask(cpu="4")
     clock.now += 61
     for _ in range(3):
-        waker.turn()
+        waker.run_cycle()
         clock.now += 10
     assert len(api.sent) == 1
     clock.now += 1000
-    waker.turn()
+    waker.run_cycle()
     assert not clock.filter.waiting
 
 
@@ -202,14 +202,14 @@ def test_without_the_right_to_patch_it_is_told(clock: Bench, caplog: pytest.LogC
     api.refuses = True
     clock.ask(cpu="4")
     clock.now += 61
-    Waker(api, clock.filter).turn()
+    Requeuer(api, clock.filter).run_cycle()
     assert "cannot be woken" in caplog.text
 
 
 def client(bench: Bench) -> Client:
-    telemetry = Telemetry()
+    telemetry = ExtenderTelemetry()
     telemetry.watch_filter(bench.filter)
-    prioritizer = Prioritizer(profiles(), bench.view, bench.metrics, Options(20))
+    prioritizer = Prioritizer(profiles(), bench.view, bench.metrics, PrioritizerOptions(20))
     return Client(create_app(prioritizer, telemetry, lambda: True, None, [filter_routes(bench.filter)]))
 
 
@@ -263,14 +263,14 @@ def test_a_defect_lets_all_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_schedulers_file_has_the_filter() -> None:
     """``--filter`` writes the verb and asks about all nodes; a file without the latter is named."""
-    made = written(CONFIGURATION, Way("http://127.0.0.1:2021", filters=True))
+    made = render_config(CONFIGURATION, ExtenderEndpoint("http://127.0.0.1:2021", filters=True))
     assert made["extenders"][0]["filterVerb"] == "filter"
     assert made["percentageOfNodesToScore"] == 100
-    assert list(problems(made)) == []
-    found = " ".join(problems({**made, "percentageOfNodesToScore": 10}))
+    assert list(validate_config(made)) == []
+    found = " ".join(validate_config({**made, "percentageOfNodesToScore": 10}))
     assert "percentageOfNodesToScore" in found
     del made["extenders"][0]["preemptVerb"]
-    assert "preemptVerb" in " ".join(problems(made))
+    assert "preemptVerb" in " ".join(validate_config(made))
     made["extenders"][0]["filterVerb"] = "filters"
-    assert "answers 'filter'" in " ".join(problems(made))
-    assert "filterVerb" not in written(CONFIGURATION, Way("http://127.0.0.1:2021"))["extenders"][0]
+    assert "answers 'filter'" in " ".join(validate_config(made))
+    assert "filterVerb" not in render_config(CONFIGURATION, ExtenderEndpoint("http://127.0.0.1:2021"))["extenders"][0]

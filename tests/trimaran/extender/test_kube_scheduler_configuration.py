@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from trimaran.cli.main import main
-from trimaran.extender.kube_scheduler import Way, problems, written
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config, validate_config
 from trimaran.extender.profiles import Profiles
 
 URL = "http://127.0.0.1:2021"
@@ -40,7 +40,7 @@ def document() -> dict[str, Any]:
 
 
 def weights(made: dict[str, Any], number: int) -> dict[str, int]:
-    """Return what scores in a profile that was written."""
+    """Return what scores in a profile that was render_config."""
     score = made["profiles"][number]["plugins"]["score"]
     assert score["disabled"] == [{"name": "*"}]
     return {each["name"]: each["weight"] for each in score["enabled"]}
@@ -48,7 +48,7 @@ def weights(made: dict[str, Any], number: int) -> dict[str, int]:
 
 def test_plugins_weigh_what_the_file_says(document) -> None:
     """In-tree weights are multiplied so that theirs and ours stand to each other as in the file, in every profile."""
-    made, profiles = written(document, Way(URL)), Profiles.read(document)
+    made, profiles = render_config(document, ExtenderEndpoint(URL)), Profiles.read(document)
     weight = made["extenders"][0]["weight"]
     assert weight == 6  # the least common multiple of 3 and 2
     for number, name in enumerate(("trimaran", "packing")):
@@ -63,9 +63,9 @@ def test_plugins_weigh_what_the_file_says(document) -> None:
 
 def test_the_safety_net_scores_at_weight_1(document) -> None:
     """What the file does not enable by name keeps scoring, and is never disabled where it filters."""
-    whole = weights(written(document, Way(URL)), 0)
+    whole = weights(render_config(document, ExtenderEndpoint(URL)), 0)
     assert (whole["NodeResourcesFit"], whole["NodeResourcesBalancedAllocation"]) == (1, 1)
-    without = written(document, Way(URL), safety_net=False)
+    without = render_config(document, ExtenderEndpoint(URL), safety_net=False)
     assert weights(without, 0).keys().isdisjoint({"NodeResourcesFit", "NodeResourcesBalancedAllocation"})
     assert "NodeResourcesBalancedAllocation" not in weights(without, 1)
     assert "disabled" not in without["profiles"][0]["plugins"]["multiPoint"]
@@ -73,7 +73,7 @@ def test_the_safety_net_scores_at_weight_1(document) -> None:
 
 def test_our_plugins_leave_the_file_and_the_rest_stays(document) -> None:
     """A stock kube-scheduler would not start with plugins that it does not have; what else is written is kept."""
-    made = written(document, Way(URL))
+    made = render_config(document, ExtenderEndpoint(URL))
     text = yaml.safe_dump(made)
     assert "LowRiskOverCommitment" not in text
     assert "LoadVariationRiskBalancing" not in text
@@ -85,8 +85,8 @@ def test_our_plugins_leave_the_file_and_the_rest_stays(document) -> None:
 
 def test_the_extender_is_asked_safely(document) -> None:
     """The entry is bounded, ignorable, by names, and verified."""
-    way = Way("https://extender:2021/", ca_file="/etc/ca.crt", certificate="/etc/c.crt", key="/etc/c.key")
-    (entry,) = written(document, way)["extenders"]
+    way = ExtenderEndpoint("https://extender:2021/", ca_file="/etc/ca.crt", certificate="/etc/c.crt", key="/etc/c.key")
+    (entry,) = render_config(document, way)["extenders"]
     assert entry == {
         "urlPrefix": "https://extender:2021", "prioritizeVerb": "prioritize", "weight": 6, "httpTimeout": "500ms",
         "nodeCacheCapable": True, "ignorable": True, "enableHTTPS": True,
@@ -95,9 +95,11 @@ def test_the_extender_is_asked_safely(document) -> None:
 
 
 def test_other_extenders_are_kept_and_ours_is_replaced(document) -> None:
-    """Writing what was written changes ours alone."""
+    """Writing what was render_config changes ours alone."""
     document["extenders"] = [{"urlPrefix": "http://other", "filterVerb": "filter"}, {"urlPrefix": URL, "weight": 99}]
-    urls = [(each["urlPrefix"], each.get("weight")) for each in written(document, Way(URL))["extenders"]]
+    urls = [
+        (each["urlPrefix"], each.get("weight")) for each in render_config(document, ExtenderEndpoint(URL))["extenders"]
+    ]
     assert urls == [("http://other", None), (URL, 6)]
 
 
@@ -112,22 +114,22 @@ def test_other_extenders_are_kept_and_ours_is_replaced(document) -> None:
     ],
 )
 def test_a_way_that_is_not_safe_is_refused(options, why: str) -> None:
-    """What would be silently insecure, or hold up every pod, is not written."""
+    """What would be silently insecure, or hold up every pod, is not render_config."""
     with pytest.raises(ValueError, match=why):
-        Way(**options)
+        ExtenderEndpoint(**options)
 
 
 def test_a_version_that_is_gone_is_refused(document) -> None:
     """Its plugins and defaults are gone too, so weights could not be kept."""
     with pytest.raises(ValueError, match="no longer reads"):
-        written({**document, "apiVersion": "kubescheduler.config.k8s.io/v1beta2"}, Way(URL))
+        render_config({**document, "apiVersion": "kubescheduler.config.k8s.io/v1beta2"}, ExtenderEndpoint(URL))
 
 
 def test_what_is_written_passes_the_check(document) -> None:
     """The check has nothing to say of what the same program wrote."""
-    assert list(problems(written(document, Way(URL)))) == []
-    secure = Way("https://extender:2021", ca_file="/etc/ca.crt")
-    assert list(problems(written(document, secure), secure.url)) == []
+    assert list(validate_config(render_config(document, ExtenderEndpoint(URL)))) == []
+    secure = ExtenderEndpoint("https://extender:2021", ca_file="/etc/ca.crt")
+    assert list(validate_config(render_config(document, secure), secure.url)) == []
 
 
 @pytest.mark.parametrize(
@@ -149,24 +151,24 @@ def test_what_is_written_passes_the_check(document) -> None:
 )
 def test_each_danger_of_an_extender_is_named(document, change, named: str) -> None:
     """A setting that would hold pods up, skip them, or trust anybody is told by its name."""
-    made = written(document, Way(URL))
+    made = render_config(document, ExtenderEndpoint(URL))
     made["extenders"][0] |= change
-    (problem,) = problems(made)
+    (problem,) = validate_config(made)
     assert problem.startswith(f"extenders[0].{named}")
 
 
 def test_a_time_limit_of_several_units_is_read(document) -> None:
     """Go writes 0.4 s in many ways."""
-    made = written(document, Way(URL))
+    made = render_config(document, ExtenderEndpoint(URL))
     for text in ("400ms", "0.4s", ".4s", "399ms1000us"):
         made["extenders"][0]["httpTimeout"] = text
-        assert list(problems(made)) == []
+        assert list(validate_config(made)) == []
 
 
 def test_a_file_that_would_not_work_is_told(document) -> None:
     """Plugins of ours, a filter that is gone, and no extender at all."""
     document["profiles"][0]["plugins"]["multiPoint"]["disabled"] = [{"name": "NodeResourcesFit"}]
-    found = list(problems(document))
+    found = list(validate_config(document))
     assert any("profiles[0].plugins.score: a stock kube-scheduler has no plugin LowRisk" in each for each in found)
     assert any("profiles[0].pluginConfig" in each for each in found)
     assert any("profiles[0].plugins.multiPoint: NodeResourcesFit is disabled at all points" in each for each in found)

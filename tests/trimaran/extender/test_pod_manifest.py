@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from scoring import Pod
-from trimaran.extender.decisions.manifest import of_pod
+from trimaran.extender.decisions.manifest import pod_manifest
 
 SECRET = "hunter2"
 PLAIN = "metadata: {name: web}\nspec: {containers: [{resources: {requests: {cpu: 500m, memory: 64Mi}}}]}\n"
@@ -57,7 +57,7 @@ spec:
 def test_the_manifest_is_read_as_the_pod_was(text):
     """All that scores and filters look at is as it was, exactly."""
     pod = Pod.from_k8s(yaml.safe_load(text))
-    told = Pod.from_k8s(of_pod(pod))
+    told = Pod.from_k8s(pod_manifest(pod))
     unknown = {"uid": told.uid, "labels": {}, "owner": None, "node_name": ""}
     expected = replace(pod, **unknown)
     for field in fields(Pod):
@@ -70,7 +70,7 @@ def test_the_manifest_is_read_as_the_pod_was(text):
 
 def test_nothing_else_is_told():
     """No environment, command, volume, label or annotation, and quantities as people write them."""
-    told = of_pod(Pod.from_k8s(yaml.safe_load(FULL)))
+    told = pod_manifest(Pod.from_k8s(yaml.safe_load(FULL)))
     assert SECRET not in str(told)
     assert told["spec"]["containers"] == [
         {
@@ -83,7 +83,7 @@ def test_nothing_else_is_told():
             },
         }
     ]  # fmt: skip
-    plain = of_pod(Pod.from_k8s(yaml.safe_load(PLAIN)))
+    plain = pod_manifest(Pod.from_k8s(yaml.safe_load(PLAIN)))
     assert plain["spec"] == {
         "schedulerName": "default-scheduler",
         "containers": [{"resources": {"requests": {"cpu": "500m", "memory": "64Mi"}}}],

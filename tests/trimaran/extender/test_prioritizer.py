@@ -16,14 +16,14 @@ from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metr
 from runtime.kubernetes.constraints import Taint, Toleration
 from runtime.kubernetes.pod_demand import CountedOnce
 from scoring import MetricsTable, Node, Profile, ResourceList
-from trimaran.extender.answer import NEUTRAL, Answer, Outcome
-from trimaran.extender.kube_scheduler import in_tree
-from trimaran.extender.placement_predictor import InTree, Likeliest, _Totals
-from trimaran.extender.prioritizer import Options, Prioritizer
+from trimaran.extender.answer import NEUTRAL, PrioritizeOutcome, ScoredCandidates
+from trimaran.extender.kube_scheduler import in_tree_by_scheduler
+from trimaran.extender.placement_predictor import InTreePlugins, PlacementPredictor, _Totals
+from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.wire import ExtenderArgs
 
 LOADS = {"node-1": 80.0, "node-2": 10.0, "node-3": 50.0}
-PATIENT = Options(deadline_seconds=20, seed=1)
+PATIENT = PrioritizerOptions(deadline_seconds=20, seed=1)
 
 
 def args(*names: str, **options) -> ExtenderArgs:
@@ -31,7 +31,9 @@ def args(*names: str, **options) -> ExtenderArgs:
 
 
 @contextmanager
-def prioritizing(view: StillView, held: HeldMetrics, options: Options = PATIENT, **more) -> Iterator[Prioritizer]:
+def prioritizing(
+    view: StillView, held: HeldMetrics, options: PrioritizerOptions = PATIENT, **more
+) -> Iterator[Prioritizer]:
     made = Prioritizer(more.pop("profiles", profiles()), view, held, options, **more)
     try:
         yield made
@@ -43,7 +45,7 @@ def test_a_less_loaded_node_scores_higher() -> None:
     """The profile that the pod asks for orders its candidates by their load."""
     with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
-    assert answer.outcome is Outcome.SCORED
+    assert answer.outcome is PrioritizeOutcome.SCORED
     scores = answer.scores
     assert list(scores) == list(LOADS)
     assert 100 >= scores["node-2"] > scores["node-3"] > scores["node-1"] >= 0
@@ -66,7 +68,7 @@ def test_pods_of_other_schedulers_are_treated_alike() -> None:
     with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
         for scheduler in ("default-scheduler", "nobody's"):
             answer = prioritizer.answer(args(*LOADS, scheduler=scheduler))
-            assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.OTHER_SCHEDULER)
+            assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.OTHER_SCHEDULER)
     assert view.assumed == []
 
 
@@ -77,7 +79,7 @@ def test_a_node_that_is_not_known_gets_the_minimum() -> None:
         assert scores.keys() == {"node-1", "node-9"}
         assert scores["node-9"] == 0 < scores["node-1"]
         answer = prioritizer.answer(args("node-8", "node-9"))
-    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.NOT_SYNCED)
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NOT_SYNCED)
 
 
 def test_no_candidates_get_no_scores() -> None:
@@ -92,7 +94,7 @@ def test_a_cluster_that_is_not_known_yet_is_treated_alike() -> None:
     view.is_synced = False
     with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
-    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.NOT_SYNCED)
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NOT_SYNCED)
 
 
 def test_the_best_candidate_is_assumed() -> None:
@@ -135,7 +137,7 @@ def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
     view, made = StillView(*LOADS), profiles()
     held = HeldMetrics({"node-1": 90.0, "node-2": 20.0, "node-3": 20.0})
     view.state.table.add(args("node-2", pod="there", cpu="1").pod, "node-2", placed_at=0.0)
-    with prioritizing(view, held, in_tree=in_tree(made)) as prioritizer:
+    with prioritizing(view, held, in_tree=in_tree_by_scheduler(made)) as prioritizer:
         for number in range(8):
             prioritizer.answer(args(*LOADS, pod=f"pod-{number}"))
             prioritizer._thread.submit(int).result()  # what is assumed follows the answer
@@ -150,14 +152,20 @@ def test_soft_taints_count_as_kube_scheduler_counts_them() -> None:
     with view.lock:
         for place, each in enumerate(view.state.table.nodes):
             view.state.put_node(dataclasses.replace(each, taints=taints[:place]))
-    pod, answer = args(*LOADS).pod, Answer(("node-1", "node-2", "node-3"), (10, 13, 16), Outcome.SCORED)
-    likeliest = Likeliest(made.weight, {"load-aware": InTree(Profile(()), 2)}, random.Random(1))
+    pod, answer = (
+        args(*LOADS).pod,
+        ScoredCandidates(("node-1", "node-2", "node-3"), (10, 13, 16), PrioritizeOutcome.SCORED),
+    )
+    predictor = PlacementPredictor(made.weight, {"load-aware": InTreePlugins(Profile(()), 2)}, random.Random(1))
     tolerant = dataclasses.replace(pod, tolerations=(Toleration("spot", "Exists"),))
     # 100 and 130 less 2 x 50, 160 less 2 x 100; who tolerates the one is kept off by the other alone.
-    assert likeliest.node(pod, "load-aware", answer, view.state.table) == "node-1"
-    assert likeliest.node(tolerant, "load-aware", answer, view.state.table) == "node-2"
-    assert likeliest.node(pod, "another", answer, view.state.table) == "node-3"
-    assert likeliest.node(pod, "load-aware", Answer(("gone",), (5,), Outcome.SCORED), view.state.table) == ""
+    assert predictor.predict(pod, "load-aware", answer, view.state.table) == "node-1"
+    assert predictor.predict(tolerant, "load-aware", answer, view.state.table) == "node-2"
+    assert predictor.predict(pod, "another", answer, view.state.table) == "node-3"
+    assert (
+        predictor.predict(pod, "load-aware", ScoredCandidates(("gone",), (5,), PrioritizeOutcome.SCORED), view.state.table)
+        == ""
+    )
 
 
 def test_a_window_of_metrics_says_how_long_departed_pods_are_remembered() -> None:
@@ -181,25 +189,25 @@ def test_without_assumptions_nothing_is_assumed() -> None:
 def test_an_outage_is_answered_alike_and_told_once() -> None:
     """Without metrics all candidates are alike, nothing is assumed; its begin and its end are told, once each."""
     view, held, told = StillView(*LOADS), HeldMetrics(None), []
-    with prioritizing(view, held, outage=told.append) as prioritizer:
+    with prioritizing(view, held, report_outage=told.append) as prioritizer:
         for _ in range(3):
             answer = prioritizer.answer(args(*LOADS))
-            assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.NO_METRICS)
+            assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NO_METRICS)
         assert told == ["the watcher has nothing fresh"]
         assert view.assumed == []
         held.held = metrics(LOADS)
-        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.SCORED
+        assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.SCORED
         prioritizer.answer(args(*LOADS))
     assert told == ["the watcher has nothing fresh", ""]
 
 
 def test_an_outage_can_be_scored_by_allocation() -> None:
     """The option fits pods best by what nodes have left of their allocatable."""
-    view, options = StillView("node-1", "node-2"), dataclasses.replace(PATIENT, outage="allocation")
+    view, options = StillView("node-1", "node-2"), dataclasses.replace(PATIENT, on_outage="allocation")
     view.state.table.assume(args("node-1", pod="large", cpu="2").pod, "node-1")
     with prioritizing(view, HeldMetrics(None), options) as prioritizer:
         answer = prioritizer.answer(args("node-1", "node-2"))
-    assert answer.outcome is Outcome.ALLOCATION
+    assert answer.outcome is PrioritizeOutcome.ALLOCATION
     assert answer.scores["node-1"] > answer.scores["node-2"]
 
 
@@ -208,16 +216,16 @@ def test_metrics_that_are_too_old_are_an_outage() -> None:
     held = HeldMetrics(LOADS)
     held.held = metrics(LOADS, now=1000)
     with prioritizing(StillView(*LOADS), held) as prioritizer:
-        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.NO_METRICS
+        assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.NO_METRICS
 
 
 def test_the_breaker_is_answered_alike_and_told() -> None:
     """Above the share of nodes that are not measured no node is scored by its load."""
     told = []
     held = HeldMetrics({"node-1": 80.0})
-    with prioritizing(StillView(*LOADS), held, outage=told.append) as prioritizer:
+    with prioritizing(StillView(*LOADS), held, report_outage=told.append) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
-    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.NO_METRICS)
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NO_METRICS)
     assert told == ["2 of 3 nodes are not measured"]
 
 
@@ -232,11 +240,11 @@ def test_a_node_whose_agent_failed_gets_the_minimum() -> None:
 def test_what_is_not_there_in_time_is_answered_alike() -> None:
     """A view that is busy holds up no answer beyond the deadline, and nothing of it is assumed later."""
     view = StillView(*LOADS)
-    options = Options(deadline_seconds=0.01)
+    options = PrioritizerOptions(deadline_seconds=0.01)
     with prioritizing(view, HeldMetrics(LOADS), options) as prioritizer:
         with view.lock:
             answers = [prioritizer.answer(args(*LOADS, pod=f"pod-{n}")) for n in range(3)]
-        assert [answer.outcome for answer in answers] == [Outcome.DEADLINE] * 3
+        assert [answer.outcome for answer in answers] == [PrioritizeOutcome.DEADLINE] * 3
         assert {score for answer in answers for score in answer.scores.values()} == {NEUTRAL}
         done = threading.Event()
         prioritizer._thread.submit(done.set)
@@ -248,17 +256,17 @@ def test_a_turn_lasts_until_the_pod_is_counted(monkeypatch: pytest.MonkeyPatch) 
     """Whoever answers does later what follows the answer; until then no other pod is scored, which a probe sees."""
     view = StillView(*LOADS)
     later: list[Callable[[], None]] = []
-    with prioritizing(view, HeldMetrics(LOADS), Options(deadline_seconds=0.05)) as prioritizer:
+    with prioritizing(view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.05)) as prioritizer:
         prioritizer.answer(args(*LOADS))  # by the thread, which prepares
-        assert prioritizer.answer(args(*LOADS, pod="pod-2"), later.append).outcome is Outcome.SCORED
+        assert prioritizer.answer(args(*LOADS, pod="pod-2"), later.append).outcome is PrioritizeOutcome.SCORED
         assert "uid-of-pod-2" not in dict(view.assumed)
-        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is Outcome.DEADLINE
+        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is PrioritizeOutcome.DEADLINE
         monkeypatch.setattr("trimaran.extender.prioritizer._STUCK_SECONDS", 0.0)
         assert not prioritizer.is_alive()
         later[0]()
         assert prioritizer.is_alive()
         assert "uid-of-pod-2" in dict(view.assumed)
-        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is Outcome.SCORED
+        assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is PrioritizeOutcome.SCORED
 
 
 def test_a_turn_is_given_back_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,8 +279,8 @@ def test_a_turn_is_given_back_where_no_thread_can_be_had(monkeypatch: pytest.Mon
     with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
         with monkeypatch.context() as without:
             without.setattr(threading.Thread, "start", refused)
-            assert prioritizer.answer(args(*LOADS)).outcome is Outcome.FAILED
-        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.SCORED
+            assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.FAILED
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.SCORED
 
 
 def test_who_waits_for_the_thread_while_it_is_closed_is_answered() -> None:
@@ -282,8 +290,8 @@ def test_who_waits_for_the_thread_while_it_is_closed_is_answered() -> None:
         prioritizer._thread.submit(ended.wait)  # so that what comes next is in its queue
         closing = threading.Timer(0.2, prioritizer.close)
         closing.start()
-        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.DEADLINE
-        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.FAILED
+        assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.DEADLINE
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.FAILED
         ended.set()
         closing.join()
         assert prioritizer.is_alive()
@@ -296,17 +304,17 @@ def test_a_defect_that_looks_like_waiting_costs_one_pod_its_scores() -> None:
         raise BlockingIOError
 
     held = HeldMetrics(None)
-    with prioritizing(StillView(*LOADS), held, outage=tell) as prioritizer:
-        assert prioritizer.answer(args(*LOADS)).outcome is Outcome.FAILED
+    with prioritizing(StillView(*LOADS), held, report_outage=tell) as prioritizer:
+        assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.FAILED
         held.held = metrics(LOADS)
-        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is Outcome.SCORED
+        assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.SCORED
 
 
 @given(st.data())
 def test_totals_of_replicas_are_as_if_each_came_alone(data: st.DataObject) -> None:
     """Whatever pods come, alike or not, and whatever happens to nodes and their pods between them."""
     made = profiles()
-    profile = in_tree(made)["load-aware"].profile
+    profile = in_tree_by_scheduler(made)["load-aware"].profile
     view, counted = StillView(*LOADS), CountedOnce()
     totals = _Totals(profile, view.state.table)
     for number in range(data.draw(st.integers(1, 8))):
@@ -314,7 +322,7 @@ def test_totals_of_replicas_are_as_if_each_came_alone(data: st.DataObject) -> No
         pod = ExtenderArgs.decode(body, counted).pod
         rows = np.array(data.draw(st.lists(st.integers(0, len(view.state.table) - 1), min_size=1, unique=True)))
         alone = profile.score(pod, view.state.table, MetricsTable.empty(view.state.table)).total
-        assert totals.among(pod, rows).tolist() == alone[rows].tolist()
+        assert totals.for_rows(pod, rows).tolist() == alone[rows].tolist()
         node = data.draw(st.sampled_from(sorted(view.state.table.names)))
         match data.draw(st.sampled_from(["assume", "drop", "renew", "join", "nothing"])):
             case "assume":
@@ -331,7 +339,7 @@ def test_totals_of_replicas_are_as_if_each_came_alone(data: st.DataObject) -> No
 def test_a_thread_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scoring that does not end is what a liveness probe is for."""
     view = StillView(*LOADS)
-    with prioritizing(view, HeldMetrics(LOADS), Options(deadline_seconds=0.01)) as prioritizer:
+    with prioritizing(view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.01)) as prioritizer:
         assert prioritizer.is_alive()
         with view.lock:
             prioritizer.answer(args(*LOADS))
@@ -350,7 +358,7 @@ def test_a_defect_costs_one_pod_its_scores() -> None:
 
     with prioritizing(view, Broken(LOADS)) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
-    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, Outcome.FAILED)
+    assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.FAILED)
 
 
 def test_a_new_snapshot_is_taken_up() -> None:
@@ -388,7 +396,7 @@ def test_answers_keep_the_order_of_sums(totals: list[int]) -> None:
     profile = profiles(configuration).by_scheduler["default-scheduler"]
     assert profile.weight == 7
     ascending = np.array(sorted(totals))
-    answered = profile.answered(ascending)
+    answered = profile.to_points(ascending)
     assert (np.diff(answered) >= 0).all()
     assert answered.min() >= 0
     assert answered.max() <= 100

@@ -143,10 +143,10 @@ def test_a_list_of_faults_is_read(tmp_path: Path) -> None:
     [
         ("10,20,n,lost,", "row 2: 'lost' is not a valid FaultKind; faults are missing, frozen"),
         ("20,20,n,missing,", "row 2: end_minute 20 is not after start_minute 20"),
-        ("10,20,n,outage,", "row 2: node must be \\*, every node"),
+        ("10,20,n,outage,", "row 2: node must be \\* for outage, got 'n'"),
         ("10,20,n,scaled,", "row 2: could not convert string to float"),
         ("10,20,n,scaled,nan", "row 2: value must be a number of at least 0"),
-        ("10,20,n,missing,2", "row 2: value must be empty but for scaled"),
+        ("10,20,n,missing,2", "row 2: value must be empty except for scaled"),
         ("-1,20,n,missing,", "row 2: start_minute must be a whole number"),
         ("1,20,,missing,", "row 2: node must be"),
     ],

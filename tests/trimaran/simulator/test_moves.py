@@ -290,9 +290,9 @@ def test_fragmentation_is_a_trigger() -> None:
     for number in range(2):
         cluster.place(number, cluster.pod(number), number)
     assert not cluster.is_fragmented()
-    cluster.waiting[2] = QueuedPod(cluster.pod(2, (4000, GIB)), (4000, GIB), 0, 100)
+    cluster.queue[2] = QueuedPod(cluster.pod(2, (4000, GIB)), (4000, GIB), 0, 100)
     assert cluster.is_fragmented()
-    cluster.waiting[2] = QueuedPod(cluster.pod(2, (5000, GIB)), (5000, GIB), 0, 100)
+    cluster.queue[2] = QueuedPod(cluster.pod(2, (5000, GIB)), (5000, GIB), 0, 100)
     assert not cluster.is_fragmented()
 
 

@@ -77,7 +77,7 @@ def cost(trace: Trace, nodes: np.ndarray) -> float:
     capacity = np.array([trace.cpu_capacity_milli, trace.memory_capacity_bytes], float)
     for pod, node in enumerate(nodes):
         minutes = slice(trace.arrival_minute[pod], trace.end_minute[pod])
-        use[:, node, minutes] += trace.used(pod)
+        use[:, node, minutes] += trace.usage(pod)
         asked[:, node, minutes] += [[trace.cpu_request_milli[pod]], [trace.memory_request_bytes[pod]]]
     if (asked > capacity[:, :, None]).any():
         return np.inf

@@ -47,7 +47,7 @@ def every_minute(cluster: Cluster, pod: int, resource: int, minutes: int) -> np.
     began = cluster.use_origin(run)
     first = min(each.start for each in cluster.pod_runs if each.pod == pod) - began if not cluster.is_job(pod) else 0
     age = max(END - began, first)
-    seen = cluster.trace.used(pod, max(age - minutes, first), age)[resource]
+    seen = cluster.trace.usage(pod, max(age - minutes, first), age)[resource]
     usual = seen.mean() if len(seen) and not cluster.is_job(pod) else 0.0
     return np.concatenate([np.full(minutes - len(seen), usual), seen])
 

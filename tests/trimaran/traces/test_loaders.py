@@ -38,7 +38,7 @@ def lives(trace: Trace) -> dict[str, tuple[str, str, int, int, int, int]]:
 
 
 def cpu(trace: Trace, pod: str) -> list[float]:
-    return [float(value) for value in trace.used(trace.pods.index(pod))[0].round(0)]
+    return [float(value) for value in trace.usage(trace.pods.index(pod))[0].round(0)]
 
 
 def alibaba2018(folder: Path) -> None:

@@ -37,7 +37,7 @@ def test_what_is_written_is_read(trace: Trace, folder: Path) -> None:
     for name in ("arrival_minute", "end_minute", "cpu_request_milli", "memory_request_bytes", "cpu_limit_milli"):
         assert (getattr(read, name) == getattr(trace, name)).all(), name
     assert (read.use.cpu == trace.use.cpu).all()
-    assert read.used(3)[0] == pytest.approx(trace.used(3)[0])
+    assert read.usage(3)[0] == pytest.approx(trace.usage(3)[0])
 
 
 def test_a_pod_may_have_no_limits(folder: Path) -> None:
@@ -304,7 +304,7 @@ def test_the_synthetic_world_has_the_statistics_that_it_promises() -> None:
     asked = np.zeros(trace.minutes)
     for pod in range(len(trace.pods)):
         start, end = int(trace.arrival_minute[pod]), int(trace.end_minute[pod])
-        used[start:end] += trace.used(pod)[0][: end - start]
+        used[start:end] += trace.usage(pod)[0][: end - start]
         asked[start:end] += trace.cpu_request_milli[pod] / trace.overcommit[0]
     total = trace.cpu_capacity_milli.sum()
     assert used[300:].mean() / total == pytest.approx(0.5, abs=0.01)

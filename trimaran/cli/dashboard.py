@@ -1,0 +1,111 @@
+"""``trimaran dashboard``: the dashboard in its own process."""
+
+import signal
+from pathlib import Path
+
+import click
+
+from client.connecting import WatcherCredentials
+from runtime import logs
+from runtime.settings.fields import http_address
+from trimaran.cli.options import access_options, fail
+from watcher.commands import stopped_early
+from watcher.errors import WatcherError
+
+
+def _http_address(_context: click.Context, _option: click.Parameter, address: str | None) -> str | None:
+    try:
+        return address and http_address(address)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.option(
+    "--watcher",
+    "address",
+    envvar="TRIMARAN_WATCHER_ADDRESS",
+    show_envvar=True,
+    required=True,
+    help="Address of the watcher.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=2022, show_default=True, help="Port to listen on.")
+@click.option(
+    "--nodes",
+    "nodes_file",
+    type=click.Path(path_type=Path),
+    help="Output of kubectl get nodes -o yaml: nodes for the Pod page, and their labels.",
+)
+@click.option(
+    "--pods",
+    "pods_file",
+    type=click.Path(path_type=Path),
+    help="Output of kubectl get pods -A -o yaml, for the Pod page.",
+)
+@click.option("--cluster", is_flag=True, help="Read node labels from the API server, with kubectl's configuration.")
+@click.option(
+    "--extender",
+    envvar="TRIMARAN_EXTENDER_ADDRESS",
+    show_envvar=True,
+    callback=_http_address,
+    help="Address of an extender, to show its decisions.",
+)
+@click.option("--extender-token-file", type=click.Path(path_type=Path), help="File with a token for the extender.")
+@click.option(
+    "--extender-ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust for the extender."
+)
+@click.option(
+    "--extender-client-certificate",
+    type=click.Path(path_type=Path),
+    help="PEM file with a certificate and its key for the extender.",
+)
+@click.option("--secure-cookie", is_flag=True, help="Mark the cookie as HTTPS-only: for a proxy that terminates TLS.")
+@access_options
+def dashboard(
+    address: str,
+    host: str,
+    port: int,
+    nodes_file: Path | None,
+    pods_file: Path | None,
+    extender: str | None,
+    extender_token_file: Path | None,
+    extender_ca_file: Path | None,
+    extender_client_certificate: Path | None,
+    access: WatcherCredentials,
+    *,
+    cluster: bool,
+    secure_cookie: bool,
+) -> None:
+    """Serve the dashboard: all nodes over a day, the quality of their data, and scores for a pod.
+
+    If the watcher needs a token, each viewer signs in with it once. With --token-file nobody has to: anyone who can
+    reach the dashboard can read everything. Labels and decisions are read with the credentials given here, for all
+    viewers.
+
+    \b
+    Example: trimaran dashboard --watcher http://127.0.0.1:2020     # then open http://127.0.0.1:2022
+             trimaran dashboard --watcher http://trimaran:2020 --cluster --extender http://trimaran-extender:2021
+
+    Exit status: 0 when stopped by a signal, 1 if it cannot listen, 2 if an option cannot be used.
+    """
+    signal.signal(signal.SIGTERM, stopped_early)
+    try:
+        from runtime.kubernetes.credentials import UnusableAccess
+        from trimaran.dashboard import service  # an extra
+        from trimaran.dashboard.extender import Decisions
+        from trimaran.dashboard.page_context import PageContext, open_labels
+        from trimaran.extender.decisions.decisions_client import DecisionsClient
+    except ImportError as error:
+        fail(f"the dashboard needs {error.name}: pip install 'trimaran[dashboard]'", status=2)
+    logs.configure()
+    try:
+        readers = service.open_readers(address, access)
+        credentials = extender_token_file, extender_ca_file, extender_client_certificate
+        decisions = Decisions(DecisionsClient(extender, *credentials)) if extender else None
+        labels = open_labels(cluster=cluster, nodes_file=nodes_file)
+        service.serve(readers, PageContext(nodes_file, pods_file, labels, decisions), host, port, secure=secure_cookie)
+    except (ValueError, UnusableAccess) as error:
+        fail(error, status=2)
+    except WatcherError as error:
+        fail(error, status=1)

@@ -1,0 +1,41 @@
+"""Removal of everything that the node writer has written: ``trimaran nodes --clear``."""
+
+from runtime.errors import TrimaranError
+from runtime.kubernetes.reflector import Reflector
+from trimaran.cluster.view import NODES
+from trimaran.soft_taints.node_state import NodeStateCache
+from trimaran.soft_taints.settings import NodesSettings
+from trimaran.soft_taints.writer import NodeWriter
+from watcher.model import WatcherMetrics
+
+_SYNC_SECONDS = 60.0
+
+
+def clear(settings: NodesSettings) -> int:
+    """Remove the taint and the annotations from all nodes, and return the number of nodes.
+
+    Raises:
+        SettingsError: the settings name no way to the Kubernetes API.
+        TrimaranError: the nodes cannot be read, or a node could not be written.
+    """
+    api, nodes = settings.nodes.open_api("nodes"), NodeStateCache()
+    reflector = Reflector(api, NODES, nodes)
+    reflector.start()
+    synced = reflector.synced.wait(_SYNC_SECONDS)
+    reflector.stop()
+    reflector.join()
+    if not synced:
+        raise TrimaranError("the nodes cannot be read; the log says why")
+    writer = NodeWriter(api, nodes, _NoMetricsSource(), settings.nodes.plan())
+    writer.clear()
+    api.close()
+    if writer.counts.failures or writer.counts.conflicts:
+        raise TrimaranError("some nodes could not be written; run the command again")
+    return len(nodes.all())
+
+
+class _NoMetricsSource:
+    """Stand-in for the watcher: removing marks needs no metrics."""
+
+    def metrics(self, window: str | None = None) -> WatcherMetrics:
+        raise NotImplementedError(window)

@@ -1,0 +1,92 @@
+"""Work of the node writer's process: follow the nodes, hold the Lease, write."""
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from uuid import uuid4
+
+from runtime.kubernetes.api import KubernetesApi
+from runtime.kubernetes.leader_election import Lease
+from runtime.kubernetes.reflector import Reflector
+from runtime.server.access import Access
+from runtime.server.fast_path import Front
+from trimaran.cluster.view import NODES
+from trimaran.soft_taints.app import create_app
+from trimaran.soft_taints.node_state import NodeStateCache
+from trimaran.soft_taints.settings import NodesSettings
+from trimaran.soft_taints.writer import NodeWriter
+
+_STUCK_SECONDS = 300.0
+_log = logging.getLogger(__name__)
+
+
+class SoftTaintsWorker:
+    """Reflector of the nodes, Lease and writer, each in a thread of its own.
+
+    Args:
+        settings: all settings.
+        api: Kubernetes API; closed with the worker.
+        access: access check of the metrics.
+    """
+
+    def __init__(self, settings: NodesSettings, api: KubernetesApi, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._api = api
+        self._stop = threading.Event()
+        self._closing = contextlib.ExitStack()
+        self._ticked_at = time.monotonic()
+
+    def start(self) -> Front:
+        """Start the threads, and return the application, without waiting for them."""
+        own = self._settings.nodes
+        watcher = own.open_watcher(self._settings)
+        nodes = NodeStateCache()
+        reflector = Reflector(self._api, NODES, nodes)
+        identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
+        lease = Lease(self._api, own.lease_namespace, own.lease_name, identity, own.lease_seconds)
+        writer = NodeWriter(self._api, nodes, watcher, own.plan(), lambda: lease.is_held)
+        reflector.start()
+        threads = [
+            threading.Thread(target=self._hold, args=(lease,), name="lease", daemon=True),
+            threading.Thread(target=self._write, args=(writer, reflector), name="writer", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        self._closing.callback(self._api.close)
+        self._closing.callback(watcher.close)
+        self._closing.callback(self._end, reflector, threads, lease)
+        return create_app(writer.counts, lease, self.is_alive, reflector.synced.is_set, self._access)
+
+    def is_alive(self) -> bool:
+        """Return whether the writer's thread makes progress, or waits for its next cycle."""
+        return time.monotonic() - self._ticked_at < _STUCK_SECONDS + self._settings.nodes.interval_seconds
+
+    def close(self) -> None:
+        """Stop the threads, and release the Lease."""
+        self._stop.set()
+        self._closing.close()
+
+    def _hold(self, lease: Lease) -> None:
+        while not self._stop.is_set():
+            lease.renew()
+            self._stop.wait(self._settings.nodes.lease_seconds / 3)
+
+    def _write(self, writer: NodeWriter, reflector: Reflector) -> None:
+        while not self._stop.is_set():
+            self._ticked_at = time.monotonic()
+            if reflector.synced.is_set():
+                try:
+                    writer.run_cycle()
+                except Exception:  # noqa: BLE001  the next cycle tries again
+                    _log.exception("a cycle of the node writer failed")
+            self._stop.wait(self._settings.nodes.interval_seconds if writer.counts.cycles else 0.5)
+
+    def _end(self, reflector: Reflector, threads: list[threading.Thread], lease: Lease) -> None:
+        reflector.stop()
+        for thread in threads:
+            thread.join(3)
+        lease.release()
+        reflector.join()
