@@ -1,4 +1,4 @@
-# The watcher as an image. `make image` builds it with a version and a revision.
+# Image of the watcher and the other parts. `make image` builds it with a version and a revision.
 ARG PYTHON_VERSION=3.11
 
 FROM python:${PYTHON_VERSION}-slim AS builder
@@ -7,11 +7,11 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
 
-# Dependencies before the project: a change of ours then rebuilds the last small layer only. Wheels alone, because the
-# slim image has no compiler; a platform without a wheel fails here, by name, and not in the middle of a C build. Only
-# pyformance, which signalfx needs and which is all Python, exists as source only: it is built with what build.txt pins.
-# pip, which sqlite-utils wants for a command that nobody calls here, numpy's and scipy's own tests, and the second,
-# asynchronous, copy of the Kubernetes client are 130 MB.
+# Install the dependencies before the project, so that a change of the project rebuilds only the last, small layer. Use
+# only wheels, because the slim image has no compiler; without a wheel for a platform the build fails here with the
+# package's name instead of in a C build. The exception is pyformance, a pure-Python dependency of signalfx without a
+# wheel: it is built with the tools pinned in build.txt. The removed files take 130 MB: pip (a dependency of
+# sqlite-utils for an unused command), the tests of numpy and scipy, and the asynchronous copy of the Kubernetes client.
 COPY requirements/build.txt requirements/run.txt requirements/
 RUN python -m venv --without-pip /opt/trimaran && \
     pip install --require-hashes --only-binary :all: -r requirements/build.txt && \
@@ -28,8 +28,8 @@ COPY watcher watcher
 COPY client client
 COPY scoring scoring
 COPY runtime runtime
-# --no-deps and no index: the lock above is complete, and nothing else may come in. The last
-# line shows that nothing was stripped that is needed.
+# --no-deps and no index: the lock above is complete, and no other package may be installed. The last line verifies that
+# no needed file was removed.
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir dist . && \
     pip --python /opt/trimaran/bin/python install --no-deps --no-index dist/*.whl && \
     /opt/trimaran/bin/python -c "import client, trimaran.cluster, trimaran.dashboard.embedded, trimaran.extender.service, kubernetes.config, trimaran.soft_taints.service, scipy.special, scoring, trimaran.cli.simulate, trimaran.planning.methods, watcher.api.service"
@@ -39,17 +39,17 @@ FROM python:${PYTHON_VERSION}-slim
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="trimaran" \
-      org.opencontainers.image.description="Load-aware placement for Kubernetes: the watcher of what nodes really use" \
+      org.opencontainers.image.description="Load-aware placement for Kubernetes: watches the actual use of nodes and serves it to schedulers" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 
-# Group 0 may write too: platforms that choose the user themselves (OpenShift) run it with that group.
+# Group 0 may write too: platforms that assign the user (OpenShift) run the image with that group.
 RUN install --directory --owner=65532 --group=0 --mode=0770 /var/lib/trimaran
 COPY --from=builder /opt/trimaran /opt/trimaran
 
-# The root file system may be read-only: the bytecode was compiled in the builder, and only the volume is written to
-# (and /dev/shm, where the server keeps its heartbeat).
+# The root file system may be read-only: the bytecode was compiled in the builder, and the process writes only to the
+# volume and to /dev/shm, for the server's heartbeat.
 ENV PATH=/opt/trimaran/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -61,10 +61,10 @@ WORKDIR /var/lib/trimaran
 VOLUME /var/lib/trimaran
 EXPOSE 2020
 
-# Numeric, so that Kubernetes can see that it is not root (runAsNonRoot).
+# A number, so that Kubernetes can verify that it is not root (runAsNonRoot).
 USER 65532:65532
 
-# http.client, because urllib would go through a proxy that the environment names. The certificate is not for 127.0.0.1.
+# http.client, because urllib would use the proxy of the environment. The certificate is not issued for 127.0.0.1.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=15s --retries=3 CMD ["python", "-c", "\
 import http.client, os, ssl; \
 port = int(os.environ.get('TRIMARAN_SERVER__PORT') or 2020); \

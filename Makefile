@@ -1,23 +1,23 @@
-# Two commands do everything on a fresh machine: `make run` and `make test`.
+# On a new machine, `make run` and `make test` install everything that they need.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 UV ?= uv
 DOCKER ?= docker
-# Tests run side by side, as many as there are processors.
+# Number of tests that run in parallel: by default one per processor.
 WORKERS ?= $(shell nproc)
-# They start Python some hundred times: what was compiled once is kept, also where the environment says otherwise.
+# Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run test test-all test-lowest solver e2e lint docs bench soak audit osv image sbom lock openapi clean
 
-help:  ## this list
+help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 run: $(VENV)/.run  ## watch this machine and serve it on http://127.0.0.1:2020/watcher
 	$(BIN)/trimaran watch
 
-# In CI all of them, and how much of the code they reach (the least is in pyproject.toml); elsewhere those that are quick.
+# In CI all tests with coverage (the minimum is in pyproject.toml); elsewhere the fast tests only.
 ifeq ($(CI),true)
 PYTEST = $(BIN)/coverage erase && $(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal && \
          $(BIN)/coverage combine --quiet && $(BIN)/coverage report
@@ -25,11 +25,11 @@ else
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
 endif
 
-test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root it installs the servers they need
+test: $(VENV)/.dev  ## run the tests; with CI=true also the slow ones, and as root install the servers that they need
 	sh tests/install-servers.sh
 	$(PYTEST)
 
-test-all:  ## run the tests on each Python from 3.11 to 3.13 that is installed
+test-all:  ## run the tests on each installed Python from 3.11 to 3.13
 	@for version in 3.11 3.12 3.13; do \
 	  if command -v python$$version >/dev/null; then $(MAKE) test PYTHON=python$$version VENV=.venv/$$version || exit 1; \
 	  else echo "python$$version is not installed"; fi; done
@@ -37,35 +37,35 @@ test-all:  ## run the tests on each Python from 3.11 to 3.13 that is installed
 test-lowest: $(VENV)/.lowest  ## run the tests with the oldest dependencies that pyproject.toml allows (needs uv)
 	$(VENV)/lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not e2e"
 
-solver: $(VENV)/.solver  ## test `trimaran place --exact` with OR-tools, whose protobuf signalfx cannot have
+solver: $(VENV)/.solver  ## test `trimaran place --exact` with OR-tools, whose protobuf conflicts with signalfx
 	$(VENV)/solver/bin/python -m pytest tests/trimaran/planning/test_solver.py
 
-# Programs are built once, into ~/.cache/trimaran (TRIMARAN_E2E_CACHE: another folder). See tests/control_plane/README.md.
+# The programs are built once, into ~/.cache/trimaran or TRIMARAN_E2E_CACHE. See tests/control_plane/README.md.
 E2E_PROGRAMS = etcd kube-apiserver kube-scheduler kwok metrics-server trimaran-scheduler descheduler helm kubectl $(if $(ALL),kube-scheduler-oldest)
-e2e: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1: two versions
+e2e: $(VENV)/.dev  ## build a Kubernetes control plane (needs Go; takes minutes, once) and test against it; ALL=1 tests two versions
 	$(BIN)/python tests/control_plane/builds.py $(E2E_PROGRAMS)
 	$(BIN)/python -m pytest -m "e2e$(if $(ALL),, and not oldest)"
 
-lint: $(VENV)/.dev  ## formatting, types, and the arrows between the parts
+lint: $(VENV)/.dev  ## check formatting, types, imports between the parts, and language
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.docs  ## build these pages as a site, site/index.html; fails on a link that leads nowhere
+docs: $(VENV)/.docs  ## build the documentation as a website, site/index.html; fails on broken links
 	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build
 
-bench: $(VENV)/.dev  ## measure speeds (see benchmarks/README.md)
+bench: $(VENV)/.dev  ## run the benchmarks (see benchmarks/README.md)
 	@$(BIN)/python benchmarks
 
 soak: $(VENV)/.dev  ## kill a writer and a watcher 500 times, and attack a service; takes minutes
 	$(BIN)/python tests/soak/kills.py
 	$(BIN)/python tests/soak/attacks.py
 
-# Fails on a vulnerability that is not among the exceptions, and when the service cannot be asked. OSV_URL: a mirror.
+# Fails on a vulnerability that is not among the exceptions, and if OSV cannot be reached. OSV_URL selects a mirror.
 OSV_URL ?= https://api.osv.dev/v1/query
 EXCEPTIONS = $(shell sed -n 's/^\([A-Z][A-Za-z0-9-]*\).*/--ignore-vuln \1/p' requirements/audit-exceptions.txt)
-audit: osv $(VENV)/.audit  ## ask osv.dev for known vulnerabilities of what the service runs with (needs the network)
+audit: osv $(VENV)/.audit  ## query osv.dev for known vulnerabilities of the service's dependencies (needs the network)
 	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
 	  --vulnerability-service osv --osv-url $(OSV_URL) $(EXCEPTIONS) -r requirements/run.txt
 
@@ -77,21 +77,21 @@ $(BIN)/python:
 	  { echo "trimaran needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# The build tools first: a package that comes as source only is then built with these, and not with any that are newer.
+# Install the build tools first, so that source-only packages are built with the pinned versions of them.
 INSTALL = sh requirements/install.sh $(BIN)/python --require-hashes
 $(VENV)/.run: $(BIN)/python requirements/build.txt requirements/run.txt pyproject.toml
-	@echo "installing what trimaran needs into $(VENV), once; this takes half a minute"
+	@echo "installing the dependencies of trimaran into $(VENV), once; this takes half a minute"
 	@$(INSTALL) -r requirements/build.txt
 	@$(INSTALL) --no-build-isolation -r requirements/run.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
-	@echo "installing what its tests need, once"
+	@echo "installing the dependencies of the tests, once"
 	@$(INSTALL) --no-build-isolation -r requirements/dev.txt
 	touch $@
 
-# Environments of their own: what they bring does not belong among what is tested.
+# These tools have environments of their own, so that their dependencies do not mix with those of the tests.
 $(VENV)/.audit: $(VENV)/.run requirements/audit.txt
 	$(BIN)/python -m venv $(VENV)/audit
 	$(VENV)/audit/bin/python -m pip install --quiet --require-hashes -r requirements/audit.txt
@@ -111,7 +111,7 @@ $(VENV)/.docs: $(BIN)/python requirements/docs.txt
 	$(VENV)/docs/bin/python -m pip install --quiet --require-hashes -r requirements/docs.txt
 	touch $@
 
-# What is not in it is looked up in the environment of the tests.
+# The environment of the tests is added to its path, for packages that the solver's environment lacks.
 PACKAGES = -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 $(VENV)/.solver: $(VENV)/.dev requirements/solver.txt
 	$(BIN)/python -m venv $(VENV)/solver
@@ -129,30 +129,31 @@ $(VENV)/.lowest: $(VENV)/.run pyproject.toml
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' trimaran/__init__.py)
 # podman's own format has no health check.
 FORMAT = $(if $(filter podman buildah,$(notdir $(DOCKER))),--format docker)
-# An image of several platforms can only be kept by a registry: docker's buildx pushes it there, with a list of all that is
-# in it, the base image's packages too; podman makes a manifest, for `podman manifest push`. Each platform is emulated, or
-# built by a machine of its kind (docker buildx create --append).
+# Only a registry can store an image for several platforms: docker's buildx pushes it there, with a list of its packages
+# including those of the base image; podman creates a manifest, for `podman manifest push`. Each platform is emulated,
+# or built by a machine of that platform (docker buildx create --append).
 IMAGE ?= trimaran
 PLATFORMS ?=
 BUILD = $(if $(PLATFORMS),$(if $(FORMAT),build,buildx build),build) $(FORMAT)
 KEEP = $(if $(PLATFORMS),--platform $(PLATFORMS) $(if $(FORMAT),--manifest,--sbom=true --provenance=true --push --tag),--tag)
-image:  ## build the image IMAGE:VERSION; DOCKER=podman: another builder; PLATFORMS=linux/amd64,linux/arm64: for several
+image:  ## build the image IMAGE:VERSION; DOCKER=podman selects another builder; PLATFORMS=linux/amd64,linux/arm64 several platforms
 	$(DOCKER) $(BUILD) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) $(KEEP) $(IMAGE):$(VERSION) .
 
-# What the image's Python has, with versions and licenses, made anew from the lock: not what a developer has beside it.
+# The image's Python packages with versions and licenses, from a new environment made from the lock, without a
+# developer's other packages.
 SBOM ?= trimaran-$(VERSION).cdx.json
-sbom: $(VENV)/.sbom  ## list what the image's Python environment holds, as CycloneDX
+sbom: $(VENV)/.sbom  ## list the Python packages of the image, as CycloneDX
 	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > $(VENV)/sbom/pyproject.toml
 	$(VENV)/sbom/bin/cyclonedx-py environment --pyproject $(VENV)/sbom/pyproject.toml --mc-type application --output-reproducible \
 	  --output-format JSON --output-file $(SBOM) $(VENV)/sbom/listed/bin/python
 
-# What the image has; and what tests have besides: all but placement, which cannot be installed beside signalfx.
+# The extras of the image, and those of the tests: all except placement, which conflicts with signalfx.
 EXTRAS = dashboard kubernetes signalfx simulator
 DEV_EXTRAS = $(EXTRAS) distributed notebook report
-# What OR-tools needs and the environment of the tests has.
+# Dependencies of OR-tools that the environment of the tests contains.
 THERE = numpy pandas python-dateutil six typing-extensions tzdata
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
-lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
+lock:  ## update requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(EXTRAS)) -o requirements/run.txt
 	$(COMPILE) --group build -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml $(addprefix --extra ,$(DEV_EXTRAS)) --group dev -c requirements/run.txt -o requirements/dev.txt
@@ -162,7 +163,7 @@ lock:  ## renew requirements/*.txt from pyproject.toml (needs uv)
 	$(COMPILE) --group docs -o requirements/docs.txt
 
 OPENAPI = import orjson; from watcher.api.openapi import document as d; print(orjson.dumps(d(), option=1).decode())
-openapi: $(VENV)/.run  ## renew watcher/schemas/openapi.json from watcher/api/openapi.py
+openapi: $(VENV)/.run  ## update watcher/schemas/openapi.json from watcher/api/openapi.py
 	$(BIN)/python -c '$(OPENAPI)' > watcher/schemas/openapi.json
 
 clean:  ## remove the environment and all caches

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs packages with pip and shows how far it is: sh requirements/install.sh PYTHON ARGUMENTS-OF-PIP-INSTALL...
-# pip alone says nothing (--quiet) or a page for each package.
+# Install packages with pip and show the progress: sh requirements/install.sh PYTHON ARGUMENTS-OF-PIP-INSTALL...
+# pip itself prints either nothing (--quiet) or a page for each package.
 set -eu
 
 python=$1
@@ -8,7 +8,7 @@ shift
 terminal=0
 if [ -t 1 ]; then terminal=1; fi
 
-# The status of a pipe is its last command's, so pip's is handed on as a line.
+# A pipe has the exit status of its last command, so pip's status is passed on as a line.
 { status=0; "$python" -m pip install --disable-pip-version-check --progress-bar off "$@" || status=$?; echo "status $status"; } |
   awk -v terminal="$terminal" '
     function say(text) { if (terminal) { printf "\r\033[K  %s", text; fflush() } }

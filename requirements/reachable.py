@@ -1,4 +1,4 @@
-"""Say in one line when a service cannot be reached: ``python requirements/reachable.py URL``."""
+"""Exit with a one-line message if a service cannot be reached: ``python requirements/reachable.py URL``."""
 
 import sys
 import urllib.error
@@ -8,7 +8,7 @@ import urllib.request
 try:
     urllib.request.urlopen(sys.argv[1], timeout=10).close()
 except urllib.error.HTTPError:
-    pass  # it answers, if only that this is no query
+    pass  # reachable: it rejects the request because the request has no query
 except OSError as error:
     host = urllib.parse.urlsplit(sys.argv[1]).hostname
     sys.exit(f"{host} cannot be reached, so nothing was audited: {getattr(error, 'reason', error)}")

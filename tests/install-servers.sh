@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the servers that the tests talk to, where that is wanted: as root with CI=true. Elsewhere it does nothing, and
-# a test whose server is missing is skipped with the command that installs it.
+# Install the servers that the tests need, as root with CI=true. Otherwise do nothing: a test whose server is missing is
+# skipped, with the command that installs the server.
 set -eu
 
 [ "${CI:-}" = true ] && [ "$(id -u)" -eq 0 ] || exit 0
