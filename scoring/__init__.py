@@ -5,10 +5,11 @@ output, no clock, no logging, no global state.
 """
 
 from runtime.kubernetes.objects import Container, Node, Pod, ResourceList
-from scoring.load.fallback import FallbackPolicy, Judgment, NodeGrade
+from scoring.kubernetes_version import KUBERNETES_VERSIONS
 from scoring.load.measured_resource import CPU_LOAD, DISK_LOAD, GPU_LOAD, MEMORY_LOAD, NETWORK_LOAD, MeasuredResource
 from scoring.load.metrics_table import MeasuredUse, MetricsTable
 from scoring.load.use_levels import UseLevels
+from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import Explanation, PreparedPlugin, ScorePlugin
 from scoring.plugins.congestion_cost import CongestedResource, CongestionCost
 from scoring.plugins.image_locality import ImageLocality
@@ -25,8 +26,7 @@ from scoring.profiles.configuration.fields import ConfigNote
 from scoring.profiles.configuration.plugins import PLUGINS, plugin_from_config
 from scoring.profiles.configuration.profiles import SchedulerConfiguration, read_configuration
 from scoring.profiles.explanations import ProfileExplanation
-from scoring.profiles.kubernetes_version import KUBERNETES_VERSIONS
-from scoring.profiles.normalization import INFEASIBLE
+from scoring.profiles.fallback import FallbackPolicy, Judgment, NodeGrade
 from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import Scores, WeightedPlugin
 from scoring.table.node_table import NodePlan, NodeTable

@@ -1,1 +1,1 @@
-"""One file a plugin, its formula in the docstring; ``base`` says what a plugin is."""
+"""Score plugins, one module each, with the formula in its docstring; ``base`` defines their interface."""

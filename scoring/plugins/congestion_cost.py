@@ -55,8 +55,8 @@ from scoring.load import recent_pods
 from scoring.load.measured_resource import CPU_LOAD, MEMORY_LOAD, MeasuredResource
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import NO_LEVELS, UseLevels
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 from scoring.table.occupancy import OwnedPods
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.go_math import truncating_divide
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
-from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 
 _MIB = 1024 * 1024

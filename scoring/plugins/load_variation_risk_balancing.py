@@ -33,8 +33,8 @@ from scoring.go_math import rounded_score
 from scoring.load import recent_pods
 from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource
 from scoring.load.metrics_table import MeasuredUse, MetricsTable
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 
 _NORMAL_QUANTILES = {"P90": 1.2815515655446004, "P95": 1.6448536269514722, "P99": 2.3263478740408408}

@@ -30,8 +30,8 @@ from scoring.go_math import rounded_score
 from scoring.load import measured_distribution, recent_pods
 from scoring.load.measured_resource import CPU_AND_MEMORY, MeasuredResource
 from scoring.load.metrics_table import MetricsTable
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 
 # The fit needs a variance below the largest possible one.

@@ -14,9 +14,9 @@ import numpy as np
 from runtime.kubernetes.objects import CPU, MEMORY, Pod
 from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
+from scoring.normalization import rescaled
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import ResourceWeight
-from scoring.profiles.normalization import rescaled
 from scoring.table.node_table import NodeTable
 
 # One millicore counts as much as one MiB.

@@ -19,7 +19,9 @@ import numpy as np
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Float64s, Int64s
+from scoring.kubernetes_version import LATEST_VERSION, at_least, known_version
 from scoring.load.metrics_table import MetricsTable
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.plugins.node_resources_fit import (
     EQUAL_CPU_AND_MEMORY,
@@ -29,8 +31,6 @@ from scoring.plugins.node_resources_fit import (
     requested_lines,
     requested_on,
 )
-from scoring.profiles.kubernetes_version import LATEST_VERSION, at_least, known_version
-from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 
 

@@ -25,8 +25,8 @@ from runtime.kubernetes.objects import CPU, EPHEMERAL_STORAGE, MEMORY, Pod
 from scoring.arrays import Bools, Int64s
 from scoring.go_math import truncating_divide
 from scoring.load.metrics_table import MetricsTable
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.feasibility import fitting
 from scoring.table.node_table import NodeTable
 
@@ -147,9 +147,7 @@ def allocatable_terms(nodes: NodeTable, resources: Sequence[ResourceWeight]) -> 
     terms: Terms = {}
     for resource in resources:
         allocatable = terms[f"{resource.name}.allocatable"] = nodes.allocatable(resource.name)
-        terms[f"{resource.name}.divisor"] = np.maximum(
-            allocatable, 1
-        )  # where the amount is 0, the resource is not counted
+        terms[f"{resource.name}.divisor"] = np.maximum(allocatable, 1)  # avoids division by 0 where not counted
         terms[f"{resource.name}.counted"] = allocatable != 0
     return terms
 

@@ -23,8 +23,8 @@ from runtime.kubernetes.objects import CPU, Pod
 from scoring.arrays import Int64s
 from scoring.load import recent_pods
 from scoring.load.metrics_table import MetricsTable
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
-from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 from watcher.model import MetricType
 

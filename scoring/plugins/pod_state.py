@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 from scoring.load.metrics_table import MetricsTable
+from scoring.normalization import rescaled
 from scoring.plugins.base import Rows, ScorePlugin, Terms
-from scoring.profiles.normalization import rescaled
 from scoring.table.node_table import NodeTable
 
 

@@ -129,9 +129,8 @@ class TargetLoadPacking(ScorePlugin):
         predicted_use = per_pod(pods, self.predicted_use)
         percent = 100 * (node["measured_use"] + predicted_use + node["missing_use"]) / node["divisor"]
         rising = (100 - target) * percent / target + target
-        falling = (
-            target * (100 - percent) / (100 - target) if target < 100 else 0.0
-        )  # unused: above a target of 100 the score is 0
+        # With a target of 100 there is no falling side, because above 100 percent the score is 0.
+        falling = target * (100 - percent) / (100 - target) if target < 100 else 0.0
         counts = node["measured"] & (percent <= max(target, 100.0))
         raw = np.where(counts, np.where(percent > target, falling, rising), 0.0)
         return {"predicted_use": predicted_use, "predicted_percent": percent, "raw": raw}

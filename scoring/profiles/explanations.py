@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import Explanation, ScorePlugin, Terms, explanations
-from scoring.profiles.normalization import INFEASIBLE
 
 _Layout = tuple[tuple[str, DTypeLike, int], ...]
 """Name, type and number of values of each term: one value per node, or one for all."""

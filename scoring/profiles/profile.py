@@ -3,7 +3,7 @@
 For each plugin: score every feasible node, normalize over them, check 0..100, multiply by the weight, add. A plugin
 that skips the pod adds nothing. Source: ``RunScorePlugins`` of k8s.io/kubernetes/pkg/scheduler/framework/runtime.
 
-In a profile prepared with a judgment (see :mod:`scoring.load.fallback`), the judgment replaces scores of the plugins
+In a profile prepared with a judgment (see :mod:`scoring.profiles.fallback`), the judgment replaces scores of the plugins
 that read metrics. Replaced scores are left out of the normalization.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Int64s
-from scoring.load.fallback import Judgment
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.use_levels import UseLevels
+from scoring.normalization import INFEASIBLE, MAX_NODE_SCORE
 from scoring.plugins.base import PreparedPlugin, RowSliceCache, ScorePlugin, align_metrics
-from scoring.profiles.normalization import INFEASIBLE, MAX_NODE_SCORE
+from scoring.profiles.fallback import Judgment
 from scoring.profiles.scores import PluginScores, Scores, WeightedPlugin
 from scoring.table.node_table import NodeTable
 from watcher.model import WatcherMetrics

@@ -9,10 +9,10 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s, Texts
-from scoring.load.fallback import Judgment
+from scoring.normalization import INFEASIBLE
 from scoring.plugins.base import ScorePlugin, Terms
 from scoring.profiles.explanations import PackedPluginScores, PackedScores, PackedTerms, ProfileExplanation
-from scoring.profiles.normalization import INFEASIBLE
+from scoring.profiles.fallback import Judgment
 from watcher.model import notebook_table
 
 if TYPE_CHECKING:

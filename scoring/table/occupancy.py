@@ -185,7 +185,7 @@ class Occupancy:
         self.mark_changed(row)
 
     def drop(self, uid: str) -> bool:
-        """Stop counting a pod; say whether it was counted."""
+        """Stop counting a pod; return whether it was counted."""
         found = self.find(uid)
         if found is None:
             return False

@@ -1,1 +1,1 @@
-"""From a scheduler's configuration to plugins and profiles."""
+"""Plugins and profiles read from a scheduler's configuration."""

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 from runtime.kubernetes.objects import CPU, MEMORY, ResourceList
+from scoring.kubernetes_version import LATEST_VERSION, known_version
 from scoring.load.measured_resource import CPU_AND_MEMORY, MEASURED_RESOURCES, MeasuredResource
 from scoring.plugins.base import ScorePlugin
 from scoring.plugins.congestion_cost import CONGESTED_CPU_AND_MEMORY, CongestedResource, CongestionCost
@@ -31,7 +32,6 @@ from scoring.plugins.pod_state import PodState
 from scoring.plugins.tail_risk import TailRisk
 from scoring.plugins.target_load_packing import TargetLoadPacking
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader
-from scoring.profiles.kubernetes_version import LATEST_VERSION, known_version
 
 _PERCENTILES = ("", "P90", "P95", "P99", "MAX")
 _DEFAULT_REQUESTS = {CPU: TargetLoadPacking.default_requests, MEMORY: 200 * 1024 * 1024}

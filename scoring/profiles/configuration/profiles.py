@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scoring.kubernetes_version import LATEST_VERSION, known_version
 from scoring.profiles.configuration.fields import ConfigNote, FieldReader
 from scoring.profiles.configuration.plugins import PLUGINS, RENAMED, plugin_from_config
-from scoring.profiles.kubernetes_version import LATEST_VERSION, known_version
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 
 _GROUP = "kubescheduler.config.k8s.io/"
 _LATEST = "v1"
-_MOST_WEIGHT = 2**31 - 1  # an int32
+_MAX_WEIGHT = 2**31 - 1  # an int32
 
 # Plugins that score by default, with their weights.
 _V1BETA2 = {
@@ -204,7 +204,7 @@ class _ProfileReader:
             name = self._name(entry)
             if name in enabled:
                 raise entry.error("name", f"{name} is enabled twice")
-            enabled[name] = entry.integer("weight", 1, at_most=_MOST_WEIGHT, negative_is_default=False)
+            enabled[name] = entry.integer("weight", 1, at_most=_MAX_WEIGHT, negative_is_default=False)
             entry.finish()
         disabled = set()
         for entry in self._entries(plugin_set, "disabled"):

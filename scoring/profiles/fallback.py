@@ -29,9 +29,9 @@ from runtime.kubernetes.objects import CPU, MEMORY, Pod
 from scoring.arrays import Bools, Int64s, Texts
 from scoring.load.metrics_table import MetricsTable
 from scoring.load.recent_pods import REPORTING_INTERVAL_SECONDS
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.plugins.base import PreparedPlugin
 from scoring.plugins.node_resources_fit import NodeResourcesFit, fits
-from scoring.profiles.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 from watcher.model import MetricType, WatcherMetrics
 
