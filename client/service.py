@@ -23,8 +23,8 @@ from client.errors import (
 )
 from client.transport import Transport
 from runtime import masking
+from runtime.http.credentials import bearer, read_token, sendable
 from runtime.http.session import BoundedSession
-from runtime.kubernetes.credentials import bearer, read_token, sendable
 from watcher import wire
 from watcher.model import WatcherMetrics
 

@@ -9,10 +9,10 @@ import requests
 
 from client.errors import AccessDenied, BadAnswer, ClientError, WatcherUnavailable
 from runtime import masking
+from runtime.http.credentials import UnusableToken
 from runtime.http.failures import Trouble, describe
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
-from runtime.kubernetes.credentials import UnusableToken
 
 _PASSING = (429, 502, 503, 504)
 _FIRST_PAUSE_SECONDS = 0.2

@@ -25,7 +25,7 @@ _CODE_OR_LINK = re.compile(
 
 def on_files(files: Any, config: Any) -> Any:
     """Add a page for every file of the repository that a page links to, and for those that these link to."""
-    from mkdocs.structure.files import File  # noqa: PLC0415  only where the site is built
+    from mkdocs.structure.files import File  # only where the site is built
 
     seen: set[str] = set()
     waiting = [f"docs/{file.src_uri}" for file in files.documentation_pages()]

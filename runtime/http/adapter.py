@@ -22,24 +22,10 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError as TransportError
 
 from runtime.http.budget import Budget
+from runtime.http.errors import Ended, HandshakeTimeout, too_large
 
 _CHUNK_BYTES = 64 * 1024
 _MOST_IDLE_CONNECTIONS = 256  # all of a fetch's: what does not fit is closed after each request, with a line in the log
-
-
-class Ended(requests.ConnectionError):
-    """The call was ended by us: its session was told to, or is closed."""
-
-    def __init__(self, *, request: requests.PreparedRequest) -> None:
-        super().__init__("the call was ended", request=request)
-
-
-class TooLarge(requests.RequestException):
-    """The answer does not end where an answer should, or there is no memory left for it."""
-
-
-class HandshakeTimeout(TimeoutError):
-    """The server accepted the connection and did not answer the TLS handshake."""
 
 
 @dataclass(slots=True)
@@ -92,11 +78,6 @@ class Call:
         self.received_bytes += count
         if self.received_bytes > self.max_bytes:
             raise too_large(self.max_bytes)
-
-
-def too_large(max_bytes: float) -> TooLarge:
-    """Return the error of an answer that is larger than it may be."""
-    return TooLarge(f"the answer is larger than {max_bytes / 1024**2:g} MiB")
 
 
 class BoundedAdapter(HTTPAdapter):

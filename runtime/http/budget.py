@@ -49,7 +49,7 @@ class Budget:
         with self._lock:
             self._spent += count
             if self._spent > self._max_bytes:
-                from runtime.http.adapter import TooLarge  # requests is behind it
+                from runtime.http.errors import TooLarge  # requests is behind it
 
                 hint = f" ({self._setting})" if self._setting else ""
                 raise TooLarge(f"{self._about} larger than {self._max_bytes / _MEBI:g} MiB{hint}")

@@ -14,9 +14,9 @@ from urllib3.exceptions import HTTPError as TransportError
 from urllib3.exceptions import TimeoutError as TransportTimeout
 
 from runtime import masking
-from runtime.http.adapter import Ended, HandshakeTimeout, TooLarge
+from runtime.http.credentials import UnusableAccess, UnusableToken
+from runtime.http.errors import Ended, HandshakeTimeout, TooLarge
 from runtime.http.session import LeavesHost, UnusableAnswer
-from runtime.kubernetes.credentials import UnusableAccess, UnusableToken
 
 _LONGEST = 300
 # What OpenSSL calls an answer that is not TLS, in its several versions.

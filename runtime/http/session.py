@@ -12,8 +12,9 @@ import requests
 
 from runtime import masking
 from runtime.http import budget
-from runtime.http.adapter import BoundedAdapter, Call, too_large
-from runtime.kubernetes.credentials import Authenticate, Authentication
+from runtime.http.adapter import BoundedAdapter, Call
+from runtime.http.credentials import Authenticate, Authentication
+from runtime.http.errors import too_large
 
 _MAX_BYTES = 256 * 1024 * 1024  # 5,000 nodes with three windows are some 5 MiB
 _MAX_LINE_BYTES = 4 * 1024 * 1024  # etcd keeps no object of more than 1.5 MiB

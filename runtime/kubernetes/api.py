@@ -19,9 +19,9 @@ import requests
 
 from runtime import masking
 from runtime.http import budget
+from runtime.http.credentials import UnusableAccess, UnusableToken, read_token
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession, UnusableAnswer
-from runtime.kubernetes.credentials import UnusableAccess, UnusableToken, read_token
 from runtime.kubernetes.kubeconfig import KubeConfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from runtime.kubernetes.credentials import UnusableAccess, UnusableToken
+from runtime.http.credentials import UnusableAccess, UnusableToken
 
 
 class KubeConfig:

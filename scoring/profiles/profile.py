@@ -3,8 +3,8 @@
 For each plugin: score every feasible node, normalize over them, check 0..100, multiply by the weight, add. A plugin
 that skips the pod adds nothing. Source: ``RunScorePlugins`` of k8s.io/kubernetes/pkg/scheduler/framework/runtime.
 
-In a profile prepared with a judgment (see :mod:`scoring.profiles.fallback`), the judgment replaces scores of the plugins
-that read metrics. Replaced scores are left out of the normalization.
+In a profile prepared with a judgment (see :mod:`scoring.profiles.fallback`), the judgment replaces scores of the
+plugins that read metrics. Replaced scores are left out of the normalization.
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ from support.scripted_api import SILENCE, ScriptedApi, event, page, refusal
 from runtime.http.session import UnusableAnswer
 from runtime.kubernetes import reflector as module
 from runtime.kubernetes.api import Expired
-from runtime.kubernetes.credentials import UnusableToken
+from runtime.http.credentials import UnusableToken
 from runtime.kubernetes.reflector import Reflector
 
 FIRST, LONGEST = 0.25, 8.0

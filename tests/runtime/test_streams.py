@@ -14,7 +14,7 @@ from support.fake_kubernetes import TOKEN, FakeKubernetes, node, run_fake_kubern
 from support.servers import reply, serving
 
 from runtime.http import session as transport_session
-from runtime.http.adapter import Ended, TooLarge
+from runtime.http.errors import Ended, TooLarge
 from runtime.http.failures import Trouble, describe
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession, UnusableAnswer

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from support.servers import reply, serving
 
-from runtime.http.adapter import TooLarge
+from runtime.http.errors import TooLarge
 from runtime.http.budget import Budget, current, spending, weight
 from runtime.http.gather import Deadline, gather
 from runtime.http.session import BoundedSession

@@ -69,8 +69,8 @@ def test_both_are_asked_and_the_first_is_served() -> None:
     first, second = Scripted(10), Scripted(90)
     both = corroborated(first, second)
     fetched = both.fetch(WINDOW, Deadline.after(5))
-    assert (fetched.nodes["a"].metrics[0].value, fetched.beside["a"].metrics[0].value) == (10, 90)
-    assert not both.fetch(Window("15m", 0, 900), Deadline.after(5)).beside
+    assert (fetched.nodes["a"].metrics[0].value, fetched.second_source["a"].metrics[0].value) == (10, 90)
+    assert not both.fetch(Window("15m", 0, 900), Deadline.after(5)).second_source
     assert second.asked == ["5m"]
     both.close()
     assert (first.closed, second.closed) == (True, True)
@@ -80,7 +80,7 @@ def test_both_are_asked_and_the_first_is_served() -> None:
 def test_a_second_source_that_fails_costs_nothing(second: Scripted) -> None:
     """The first's answer is the same, without findings, when the second fails or is too late."""
     fetched = corroborated(Scripted(10), second).fetch(WINDOW, Deadline.after(0.5))
-    assert (fetched.nodes["a"].metrics[0].value, fetched.beside, fetched.findings) == (10, {}, ())
+    assert (fetched.nodes["a"].metrics[0].value, fetched.second_source, fetched.findings) == (10, {}, ())
 
 
 def test_a_first_source_that_fails_is_not_replaced() -> None:
@@ -91,7 +91,7 @@ def test_a_first_source_that_fails_is_not_replaced() -> None:
 
 def test_no_source_is_held_against_itself() -> None:
     """Where the first fell back to the second, there is nothing beside it."""
-    assert not corroborated(Scripted(10, source="B"), Scripted(10)).fetch(WINDOW, Deadline.after(5)).beside
+    assert not corroborated(Scripted(10, source="B"), Scripted(10)).fetch(WINDOW, Deadline.after(5)).second_source
 
 
 def test_samples_that_are_not_there_yet_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_samples_that_are_not_there_yet_are_not_waited_for(monkeypatch: pytest.M
     second = Sampled(Hanging(), WatchSettings(fetch_timeout_seconds=5), store, source="B")
     both = corroborated(Scripted(10), second)
     began = time.monotonic()
-    assert not both.fetch(WINDOW, Deadline.after(30)).beside
+    assert not both.fetch(WINDOW, Deadline.after(30)).second_source
     assert time.monotonic() - began < 4, "it does not wait for the five seconds that a sample may take"
     both.close()
     store.close()

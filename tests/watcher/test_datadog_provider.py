@@ -17,7 +17,7 @@ from watcher.findings import Kind
 from watcher.model import Window
 from watcher.providers.base import Fetched
 from watcher.providers.datadog.provider import DatadogProvider, api_address
-from watcher.settings import DatadogSettings, ProviderSettings, Settings
+from watcher.settings import DatadogSettings, ProviderSettings, Settings, WatcherSettings
 
 CPU, MEMORY = "max:cpu.utilization", "max:memory.utilization"
 AGENT = {"cpu_query": "100 - avg:system.cpu.idle", "memory_query": "100 - 100 * avg:system.mem.pct_usable"}
@@ -83,7 +83,7 @@ def test_an_address_without_scheme_is_refused_with_an_example(monkeypatch: pytes
     """load-watcher's form of the address, a bare site, is told what it has to become."""
     monkeypatch.setenv("METRICS_PROVIDER_ADDRESS", "datadoghq.eu")
     with pytest.raises(SettingsError, match=r"METRICS_PROVIDER_ADDRESS.*https://api\.datadoghq\.eu"):
-        load()
+        load(WatcherSettings)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_nothing_is_an_error_that_names_queries_and_filters() -> None:
 def test_series_without_the_tag_are_an_error_that_says_so() -> None:
     """Series that name no node are counted in the error."""
     with provider_over(FakeDatadog(host("node-1")), node_tag="kube_node") as provider:
-        with pytest.raises(ProviderAnswerError, match=r"1 series name no kube_node: .*kube_node:N/A"):
+        with pytest.raises(ProviderAnswerError, match=r"1 series have no tag kube_node: .*kube_node:N/A"):
             fetch(provider)
 
 
@@ -356,9 +356,9 @@ def test_check_says_that_all_is_well() -> None:
         (FakeDatadog(api_key="another"), {}, "provider.token", "403"),
         (FakeDatadog(host("a"), valid=False), {}, "provider.token", "does not accept the API key"),
         (FakeDatadog(host("a"), app_key="another"), {}, "provider.app_key", "403"),
-        (FakeDatadog(host("a")), {"cluster_name": "c9"}, "datadog.cluster_name", "without it a"),
-        (FakeDatadog(host("a")), {"host_name_suffix": "-c9"}, "datadog.host_name_suffix", "without it a"),
-        (FakeDatadog(agent("a")), {}, "datadog.cpu_query", "100 - avg:system.cpu.idle, of the Agent itself, has 1"),
+        (FakeDatadog(host("a")), {"cluster_name": "c9"}, "datadog.cluster_name", "without this filter: a"),
+        (FakeDatadog(host("a")), {"host_name_suffix": "-c9"}, "datadog.host_name_suffix", "without this filter: a"),
+        (FakeDatadog(agent("a")), {}, "datadog.cpu_query", "the Agent's own metrics (100 - avg:system.cpu.idle) have 1"),
         (FakeDatadog(host("a"), fail={"utilization": (400, {})}), {}, "datadog.cpu_query", "told to fail"),
     ],
 )

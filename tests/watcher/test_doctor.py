@@ -15,7 +15,7 @@ from support.servers import free_port, reply, run_prometheus, serving
 
 from trimaran.cli.main import main
 from watcher.doctor import examine
-from watcher.doctor.place import file_system
+from watcher.doctor.store_check import file_system
 from watcher.providers.base import Check
 from watcher.settings import FallbackSettings, PrometheusSettings, ProviderSettings, Settings, StoreSettings
 from watcher.store import Store
@@ -175,7 +175,7 @@ def test_every_provider_is_examined():
 
 def test_a_store_on_a_network_disk_is_said(monkeypatch, tmp_path):
     """A file system of the network under store.path fails, since SQLite needs a local one."""
-    monkeypatch.setattr("watcher.doctor.place.file_system", lambda folder: "nfs4")
+    monkeypatch.setattr("watcher.doctor.store_check.file_system", lambda folder: "nfs4")
     settings = Settings(provider=ProviderSettings(name="Host"), store=StoreSettings(path=tmp_path / "w.sqlite"))
     (failed,) = failures(settings)
     assert (failed.step, failed.setting) == ("store", "store.path")

@@ -13,7 +13,7 @@ from support.fake_kubernetes import FakeKubernetes, node, run_fake_kubernetes
 from support.servers import Service, free_port, reply, serving, wait_until
 
 from trimaran.cli.main import main
-from watcher.doctor.running import Running, examine_running
+from watcher.doctor.remote_watcher import WatcherConnection, examine_watcher
 from watcher.providers.base import Check
 
 Start = Callable[..., Service]
@@ -44,7 +44,7 @@ def failures(checks: Iterator[Check]) -> list[tuple[str, str]]:
 
 def test_a_watcher_that_runs(service: Service) -> None:
     """The way to it, how it does and what it serves are told; no step fails."""
-    checks = {check.step: check for check in examine_running(Running(service.url + "/watcher/"))}
+    checks = {check.step: check for check in examine_watcher(WatcherConnection(service.url + "/watcher/"))}
     assert not [check for check in checks.values() if not check.ok]
     assert "accepts connections" in checks["watcher: TCP"].message
     assert "15m" in checks["watcher: health"].message
@@ -108,24 +108,24 @@ def test_what_keeps_us_out_names_the_option(watch: Start, tmp_path: Path) -> Non
     right, wrong = tmp_path / "right", tmp_path / "wrong"
     right.write_text(TOKEN)
     wrong.write_text("wrong-token-wrong-token")
-    trusted = Running(service.url, right, authority.certificate)
-    assert failures(examine_running(trusted)) == []
+    trusted = WatcherConnection(service.url, right, authority.certificate)
+    assert failures(examine_watcher(trusted)) == []
     for running, failed in (
-        (Running(service.url), ("watcher: TLS", "--ca-file")),
-        (Running(service.url.replace("https:", "http:")), ("watcher", "--watcher")),
-        (Running(service.url, None, authority.certificate), ("watcher: access", "--token-file")),
-        (Running(service.url, wrong, authority.certificate), ("watcher: access", "--token-file")),
-        (Running(service.url, tmp_path / "nowhere", authority.certificate), ("watcher", "--token-file")),
+        (WatcherConnection(service.url), ("watcher: TLS", "--ca-file")),
+        (WatcherConnection(service.url.replace("https:", "http:")), ("watcher", "--watcher")),
+        (WatcherConnection(service.url, None, authority.certificate), ("watcher: access", "--token-file")),
+        (WatcherConnection(service.url, wrong, authority.certificate), ("watcher: access", "--token-file")),
+        (WatcherConnection(service.url, tmp_path / "nowhere", authority.certificate), ("watcher", "--token-file")),
     ):
-        assert failures(examine_running(running)) == [failed]
+        assert failures(examine_watcher(running)) == [failed]
 
 
 def test_what_is_no_watcher_is_said() -> None:
     """Another service, a closed port and an address that is none fail in a step that names the option."""
     with serving(lambda handler: reply(handler, "<html>Welcome</html>")) as server:
-        assert failures(examine_running(Running(server.url))) == [("watcher: metrics", "--watcher")]
-    assert failures(examine_running(Running(f"http://127.0.0.1:{free_port()}"))) == [("watcher: TCP", "--watcher")]
-    assert failures(examine_running(Running("trimaran:2020"))) == [("watcher", "--watcher")]
+        assert failures(examine_watcher(WatcherConnection(server.url))) == [("watcher: metrics", "--watcher")]
+    assert failures(examine_watcher(WatcherConnection(f"http://127.0.0.1:{free_port()}"))) == [("watcher: TCP", "--watcher")]
+    assert failures(examine_watcher(WatcherConnection("trimaran:2020"))) == [("watcher", "--watcher")]
 
 
 def test_the_go_service_is_examined_as_far_as_it_tells() -> None:
@@ -133,6 +133,6 @@ def test_the_go_service_is_examined_as_far_as_it_tells() -> None:
     body = {"timestamp": 1, "window": {"duration": "15m", "start": 1, "end": 2}, "source": "Prometheus",
             "data": {"NodeMetricsMap": {"a": {"metrics": [], "tags": {}, "metadata": {}}}}}  # fmt: skip
     with serving(lambda handler: reply(handler, body)) as server:
-        checks = {check.step: check.message for check in examine_running(Running(server.url))}
+        checks = {check.step: check.message for check in examine_watcher(WatcherConnection(server.url))}
     assert checks["watcher: health"] == "it does not say how it does"
     assert checks["watcher: metrics"] == "1 nodes from Prometheus, window 15m"

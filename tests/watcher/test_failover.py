@@ -68,7 +68,7 @@ def test_the_next_one_stands_in(broken):
     fetched = fetch(broken, Scripted(a=90))
     assert fetched.source == "B"
     assert fetched.findings[0].kind is Kind.FELL_BACK
-    assert fetched.findings[0].message.startswith("A failed, B answers")
+    assert fetched.findings[0].message.startswith("A failed, B is used instead")
 
 
 def test_a_provider_that_hangs_leaves_time_for_the_next():

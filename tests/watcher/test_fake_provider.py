@@ -82,11 +82,11 @@ def test_a_file_is_read_anew(tmp_path):
         ("{", "neither JSON nor TOML"),
         ("[]", "must be an object"),
         ('{"a": 20}', 'a must be an object such as {"cpu": 20}'),
-        ('{"a": {"cup": 20}}', "a has 'cup'; known: cpu, memory"),
-        ('{"a": {"cpu": "20"}}', "a.cpu wants numbers"),
-        ('{"a": {"cpu": true}}', "a.cpu wants numbers"),
-        ('{"a": {"cpu": {"mean": 20}}}', "wants numbers for average, deviation"),
-        ('{"a": {"cpu": null}}', "a.cpu wants numbers"),
+        ('{"a": {"cup": 20}}', "a has the unknown resource 'cup'; known: cpu, memory"),
+        ('{"a": {"cpu": "20"}}', "a.cpu must have numbers"),
+        ('{"a": {"cpu": true}}', "a.cpu must have numbers"),
+        ('{"a": {"cpu": {"mean": 20}}}', "must have numbers for average, deviation"),
+        ('{"a": {"cpu": null}}', "a.cpu must have numbers"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(tmp_path, text, says):

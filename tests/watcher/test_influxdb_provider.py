@@ -22,9 +22,9 @@ from runtime.settings.loading import display, every_setting, load, variable
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
-from watcher.providers.influxdb.answers import read_flux, read_influxql
 from watcher.providers.influxdb.provider import InfluxDbProvider
-from watcher.settings import InfluxDbQuery, InfluxDbSettings, ProviderSettings, Settings, WatchSettings
+from watcher.providers.influxdb.results import read_flux, read_influxql
+from watcher.settings import InfluxDbQuery, InfluxDbSettings, ProviderSettings, Settings, WatcherSettings, WatchSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "providers" / "influxdb.md"
 NOW = int(time.time())
@@ -349,7 +349,7 @@ def test_the_queries_on_the_page_run(influxdb, database, tmp_path):
         ("net,host=a,interface=eth1", "bytes_sent", rise * 999_000_000),
     ):
         influxdb.write(points(series, field, TIMES, samples.astype(float)), database)
-    fetched = fetch(influxdb.url, database=database, queries=load(file=file).settings.influxdb.queries)
+    fetched = fetch(influxdb.url, database=database, queries=load(WatcherSettings, file=file).settings.influxdb.queries)
     assert not [each for each in fetched.findings if each.kind == "duplicate"]
     found = values(fetched.nodes["a"])
     averages = {type_: value for (type_, operator), value in found.items() if operator == "AVG"}
@@ -358,7 +358,7 @@ def test_the_queries_on_the_page_run(influxdb, database, tmp_path):
 
 def test_the_page_has_every_setting():
     """docs/providers/influxdb.md has each setting with its variable, and fake.md too."""
-    for name in every_setting():
+    for name in every_setting(WatcherSettings):
         section, _, _ = name.partition(".")
         if section in {"influxdb", "fake"}:
             assert f"| `{name}` | `{variable(name)}` |" in PAGE.with_stem(section).read_text()
@@ -488,14 +488,14 @@ def test_influxdb_cloud_does_not_say_its_version(influxdb2):
     """Without the header an organization in the settings means 2.x; without one the error says what to set."""
     influxdb2.version = None
     assert fetch2(influxdb2).nodes
-    with pytest.raises(ProviderAnswerError, match=r"does not say its version.*influxdb.version"):
+    with pytest.raises(ProviderAnswerError, match=r"does not report its version.*influxdb.version"):
         fetch(influxdb2.url)
 
 
 def test_other_versions_are_asked_only_when_told(influxdb2):
     """3.x names itself in the error, with the way to try."""
     influxdb2.version = "3.1.0"
-    with pytest.raises(ProviderAnswerError, match=r"its version is 3.1.0.*influxdb.version to 1"):
+    with pytest.raises(ProviderAnswerError, match=r"reports version 3.1.0.*influxdb.version to 1"):
         fetch2(influxdb2)
 
 
@@ -535,13 +535,13 @@ def test_queries_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("TRIMARAN_INFLUXDB__QUERIES", json.dumps([query(where={"a": "b"})]))
     monkeypatch.setenv("TRIMARAN_INFLUXDB__PASSWORD", "very-secret")
     monkeypatch.setenv("TRIMARAN_INFLUXDB__VERSION", "1")
-    own = load().settings.influxdb
+    own = load(WatcherSettings).settings.influxdb
     assert own.queries == [InfluxDbQuery(name="own", type="CPU", measurement="load", field="busy", where={"a": "b"})]
     assert display(own.password) == "********"
     monkeypatch.setenv("TRIMARAN_INFLUXDB__QUERIES", json.dumps([query(scale=0)]))
     monkeypatch.setenv("TRIMARAN_INFLUXDB__VERSION", "4")
     with pytest.raises(SettingsError) as caught:
-        load()
+        load(WatcherSettings)
     assert len(caught.value.problems) == 2
     assert "very-secret" not in str(caught.value)
 

@@ -316,7 +316,7 @@ def test_a_metrics_server_that_just_started_is_told(
 ) -> None:
     """An empty list of metrics says that the metrics server knows no node yet."""
     fake.metrics.clear()
-    assert "knows no node" in str(fails(provider))
+    assert "has no metrics of any node" in str(fails(provider))
 
 
 def test_metrics_of_other_nodes_only_are_an_error(
@@ -324,7 +324,7 @@ def test_metrics_of_other_nodes_only_are_an_error(
 ) -> None:
     """When no node has metrics that can be used the error gives the first reason."""
     fake.metrics = {"ghost": node_metrics("ghost", "1", "1Gi", AT)}
-    assert "ghost has metrics but is no node" in str(fails(provider))
+    assert "ghost has metrics, but the cluster has no such node" in str(fails(provider))
 
 
 def test_nodes_are_selected_by_labels(fake: FakeKubernetes) -> None:
@@ -416,8 +416,8 @@ def test_check_walks_through_every_step(fake: FakeKubernetes, provider: Kubernet
         (lambda fake: fake.tokens.clear(), "list nodes", "has expired", "provider.token"),
         (lambda fake: fake.forbidden.add(("", "nodes", "list")), "list nodes", 'apiGroups: [""]', "provider.token"),
         (lambda fake: setattr(fake, "metrics_api", "missing"), "read metrics", "install", "provider.name"),
-        (lambda fake: setattr(fake, "metrics_api", "down"), "read metrics", "nobody serves", "provider.name"),
-        (lambda fake: fake.metrics.clear(), "read metrics", "knows no node", "metrics_server.node_selector"),
+        (lambda fake: setattr(fake, "metrics_api", "down"), "read metrics", "no server answers for it", "provider.name"),
+        (lambda fake: fake.metrics.clear(), "read metrics", "has no metrics of any node", "metrics_server.node_selector"),
     ],
 )
 def test_check_says_what_is_wrong(

@@ -53,9 +53,9 @@ def test_a_listed_node_is_found_by_all_its_words(words: tuple[str, ...], name: s
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("node-3",), "may be any of node-3.example.com, node-3.example.org"),
-        (("10.0.0.9:9100",), "may be any of node-1, node-2.example.com"),
-        (("10.0.0.7:9100",), "is none of the 4 nodes"),
+        (("node-3",), "may be any of the nodes node-3.example.com, node-3.example.org"),
+        (("10.0.0.9:9100",), "may be any of the nodes node-1, node-2.example.com"),
+        (("10.0.0.7:9100",), "is not one of the 4 nodes"),
         ((), "no label"),
         (("", ""), "no label"),
     ],
@@ -79,7 +79,7 @@ def test_cutting_never_makes_two_nodes_one() -> None:
     """Two long names that would both be cut to one listed name are kept apart, with a problem each."""
     found = NAMES.resolve_all([("node-1.blue",), ("node-1.green:9100",)])
     assert {each.name for each in found.values()} == {"node-1.blue", "node-1.green"}
-    assert all("kept apart" in each.problem for each in found.values())
+    assert all("served under their own names" in each.problem for each in found.values())
 
 
 def test_hosts_that_all_call_themselves_localhost_are_kept_apart() -> None:

@@ -368,7 +368,7 @@ def test_check_says_that_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("held", "own", "setting", "word"),
     [
-        ([], {}, "provider.address", "nothing reports cpu.utilization"),
+        ([], {}, "provider.address", "there are no series of cpu.utilization"),
         (host("x"), {"node_dimension": "k8s.node.name"}, "signalfx.node_dimension", "they have cluster, host"),
         (host("x"), {"cluster_name": "prod"}, "signalfx.cluster_name", "cluster is c1, not prod"),
         (host("x.dev"), {"host_name_suffix": ".prod"}, "signalfx.host_name_suffix", "hosts are x.dev"),

@@ -1,1 +1,1 @@
-"""What placement is worth: replays of what pods really used, and batch placement with a proven bound."""
+"""Simulator: replays of recorded or synthetic pod use under different placement policies."""

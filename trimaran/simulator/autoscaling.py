@@ -1,17 +1,18 @@
-"""A cluster autoscaler: nodes come, after a time, for pods that do not fit, and go when they are hardly requested.
+"""A simulated cluster autoscaler: adds nodes for pods that do not fit, and removes underused nodes.
 
 Each minute, after pods were placed:
 
-    up      the pods that wait are packed, the largest first, on the nodes that are on their way; for those that are
-            left nodes are ordered, of the most frequent shape of the trace that the pod fits. Nodes are ordered too
-            while there are fewer spare ones, that is, nodes without pods
-    down    a node of which less than a share of CPU and of memory was requested for some minutes goes when its pods fit
-            on the others, and the spare ones are more than wanted. Empty ones go all at once, others one a minute; none
-            while nodes are on their way, soon after they were ordered, or while pods that lost their node may not have
-            another yet. A pod that no ordered node would help keeps none. A node with jobs stays: they would begin anew
+    scale up      Pack the pending pods, largest first, on the ordered nodes that have not arrived yet. For each pod
+                  that does not fit, order a node of the trace's most frequent shape that the pod fits. Also order
+                  nodes while there are fewer spare nodes (nodes without pods) than wanted.
+    scale down    Remove a node once less than a share of its CPU and memory was requested for some minutes, its pods
+                  fit on other nodes, and enough spare nodes remain. Empty nodes go all at once, other nodes one a
+                  minute. No node goes while ordered nodes have not arrived, soon after nodes were ordered, or while
+                  pods that lost their node are not ready for another one. A pending pod that fits no node shape does
+                  not prevent scale-down. A node with jobs stays, because a moved job would start over.
 
-as cluster-autoscaler of kubernetes/autoscaler does by default (scale-down-utilization-threshold 0.5,
-scale-down-unneeded-time and scale-down-delay-after-add 10 minutes). Spare nodes are what people have balloon pods for.
+The defaults are those of cluster-autoscaler of kubernetes/autoscaler (scale-down-utilization-threshold 0.5,
+scale-down-unneeded-time and scale-down-delay-after-add 10 minutes). Spare nodes correspond to balloon pods.
 """
 
 from collections import Counter
@@ -25,19 +26,19 @@ from trimaran.traces.events import Amounts
 
 @dataclass(frozen=True)
 class Autoscaling:
-    """When nodes come and go.
+    """Settings of the simulated autoscaler.
 
     Attributes:
-        lead_minutes: from when a node is ordered until it takes pods.
-        spare_nodes: how many nodes without pods to have.
-        most_nodes: how many nodes there are at most; 0 is twice as many as the trace has.
-        least_nodes: how many at least.
-        unneeded_percent: of CPU and memory, below which nodes go.
-        unneeded_minutes: for how long.
-        rest_minutes: after nodes were ordered, how long none goes.
+        lead_minutes: minutes from the order of a node until it accepts pods.
+        spare_nodes: number of nodes without pods to keep.
+        max_nodes: largest number of nodes; 0 means twice as many as the trace has.
+        min_nodes: smallest number of nodes.
+        unneeded_percent: share of CPU and memory requests, in percent, below which a node is unneeded.
+        unneeded_minutes: minutes that a node must be unneeded before it is removed.
+        rest_minutes: minutes after an order during which no node is removed.
 
     Raises:
-        ValueError: a field is out of its range.
+        ValueError: a field is negative.
     """
 
     lead_minutes: int = 3
@@ -56,7 +57,13 @@ class Autoscaling:
 
 @dataclass(frozen=True, slots=True)
 class OrderedNode:
-    """A node on its way: when it is there."""
+    """A node that was ordered and has not arrived yet.
+
+    Attributes:
+        minute: the minute in which the node arrives.
+        name: the node's name.
+        amounts: capacity, millicores and bytes.
+    """
 
     minute: int
     name: str
@@ -64,60 +71,72 @@ class OrderedNode:
 
 
 class Autoscaler:
-    """An autoscaler at work in one replay.
+    """Autoscaler of one replay.
 
     Args:
-        scaling: what is asked for.
-        cluster: what is replayed.
+        scaling: the settings.
+        cluster: the simulated cluster.
     """
 
     def __init__(self, scaling: Autoscaling, cluster: Cluster) -> None:
         self._scaling, self._cluster = scaling, cluster
         trace = cluster.trace
-        self._most = scaling.max_nodes or 2 * len(trace.nodes)
+        self._max_nodes = scaling.max_nodes or 2 * len(trace.nodes)
         self._shapes = [shape for shape, _ in Counter(trace.amounts().values()).most_common()]
         self._ordered: list[OrderedNode] = []
-        self._made = 0
-        self._rested = -1
-        self._unneeded: dict[str, int] = {}
+        self._order_count = 0
+        self._rest_until = -1
+        self._unneeded_since: dict[str, int] = {}
 
     def arrived(self) -> list[OrderedNode]:
-        """Return the nodes that are there from now on, once."""
-        there = [each for each in self._ordered if each.minute <= self._cluster.minute]
-        self._ordered = [each for each in self._ordered if each.minute > self._cluster.minute]
-        return there
+        """Return the ordered nodes that arrive now, and forget them."""
+        now = self._cluster.minute
+        arrived = [node for node in self._ordered if node.minute <= now]
+        self._ordered = [node for node in self._ordered if node.minute > now]
+        return arrived
 
     def order(self) -> None:
-        """Order what is missing."""
+        """Order nodes for pending pods, and spare nodes that are missing."""
         before = len(self._ordered)
         used = self._pack()
         empty = int(np.count_nonzero(self._cluster.nodes.pod_counts == 0))
         while empty + len(self._ordered) - used < self._scaling.spare_nodes and self._order(self._shapes[0]):
             pass
         if len(self._ordered) > before:
-            self._rested = self._cluster.minute + self._scaling.rest_minutes
+            self._rest_until = self._cluster.minute + self._scaling.rest_minutes
 
     def leaving(self) -> list[str]:
-        """Return the nodes that go now."""
+        """Return the names of the nodes to remove now."""
         scaling, cluster = self._scaling, self._cluster
-        low = self._low()
         now = cluster.minute
-        self._unneeded = {name: self._unneeded.get(name, now) for name in low}
-        displaced = any(waiting.ready > now for waiting in cluster.waiting.values())
-        if displaced or self._ordered or now < self._rested:
+        underused = self._underused()
+        self._unneeded_since = {name: self._unneeded_since.get(name, now) for name in underused}
+
+        # Displaced pods, ordered nodes and the rest period all forbid a scale-down.
+        displaced = any(queued.ready > now for queued in cluster.queue.values())
+        if displaced or self._ordered or now < self._rest_until:
             return []
-        long = [name for name in low if now - self._unneeded[name] >= scaling.unneeded_minutes]
+        unneeded = [name for name in underused if now - self._unneeded_since[name] >= scaling.unneeded_minutes]
+
+        # Empty nodes go together, down to the spare nodes and the smallest size of the cluster.
         names, counts = cluster.nodes.names, cluster.nodes.pod_counts
-        most = len(names) - scaling.min_nodes
-        empty = [name for name in long if not counts[cluster.nodes.row(name)]]
+        removable = len(names) - scaling.min_nodes
+        empty = [name for name in unneeded if not counts[cluster.nodes.row(name)]]
         spare = int(np.count_nonzero(counts == 0)) - scaling.spare_nodes
-        if empty and min(spare, most) > 0:
-            return empty[: min(spare, most)]
-        return next(([name] for name in long if counts[cluster.nodes.row(name)] and self._can_go(name)), [])[:most]
+        if empty and min(spare, removable) > 0:
+            return empty[: min(spare, removable)]
+
+        # Otherwise one node is drained, the one with the smallest share of requests first.
+        with_pods = (name for name in unneeded if counts[cluster.nodes.row(name)])
+        return next(([name] for name in with_pods if self._can_drain(name)), [])[:removable]
 
     def _pack(self) -> int:
-        """Pack the pods that wait on nodes that are on their way or ordered now; return how many it takes."""
-        pods = [waiting.pod for waiting in self._cluster.waiting.values() if waiting.ready <= self._cluster.minute]
+        """Pack pending pods, first-fit decreasing, on ordered nodes, ordering more as needed.
+
+        Returns:
+            Number of ordered nodes that the pods take.
+        """
+        pods = [queued.pod for queued in self._cluster.queue.values() if queued.ready <= self._cluster.minute]
         free: list[list[int]] = []
         for cpu, memory in sorted(map(requested, pods), reverse=True):
             left = next((left for left in free if left[0] >= cpu and left[1] >= memory), None)
@@ -137,23 +156,26 @@ class Autoscaler:
         return shape is not None and self._order(shape)
 
     def _order(self, amounts: Amounts) -> bool:
-        """Order a node, if there may be one more."""
-        if len(self._cluster.nodes) + len(self._ordered) >= self._most:
+        """Order a node unless the cluster has its largest size; return whether a node was ordered."""
+        if len(self._cluster.nodes) + len(self._ordered) >= self._max_nodes:
             return False
-        self._made += 1
+        self._order_count += 1
         minute = self._cluster.minute + self._scaling.lead_minutes
-        self._ordered.append(OrderedNode(minute, f"scaled-{self._made}", amounts))
+        self._ordered.append(OrderedNode(minute, f"scaled-{self._order_count}", amounts))
         return True
 
-    def _low(self) -> list[str]:
-        """Return the nodes of which little is requested, those first of which least is."""
+    def _underused(self) -> list[str]:
+        """Return the nodes below the requested share that makes a node unneeded, smallest share first."""
         cluster = self._cluster
         requested = 100 * (1 - cluster.free / cluster.capacity).max(axis=0)
         rows = np.argsort(requested, kind="stable")
         return [cluster.nodes.names[row] for row in rows.tolist() if requested[row] < self._scaling.unneeded_percent]
 
-    def _can_go(self, name: str) -> bool:
-        """Say whether no job runs on a node, and its pods fit on others that have pods: an empty one is no gain."""
+    def _can_drain(self, name: str) -> bool:
+        """Return whether a node runs no job and its pods fit on other nodes that have pods.
+
+        Empty nodes do not count as targets: filling one to empty another saves nothing.
+        """
         cluster = self._cluster
         pods = cluster.pods_on(name)
         if any(map(cluster.is_job, pods)):

@@ -1,4 +1,4 @@
-"""The cluster of a replay: nodes and pods as a scheduler sees them, beside what they really use."""
+"""Simulated cluster: nodes and pods as a scheduler sees them, and the pods' real use."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ JOB = "Job"
 
 @dataclass(slots=True)
 class PodRun:
-    """A pod's time on one node.
+    """Time that a pod runs on one node.
 
     Attributes:
-        pod: its number.
-        node: the ledger's number.
-        start: the first minute.
-        end: the minute after the last one.
-        asks: the millicores and bytes that the pod requests, as it was admitted.
+        pod: the pod's number in the trace.
+        node: the node's number in the ledger.
+        start: first minute.
+        end: minute after the last one.
+        requests: millicores and bytes that the pod requested on admission.
     """
 
     pod: int
@@ -39,13 +39,13 @@ class PodRun:
 
 @dataclass(frozen=True, slots=True)
 class QueuedPod:
-    """A pod that waits for a node.
+    """Pod in the scheduling queue.
 
     Attributes:
-        pod: as it was admitted.
-        asks: the millicores and bytes that it requests.
-        ready: from which minute on it may have a node.
-        until: the minute from which on it is too late for it.
+        pod: the admitted pod.
+        requests: millicores and bytes that the pod requests.
+        ready: first minute in which the pod may be placed.
+        until: minute in which the pod gives up.
     """
 
     pod: Pod
@@ -55,24 +55,25 @@ class QueuedPod:
 
 
 class Cluster:
-    """What a policy may look at; all but ``ledger``'s future is known in a real cluster.
+    """State of the cluster that policies read. A real cluster knows all of it but the future in ``ledger``.
 
     Args:
-        trace: what is replayed.
-        overcommit: what every pod's requests are divided by, as an admission webhook does: of CPU and of memory.
+        trace: the trace to replay.
+        overcommit: divisors of every pod's CPU and memory requests, as an admission webhook would apply them.
 
     Attributes:
-        nodes: the scheduler's table.
-        ledger: what is really used.
-        numbers: each row's number in the ledger, shape (nodes,).
-        minute: now.
-        running: the stays of the pods that run, by the pod's number.
-        stays: all of them, in the order of their start.
-        pods: the running ones as the scheduler sees them, by their numbers.
-        waiting: the pods that wait for a node, by their numbers.
-        replicas: how many pods of an owner each node has, by owner and node name; zeros are left out.
-        jobs: which of the trace's pods run to their end, however late they begin; services end by the clock.
-        first_start: the minute in which each of the trace's pods first had a node; -1 while it had none.
+        nodes: the scheduler's node table.
+        ledger: real use of each node, past and future.
+        numbers: number of each row's node in the ledger, shape (nodes,).
+        minute: the current minute.
+        running: the current runs, by pod number.
+        pod_runs: all runs, in the order of their start.
+        pods: the running pods as the scheduler sees them, by pod number.
+        queue: the pods that wait for a node, by pod number.
+        replicas: number of an owner's pods on each node, by owner and node name; zeros are left out.
+        jobs: mask of the trace's pods that run to completion however late they start, shape (pods,). The other pods
+            are services, which end by the clock.
+        first_start: minute in which each of the trace's pods first got a node, -1 before that, shape (pods,).
     """
 
     def __init__(self, trace: Trace, overcommit: tuple[float, float]) -> None:
@@ -84,7 +85,7 @@ class Cluster:
         self.running: dict[int, PodRun] = {}
         self.pod_runs: list[PodRun] = []
         self.pods: dict[int, Pod] = {}
-        self.waiting: dict[int, QueuedPod] = {}
+        self.queue: dict[int, QueuedPod] = {}
         self.replicas: dict[Owner, Counter[str]] = defaultdict(Counter)
         self.jobs: Bools = np.array([kind == JOB for kind in trace.owner_kinds], np.bool_)
         self.first_start: Int64s = np.full(len(trace.pods), -1, np.int64)
@@ -104,56 +105,56 @@ class Cluster:
 
     @property
     def numbers(self) -> Int64s:
-        """Each row's number in the ledger, shape (nodes,)."""
+        """Number of each row's node in the ledger, shape (nodes,)."""
         self._follow_nodes()
         return self._rows_numbers
 
     @property
     def capacity(self) -> Float64s:
-        """Millicores and bytes of each row, shape (2, nodes)."""
+        """Capacity of each row's node, millicores and bytes, shape (2, nodes)."""
         self._follow_nodes()
         return self._capacity
 
     @property
     def now(self) -> float:
-        """The time, in unix unix_seconds."""
+        """Current time, Unix seconds."""
         return float(unix_seconds(self.minute))
 
     @property
     def free(self) -> Float64s:
-        """What no pod requests of each row, millicores and bytes, shape (2, nodes)."""
+        """Capacity of each row's node that no pod requests, millicores and bytes, shape (2, nodes)."""
         requested = [self.nodes.in_tree_requests(CPU), self.nodes.in_tree_requests(MEMORY)]
         free: Float64s = self.capacity - np.array(requested)
         return free
 
     def runs_since(self, minute: int) -> Iterator[PodRun]:
-        """Yield the pod_runs that began in a minute or later, the last one first."""
+        """Yield the runs that started in a minute or later, latest first."""
         return takewhile(lambda run: run.start >= minute, reversed(self.pod_runs))
 
     def is_fragmented(self) -> bool:
-        """Say whether a pod waits that all nodes together have room for; no node alone has, or it would not wait."""
-        ready = [waiting.requests for waiting in self.waiting.values() if waiting.ready <= self.minute]
+        """Return whether the free capacity of all nodes together would fit a queued pod that fits no single node."""
+        ready = [queued.requests for queued in self.queue.values() if queued.ready <= self.minute]
         if not ready:
             return False
         free = self.free.sum(axis=1)
         return bool((np.array(ready) <= free).all(axis=1).any())
 
     def is_job(self, number: int) -> bool:
-        """Say whether a pod is one of :attr:`jobs`."""
+        """Return whether a pod is a job; see :attr:`jobs`."""
         return bool(self.jobs[number])
 
     def requests(self, number: int) -> tuple[int, int]:
-        """Return a pod's requests after overcommit: millicores and bytes, each at least 1 where it asks for any."""
+        """Return a pod's requests after overcommit, millicores and bytes; a request never becomes 0."""
         trace = self.trace
-        asked = (int(trace.cpu_request_milli[number]), int(trace.memory_request_bytes[number]))
+        original = (int(trace.cpu_request_milli[number]), int(trace.memory_request_bytes[number]))
         cpu, memory = (
             max(round(amount / factor), 1) if amount else 0
-            for amount, factor in zip(asked, self.overcommit, strict=True)
+            for amount, factor in zip(original, self.overcommit, strict=True)
         )
         return cpu, memory
 
     def owner(self, kind: str, name: str) -> Owner:
-        """Return an owner: the same object each time, as that is soon told to be equal."""
+        """Return an owner, interned: comparing an object with itself is fast."""
         known = self._owners.get((kind, name))
         if known is None:
             known = self._owners[kind, name] = Owner(kind, name)
@@ -163,8 +164,8 @@ class Cluster:
         """Return a pod as the scheduler sees it.
 
         Args:
-            number: of the pod in the trace.
-            requests: others than :meth:`requests`.
+            number: the pod's number in the trace.
+            requests: millicores and bytes that replace :meth:`requests`.
         """
         trace = self.trace
         cpu, memory = self.requests(number) if requests is None else requests
@@ -182,20 +183,21 @@ class Cluster:
             name=trace.pods[number],
             containers=containers,
             owner=self.owner(trace.owner_kinds[number], trace.owners[number]),
-            known_requests=self._known_requests[key],  # pods of one kind ask for the same
+            known_requests=self._known_requests[key],  # memoized per combination of requests and limits
         )
 
     def series(self, number: int, start: int) -> Float64s:
-        """Return what a pod that starts in some minute uses until it ends, shape (2, minutes).
+        """Return the use of a pod from a start minute to its end, millicores and bytes, shape (2, minutes).
 
-        A job begins with its first minute; a service is where it would be had it begun on its arrival.
+        A job starts with the first minute of its recorded use. A service follows the clock: it continues where it
+        would be if it had started on arrival.
         """
         skipped = 0 if self.is_job(number) else start - int(self.trace.arrival_minute[number])
         life = int(self.trace.end_minute[number] - self.trace.arrival_minute[number])
-        return self.trace.used(number, skipped, life)
+        return self.trace.usage(number, skipped, life)
 
     def use_origin(self, run: PodRun) -> int:
-        """Return the minute that a pod's use is counted from: a job's start, a service's arrival."""
+        """Return the minute of a run to which the first recorded use belongs: a job's start, a service's arrival."""
         return run.start if self.is_job(run.pod) else int(self.trace.arrival_minute[run.pod])
 
     def place(self, number: int, pod: Pod, row: int) -> PodRun:
@@ -216,7 +218,7 @@ class Cluster:
         return run
 
     def end(self, number: int) -> None:
-        """Let a pod end: at its time, or before it, when the rest of its use is taken back."""
+        """End a pod now. If the pod ends early, remove the rest of its use from the ledger."""
         run = self.running.pop(number)
         pod = self.pods.pop(number)
         if pod.owner is not None:
@@ -231,11 +233,11 @@ class Cluster:
             run.end = self.minute
 
     def join(self, name: str, amounts: Amounts | None = None) -> None:
-        """Let a node join now.
+        """Add a node to the cluster now.
 
         Args:
-            name: one that is not there.
-            amounts: millicores and bytes; None is what the node of this name had before.
+            name: a name that no current node has.
+            amounts: capacity, millicores and bytes; None means the capacity that the node of this name had before.
         """
         if amounts is None:
             cpu, memory = self.ledger.capacity[:, self._numbers[name]].astype(np.int64).tolist()
@@ -245,12 +247,12 @@ class Cluster:
         self.nodes.add_nodes([node(name, *amounts, created_at=self.now)])
 
     def pods_on(self, name: str) -> list[int]:
-        """Return the pods that run on a node, in the order of their start."""
+        """Return the numbers of the pods that run on a node, in the order of their start."""
         number = self._numbers[name]
         return [run.pod for run in self.running.values() if run.node == number]
 
     def leave(self, name: str) -> list[int]:
-        """Let a node leave now, and return the pods that ran on it, in the order of their start."""
+        """Remove a node now, end its pods, and return their numbers in the order of their start."""
         pods = self.pods_on(name)
         for pod in pods:
             self.end(pod)
@@ -267,12 +269,19 @@ class Cluster:
 
 
 def requested(pod: Pod) -> Amounts:
-    """Return the millicores and bytes that a pod requests; pods here have one container."""
+    """Return the millicores and bytes that a pod requests; simulated pods have one container."""
     requests = pod.containers[0].requests
     return requests.amount(CPU), requests.amount(MEMORY)
 
 
 def node(name: str, cpu_milli: int, memory_bytes: int, created_at: float | None = None) -> Node:
-    """Return a node whose allocatable is its capacity; without a time it has long been there."""
+    """Return a node whose allocatable equals its capacity.
+
+    Args:
+        name: the node's name.
+        cpu_milli: millicores.
+        memory_bytes: bytes.
+        created_at: Unix seconds; None for a node that existed before the replay.
+    """
     amounts = ResourceList({CPU: cpu_milli, MEMORY: memory_bytes})
     return Node(name, amounts, amounts, created_at=created_at)

@@ -1,4 +1,4 @@
-"""Many replays: every policy in every world, one after the other or side by side; what is done is kept."""
+"""Comparison of policies over worlds: runs replays in turn, in parallel or on Dask, and stores their results."""
 
 import json
 import logging
@@ -20,28 +20,28 @@ from trimaran.traces.events import EVENTS
 from trimaran.traces.trace import NODES, PODS, USAGE, WORLD, read_trace, world_name
 
 Comparison = dict[str, dict[str, dict[str, float]]]
-"""World to policy to measure to number."""
+"""Measures by world, policy and measure name."""
 
 _CONNECT_SECONDS = 10
 _LOGGER = logging.getLogger(__name__)
-_KEPT = ("measures", "decisions", "processor_seconds", "heat")  # of what is done
-_KEPT_LINE = b'{"key": '  # how each line of a file with it begins
+_STORED_FIELDS = ("measures", "decisions", "processor_seconds", "heat")  # of a result
+_LINE_START = b'{"key": '  # of each line of a result file
 
 
 class SchedulerError(Exception):
-    """Replays cannot be made on a Dask cluster; the message says why, and what to do."""
+    """Replays cannot run on the Dask cluster; the message names the cause and the remedy."""
 
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """One replay to make.
+    """Replay to run.
 
     Attributes:
-        folder: the trace's.
-        policy: its name in the catalogue.
-        options: of the replay.
-        nodes_saved: measure also how many nodes the policy saves.
-        heat: return also how hot each node was over time.
+        folder: the trace's folder.
+        policy: the policy's name in the catalogue.
+        options: options of the replay.
+        nodes_saved: also measure the number of nodes that the policy saves.
+        heat: also return a heat map of the nodes.
     """
 
     folder: Path
@@ -53,14 +53,14 @@ class ReplayTask:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """A replay that was made.
+    """Result of a finished replay.
 
     Attributes:
-        task: what was asked.
-        measures: see :mod:`trimaran.simulator.measures`.
-        decisions: how many pods were placed.
-        processor_seconds: what it cost.
-        heat: CPU use in percent, a row a node, if it was asked for; see :func:`trimaran.simulator.heat_map.heat_map`.
+        task: the task that was run.
+        measures: measures by name; see :mod:`trimaran.simulator.measures`.
+        decisions: number of placements.
+        processor_seconds: CPU time of the replay.
+        heat: heat map of the nodes, if the task asks for it; see :func:`trimaran.simulator.heat_map.heat_map`.
     """
 
     task: ReplayTask
@@ -71,36 +71,36 @@ class ReplayResult:
 
 
 def run_replay(task: ReplayTask) -> ReplayResult:
-    """Make a replay.
+    """Run a replay and measure it.
 
     Raises:
-        TraceError: its trace cannot be read.
-        KeyError: there is no such policy.
+        TraceError: the trace cannot be read.
+        KeyError: no policy has the task's policy name.
     """
     trace = read_trace(task.folder)
-    began = process_time()
-    known = policies(trace)
-    outcome = Replay(trace, known[task.policy], task.options).run()
-    made = measures(outcome)
+    started = process_time()
+    catalogue = policies(trace)
+    outcome = Replay(trace, catalogue[task.policy], task.options).run()
+    measured = measures(outcome)
     if task.nodes_saved:
-        default = measures(Replay(trace, known[DEFAULT], task.options).run())
-        saved = nodes_saved(trace, known[task.policy], default, task.options)
-        made["nodes_saved_percent"] = round(100 * saved / len(trace.nodes), 3)
-    hot = heat_map(outcome) if task.heat else None
-    return ReplayResult(task, made, outcome.decisions, process_time() - began, hot)
+        default = measures(Replay(trace, catalogue[DEFAULT], task.options).run())
+        saved = nodes_saved(trace, catalogue[task.policy], default, task.options)
+        measured["nodes_saved_percent"] = round(100 * saved / len(trace.nodes), 3)
+    heat = heat_map(outcome) if task.heat else None
+    return ReplayResult(task, measured, outcome.decisions, process_time() - started, heat)
 
 
 def run_replays(tasks: Sequence[ReplayTask], jobs: int = 1, scheduler: str = "") -> Iterator[ReplayResult]:
-    """Make replays, and yield each as soon as it is done, in no certain order when several are made at once.
+    """Run replays and yield each result as soon as it is finished; parallel replays finish in any order.
 
     Args:
-        tasks: what to make.
-        jobs: processes to make them in; more than one needs joblib.
-        scheduler: a Dask scheduler's address, such as ``tcp://10.0.0.1:8786``, to make them on its workers instead.
+        tasks: the replays to run.
+        jobs: number of processes; more than one needs joblib.
+        scheduler: address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``, whose workers run the replays instead.
 
     Raises:
-        ModuleNotFoundError: joblib, or Dask, is not installed.
-        SchedulerError: the Dask scheduler cannot be reached, or its workers cannot make them.
+        ModuleNotFoundError: joblib or Dask is not installed.
+        SchedulerError: the Dask scheduler cannot be reached, or its workers fail.
     """
     if scheduler:
         yield from _run_on_dask(tasks, scheduler)
@@ -108,10 +108,8 @@ def run_replays(tasks: Sequence[ReplayTask], jobs: int = 1, scheduler: str = "")
         yield from map(run_replay, tasks)
     else:
         joblib = import_module("joblib")
-        made = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(
-            joblib.delayed(run_replay)(t) for t in tasks
-        )
-        yield from made
+        calls = (joblib.delayed(run_replay)(task) for task in tasks)
+        yield from joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(calls)
 
 
 def _run_on_dask(tasks: Sequence[ReplayTask], scheduler: str) -> Iterator[ReplayResult]:
@@ -119,14 +117,13 @@ def _run_on_dask(tasks: Sequence[ReplayTask], scheduler: str) -> Iterator[Replay
     try:
         client = distributed.Client(scheduler, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError) as error:
-        raise SchedulerError(
-            f"the Dask scheduler {scheduler} cannot be used: {error}; is --scheduler right?"
-        ) from error
+        raise SchedulerError(f"the Dask scheduler {scheduler} cannot be used: {error}; check --scheduler") from error
     with client:
         if not client.scheduler_info()["workers"]:
-            _LOGGER.warning("the Dask scheduler %s has no workers; replays wait until it has", scheduler)
-        asked = [replace(task, folder=task.folder.absolute()) for task in tasks]  # workers run in folders of their own
-        futures = client.map(run_replay, asked, pure=False)
+            _LOGGER.warning("the Dask scheduler %s has no workers; replays wait for the first", scheduler)
+        # Workers have other working directories, so their tasks have absolute paths.
+        absolute = [replace(task, folder=task.folder.absolute()) for task in tasks]
+        futures = client.map(run_replay, absolute, pure=False)
         by_key = {future.key: task for future, task in zip(futures, tasks, strict=True)}
         for future in distributed.as_completed(futures):
             try:
@@ -139,51 +136,53 @@ def _run_on_dask(tasks: Sequence[ReplayTask], scheduler: str) -> Iterator[Replay
 
 
 class ResultStore:
-    """What was done before, in a file with one line for each replay: an interrupted comparison goes on from it.
+    """Results of finished replays in a file with one JSON line per replay, so that a comparison can resume.
 
-    A replay is known by its trace's bytes, its policy and its options; of another trace or program it is made again.
+    The key of a result is a digest of the program version, the trace's files, the policy and the options. A replay with
+    another key runs again.
 
     Args:
-        path: the file, made where there is none; None keeps nothing.
-        program: what made it, as :func:`program` tells it.
+        path: the file, created if missing; None stores nothing.
+        program: the program version; see :func:`program_version`.
 
     Raises:
         OSError: the file cannot be read and written.
-        ValueError: it holds something else.
+        ValueError: the file has other content.
     """
 
     def __init__(self, path: Path | None, program_version: str) -> None:
         self._path, self._program = path, program_version
         self._digests: dict[Path, str] = {}
-        self._known: dict[str, dict[str, Any]] = {}
+        self._stored: dict[str, dict[str, Any]] = {}
         if path is None:
             return
         with path.open("a+b") as file:
             file.seek(0)
             content = file.read()
-            if content.strip() and not content.startswith(_KEPT_LINE[: len(content)]):
-                raise ValueError("holds something else than replays that were kept; name a file of its own")
+            if content.strip() and not content.startswith(_LINE_START[: len(content)]):
+                raise ValueError("is not a file of stored replays; name another file")
+            # Ends a line that was incomplete when the program was killed.
             if content and not content.endswith(b"\n"):
-                file.write(b"\n")  # after a line that was being written when the program was killed
+                file.write(b"\n")
         for line in content.splitlines():
             try:
                 entry = json.loads(line)
-                self._known[entry["key"]] = {name: entry[name] for name in _KEPT}
+                self._stored[entry["key"]] = {name: entry[name] for name in _STORED_FIELDS}
             except (ValueError, KeyError, TypeError):
                 continue
 
     def find(self, task: ReplayTask) -> ReplayResult | None:
-        """Return a replay that was made before, with all that is asked for."""
-        known = None if self._path is None else self._known.get(self._key(task))
-        return None if known is None or (task.heat and known["heat"] is None) else ReplayResult(task, **known)
+        """Return the stored result of a task, or None if it is missing or lacks the task's heat map."""
+        stored = None if self._path is None else self._stored.get(self._key(task))
+        return None if stored is None or (task.heat and stored["heat"] is None) else ReplayResult(task, **stored)
 
     def add(self, done: ReplayResult) -> None:
-        """Keep what was made."""
+        """Append a result to the file."""
         if self._path is None:
             return
         entry: dict[str, Any] = {
             "key": self._key(done.task), "world": str(done.task.folder), "policy": done.task.policy,
-            **{name: getattr(done, name) for name in _KEPT},
+            **{name: getattr(done, name) for name in _STORED_FIELDS},
         }  # fmt: skip
         with self._path.open("a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -196,20 +195,20 @@ class ResultStore:
                 if (folder / name).exists():
                     digest.update((folder / name).read_bytes())
             self._digests[folder] = digest.hexdigest()
-        said = json.dumps(
+        identity = json.dumps(
             [self._program, self._digests[folder], task.policy, asdict(task.options), task.nodes_saved], sort_keys=True
         )
-        return sha256(said.encode()).hexdigest()
+        return sha256(identity.encode()).hexdigest()
 
 
 REPLAY_PACKAGES = ("runtime", "scoring", "trimaran.simulator", "trimaran.soft_taints", "trimaran.traces", "watcher")
-"""The packages whose source makes a replay what it is."""
+"""Packages whose source code determines the result of a replay."""
 
 
 def program_version(packages: Sequence[str] = REPLAY_PACKAGES) -> str:
-    """Return what tells programs apart by what they make of a replay: the version, and a digest of packages' source.
+    """Return the project's version and a digest of the source code that determines the result of a replay.
 
-    The version alone does not: it stays the same from commit to commit.
+    The version alone is not enough, because it does not change from commit to commit.
     """
     digest = sha256()
     for package in packages:
@@ -221,6 +220,8 @@ def program_version(packages: Sequence[str] = REPLAY_PACKAGES) -> str:
 
 
 def world_names(folders: Sequence[Path]) -> dict[Path, str]:
-    """Return what each world is called: its folder's name, or the path as it was given where several have one name."""
+    """Return each world's name: its folder's name, or the given path if several folders have the same name."""
     names = [world_name(folder) for folder in folders]
-    return {f: n if names.count(n) == 1 else str(f) for f, n in zip(folders, names, strict=True)}
+    return {
+        folder: name if names.count(name) == 1 else str(folder) for folder, name in zip(folders, names, strict=True)
+    }

@@ -1,12 +1,12 @@
-"""Faults of what is measured, from a list: what goes wrong between the nodes and the watcher.
+"""Faults in the metrics that the simulated watcher fetches.
 
-The list is a table ``start_minute, end_minute, node, fault, value``; a fault is there before its last minute. A node is
-a name, or ``*``: every node.
+Faults are read from a table ``start_minute, end_minute, node, fault, value``. A fault lasts from ``start_minute`` until
+before ``end_minute``. ``node`` is a node's name, or ``*`` for every node.
 
-    missing   nothing is fetched of the node
-    frozen    what is fetched of the node stays what it was in the first minute
-    scaled    what is fetched of the node is so many times (``value``) what it should be
-    outage    nothing is fetched of any node (``*``): the source, or the watcher, does not answer
+    missing   a fetch has no metrics of the node
+    frozen    the node's metrics stay at their values of ``start_minute``
+    scaled    the node's metrics are multiplied by ``value``
+    outage    the whole fetch fails (``node`` must be ``*``): the source or the watcher does not answer
 """
 
 from collections.abc import Collection, Iterable
@@ -22,7 +22,7 @@ COLUMNS = ("start_minute", "end_minute", "node", "fault", "value")
 
 
 class FaultKind(StrEnum):
-    """What goes wrong; see above."""
+    """Kind of a fault; see the module's docstring."""
 
     MISSING = "missing"
     FROZEN = "frozen"
@@ -32,17 +32,17 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault.
+    """Fault of a node's metrics, or of all metrics, over a span of minutes.
 
     Attributes:
-        kind: what goes wrong.
-        start_minute: from when on.
-        end_minute: until before when.
-        node: of which node; ``*`` is every node.
-        factor: of ``scaled``: by what values are multiplied.
+        kind: kind of the fault.
+        start_minute: first minute.
+        end_minute: minute after the last one.
+        node: the node's name; ``*`` means every node.
+        factor: multiplier of the values, for ``scaled``.
 
     Raises:
-        ValueError: it has no meaning; the message names the field.
+        ValueError: a field is invalid; the message names it.
     """
 
     kind: FaultKind
@@ -56,19 +56,21 @@ class Fault:
             raise ValueError(f"end_minute {self.end_minute} is not after start_minute {self.start_minute}")
         if not (isfinite(self.factor) and self.factor >= 0):
             raise ValueError(f"value must be a number of at least 0, got {self.factor}")
-        if not self.node or (self.kind is FaultKind.OUTAGE and self.node != EVERY_NODE):
-            raise ValueError(f"node must be {EVERY_NODE}, every node, for {self.kind}, got {self.node!r}")
+        if not self.node:
+            raise ValueError(f"node must be a name or {EVERY_NODE}, got {self.node!r}")
+        if self.kind is FaultKind.OUTAGE and self.node != EVERY_NODE:
+            raise ValueError(f"node must be {EVERY_NODE} for {self.kind}, got {self.node!r}")
 
     def applies_to(self, minute: int, node: str = EVERY_NODE) -> bool:
-        """Say whether it is there in a minute, at a node."""
+        """Return whether the fault affects a node in a minute."""
         return self.start_minute <= minute < self.end_minute and self.node in (node, EVERY_NODE)
 
 
 def read_faults(path: Path) -> tuple[Fault, ...]:
-    """Read a list of faults.
+    """Read a table of faults.
 
     Raises:
-        TraceError: it cannot be read, or a row has no meaning; the message names it.
+        TraceError: the file cannot be read, or a row is invalid; the message names the row.
     """
     table = read_table(path, COLUMNS)
     starts, ends = (table.whole_numbers(column).tolist() for column in COLUMNS[:2])
@@ -78,25 +80,25 @@ def read_faults(path: Path) -> tuple[Fault, ...]:
         try:
             faults.append(Fault(FaultKind(kind), start, end, node, _factor(kind, value)))
         except ValueError as error:
-            raise TraceError(f"{table.where(place)}: {error}; faults are {', '.join(FaultKind)}") from None
+            raise TraceError(f"{table.location(place)}: {error}; faults are {', '.join(FaultKind)}") from None
     return tuple(faults)
 
 
 def check_faults(faults: Iterable[Fault], world: str, nodes: Collection[str]) -> None:
-    """See that each fault is of a node of a world.
+    """Check that each fault names a node of the trace.
 
     Args:
-        faults: the list.
-        world: the trace's folder, for what is refused.
-        nodes: the names of those that are there at first or join.
+        faults: the faults.
+        world: the trace's folder, for the error message.
+        nodes: names of the initial nodes and of nodes that join.
 
     Raises:
-        TraceError: a fault is of a node that is never there.
+        TraceError: a fault names a node that the trace does not have.
     """
     for fault in faults:
         if fault.node not in (EVERY_NODE, *nodes):
             raise TraceError(
-                f"{world}: has no node {fault.node!r}, of which a fault is listed; {EVERY_NODE} is every node"
+                f"{world}: a fault names node {fault.node!r}, which does not exist; {EVERY_NODE} means every node"
             )
 
 
@@ -104,5 +106,5 @@ def _factor(kind: str, value: str) -> float:
     if kind == FaultKind.SCALED:
         return float(value)
     if value:
-        raise ValueError(f"value must be empty but for {FaultKind.SCALED}, got {value!r}")
+        raise ValueError(f"value must be empty except for {FaultKind.SCALED}, got {value!r}")
     return 1.0

@@ -1,11 +1,11 @@
-"""How hot each node was over time, small enough to be drawn: a node-time heat map."""
+"""Heat maps: CPU use by node and time, reduced to a size that can be drawn."""
 
 import numpy as np
 
 from trimaran.simulator.replay import ReplayOutcome
 
 HeatMap = list[list[int]]
-"""CPU use in percent of capacity: a row a node or group of nodes, the hottest first, a column a span of time."""
+"""CPU use in percent of capacity: a row per node or group of nodes, hottest first; a column per span of time."""
 
 _MOST_ROWS = 100
 _MOST_COLUMNS = 240
@@ -14,8 +14,8 @@ _MOST_COLUMNS = 240
 def heat_map(outcome: ReplayOutcome) -> HeatMap:
     """Return the mean CPU use of nodes over spans of time, after the warm-up.
 
-    Of more than 100 nodes, neighbours in the order of their mean use are drawn together, and of more than 240 minutes
-    as many spans as fit; the last span may be shorter.
+    More than 100 nodes are grouped: nodes next to each other in the order of their mean use share a row. More than
+    240 minutes are averaged into equal spans, of which the last may be shorter.
     """
     ledger, warm_up = outcome.cluster.ledger, outcome.cluster.trace.warm_up_minutes
     use = ledger.cpu_milli[:, warm_up:] / ledger.capacity[0][:, None]

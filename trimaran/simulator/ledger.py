@@ -1,4 +1,4 @@
-"""What the pods on each node use, minute by minute: the truth of a replay, of which metrics show the past."""
+"""Ledger of the pods' real use on each node by minute. Simulated metrics are computed from its past."""
 
 import numpy as np
 
@@ -8,20 +8,19 @@ CPU_ROW, MEMORY_ROW = 0, 1
 
 
 class UseLedger:
-    """Use by node and minute.
+    """CPU and memory use by node and minute.
 
-    A pod's whole use is written when it is placed, and what is left of it is taken off when it leaves early. So the
-    columns before now are what was measured, and those from now on what will be if nothing else happens: only policies
-    that are called clairvoyant may look at these.
+    Placing a pod adds its whole use; a pod that leaves early has the rest subtracted. Columns before the current minute
+    are the past. Later columns are the future if nothing else changes, and only clairvoyant policies may read them.
 
     Args:
-        capacity: of the nodes that are there at first, millicores and bytes, shape (2, nodes).
-        minutes: how long the replay is.
+        capacity: capacity of the initial nodes, millicores and bytes, shape (2, nodes).
+        minutes: length of the replay.
 
     Attributes:
-        capacity: of every node that was ever there.
-        since: the minute that each joined in, shape (nodes,).
-        until: the minute that each left in, shape (nodes,).
+        capacity: capacity of every node that ever joined, millicores and bytes, shape (2, nodes).
+        since: minute in which each node joined, shape (nodes,).
+        until: minute in which each node left, shape (nodes,).
     """
 
     def __init__(self, capacity: Float64s, minutes: int) -> None:
@@ -32,51 +31,51 @@ class UseLedger:
 
     @property
     def use(self) -> Float64s:
-        """Millicores and bytes, shape (2, nodes, minutes).
+        """CPU and memory use, millicores and bytes, shape (2, nodes, minutes).
 
-        A node that left keeps its row; one that comes back has a new one.
+        A node that left keeps its row. A node that comes back gets a new row.
         """
         use: Float64s = self._use[:, : self.capacity.shape[1]]
         return use
 
     @property
     def cpu_milli(self) -> Float64s:
-        """CPU use, shape (nodes, minutes)."""
+        """CPU use, millicores, shape (nodes, minutes)."""
         cpu: Float64s = self.use[CPU_ROW]
         return cpu
 
     @property
     def memory_bytes(self) -> Float64s:
-        """Memory use, shape (nodes, minutes)."""
+        """Memory use, bytes, shape (nodes, minutes)."""
         memory: Float64s = self.use[MEMORY_ROW]
         return memory
 
     def add(self, node: int, minute: int, series: Float64s) -> None:
-        """Add a pod's use to a node from a minute on; negative use takes it off.
+        """Add a pod's use to a node from a minute on; negative use subtracts.
 
         Args:
             node: the node's number.
-            minute: when it begins.
-            series: millicores and bytes, shape (2, its minutes); what lies beyond the replay is left out.
+            minute: first minute of the series.
+            series: millicores and bytes, shape (2, minutes); minutes after the end of the replay are ignored.
         """
         self._use[:, node, minute : minute + series.shape[1]] += series[:, : self._use.shape[2] - minute]
 
     def present(self) -> Bools:
-        """Return in which minutes each node was there, shape (nodes, minutes)."""
+        """Return a mask of the minutes in which each node is part of the cluster, shape (nodes, minutes)."""
         minutes = np.arange(self._use.shape[2])
-        there: Bools = (self.since[:, None] <= minutes) & (minutes < self.until[:, None])
-        return there
+        present: Bools = (self.since[:, None] <= minutes) & (minutes < self.until[:, None])
+        return present
 
     def join(self, minute: int, cpu_milli: float, memory_bytes: float) -> int:
-        """Add a node that uses nothing yet, and return its number."""
+        """Add a node without use and return its number."""
         number = len(self.since)
         self.capacity = np.concatenate([self.capacity, [[cpu_milli], [memory_bytes]]], axis=1)
         self.since = np.append(self.since, minute)
         self.until = np.append(self.until, self._use.shape[2])
-        if number == self._use.shape[1]:  # twice as many, so that many that join are not copied as often
+        if number == self._use.shape[1]:  # grow by doubling, so that the copies amortize
             self._use = np.concatenate([self._use, np.zeros_like(self._use)], axis=1)
         return number
 
     def leave(self, node: int, minute: int) -> None:
-        """Say that a node is gone from a minute on."""
+        """Record that a node left the cluster in a minute."""
         self.until[node] = minute

@@ -1,29 +1,29 @@
-"""What requests are divided by, as commands take it."""
+"""Click parameter types for overcommit factors, the divisors of pod requests."""
 
 from typing import Any
 
 import click
 
-from trimaran.traces.trace import LEAST_OVERCOMMIT, MOST_OVERCOMMIT
+from trimaran.traces.trace import MIN_OVERCOMMIT, MAX_OVERCOMMIT
 
-_RANGE = f"from {LEAST_OVERCOMMIT:g} to {MOST_OVERCOMMIT:g}"
+_RANGE = f"from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}"
 
 
 class Overcommit(click.ParamType[tuple[float, float]]):
-    """A factor for both resources, or one for CPU and one for memory."""
+    """Factor for both resources, or one factor for CPU and one for memory."""
 
     name = "factor[,factor]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
-        """Return the factors of CPU and of memory."""
+        """Return the factors for CPU and for memory."""
         factors = _numbers(str(value))
         if not 1 <= len(factors) <= 2:
-            self.fail(f"{value!r}: one number {_RANGE}, or two: for CPU and for memory", param, ctx)
+            self.fail(f"{value!r}: must be one number {_RANGE}, or two for CPU and memory", param, ctx)
         return factors[0], factors[-1]
 
 
 class Factors(click.ParamType[tuple[float, ...]]):
-    """Several factors."""
+    """List of factors."""
 
     name = "factor,..."
 
@@ -31,14 +31,14 @@ class Factors(click.ParamType[tuple[float, ...]]):
         """Return the factors."""
         factors = _numbers(str(value))
         if not factors:
-            self.fail(f"{value!r}: numbers {_RANGE}, with commas between them", param, ctx)
+            self.fail(f"{value!r}: must be numbers {_RANGE}, separated by commas", param, ctx)
         return factors
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    """Return factors with commas between them; none when any has no meaning."""
+    """Parse comma-separated factors; return an empty tuple if any is invalid."""
     try:
         numbers = tuple(float(part) for part in text.split(","))
     except ValueError:
         return ()
-    return numbers if all(LEAST_OVERCOMMIT <= number <= MOST_OVERCOMMIT for number in numbers) else ()
+    return numbers if all(MIN_OVERCOMMIT <= number <= MAX_OVERCOMMIT for number in numbers) else ()

@@ -1,4 +1,4 @@
-"""How long pods had no node: from their arrival, or from when they lost one, to the next or the end of their time."""
+"""Waits of pods in the scheduling queue, computed from the outcome of a replay."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from trimaran.simulator.replay import ReplayOutcome
 
 @dataclass(frozen=True, slots=True)
 class QueueWait:
-    """A pod's time without a node.
+    """Time that a pod waits for a node.
 
     Attributes:
-        pod: its number.
-        start: the first minute of it.
-        end: the first minute after it.
-        is_last: no node came after it.
+        pod: the pod's number.
+        start: first minute of the wait.
+        end: first minute after the wait.
+        is_last: True if the pod never got a node afterwards.
     """
 
     pod: int
@@ -25,19 +25,22 @@ class QueueWait:
 
 
 def queue_waits(outcome: ReplayOutcome) -> Iterator[QueueWait]:
-    """Yield every wait of a minute or more, pod by pod."""
+    """Yield every wait of a minute or more, pod by pod.
+
+    A wait starts when the pod arrives or loses its node. It ends when the pod gets a node or gives up.
+    """
     trace = outcome.cluster.trace
-    pod_runs = defaultdict(list)
+    runs_of = defaultdict(list)
     for run in outcome.cluster.pod_runs:
-        pod_runs[run.pod].append(run)
-    never = frozenset(outcome.unplaced)
-    for pod in sorted(never | pod_runs.keys()):
+        runs_of[run.pod].append(run)
+    unplaced = frozenset(outcome.unplaced)
+    for pod in sorted(unplaced | runs_of.keys()):
         since = int(trace.arrival_minute[pod])
-        for run in pod_runs[pod]:
+        for run in runs_of[pod]:
             if run.start > since:
                 yield QueueWait(pod, since, run.start)
             since = run.end
-        if pod in never:
+        if pod in unplaced:
             end = trace.minutes if outcome.cluster.is_job(pod) else int(trace.end_minute[pod])
             if end > since:
                 yield QueueWait(pod, since, end, is_last=True)

@@ -21,7 +21,7 @@ from trimaran.simulator.autoscaling import Autoscaler, Autoscaling
 from trimaran.simulator.cluster import Cluster, PodRun, QueuedPod, requested
 from trimaran.simulator.faults import Fault
 from trimaran.simulator.moving.base import Mover, Trigger
-from trimaran.simulator.policies.base import Chooser, Policy
+from trimaran.simulator.policy import Chooser, Policy
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.events import Amounts, EventKind, NodeEvent, check_events
@@ -105,7 +105,7 @@ class Replay:
         self._chooser: Chooser = policy.begin(self.cluster, self._watcher, rng)
         self._sampling = NodeSampling(self.options.percent_of_nodes)
         self._ends: dict[int, list[PodRun]] = defaultdict(list)
-        self._queue = self.cluster.waiting
+        self._queue = self.cluster.queue
         events = trace.events if self.options.events is None else self.options.events
         check_events(events, trace.amounts(), trace.name)
         self._events: dict[int, list[NodeEvent]] = defaultdict(list)
@@ -131,7 +131,7 @@ class Replay:
             cluster.minute = minute
             freed = self._end_pods()
             freed |= self._change_nodes()
-            freed |= any(waiting.ready == minute for waiting in self._queue.values())
+            freed |= any(queued.ready == minute for queued in self._queue.values())
             if self._queue and freed:
                 self._schedule(list(self._queue))
             for number in arrivals.pop(minute, ()):
@@ -141,7 +141,7 @@ class Replay:
                 self._schedule(list(self._queue))
             if self._autoscaler is not None:
                 self._scale(self._autoscaler)
-            self._waited[minute] = any(waiting.ready <= minute for waiting in self._queue.values())
+            self._waited[minute] = any(queued.ready <= minute for queued in self._queue.values())
         self._unplaced += self._queue
         unplaced = tuple(sorted(self._unplaced))
         return ReplayOutcome(
@@ -155,7 +155,7 @@ class Replay:
             if cluster.running.get(run.pod) is run:
                 cluster.end(run.pod)
                 ended = True
-        for number in [n for n, waiting in self._queue.items() if waiting.until <= cluster.minute]:
+        for number in [n for n, queued in self._queue.items() if queued.until <= cluster.minute]:
             del self._queue[number]
             self._unplaced.append(number)
         return ended
@@ -199,14 +199,14 @@ class Replay:
         cluster = self.cluster
         too_large: list[Amounts] = []  # as nodes only fill up meanwhile, no pod fits that asks for as much
         for number in numbers:
-            waiting = self._queue[number]
-            if waiting.ready > cluster.minute or _is_at_least(waiting.requests, too_large):
+            queued = self._queue[number]
+            if queued.ready > cluster.minute or _is_at_least(queued.requests, too_large):
                 continue
-            pod = waiting.pod
+            pod = queued.pod
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
-                too_large = [each for each in too_large if not _is_at_least(each, [waiting.requests])] + [
-                    waiting.requests
+                too_large = [each for each in too_large if not _is_at_least(each, [queued.requests])] + [
+                    queued.requests
                 ]
                 continue
             self._place(number, pod, self._chooser.choose(number, pod, candidates))

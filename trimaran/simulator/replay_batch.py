@@ -1,8 +1,8 @@
-"""The work of a command: every replay that is not kept, made, kept and put together."""
+"""Batch of replays: every policy in every world, with stored results reused."""
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,8 +27,8 @@ Factor = tuple[float, float] | None
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end what is within as Ctrl-C does."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM, as on Ctrl-C, within the context."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -38,7 +38,18 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ReplayBatch:
-    """What is to be replayed, and how; the options that commands share."""
+    """Replays that a command runs, and the options that commands share.
+
+    Attributes:
+        folders: the traces' folders, at least one.
+        policies: the policies' names.
+        options: options of every replay.
+        jobs: number of processes.
+        scheduler: address of a Dask scheduler; empty without one.
+        resume_file: file with the results of finished replays; None stores nothing.
+        nodes_saved: also measure the number of nodes that each policy saves.
+        html: file of the report; None writes none, and then no heat maps are computed.
+    """
 
     folders: tuple[Path, ...]
     policies: tuple[str, ...]
@@ -49,58 +60,79 @@ class ReplayBatch:
     nodes_saved: bool = False
     html: Path | None = None
 
-    @_ended_by_sigterm()
+    @_sigterm_as_interrupt()
     def run(self, factors: Sequence[Factor] = (None,)) -> list[ReportSection]:
-        """Make every replay that is not kept, at each overcommit; Ctrl-C and SIGTERM end it with what is done.
+        """Run every replay that is not stored, at each overcommit; Ctrl-C and SIGTERM return the finished ones.
 
         Args:
-            factors: of CPU and of memory; None is each trace's own.
+            factors: overcommit of CPU and of memory; None means each trace's own.
+
+        Returns:
+            A section for each factor.
+
+        Raises:
+            TraceError: a trace, its events or the faults are invalid.
+            UsageError: the resume file cannot be used.
         """
-        names, own, hours = world_names(self.folders), {}, []
-        for folder in self.folders:
-            trace = read_trace(folder)  # what is wrong is told before hours of work
-            events = trace.events if self.options.events is None else self.options.events
-            check_events(events, trace.amounts(), folder)
-            if self.options.autoscaling is None:  # its nodes get their names later
-                check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
-            own[folder] = trace.overcommit
-            hours.append((trace.minutes - trace.warm_up_minutes) / 60)
-        kept = self._open_store()
+        worlds = [self._read_world(folder) for folder in self.folders]
+        store = self._open_store()
         tasks = {
             factor: [
-                ReplayTask(
-                    folder,
-                    policy,
-                    replace(self.options, overcommit=factor),
-                    self.nodes_saved,
-                    self._wants_heat_map(folder),
-                )
+                ReplayTask(folder, policy, options, self.nodes_saved, self._wants_heat_map(folder))
                 for folder in self.folders
                 for policy in self.policies
             ]
             for factor in factors
+            for options in [replace(self.options, overcommit=factor)]
         }
-        wanted = [task for each in tasks.values() for task in each]
-        done = {task: made for task in wanted if (made := kept.find(task)) is not None}
-        missing = [task for task in wanted if task not in done]
+
+        # Run the replays that the resume file does not have.
+        all_tasks = [task for of_factor in tasks.values() for task in of_factor]
+        results = {task: result for task in all_tasks if (result := store.find(task)) is not None}
+        missing = [task for task in all_tasks if task not in results]
         try:
-            for each in self._run_with_progress(missing, len(wanted)):
-                kept.add(each)
-                done[each.task] = each
+            for result in self._run_with_progress(missing, len(all_tasks)):
+                store.add(result)
+                results[result.task] = result
         except KeyboardInterrupt:
-            click.echo(f"stopped: {len(done)} of {len(wanted)} replays are done", err=True)
-        result = []
-        for factor, at_factor in tasks.items():
-            label, of_cpu = f"{factor[0]:g}" if factor else "", {names[each]: (factor or own[each])[0] for each in own}
-            whole = all(task in done for task in at_factor)
-            compared = ReportSection(label, of_cpu, heat_world=names[self.folders[0]], heat_hours=hours[0], whole=whole)
-            for task in at_factor:
-                if task in done:
-                    compared.comparison.setdefault(names[task.folder], {})[task.policy] = dict(done[task].measures)
-                    if (heat := done[task].heat) is not None:
-                        compared.heat[task.policy] = heat
-            result.append(compared)
-        return result
+            click.echo(f"stopped: {len(results)} of {len(all_tasks)} replays are done", err=True)
+        return [self._section(factor, tasks[factor], results, worlds) for factor in tasks]
+
+    def _read_world(self, folder: Path) -> "_World":
+        """Read and check a trace, so that errors appear before hours of replays."""
+        trace = read_trace(folder)
+        events = trace.events if self.options.events is None else self.options.events
+        check_events(events, trace.amounts(), folder)
+        if self.options.autoscaling is None:  # the autoscaler names its nodes later, so faults may name them
+            check_faults(self.options.faults, str(folder), {*trace.nodes, *(event.node for event in events)})
+        return _World(trace.overcommit, (trace.minutes - trace.warm_up_minutes) / 60)
+
+    def _section(
+        self,
+        factor: Factor,
+        tasks: Sequence[ReplayTask],
+        results: Mapping[ReplayTask, ReplayResult],
+        worlds: Sequence["_World"],
+    ) -> ReportSection:
+        """Return the finished replays at one overcommit as a section of a report."""
+        names = world_names(self.folders)
+        section = ReportSection(
+            label=f"{factor[0]:g}" if factor else "",
+            overcommit={
+                names[folder]: (factor or world.overcommit)[0]
+                for folder, world in zip(self.folders, worlds, strict=True)
+            },
+            heat_world=names[self.folders[0]],
+            heat_hours=worlds[0].measured_hours,
+            whole=all(task in results for task in tasks),
+        )
+        for task in tasks:
+            if (result := results.get(task)) is None:
+                continue
+            section.comparison.setdefault(names[task.folder], {})[task.policy] = dict(result.measures)
+            if result.heat is not None:
+                section.heat[task.policy] = result.heat
+        return section
 
     def _open_store(self) -> ResultStore:
         try:
@@ -112,23 +144,36 @@ class ReplayBatch:
         except ValueError as error:
             raise click.UsageError(f"--resume-file {self.resume_file}: {error}") from None
 
-    def _run_with_progress(self, tasks: Sequence[ReplayTask], wanted: int) -> Iterator[ReplayResult]:
-        """Make replays, of so many with those that were kept, and tell each: by a bar, or a line where none can be."""
+    def _run_with_progress(self, tasks: Sequence[ReplayTask], total: int) -> Iterator[ReplayResult]:
+        """Run replays and report progress on stderr: a bar on a terminal, otherwise a line per replay.
+
+        Args:
+            tasks: the replays to run.
+            total: number of replays of the batch, including stored ones.
+        """
         names, terminal = world_names(self.folders), sys.stderr.isatty()
         with click.progressbar(length=len(tasks), label="replays", file=sys.stderr, hidden=not terminal) as bar:
-            for number, each in enumerate(run_replays(tasks, self.jobs, self.scheduler), wanted - len(tasks) + 1):
-                yield each
+            for number, result in enumerate(run_replays(tasks, self.jobs, self.scheduler), total - len(tasks) + 1):
+                yield result
                 bar.update(1)
                 if not terminal:
-                    click.echo(f"{number} of {wanted}: {_describe(each, names[each.task.folder])}", err=True)
+                    click.echo(f"{number} of {total}: {_describe(result, names[result.task.folder])}", err=True)
 
     def _wants_heat_map(self, folder: Path) -> bool:
-        """Say whether heat maps are drawn of a world: the first one's, as those of all would make a huge page."""
+        """Return whether the report has heat maps of a world: only of the first, as more would make a huge page."""
         return self.html is not None and folder == self.folders[0]
 
 
-def _describe(done: ReplayResult, world: str) -> str:
-    """Return what a replay was of, and what it cost."""
-    factor = done.task.options.overcommit
-    at = "" if factor is None else f", overcommit {','.join(f'{each:g}' for each in dict.fromkeys(factor))}"
-    return f"{world}, {done.task.policy}{at}, {done.processor_seconds:.0f} s"
+def _describe(result: ReplayResult, world: str) -> str:
+    """Return a line with the world, policy, overcommit and CPU time of a replay."""
+    factors = result.task.options.overcommit
+    overcommit = "" if factors is None else f", overcommit {','.join(f'{value:g}' for value in dict.fromkeys(factors))}"
+    return f"{world}, {result.task.policy}{overcommit}, {result.processor_seconds:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """Overcommit of CPU and memory in a trace, and its hours after the warm-up."""
+
+    overcommit: tuple[float, float]
+    measured_hours: float

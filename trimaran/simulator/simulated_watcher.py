@@ -3,7 +3,7 @@
 Without faults it serves windows of what was used, while they are fresh. With faults every fetch goes the way that it
 goes live, through the same code: it is held against the fetches before, which marks what is suspect; what is missing is
 filled in from the last good values; and what is not fresh is not served. What to do about the rest is up to
-:mod:`scoring.load.fallback`.
+:mod:`scoring.profiles.fallback`.
 During the warm-up fetches are remembered and not judged: a cluster that fills from nothing looks as none that lives.
 """
 

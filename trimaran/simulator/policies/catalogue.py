@@ -14,7 +14,7 @@ from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
-from trimaran.simulator.policies.base import Policy
+from trimaran.simulator.policy import Policy
 from trimaran.simulator.policies.clairvoyant import Clairvoyant, Random
 from trimaran.simulator.policies.crane import Crane
 from trimaran.simulator.policies.koordinator import KoordinatorLoadAware

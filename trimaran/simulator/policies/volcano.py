@@ -16,7 +16,7 @@ import numpy as np
 from runtime.kubernetes.objects import Pod
 from scoring.load.metrics_table import MetricsTable
 from scoring.plugins.base import Rows, ScorePlugin, Terms
-from scoring.profiles.normalization import MAX_NODE_SCORE
+from scoring.normalization import MAX_NODE_SCORE
 from scoring.table.node_table import NodeTable
 from watcher.model import MetricType
 

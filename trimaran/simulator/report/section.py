@@ -1,4 +1,4 @@
-"""A comparison with what a report tells beside it."""
+"""Section of a report: a comparison at one overcommit with its heat maps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,16 +9,16 @@ from trimaran.simulator.heat_map import HeatMap
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A comparison, at one overcommit.
+    """Comparison of policies at one overcommit.
 
     Attributes:
-        label: what tells it from others: the factor, or "" where every world has its own.
-        overcommit: what CPU requests are divided by in each world.
+        label: the overcommit factor, or "" if every world has its own.
+        overcommit: overcommit of CPU by world.
         comparison: the measures.
-        heat: node-time heat maps of :attr:`heat_world`, by policy.
-        heat_world: its name.
-        heat_hours: how long it is after the warm-up.
-        whole: nothing is missing; else it was stopped.
+        heat: heat maps of :attr:`heat_world`, by policy.
+        heat_world: name of the world that the heat maps show.
+        heat_hours: hours of that world after the warm-up.
+        whole: True if every replay finished, False after an interruption.
     """
 
     label: str
