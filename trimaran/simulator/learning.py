@@ -22,8 +22,8 @@ _LOWEST_LEVEL = 0.05
 _HIGHEST_LEVEL = 4.0
 _PRIOR_MINUTES = 60
 _MEMORY_MINUTES = 1440
-# Relative uncertainty of a new owner's CPU and memory level. In published traces CPU levels deviate between owners by 60
-# to 80 percent of their mean, memory levels by much less.
+# Relative uncertainty of a new owner's CPU and memory level. In published traces CPU levels deviate between owners by
+# 60 to 80 percent of their mean, memory levels by much less.
 _UNKNOWN = (0.8, 0.3)
 _UNKNOWN_MINUTES = 120
 
@@ -145,12 +145,12 @@ class UseHistory:
         """Return levels and deviations by owner, as shares of the requests after overcommit.
 
         An owner's level is the mean of the observed levels, shrunk towards the cluster's level as if the owner had also
-        been observed at that level for an hour. Owners that were not observed have the cluster's level. The deviation is
+        been observed at that level for an hour. Owners without observations have the cluster's level. The deviation is
 
             deviation ^ 2 = variance over time + (unknown * level) ^ 2 / (1 + minutes watched / 120)
 
         with unknown = 0.8 for CPU and 0.3 for memory: the uncertainty about a new owner, which falls as the owner is
-        observed. A short peak of memory is enough to run out of it, so the deviation of memory over time is at least the
+        observed. A short peak is enough to run out of memory, so the deviation of memory over time is at least the
         distance from the mean to the highest observed level.
         """
         self.update()

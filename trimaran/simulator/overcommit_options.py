@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from trimaran.traces.trace import MIN_OVERCOMMIT, MAX_OVERCOMMIT
+from trimaran.traces.trace import MAX_OVERCOMMIT, MIN_OVERCOMMIT
 
 _RANGE = f"from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}"
 

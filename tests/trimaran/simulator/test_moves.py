@@ -18,7 +18,7 @@ from trimaran.simulator.policies.catalogue import policies
 from trimaran.simulator.policies.clairvoyant import whole_power
 from trimaran.simulator.policies.soft_taints import TaintToleration
 from trimaran.simulator.replay import Replay, ReplayOptions
-from trimaran.simulator.saving import count_around_the_edge, fewer_nodes, nodes_saved
+from trimaran.simulator.saving import count_near_edge, fewer_nodes, nodes_saved
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 from trimaran.simulator.windows import Windows
 from trimaran.traces.events import EventKind, NodeEvent
@@ -227,7 +227,7 @@ def test_what_holds_by_chance_is_counted_around_the_edge(good: set[int], most: i
         asked.append(number)
         return number in good
 
-    assert count_around_the_edge(holds, most) == count
+    assert count_near_edge(holds, most) == count
     assert len(asked) == len(set(asked)) <= 11
 
 

@@ -14,7 +14,6 @@ from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.simulator.moving.by_cost import CostMovePolicy
 from trimaran.simulator.moving.low_node_utilization import LowNodeUtilization
-from trimaran.simulator.policy import Policy
 from trimaran.simulator.policies.clairvoyant import Clairvoyant, Random
 from trimaran.simulator.policies.crane import Crane
 from trimaran.simulator.policies.koordinator import KoordinatorLoadAware
@@ -22,6 +21,7 @@ from trimaran.simulator.policies.oracle import Oracle
 from trimaran.simulator.policies.profiles import KUBE_SCHEDULER, ProfilePolicy
 from trimaran.simulator.policies.soft_taints import SoftTaints
 from trimaran.simulator.policies.volcano import VolcanoUsage
+from trimaran.simulator.policy import Policy
 from trimaran.traces.trace import Trace
 
 DEFAULT = "default"

@@ -23,8 +23,8 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Bools, Float64s, Int64s
-from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.normalization import MAX_NODE_SCORE
+from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from scoring.table.node_table import NodeTable

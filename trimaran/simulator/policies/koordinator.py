@@ -22,8 +22,8 @@ from runtime.kubernetes.objects import CPU, MEMORY, Pod
 from scoring.load import recent_pods
 from scoring.load.measured_resource import CPU_AND_MEMORY
 from scoring.load.metrics_table import MetricsTable
-from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from scoring.normalization import MAX_NODE_SCORE
+from scoring.plugins.base import Rows, ScorePlugin, Terms, per_pod
 from scoring.table.node_table import NodeTable
 
 _WITHOUT_REQUEST = {CPU: 250, MEMORY: 200 * 1024**2}

@@ -6,16 +6,16 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
-from scoring.profiles.fallback import FallbackPolicy
 from scoring.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scoring.plugins.node_resources_fit import NodeResourcesFit
+from scoring.profiles.fallback import FallbackPolicy
 from scoring.profiles.profile import PreparedProfile, Profile
 from scoring.profiles.scores import WeightedPlugin
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.learning import UseHistory
 from trimaran.simulator.moving.base import MovePolicy
-from trimaran.simulator.policy import pick_highest
 from trimaran.simulator.policies.topology_spread import PodTopologySpread
+from trimaran.simulator.policy import pick_highest
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 KUBE_SCHEDULER = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())

@@ -16,8 +16,8 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
-from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.normalization import inverted
+from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.profiles.profile import Profile
 from scoring.profiles.scores import WeightedPlugin
 from scoring.table.node_table import NodeTable

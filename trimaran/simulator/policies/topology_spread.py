@@ -18,8 +18,8 @@ import numpy as np
 
 from runtime.kubernetes.objects import Owner, Pod
 from scoring.arrays import Int64s
-from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.normalization import MAX_NODE_SCORE
+from scoring.plugins.base import Rows, Terms, WithoutNodeTerms
 from scoring.table.node_table import NodeTable
 from trimaran.simulator.cluster import JOB
 

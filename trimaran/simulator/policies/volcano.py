@@ -15,8 +15,8 @@ import numpy as np
 
 from runtime.kubernetes.objects import Pod
 from scoring.load.metrics_table import MetricsTable
-from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.normalization import MAX_NODE_SCORE
+from scoring.plugins.base import Rows, ScorePlugin, Terms
 from scoring.table.node_table import NodeTable
 from watcher.model import MetricType
 
