@@ -51,6 +51,8 @@ lint: $(VENV)/.dev  ## check formatting, types, imports between the parts, and l
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/words.py
+	$(BIN)/python tools/commit_subjects.py
 
 docs: $(VENV)/.docs  ## build the documentation as a website, site/index.html; fails on broken links
 	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build
