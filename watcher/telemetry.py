@@ -10,13 +10,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from runtime.server.request_metrics import RequestMetrics
 from watcher.findings import Finding, Kind
 from watcher.model import Grade
 
 _FETCH_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
-_ANSWER_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +48,11 @@ class State:
     set_aside: int
 
 
-class RequestCounters:
-    """Counts the requests that a service answers. Labels are routes, never paths, so the series stay few."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter("trimaran_http_requests", "requests answered", ["route", "status"], registry=registry)
-        self._answers = Histogram(
-            "trimaran_http_request_duration_seconds", "time from a request's head to its answer", ["route"],
-            buckets=_ANSWER_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self._of_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # looking labels up takes longest
-
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """Count one request; ``route`` is the rule that matched, not the path."""
-        found = self._of_answer.get((route, status))
-        if found is None:
-            found = self._requests.labels(route, str(status)), self._answers.labels(route)
-            self._of_answer[route, status] = found
-        requests, durations = found
-        requests.inc()
-        durations.observe(seconds)
-
-
 class Telemetry:
     """Counts what the watcher does. Labels are windows and routes, never nodes, so the series stay few.
 
     Attributes:
-        answered: counts one request, as ``RequestCounters.answered``.
+        answered: counts one request, as ``RequestMetrics.answered``.
     """
 
     def __init__(self) -> None:
@@ -87,7 +64,7 @@ class Telemetry:
         self._failures = Counter(
             "trimaran_fetch_failures", "fetches of a window that failed", ["window"], registry=self._registry
         )
-        self.answered = RequestCounters(self._registry).answered
+        self.answered = RequestMetrics(self._registry).answered
         self._opened = Counter(
             "trimaran_findings_opened", "findings that were not there in the fetch before", ["kind"],
             registry=self._registry,

@@ -13,7 +13,7 @@ from control_plane.processes import Process
 from control_plane.scheduler import Scheduler
 from support.servers import free_port
 
-from trimaran.extender.kube_scheduler import Way, written
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 
 #: A scheduler "load-aware" that goes by risk, with default arguments.
 LOAD_AWARE: Mapping[str, Any] = {
@@ -99,7 +99,7 @@ class Extender:
         """Return a stock kube-scheduler that asks it, with the configuration that the product writes."""
         authority, own = str(self._cluster.certificates.certificate), str(certificate or self._client_certificate)
         files = (authority, own, own) if self.url.startswith("https") else ()
-        made = written(self._configuration, Way(self.url, *files))
+        made = render_config(self._configuration, ExtenderEndpoint(self.url, *files))
         made["extenders"][0]["httpTimeout"] = timeout
         return Scheduler(self._cluster, made["profiles"], extenders=made["extenders"], **options)
 

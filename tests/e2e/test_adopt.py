@@ -156,7 +156,7 @@ def test_a_canary_acts_for_its_share_and_is_turned_back_by_one_edit(
         cluster.api.create(*(wanted(f"pod-{number}") for number in range(1000)))
         pods = bound(cluster, 1000)
         acted, shadowed = extender.outcome("scored"), extender.outcome("shadow")
-        expected = sum(Rollout("active", 10).acts_for(each["metadata"]["uid"]) for each in pods)
+        expected = sum(Rollout("active", 10).is_active(each["metadata"]["uid"]) for each in pods)
         assert (acted, shadowed) == (expected, 1000 - expected)
         written(file, "[extender]\ncanary = 100\n")
         cluster.api.create(*(wanted(f"more-{number}") for number in range(100)))

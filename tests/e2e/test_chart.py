@@ -10,8 +10,8 @@ from control_plane import builds
 from control_plane.api import collection, names
 from control_plane.cluster import ControlPlane
 
-from trimaran.dashboard.commands import dashboard
-from trimaran.extender.kube_scheduler import Way, problems, written
+from trimaran.cli.dashboard import dashboard
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, validate_config, render_config
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.soft_taints.settings import NodesSettings
 from watcher.settings import Settings
@@ -149,13 +149,13 @@ def test_the_schedulers_file_is_what_the_product_writes(values):
     """kube-scheduler gets what ``trimaran extender config`` makes of the extender's file, without any danger."""
     data = rendered("--set", f"scheduler.enabled=true,{values}")["ConfigMap", "trimaran-scheduler"]["data"]
     made, source = (yaml.safe_load(data[name]) for name in ("kube-scheduler.yaml", "scheduler.yaml"))
-    expected = written(source, Way("http://127.0.0.1:2021", filters="filter=open" in values))
+    expected = render_config(source, ExtenderEndpoint("http://127.0.0.1:2021", filters="filter=open" in values))
     for each in (made, expected):
         each["profiles"][0]["plugins"]["score"]["enabled"].sort(key=lambda plugin: plugin["name"])
         if not each["profiles"][0].get("pluginConfig"):
             each["profiles"][0].pop("pluginConfig", None)
     assert made == expected
-    assert list(problems(made)) == []
+    assert list(validate_config(made)) == []
 
 
 @pytest.mark.parametrize("part", ["scheduler", "extender"])

@@ -18,7 +18,7 @@ from control_plane.pods import InAPod
 from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
 
-from trimaran.extender.kube_scheduler import Way, problems, written
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, validate_config, render_config
 
 pytestmark = pytest.mark.e2e
 
@@ -66,8 +66,8 @@ def test_the_schedulers_file_is_what_the_product_writes() -> None:
     """kube-scheduler.yaml in the ConfigMap is ``trimaran extender config`` of scheduler.yaml, without any danger."""
     data = one("scheduler.yaml", "ConfigMap")["data"]
     made = yaml.safe_load(data["kube-scheduler.yaml"])
-    assert made == written(yaml.safe_load(data["scheduler.yaml"]), Way(EXTENDER))
-    assert list(problems(made)) == []
+    assert made == render_config(yaml.safe_load(data["scheduler.yaml"]), ExtenderEndpoint(EXTENDER))
+    assert list(validate_config(made)) == []
 
 
 def test_the_sidecar_set_schedules_as_it_stands(
@@ -148,7 +148,7 @@ def test_the_deployment_set_answers_over_mtls(
         assert requests.post(f"{url}/prioritize", b"{}", verify=ca, timeout=5).status_code == 403
         source = yaml.safe_load(one("extender.yaml", "ConfigMap")["data"]["scheduler.yaml"])
         certificate = [str(inside.tls / f"kube-scheduler.{end}") for end in ("crt", "key")]
-        configuration = written(source, Way(url, ca, *certificate))
+        configuration = render_config(source, ExtenderEndpoint(url, ca, *certificate))
         with Scheduler(cluster, configuration["profiles"], extenders=configuration["extenders"], verbosity=2):
             place(cluster, "pod", 20, "default-scheduler")
         text = requests.get(f"{url}/metrics", verify=ca, timeout=10).text

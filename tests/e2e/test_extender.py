@@ -23,7 +23,7 @@ from support.servers import Service, free_port, wait_until
 
 import client
 from scoring import FallbackPolicy, MetricsTable, NodeTable, Pod
-from trimaran.extender.kube_scheduler import in_tree
+from trimaran.extender.kube_scheduler import in_tree_by_scheduler
 from trimaran.extender.profiles import SCORE_FACTOR, Profiles
 
 pytestmark = pytest.mark.e2e
@@ -218,7 +218,7 @@ def one_by_one(cluster: ControlPlane, watcher: str, pods: list[Pod]) -> Counter[
     profiles = Profiles.read(CONFIGURATION)
     ours = profiles.by_scheduler["balancing"]
     prepared = ours.profile.prepare(table, judgment)
-    in_tree_prepared = in_tree(profiles)["balancing"].profile.prepare(table, MetricsTable.empty(table))
+    in_tree_prepared = in_tree_by_scheduler(profiles)["balancing"].profile.prepare(table, MetricsTable.empty(table))
     dice, got = np.random.default_rng(7), Counter[str]()
     for each in pods:
         sums = ours.answered(prepared.score(each).total) * profiles.weight * SCORE_FACTOR

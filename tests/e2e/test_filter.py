@@ -15,7 +15,7 @@ from control_plane.manifests import container, node, pod
 from control_plane.scheduler import Scheduler
 from support.servers import Service, wait_until
 
-from trimaran.extender.kube_scheduler import Way, written
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 
 pytestmark = pytest.mark.e2e
 
@@ -59,7 +59,7 @@ def watching(watch: Callable[..., Service], file: Path) -> str:
 
 def scheduling(cluster: ControlPlane, extender: Extender) -> Scheduler:
     """A stock kube-scheduler with the file that the product writes."""
-    made = written(LOAD_AWARE, Way(extender.url, filters=True))
+    made = render_config(LOAD_AWARE, ExtenderEndpoint(extender.url, filters=True))
     assert made["percentageOfNodesToScore"] == 100
     return Scheduler(cluster, made["profiles"], extenders=made["extenders"], verbosity=4)
 

@@ -65,7 +65,7 @@ class Writer:
         command = [
             sys.executable, "-m", "trimaran", "nodes", "--taints", "--windows", "15m", "--watcher", watcher,
             "--kube-config", str(cluster.kubeconfig("nodes", token=token)), "--port", str(port),
-            "--set", "nodes.interval_seconds=0.5", "--set", "nodes.lease_seconds=3", "--set", "nodes.hold_seconds=1",
+            "--set", "nodes.interval_seconds=0.5", "--set", "nodes.lease_seconds=3", "--set", "nodes.min_hot_seconds=1",
         ]  # fmt: skip
         for name, value in settings.items():
             command += ["--set", f"nodes.{name}={value}"]
@@ -94,7 +94,7 @@ def test_hot_nodes_are_avoided_by_a_stock_scheduler(
     """Two writers, one of which writes; pods go elsewhere while there is room, and anywhere when all nodes are hot."""
     token = cluster.service_account("trimaran", "trimaran-nodes").token
     with watching(watch, tmp_path) as (watcher, load):
-        writers = [Writer(cluster, watcher, token, most_share=1).wait() for _ in range(2)]
+        writers = [Writer(cluster, watcher, token, max_hot_fraction=1).wait() for _ in range(2)]
         try:
             wait_until(lambda: tainted(cluster) == set(HOT), "the hot nodes are tainted", 30)
             wait_until(lambda: sum(each.metric("trimaran_nodes_writes_here") for each in writers) == 1, "one writes")

@@ -20,7 +20,7 @@ from control_plane.processes import Process
 from control_plane.usage import CPU_ANNOTATION, Kwok, MetricsServer
 from support.servers import free_port, wait_until
 
-from trimaran.dashboard.page_context import labels_from
+from trimaran.dashboard.page_context import open_labels
 from watcher.model import WatcherMetrics, Window
 
 pytestmark = pytest.mark.e2e
@@ -203,7 +203,7 @@ def test_the_page_may_list_nodes_alone(cluster: ControlPlane) -> None:
     nothing = WatcherMetrics(0, Window("15m", 0, 0), "", {})
 
     def labels() -> dict[str, str]:
-        read = labels_from(cluster=True, kube_config=cluster.kubeconfig("dashboard", token=account.token))
+        read = open_labels(cluster=True, kube_config=cluster.kubeconfig("dashboard", token=account.token))
         return dict(read.of(nothing).get("node-0", {}))
 
     wait_until(lambda: labels().get("zone") == "a", "the page has labels", 30)

@@ -51,12 +51,12 @@ class StillView:
             return len(self.state.assumptions)
 
     @contextmanager
-    def reading(self, asked: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
+    def reading(self, pod: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
         if not self.lock.acquire(blocking=wait):
             raise BlockingIOError
         try:
-            if asked is not None:
-                self.state.retry(asked.uid)
+            if pod is not None:
+                self.state.retry(pod.uid)
             yield self.state.table
         finally:
             self.lock.release()

@@ -16,7 +16,7 @@ _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload([
     "trimaran.cli.main", "watcher.commands", "watcher.api.service", "watcher.api.app", "watcher.pipeline.factory",
     "watcher.providers.fake", "watcher.providers.host", "watcher.providers.prometheus.provider",
-    "trimaran.dashboard.commands",
+    "trimaran.cli.dashboard",
     "trimaran.dashboard.embedded",
 ])  # fmt: skip
 

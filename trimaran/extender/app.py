@@ -1,4 +1,4 @@
-"""The extender's HTTP API: ``POST /prioritize``, and the probes."""
+"""HTTP API of the extender: ``POST /prioritize``, probes and metrics."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,11 +12,11 @@ from runtime.server.access import Access, Verdict
 from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import Front
 from runtime.server.flask_app import answer_errors, check_access, probes, refusal, response
+from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import Answer
 from trimaran.extender.prioritizer import Prioritizer
-from trimaran.extender.telemetry import Telemetry
+from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import BadRequest, ExtenderArgs, encode
-from watcher.telemetry import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -26,7 +26,7 @@ PRIORITIZE = "/prioritize"
 
 def create_app(
     prioritizer: Prioritizer,
-    telemetry: Telemetry,
+    telemetry: ExtenderTelemetry,
     is_ready: Callable[[], bool],
     access: Access | None = None,
     more: Iterable[Blueprint] = (),
@@ -34,15 +34,15 @@ def create_app(
     """Return the WSGI application.
 
     Args:
-        prioritizer: answers.
-        telemetry: where requests and answers are counted, and what is at /metrics.
-        is_ready: whether the cluster is known.
-        access: judges requests; everyone may ask when None.
-        more: routes beside them.
+        prioritizer: scores the candidates.
+        telemetry: metrics of requests and results, served at /metrics.
+        is_ready: returns whether the cluster is known.
+        access: access check of the requests; None admits everyone.
+        more: further routes.
     """
     access = access or Access()
     app = Flask("extender", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
     check_access(app, access)
     answer_errors(app)
     app.register_blueprint(probes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE))
@@ -51,30 +51,30 @@ def create_app(
 
     counted = CountedOnce()
 
-    def prioritized(body: bytes) -> Answer:
+    def handle_prioritize(body: bytes) -> Answer:
         began = time.perf_counter()
         try:
-            asked = ExtenderArgs.decode(body, counted)
+            args = ExtenderArgs.decode(body, counted)
         except BadRequest as error:
             return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
         later: list[Callable[[], None]] = []
-        found = prioritizer.answer(asked, later.append)
-        encoded = encode(found.names, found.points)
-        telemetry.prioritized(found.outcome, time.perf_counter() - began)
+        result = prioritizer.answer(args, later.append)
+        encoded = encode(result.names, result.points)
+        telemetry.count_prioritized(result.outcome, time.perf_counter() - began)
         return Answer(encoded, afterwards=later[0] if later else None)
 
     @app.post(PRIORITIZE)
     def prioritize() -> Response:
-        return response(prioritized(request.get_data()))
+        return response(handle_prioritize(request.get_data()))
 
-    def directly(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
-        """Answer what a scheduler waits for without Flask, which takes as long as the scores."""
+    def fast_prioritize(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
+        """Handle a prioritize request without Flask, which takes as long as the scoring itself."""
         if environ["PATH_INFO"] != PRIORITIZE or environ["REQUEST_METHOD"] != "POST":
             return None
         verdict = access.judge(PRIORITIZE, environ)
         if verdict not in {Verdict.ADMITTED, Verdict.OPEN}:
             return PRIORITIZE, refusal(verdict)
         length = int(environ.get("CONTENT_LENGTH") or 0)
-        return PRIORITIZE, prioritized(environ["wsgi.input"].read(length))
+        return PRIORITIZE, handle_prioritize(environ["wsgi.input"].read(length))
 
-    return Front(app.wsgi_app, telemetry.answered, computed=directly, locked=access.is_locked)
+    return Front(app.wsgi_app, telemetry.answered, computed=fast_prioritize, locked=access.is_locked)

@@ -11,8 +11,8 @@ from runtime.kubernetes.leader_election import Lease
 from runtime.server.access import Access
 from runtime.server.fast_path import Front
 from runtime.server.flask_app import answer_errors, check_access, probes
+from runtime.server.request_metrics import CONTENT_TYPE, RequestMetrics
 from trimaran.soft_taints.writer import WriterCounts
-from watcher.telemetry import CONTENT_TYPE, RequestCounters
 
 
 def create_app(
@@ -35,7 +35,7 @@ def create_app(
     check_access(app, access)
     answer_errors(app)
     app.register_blueprint(probes(is_alive, is_ready, lambda: generate_latest(registry), CONTENT_TYPE))
-    return Front(app.wsgi_app, RequestCounters(registry).answered, locked=access.is_locked)
+    return Front(app.wsgi_app, RequestMetrics(registry).answered, locked=access.is_locked)
 
 
 class _WriterCollector(Collector):

@@ -11,12 +11,12 @@ from flask import Blueprint, Response, request
 
 from runtime.server import responses as answers
 from runtime.server.flask_app import is_admitted, response
+from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import Answer
 from watcher.api.node_views import check_parameters
 from watcher.errors import NotServed
 from watcher.model import WatcherMetrics, averages
 from watcher.pipeline.watcher import Watcher
-from watcher.telemetry import CONTENT_TYPE
 
 SCRAPE, QUERY = "/metrics/nodes", "/api/v1/query"
 LOAD, METRIC = "trimaran_node_load_ratio", "trimaran_node_metric_percent"

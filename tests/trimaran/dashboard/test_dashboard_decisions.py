@@ -13,7 +13,7 @@ from support.servers import free_port, wait_until
 pytest.importorskip("dash")
 
 from client.service import ServiceClient
-from runtime.kubernetes.credentials import UnusableAccess
+from runtime.http.credentials import UnusableAccess
 from trimaran.dashboard import decisions, pod
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.components import matching_nodes
