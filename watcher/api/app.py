@@ -11,8 +11,8 @@ from runtime.server.access import Access
 from runtime.server.errors import ErrorCode
 from runtime.server.fast_path import Front
 from runtime.server.flask_app import answer_errors, check_access, is_admitted, probes, response
+from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import Answer
-from watcher import telemetry as own_metrics
 from watcher.api.node_views import Reading, UnknownParameter, check_parameters
 from watcher.api.openapi import document as openapi_document
 from watcher.api.prometheus_api import prometheus_routes
@@ -68,7 +68,7 @@ def create_routes(
     app.register_blueprint(_nodes(reading))
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
-    app.register_blueprint(probes(watcher.is_alive, watcher.is_ready, telemetry.exposition, own_metrics.CONTENT_TYPE))
+    app.register_blueprint(probes(watcher.is_alive, watcher.is_ready, telemetry.exposition, CONTENT_TYPE))
 
     @app.get("/")
     def index() -> Response:
