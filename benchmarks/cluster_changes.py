@@ -1,8 +1,15 @@
-"""What does a change of the cluster cost? Pods placed in turn, nodes that come and go, a scheduler's candidates.
+"""Cost of changes to a cluster: pods placed in turn, nodes that come and go, a scheduler's candidates.
 
-The baselines, in the same run: for pods in turn there is none here (benchmarks/README.md has the figures of earlier
-commits beside them); for nodes that come, go and change it is a table made anew, with all that was prepared for it; for
-candidates the same question about every node. Scores are compared, and the benchmark stops where they differ.
+Processor time, so that other work on the machine disturbs less. Rows and their baselines:
+
+- a score and an assumed pod, each score seeing the pods before it; best of 15 rounds of 100 pods. No baseline: compare
+  with another version.
+- a transaction that changes nothing; baseline: with a tenth of the pods.
+- one node of 5,000 that comes, changes or goes, with the score after it, median of 15; baseline: a new table, judgment
+  and profile.
+- 500 of 5,000 nodes by name, a pod placed after each score; baseline: a score of all nodes.
+
+The scores of both ways are compared, and the benchmark stops where they differ.
 
     python benchmarks/cluster_changes.py             everything
     python benchmarks/cluster_changes.py in-turn     only pods placed in turn
@@ -13,16 +20,14 @@ import statistics
 import sys
 import time
 
-from score_speed import WINDOW, cluster, machine, pending_pods
+from common import Table, processor_ms
+from score_speed import KUBE_SCHEDULER, LOAD, WINDOW, cluster, pending_pods
 
 from scoring import (
     FallbackPolicy,
-    ImageLocality,
     LoadVariationRiskBalancing,
     LowRiskOverCommitment,
     MetricsTable,
-    NodeResourcesBalancedAllocation,
-    NodeResourcesFit,
     NodeTable,
     Profile,
     TargetLoadPacking,
@@ -31,21 +36,17 @@ from scoring import (
 ROUNDS = 15
 PODS = 100
 NOW = WINDOW.end + 10
-LOAD = LoadVariationRiskBalancing()
-IN_TREE = (NodeResourcesFit(), NodeResourcesBalancedAllocation(), ImageLocality())
 PROFILES = {
     "LoadVariationRiskBalancing": [LOAD],
-    "the same, countRecentPods": [LoadVariationRiskBalancing(count_recent_pods=True)],
+    "LoadVariationRiskBalancing, countRecentPods": [LoadVariationRiskBalancing(count_recent_pods=True)],
     "TargetLoadPacking": [TargetLoadPacking()],
     "LowRiskOverCommitment": [LowRiskOverCommitment()],
-    "kube-scheduler's three and LoadVariationRiskBalancing": [*IN_TREE, LOAD],
+    "kube-scheduler's three and LoadVariationRiskBalancing": [*KUBE_SCHEDULER, LOAD],
 }
 
 
-def in_turn() -> None:
-    """Print what a score and an assumed pod cost, each score seeing the pods before it."""
-    print("\n## Score, assume, score, ...\n\nMicroseconds of the processor a pod; the best of 15 rounds of 100 pods.\n")
-    print("| profile | nodes | score | assume | together |\n|---|---:|---:|---:|---:|")
+def place_in_turn(table: Table) -> None:
+    """Print the cost of a score and of an assumed pod, for each profile and size."""
     for (name, plugins), size in itertools.product(PROFILES.items(), (60, 1_000, 5_000)):
         described, running, snapshot = cluster(size)
         nodes = NodeTable(described, running)
@@ -55,115 +56,107 @@ def in_turn() -> None:
             with nodes.transaction() as plan:
                 prepared = Profile.of(*plugins).prepare(plan, metrics)
                 for pod in pods:
-                    began = time.process_time()
+                    start = time.process_time()
                     best = prepared.score(pod).best()
                     scored = time.process_time()
                     plan.assume(pod, best)
                     assuming += time.process_time() - scored
-                    scoring += scored - began
+                    scoring += scored - start
                 for pod in pods:
                     plan.remove(pod)
             rounds.append((scoring + assuming, scoring, assuming))
-        together, scoring, assuming = (1e6 * seconds / PODS for seconds in min(rounds))
-        print(f"| {name} | {size:,} | {scoring:.0f} | {assuming:.0f} | {together:.0f} |")
+        total, scoring, assuming = (1e6 * seconds / PODS for seconds in min(rounds))
+        table.row(name, f"score + assume: {scoring:.0f} + {assuming:.0f}", f"{size:,}", f"{total:.0f}", "", "", "")
 
 
-def transactions() -> None:
-    """Print what an empty transaction costs, with few and with many pods."""
-    print("\n## A transaction, begun and kept, 5,000 nodes\n\n| pods | us |\n|---:|---:|")
+def begin_transactions(table: Table) -> None:
+    """Print the cost of an empty transaction, with few and with many pods."""
     described, running, _ = cluster(5_000)
-    for times in (1, 10):
+    baseline = 0.0
+    for copies in (1, 10):
         pods = [type(pod)(f"{pod.name}-{i}", containers=pod.containers, node_name=pod.node_name)
-                for pod in running for i in range(times)]  # fmt: skip
+                for pod in running for i in range(copies)]  # fmt: skip
         nodes = NodeTable(described, pods)
 
         def transaction(nodes=nodes):
             with nodes.transaction():
                 pass
 
-        print(f"| {len(pods):,} | {1e6 * median(transaction):.0f} |")
+        took = 1000 * statistics.median(processor_ms(transaction) for _ in range(200))
+        compared = (f"{baseline:.0f}", f"{baseline / took:.2f}") if baseline else ("", "")
+        table.row("any", f"a transaction, {len(pods):,} pods", "5,000", f"{took:.0f}", "", *compared)
+        baseline = took
 
 
-def churn() -> None:
-    """Print what one node of 5,000 costs that comes, goes or changes, beside making all anew."""
+def change_nodes(table: Table) -> None:
+    """Print the cost of one node of 5,000 that comes, changes or goes."""
     described, running, snapshot = cluster(5_000)
     *described, joining = described
     running = [pod for pod in running if pod.node_name != joining.name]
-    renewed = type(described[7])(described[7].name, joining.capacity, joining.allocatable, joining.images)
+    changed = type(described[7])(described[7].name, joining.capacity, joining.allocatable, joining.images)
     [pod] = pending_pods(1)
     steps = {
-        "a node comes": lambda table: table.add_nodes([joining]),
-        "a node changes": lambda table: table.add_nodes([renewed]),
-        "a node goes": lambda table: table.remove_nodes([joining.name]),
+        "a node comes": lambda nodes: nodes.add_nodes([joining]),
+        "a node changes": lambda nodes: nodes.add_nodes([changed]),
+        "a node goes": lambda nodes: nodes.remove_nodes([joining.name]),
     }
-    print(
-        "\n## One node of 5,000, 10,000 pods\n\nMedians of 15; the table, then with what was prepared and one score.\n"
-    )
-    print("| change | table, ms | score after it, ms | all anew, ms | anew/followed |\n|---|---:|---:|---:|---:|")
     for name, plugins in PROFILES.items():
         profile, nodes = Profile.of(*plugins), NodeTable(described, running)
         prepared = profile.prepare(nodes, FallbackPolicy().judge(nodes, snapshot, NOW))
         prepared.score(pod)
         times = {step: [] for step in steps}
         for _, (step, change) in itertools.product(range(ROUNDS), steps.items()):
-            began = time.process_time()
+            start = time.process_time()
             change(nodes)
-            changed = time.process_time()
+            table_done = time.process_time()
             scores = prepared.score(pod)
-            times[step].append((changed - began, time.process_time() - changed))
-        began = time.process_time()
+            times[step].append((table_done - start, time.process_time() - table_done))
+        start = time.process_time()
         fresh = NodeTable(nodes.nodes, running)
-        anew = profile.prepare(fresh, FallbackPolicy().judge(fresh, snapshot, NOW)).score(pod)
-        took = time.process_time() - began
-        assert anew.total.tolist() == scores.total.tolist(), "the scores differ"
+        fresh_scores = profile.prepare(fresh, FallbackPolicy().judge(fresh, snapshot, NOW)).score(pod)
+        rebuilt = 1e6 * (time.process_time() - start)
+        assert fresh_scores.total.tolist() == scores.total.tolist(), "the scores differ"
         for step, rounds in times.items():
-            table, follow = (1e3 * statistics.median(seconds) for seconds in zip(*rounds, strict=True))
-            ratio = 1e3 * took / (table + follow)
-            print(f"| {name}: {step} | {table:.2f} | {follow:.2f} | {1e3 * took:.0f} | {ratio:.0f} |")
+            change, score = (1e6 * statistics.median(seconds) for seconds in zip(*rounds, strict=True))
+            measured = f"{step}: table + score: {change:.0f} + {score:.0f}"
+            ratio = rebuilt / (change + score)
+            table.row(name, measured, "5,000", f"{change + score:.0f}", "", f"{rebuilt:.0f}", f"{ratio:.0f}")
 
 
-def candidates() -> None:
-    """Print what it takes to score 500 of 5,000 nodes by name, a pod being placed after each score."""
+def score_candidates(table: Table) -> None:
+    """Print the cost of scoring 500 of 5,000 nodes by name, in turn with scores of all nodes."""
     described, running, snapshot = cluster(5_000)
     names = [[f"node-{(start + 10 * i) % 5_000}" for i in range(500)] for start in range(10)]
-    print("\n## 500 of 5,000 nodes by name, with judgment, a pod placed after each score\n")
-    print("Processor time of 2,000 scores, in turn with scores of all nodes.\n")
-    print("| profile | p50, us | p99, us | all nodes, p50, us |\n|---|---:|---:|---:|")
     for name, plugins in PROFILES.items():
         nodes = NodeTable(described, running)
         prepared = Profile.of(*plugins).prepare(nodes, FallbackPolicy().judge(nodes, snapshot, NOW))
         some, every = [], []
         for index, pod in enumerate(pending_pods(2_000)):
-            asked = names[index % len(names)]
-            began = time.process_time()
-            scores = prepared.score(pod, among=asked)
-            some.append(time.process_time() - began)
+            candidates = names[index % len(names)]
+            start = time.process_time()
+            scores = prepared.score(pod, among=candidates)
+            some.append(time.process_time() - start)
             nodes.assume(pod, scores.best())
-            began = time.process_time()
-            whole = prepared.score(pod)
-            every.append(time.process_time() - began)
+            every.append(processor_ms(lambda pod=pod, prepared=prepared: prepared.score(pod)))
             if index % 100 == 0:
                 nodes.remove(pod)
-                asked_again, whole = prepared.score(pod, among=asked), prepared.score(pod)
-                assert asked_again.total.tolist() == whole.total[nodes.rows_of(asked)].tolist(), "the scores differ"
+                again, whole = prepared.score(pod, among=candidates), prepared.score(pod)
+                assert again.total.tolist() == whole.total[nodes.rows_of(candidates)].tolist(), "the scores differ"
         p50, p99 = (1e6 * statistics.quantiles(some, n=100)[place] for place in (49, 98))
-        print(f"| {name} | {p50:.0f} | {p99:.0f} | {1e6 * statistics.median(every):.0f} |")
+        whole = 1000 * statistics.median(every)
+        table.row(name, "500 candidates", "5,000", f"{p50:.0f}", f"{p99:.0f}", f"{whole:.0f}", f"{whole / p50:.2f}")
 
 
-def median(act) -> float:
-    """Return the median processor time of a call, in seconds."""
-    times = []
-    for _ in range(200):
-        began = time.process_time()
-        act()
-        times.append(time.process_time() - began)
-    return statistics.median(times)
+def main() -> None:
+    """Print the table."""
+    columns = ("profile", "change", "nodes", "us", "p99, us", "baseline, us", "baseline/ours")
+    table = Table("2 pods a node, processor time", columns, text_columns=2)
+    place_in_turn(table)
+    if sys.argv[1:] != ["in-turn"]:
+        begin_transactions(table)
+        change_nodes(table)
+        score_candidates(table)
 
 
 if __name__ == "__main__":
-    print(f"# Changes of the cluster\n\n{machine()}")
-    in_turn()
-    if sys.argv[1:] != ["in-turn"]:
-        transactions()
-        churn()
-        candidates()
+    main()

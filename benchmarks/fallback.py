@@ -1,100 +1,96 @@
-"""What does fallback cost? Publishing with and without gaps, reading, and judging, at 5,000 nodes.
+"""Cost of fallback at 5,000 nodes: publishing with gaps, reading, judging a snapshot, recording placed pods.
 
-The baseline of publishing is a fetch without gaps; that of judging is aligning the same snapshot, which every score
-needs anyway; that of a record of placed pods is a mapping that is searched through at each pruning. Medians of five.
+Baselines: a fetch without gaps for publishing and reading; the alignment of the same snapshot, which every score needs
+anyway, for judging; a mapping that is searched at each pruning for the record of placed pods. Medians of five.
 
-    python benchmarks/fallback.py
+    python benchmarks/fallback.py [--nodes 5000] [--pods 5000]
 """
 
-import platform
 import statistics
-import time
-from collections.abc import Callable
+
+from common import NOW, TYPES, Call, Table, clock_ms, options
 
 from client import AssignedPods
 from scoring import FallbackPolicy, MetricsTable, Node, NodeTable, Pod, ResourceList
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.publishing.cache import Cache
 
-NODES, RUNS, PODS = 5_000, 5, 5_000
-SECONDS = {"15m": 900, "10m": 600, "5m": 300}
-TYPES = ("CPU", "Memory", "Bandwidth", "Storage")
+RUNS = 5
+WINDOWS = {"15m": 900, "10m": 600, "5m": 300}
 
 
-def median_ms(act: Callable[[], object]) -> float:
-    times = []
-    for _ in range(RUNS):
-        began = time.perf_counter()
-        act()
-        times.append(1000 * (time.perf_counter() - began))
-    return statistics.median(times)
+def median_ms(call: Call) -> float:
+    return statistics.median(clock_ms(call) for _ in range(RUNS))
 
 
-def snapshot(window: str, end: int, first: int = 0) -> WatcherMetrics:
-    nodes = {
+def snapshot(nodes: int, window: str, end: int = NOW, missing: int = 0) -> WatcherMetrics:
+    """Return a snapshot in which the first nodes may be missing."""
+    metrics = {
         f"node-{i}": NodeMetrics(
             tuple(Metric(t.lower(), t, op, window, (i % 90) + 0.123456) for t in TYPES for op in ("AVG", "STD"))
         )
-        for i in range(first, NODES)
+        for i in range(missing, nodes)
     }
-    return WatcherMetrics(end, Window(window, end - SECONDS[window], end), "bench", nodes)
+    return WatcherMetrics(end, Window(window, end - WINDOWS[window], end), "benchmark", metrics)
 
 
-def publishing() -> None:
-    missing = {"none": 0, "1 %": NODES // 100, "10 %": NODES // 10}
-    whole = 0.0
-    for label, gap in missing.items():
+def publish(table: Table, nodes: int) -> None:
+    """Print the cost of publishing three windows, and of reading the result."""
+    complete = 0.0
+    for label, gap in {"none": 0, "1 %": nodes // 100, "10 %": nodes // 10}.items():
         times = []
         for run in range(RUNS):
-            cache = Cache(list(SECONDS), 300)
-            cache.publish({w: snapshot(w, 1_000) for w in SECONDS}, 1_000)
-            fetched = {w: snapshot(w, 1_060 + run, gap if w == "15m" else 0) for w in SECONDS}
-            began = time.perf_counter()
-            cache.publish(fetched, 1_060 + run)
-            times.append(1000 * (time.perf_counter() - began))
+            cache = Cache(list(WINDOWS), 300)
+            cache.publish({window: snapshot(nodes, window) for window in WINDOWS}, NOW)
+            now = NOW + 60 + run
+            fetched = {window: snapshot(nodes, window, now, gap if window == "15m" else 0) for window in WINDOWS}
+            times.append(clock_ms(lambda cache=cache, fetched=fetched, now=now: cache.publish(fetched, now)))
         took = statistics.median(times)
-        whole = whole or took
-        print(f"| publish 3 windows, {label} missing in 15m | {took:.0f} ms | {took / whole:.2f} |")
-    read = median_ms(lambda: [cache.served(None, 1_070) for _ in range(10_000)])
-    print(f"| read what is served | {read / 10:.2f} us | {read / 10_000 / whole:.1e} |")
+        complete = complete or took
+        table.row(f"publish 3 windows, {label} missing in 15m", f"{took:.0f} ms", f"{took / complete:.2f}")
+    read = median_ms(lambda: [cache.served(None, NOW + 70) for _ in range(10_000)]) / 10_000
+    table.row("read a published answer", f"{1000 * read:.2f} us", f"{read / complete:.1e}")
 
 
-def judging() -> None:
+def judge(table: Table, node_count: int) -> None:
+    """Print the cost of aligning and of judging a snapshot."""
     size = ResourceList({"cpu": 8000, "memory": 32 << 30})
-    nodes = NodeTable([Node(f"node-{i}", size, size, created_at=0) for i in range(NODES)])
-    policy, received = FallbackPolicy(), snapshot("15m", 1_000, NODES // 100)
+    nodes = NodeTable([Node(f"node-{i}", size, size, created_at=0) for i in range(node_count)])
+    policy, received = FallbackPolicy(), snapshot(node_count, "15m", missing=node_count // 100)
     align = median_ms(lambda: MetricsTable.align(received, nodes))
-    judge = median_ms(lambda: policy.judge(nodes, received, 1_010))
-    print(f"| align a snapshot | {align:.0f} ms | 1.00 |")
-    print(f"| judge it (aligns too), 1 % missing | {judge:.0f} ms | {judge / align:.2f} |")
+    judging = median_ms(lambda: policy.judge(nodes, received, NOW + 10))
+    table.row("align a snapshot", f"{align:.0f} ms", "1.00")
+    table.row("judge it (aligns too), 1 % missing", f"{judging:.0f} ms", f"{judging / align:.2f}")
 
 
-def recording() -> None:
-    placed = [Pod(name=f"p{i}") for i in range(PODS)]
+def record_pods(table: Table, count: int) -> None:
+    """Print the cost of a record of placed pods."""
+    placed = [Pod(name=f"p{i}") for i in range(count)]
 
-    def searched_through() -> None:
+    def plain_record() -> None:
         plain: dict[str, float] = {}
         for i, pod in enumerate(placed):
             plain[pod.uid] = i
             plain = {uid: at for uid, at in plain.items() if at >= i - 300}
 
-    def recorded() -> None:
+    def assigned_pods() -> None:
         pods = AssignedPods()
         for i, pod in enumerate(placed):
             pods.assign(pod, "a", i)
             pods.prune(i)
 
-    plain, ours = median_ms(searched_through), median_ms(recorded)
-    print(f"| {PODS} pods placed and pruned, searched through | {plain:.0f} ms | 1.00 |")
-    print(f"| the same, AssignedPods | {ours:.0f} ms | {ours / plain:.2f} |")
+    plain, ours = median_ms(plain_record), median_ms(assigned_pods)
+    table.row(f"{count} pods placed and pruned, in a mapping", f"{plain:.0f} ms", "1.00")
+    table.row("the same, AssignedPods", f"{ours:.0f} ms", f"{ours / plain:.2f}")
 
 
 def main() -> None:
-    print(f"{NODES} nodes x {2 * len(TYPES)} metrics; Python {platform.python_version()}, {platform.machine()}\n")
-    print("| what | time | against its baseline |\n|---|---:|---:|")
-    publishing()
-    judging()
-    recording()
+    """Print the table."""
+    size = options(__doc__, nodes=5_000, pods=5_000)
+    table = Table(f"{size.nodes:,} nodes x {2 * len(TYPES)} metrics", ("operation", "time", "against its baseline"))
+    publish(table, size.nodes)
+    judge(table, size.nodes)
+    record_pods(table, size.pods)
 
 
 if __name__ == "__main__":

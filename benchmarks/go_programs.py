@@ -1,94 +1,59 @@
-"""What Go takes for the same work: reading a snapshot, serving it, scoring with it.
+"""Go programs that do the same work: they read a snapshot, serve it, and score with it.
 
 The Go side is load-watcher's own client and service and scheduler-plugins' own LoadVariationRiskBalancing, called from
-the small programs in ``go/``, which are built once into the cache of the end-to-end tests; without Go this says so, and
+the small programs in ``go/``, which are built once into the cache of the end-to-end tests; without Go this script
 measures nothing. Go and Python take turns, and a ratio is of figures from one turn. Reading and scoring are in
-processor time, garbage collection included, so that other work disturbs less; ``client`` has its server's too.
+processor time, garbage collection included, so that other work disturbs less; ``client`` includes its server. Serving
+is in requests a second over 8 connections.
 
     python benchmarks/go_programs.py [--nodes 5000] [--rounds 5]
 
-Other benchmarks import :func:`decode`, :func:`score` and :func:`serving`; each returns None, or yields it, without Go.
+Other benchmarks import :func:`decode`, which returns None without Go.
 """
 
-import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import requests
-import serving as ours
-
-from scoring import LoadVariationRiskBalancing, Node, NodeTable, Pod
-from watcher import wire
-from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
-from watcher.wire import Dialect
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from common import Table, median_ratio, options, processor_ms, snapshot
 from control_plane.builds import GoMissing, Program, build
 from support.servers import free_port, wait_until
 
+from scoring import LoadVariationRiskBalancing, Node, NodeTable, Pod
+from watcher import wire
+from watcher.wire import Dialect
+
 FOLDER = Path(__file__).parent / "go"
-_SECONDS = {"decode": 60, "serve": 60, "score": 240}
-TYPES = ("CPU", "Memory", "Bandwidth", "Storage")
+BUILD_SECONDS = {"decode": 60, "serve": 60, "score": 240}
 AMOUNTS = {"cpu": "64", "memory": "256Gi"}
 
 
 def program(name: str) -> Path | None:
-    """Return where one of our Go programs is, built if need be; None, said on stderr, where there is no Go."""
+    """Return the path of one of our Go programs, which is built if need be; None without Go."""
     try:
-        return build(f"benchmark-{name}", Program(FOLDER, package=f"./{name}", seconds=_SECONDS[name]))
+        return build(f"benchmark-{name}", Program(FOLDER, package=f"./{name}", seconds=BUILD_SECONDS[name]))
     except GoMissing as missing:
         print(f"no baseline in Go: {missing}", file=sys.stderr)
         return None
 
 
 def decode(body: bytes, rounds: int) -> Mapping[str, Mapping[str, float]] | None:
-    """Return for each way in Go (``client``, ``gojay``, ``json``) the ``nodes`` that it finds in a body, and its times.
+    """Return the results of each decoder in Go (``client``, ``gojay``, ``json``): ``nodes``, ``ms``, ``processor_ms``.
 
-    Median ``ms`` by the clock, mean ``processor_ms``; ``go/decode`` says what the ways are.
+    ``ms`` is a median by the clock, ``processor_ms`` a mean; ``go/decode`` describes the decoders.
     """
-    return _run("decode", body, rounds)
+    return run_program("decode", body, rounds)
 
 
-def score(body: bytes, rounds: int) -> Mapping[str, float] | None:
-    """Return the sum of LoadVariationRiskBalancing's scores of one pod on all nodes, as ``total``, and the times.
-
-    Args:
-        body: a snapshot in Go's dialect.
-        rounds: how often.
-    """
-    return _run("score", body, rounds)
-
-
-@contextmanager
-def serving(body: bytes) -> Iterator[str | None]:
-    """Run load-watcher's service over a snapshot in Go's dialect; yields its address."""
-    binary = program("serve")
-    if binary is None:
-        yield None
-        return
-    with tempfile.NamedTemporaryFile() as file:
-        Path(file.name).write_bytes(body)
-        port = free_port()
-        process = subprocess.Popen([binary, file.name, f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            wait_until(lambda: requests.get(f"{url}/watcher", timeout=10).ok, "load-watcher serves")
-            yield url
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _run(name: str, body: bytes, rounds: int) -> Any:
+def run_program(name: str, body: bytes, rounds: int) -> Any:
+    """Run a program some rounds on a snapshot in Go's dialect; return its results."""
     binary = program(name)
     if binary is None:
         return None
@@ -98,110 +63,99 @@ def _run(name: str, body: bytes, rounds: int) -> Any:
     return json.loads(run.stdout)
 
 
-# -- beside ours --------------------------------------------------------------------------------------------------
+@contextmanager
+def go_service(body: bytes) -> Iterator[str]:
+    """Run load-watcher's service over a snapshot in Go's dialect; yield its address."""
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(body)
+        port = free_port()
+        process = subprocess.Popen([program("serve"), file.name, f"127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_until(lambda: requests.get(f"{url}/watcher", timeout=10).ok, "load-watcher serves")
+            yield url
+        finally:
+            process.kill()
+            process.wait()
 
 
-def snapshot(nodes: int) -> WatcherMetrics:
-    """Return nodes with eight metrics each, all different."""
-    return WatcherMetrics(
-        1_700_000_000,
-        Window("15m", 1_699_999_100, 1_700_000_000),
-        "Prometheus",
-        {
-            f"node-{n}.eu-west-1.compute.internal": NodeMetrics(
-                tuple(
-                    Metric(f"instance:node_{type_.lower()}:ratio", type_, operator, "15m", percent)
-                    for place, type_ in enumerate(TYPES)
-                    for operator, percent in (
-                        ("AVG", 100 * ((n * 7919 + 31 * place) % 9973) / 9973),
-                        ("STD", 10 * ((n * 104729 + 17 * place) % 9973) / 9973),
-                    )
-                )
-            )
-            for n in range(nodes)
-        },
-    )
-
-
-def processor_ms(act: Callable[[], object], rounds: int) -> float:
-    act()
-    began = time.process_time()
-    for _ in range(rounds):
-        act()
-    return 1000 * (time.process_time() - began) / rounds
-
-
-def decoding(nodes: int, rounds: int) -> None:
-    """Print how long a snapshot takes to read: by Go in both dialects, by us in the columnar form too."""
-    made = snapshot(nodes)
-    bodies = {dialect.value: wire.encode(made, dialect) for dialect in Dialect}
-    forms = {**bodies, "columnar": wire.encode_columns(made)}
-    processor: dict[str, list[float]] = {}
-    found: dict[str, float] = {}
+def compare_reading(table: Table, nodes: int, rounds: int) -> None:
+    """Print the time to read a snapshot, in each dialect and form; the baseline is load-watcher's client."""
+    metrics = snapshot(nodes)
+    bodies = {dialect.value: wire.encode(metrics, dialect) for dialect in Dialect}
+    forms = {**bodies, "columnar": wire.encode_columns(metrics)}
+    times: dict[str, list[float]] = {}
+    counts: dict[str, float] = {}
     for _ in range(rounds):
         for form, body in forms.items():
-            processor.setdefault(f"ours, {form}", []).append(processor_ms(lambda body=body: wire.decode(body), 9))
-            found[f"ours, {form}"] = len(wire.decode(body).data)
+            wire.decode(body)
+            times.setdefault(f"ours, {form}", []).append(processor_ms(lambda body=body: wire.decode(body), 9))
+            counts[f"ours, {form}"] = len(wire.decode(body).data)
         for dialect, body in bodies.items():
-            for way, result in (decode(body, 9) or {}).items():
-                processor.setdefault(f"Go {way}, {dialect}", []).append(result["processor_ms"])
-                found[f"Go {way}, {dialect}"] = result["nodes"]
-    print(f"\nreading {nodes} nodes x 8 metrics, {len(bodies['go']) / 1e6:.1f} MB | nodes | processor, ms | of Go's")
-    theirs = processor[f"Go client, {Dialect.GO.value}"]
-    for what, own in processor.items():
-        times = statistics.median(each / go for each, go in zip(own, theirs, strict=True))
-        print(f"{what:>42} | {found[what]:5,} | {statistics.median(own):13.1f} | {times:.2f}")
+            for decoder, result in (decode(body, 9) or {}).items():
+                times.setdefault(f"Go {decoder}, {dialect}", []).append(result["processor_ms"])
+                counts[f"Go {decoder}, {dialect}"] = result["nodes"]
+    client = times[f"Go client, {Dialect.GO.value}"]
+    go = statistics.median(client)
+    for name, ours in times.items():
+        ratio = median_ratio(ours, client)
+        row = f"read: {name} ({counts[name]:,.0f} nodes found)"
+        table.row(row, f"{nodes:,}", "processor, ms", f"{go:.1f}", f"{statistics.median(ours):.1f}", f"{ratio:.2f}")
 
 
-def scoring(nodes: int, rounds: int) -> None:
-    """Print how long one pod takes to score on all nodes."""
+def compare_scoring(table: Table, nodes: int, rounds: int) -> None:
+    """Print the time to score one pod on all nodes."""
     metrics = snapshot(nodes)
     body = wire.encode(metrics, Dialect.GO)
     amounts = {"capacity": AMOUNTS, "allocatable": AMOUNTS}
-    table = NodeTable(Node.from_k8s({"metadata": {"name": name}, "status": amounts}) for name in metrics.data)
-    requests = {"requests": {"cpu": "500m", "memory": "1Gi"}}
-    pod = Pod.from_k8s({"metadata": {"name": "pod"}, "spec": {"containers": [{"name": "main", "resources": requests}]}})
-    plugin = LoadVariationRiskBalancing().prepare(table, metrics)
+    node_table = NodeTable(Node.from_k8s({"metadata": {"name": name}, "status": amounts}) for name in metrics.data)
+    resources = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+    containers = [{"name": "main", "resources": resources}]
+    pod = Pod.from_k8s({"metadata": {"name": "pod"}, "spec": {"containers": containers}})
+    plugin = LoadVariationRiskBalancing().prepare(node_table, metrics)
     turns = []
     for _ in range(rounds):
-        found = score(body, 50)
-        assert found
-        if found["total"] != plugin.score(pod).sum():
-            sys.exit(f"Go's scores add up to {found['total']}, ours to {plugin.score(pod).sum()}")
-        turns.append((found["processor_ms"], processor_ms(lambda: plugin.score(pod), 500)))
-    go, own = (statistics.median(each) for each in zip(*turns, strict=True))
-    times = statistics.median(go / own for go, own in turns)
-    print(f"\nLoadVariationRiskBalancing, one pod on {nodes} nodes, equal scores, processor time:")
-    print(f"Go {go:.2f} ms, ours {own:.3f} ms (prepared once a snapshot): {times:.0f} times as fast")
+        result = run_program("score", body, 50)
+        if result["total"] != plugin.score(pod).sum():
+            sys.exit(f"Go's scores add up to {result['total']}, ours to {plugin.score(pod).sum()}")
+        turns.append((result["processor_ms"], processor_ms(lambda: plugin.score(pod), 500)))
+    go, ours = zip(*turns, strict=True)
+    row = "score one pod: LoadVariationRiskBalancing, equal scores"
+    table.row(row, f"{nodes:,}", "processor, ms", f"{statistics.median(go):.2f}", f"{statistics.median(ours):.3f}",
+              f"{median_ratio(ours, go):.4f}")  # fmt: skip
 
 
-def answering(nodes: int, seconds: int, rounds: int) -> None:
-    """Print how many requests a second load-watcher's service and ours answer."""
-    paths = {"one node": (f"/watcher?host={ours.HOST}", f"/watcher/{ours.HOST}"), "all nodes": ("/watcher", "/watcher")}
-    with ours.serving(nodes) as (own, _):
-        body = requests.get(f"{own}/compat/watcher", timeout=30).content
-        with serving(body) as go:
-            assert go
-            print(f"\n{nodes} nodes x 8 metrics, 8 connections | Go, requests/s | ours | ours / Go")
-            for what, (theirs_path, own_path) in paths.items():
+def compare_serving(table: Table, nodes: int, seconds: int, rounds: int) -> None:
+    """Print the requests a second that both services answer."""
+    import serving
+
+    host = serving.HOST
+    paths = {"one node": (f"/watcher?host={host}", f"/watcher/{host}"), "all nodes": ("/watcher", "/watcher")}
+    with serving.run_server(nodes) as (our_url, _):
+        body = requests.get(f"{our_url}/compat/watcher", timeout=30).content
+        with go_service(body) as go_url:
+            for name, (go_path, our_path) in paths.items():
                 turns = [
-                    (ours.load(go + theirs_path, 8, seconds).rate, ours.load(own + own_path, 8, seconds).rate)
+                    (serving.load(go_url + go_path, 8, seconds).rate, serving.load(our_url + our_path, 8, seconds).rate)
                     for _ in range(rounds)
                 ]
-                theirs_rate, own_rate = (statistics.median(each) for each in zip(*turns, strict=True))
-                times = statistics.median(own / theirs for theirs, own in turns)
-                print(f"{what:>35} | {theirs_rate:10,.0f} | {own_rate:10,.0f} | {times:.2f}")
+                go, ours = zip(*turns, strict=True)
+                table.row(f"serve {name}", f"{nodes:,}", "requests/s", f"{statistics.median(go):,.0f}",
+                          f"{statistics.median(ours):,.0f}", f"{median_ratio(ours, go):.2f}")  # fmt: skip
+
+
+def main() -> None:
+    """Print the table."""
+    size = options(__doc__, nodes=5_000, rounds=5)
+    if not all(map(program, BUILD_SECONDS)):
+        sys.exit(1)
+    columns = ("work", "nodes", "unit", "load-watcher's client or service, Go's plugin", "this row", "this row/Go")
+    table = Table(f"medians of {size.rounds} rounds", columns, text_columns=3)
+    compare_reading(table, size.nodes, size.rounds)
+    compare_scoring(table, size.nodes, size.rounds)
+    for nodes in (100, size.nodes):
+        compare_serving(table, nodes, 2, size.rounds)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    if not all(map(program, _SECONDS)):
-        sys.exit(1)
-    print(f"Python {platform.python_version()}, {platform.machine()}")
-    decoding(options.nodes, options.rounds)
-    scoring(options.nodes, options.rounds)
-    for size in (100, options.nodes):
-        answering(size, 2, options.rounds)
+    main()

@@ -1,27 +1,21 @@
-"""How long a fetch of 5,000 hosts takes from a real InfluxDB 1.x, beside the same queries as bare requests.
+"""Time to fetch three windows of 5,000 hosts from a real InfluxDB 1.x, against the bare queries.
+
+An influxd of its own holds 15 minutes of CPU and memory, a sample every 10 s as Telegraf writes them. The baseline
+posts the same statements in parallel with requests, parses the answers with orjson, and does nothing else. Both take
+turns.
 
     python benchmarks/influxdb.py [--nodes 5000] [--runs 5]
-
-Starts an influxd of its own with 15 minutes of CPU and memory, a sample every 10 s as Telegraf writes them. One fetch
-is all three windows side by side, as the watcher does it. Bare is the same statements, posted by requests side by side
-and read by orjson, and nothing else. Both take turns.
 """
 
-import argparse
-import statistics
-import sys
 import tempfile
 import time
-import tracemalloc
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import orjson
 import requests
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from common import FETCH_COLUMNS, Table, compare_fetches, options
 from support.influxdb_server import InfluxDb, run_influxdb
 
 from runtime.http.gather import Deadline, gather
@@ -35,7 +29,7 @@ MINUTES = (15, 10, 5)
 
 
 def fill(server: InfluxDb, hosts: int, now: int) -> None:
-    """Write every host's samples."""
+    """Write the samples of every host."""
     random = np.random.default_rng(5000)
     for at in range(now - MINUTES[0] * 60 + 1, now + 1, STEP_SECONDS):
         idle, available = random.uniform(5, 95, (2, hosts)).round(6).tolist()
@@ -49,55 +43,37 @@ def fill(server: InfluxDb, hosts: int, now: int) -> None:
         )
 
 
-def bare(url: str, statements: list[str]) -> int:
-    """Post the statements side by side and parse the answers; return how many series came."""
+def query_all(url: str, statements: list[str], expected: int) -> None:
+    """Post the statements in parallel and parse the answers."""
     session = requests.Session()
 
-    def ask(statement: str) -> int:
+    def send(statement: str) -> int:
         answer = session.post(f"{url}/query", data={"db": "telegraf", "epoch": "s", "q": statement}, timeout=120)
         return len(orjson.loads(answer.content)["results"][0]["series"])
 
-    answers = gather({statement: partial(ask, statement) for statement in statements}, Deadline.after(120))
-    return sum(answer for answer in answers.values() if isinstance(answer, int))
+    answers = gather({statement: partial(send, statement) for statement in statements}, Deadline.after(120))
+    series = sum(answer for answer in answers.values() if isinstance(answer, int))
+    assert series == expected, f"{series} series came"
 
 
-def fetched(provider: InfluxDbProvider, windows: list[Window]) -> int:
-    """Fetch the windows side by side; return how many metrics came."""
+def fetch_all(provider: InfluxDbProvider, windows: list[Window], expected: int) -> None:
+    """Fetch the windows side by side, as the watcher does."""
     deadline = Deadline.after(120)
     answers = gather({window: partial(provider.fetch, window, deadline) for window in windows}, deadline)
-    found = 0
+    metrics = 0
     for answer in answers.values():
         if isinstance(answer, Exception):
             raise answer
-        found += sum(len(node.metrics) for node in answer.nodes.values())
-    return found
-
-
-def timed(call: Callable[[], int]) -> tuple[float, float]:
-    """Return seconds, and those of them that this process computed."""
-    began, computed = time.perf_counter(), time.process_time()
-    call()
-    return time.perf_counter() - began, time.process_time() - computed
-
-
-def peak(call: Callable[[], int]) -> float:
-    """Return the most memory that the call held at once, in MB."""
-    tracemalloc.start()
-    call()
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return most / 1e6
+        metrics += sum(len(node.metrics) for node in answer.nodes.values())
+    assert metrics == expected, f"{metrics} metrics came"
 
 
 def main() -> None:
-    """Fill, measure in turns, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--runs", type=int, default=5)
-    options = parser.parse_args()
+    """Print the table."""
+    size = options(__doc__, nodes=5_000, runs=5)
     with tempfile.TemporaryDirectory() as folder, run_influxdb(Path(folder)) as server:
         now = int(time.time())
-        fill(server, options.nodes, now)
+        fill(server, size.nodes, now)
         windows = [Window(f"{minutes}m", now - minutes * 60, now) for minutes in MINUTES]
         statements = [
             influxql(alternatives[0], (Operator.AVG, Operator.STD), window, bounded=False)
@@ -105,24 +81,13 @@ def main() -> None:
             for window in windows
         ]
         provider = InfluxDbProvider(Settings(provider=ProviderSettings(name="InfluxDB", address=server.url)))
+        title = f"InfluxDB: {size.nodes:,} hosts, 3 windows, CPU and memory, AVG and STD, median of {size.runs}"
         calls = {
-            "bare parallel queries, orjson": partial(bare, server.url, statements),
-            "provider, to NodeMetrics": partial(fetched, provider, windows),
+            "bare parallel queries, orjson": lambda: query_all(server.url, statements, 6 * size.nodes),
+            "provider, to NodeMetrics": lambda: fetch_all(provider, windows, 12 * size.nodes),
         }
-        counts = [call() for call in calls.values()]  # warms up
-        assert counts == [options.nodes * 6, options.nodes * 12], counts
-        turns = [{name: timed(call) for name, call in calls.items()} for _ in range(options.runs)]
-        peaks = {name: peak(call) for name, call in calls.items()}
+        compare_fetches(Table(title, FETCH_COLUMNS), calls, size.runs)
         provider.close()
-    print(f"influxdb: {options.nodes} nodes, {len(MINUTES)} windows, CPU and Memory, AVG and STD, {options.runs} runs")
-    medians = []
-    for name in calls:
-        seconds, computed = (statistics.median(each) for each in zip(*(turn[name] for turn in turns), strict=True))
-        medians.append(seconds)
-        print(
-            f"  {name:30} {seconds * 1000:8.0f} ms, {computed * 1000:5.0f} ms of it here   peak {peaks[name]:4.0f} MB"
-        )
-    print(f"  {'ratio':30} {medians[1] / medians[0]:8.2f}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""How long 5,000 nodes take from the metrics API, beside the same answers as bare requests.
-
-    .venv/bin/python benchmarks/metrics_server.py [nodes]
+"""Time to read 5,000 nodes from the metrics API, against the bare requests, and to compute windows of its samples.
 
 The API server is the tests' fake in a process of its own, over TLS, with Nodes as large as real ones (50 images each).
-Bare is the same GETs, the two lists side by side as we ask for them, by requests, read by orjson, and nothing else.
-Both take turns. After that, 15 minutes of samples are taken at 15 s and every window is fetched.
+The baseline sends the same GETs, both lists side by side as the provider requests them, parses the answers with orjson,
+and does nothing else. Both take turns. The first sample lists the nodes' capacities, too; later ones do not. Then 15
+minutes of samples are taken, one every 15 s, and every window is fetched.
+
+    python benchmarks/metrics_server.py [--nodes 5000] [--rounds 5]
 """
 
 import resource
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import requests
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from common import FETCH_COLUMNS, Table, clock_ms, compare_fetches, options
 from support.fake_kubernetes import TOKEN, node, node_metrics, run_fake_kubernetes
 
 from runtime.http.gather import Deadline, gather
@@ -33,13 +33,12 @@ from watcher.providers.sampled import Sampled
 from watcher.settings import ProviderSettings, Settings
 from watcher.store import Store
 
-ROUNDS = 5
 IMAGES = 50
 MINUTES = (15, 10, 5)
 
 
 def serve(folder: str, nodes: int) -> None:
-    """Be the API server until standard input ends."""
+    """Run the API server until standard input ends."""
     images = [
         {"names": [f"registry.example.com/team/image-{number}@sha256:{number:064x}"], "sizeBytes": 10**8 + number}
         for number in range(IMAGES)
@@ -56,7 +55,7 @@ def serve(folder: str, nodes: int) -> None:
 
 
 @contextmanager
-def server(folder: str, nodes: int) -> Iterator[str]:
+def run_server(folder: str, nodes: int) -> Iterator[str]:
     """Run the API server in a process of its own; yield its URL."""
     command = [sys.executable, __file__, "--serve", folder, str(nodes)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -66,91 +65,62 @@ def server(folder: str, nodes: int) -> Iterator[str]:
         process.stdin.close()
 
 
-def bare(session: requests.Session, url: str, paths: tuple[str, ...]) -> int:
-    """Get the lists side by side and parse them, page by page; return how many items came."""
+def read_lists(session: requests.Session, url: str, paths: tuple[str, ...]) -> None:
+    """Get the lists side by side, page by page, and parse them."""
 
-    def get(path: str) -> int:
-        count, position = 0, ""
-        while True:
-            answer = session.get(url + path, params={"limit": 500, "continue": position}, timeout=60)
-            page = orjson.loads(answer.content)
-            count += len(page["items"])
-            position = page["metadata"].get("continue", "")
-            if not position:
-                return count
+    def get(path: str) -> None:
+        position = None
+        while position != "":
+            answer = session.get(url + path, params={"limit": 500, "continue": position or ""}, timeout=60)
+            position = orjson.loads(answer.content)["metadata"].get("continue", "")
 
     answers = gather({path: partial(get, path) for path in paths}, Deadline.after(60))
     for answer in answers.values():
         if isinstance(answer, Exception):
             raise answer
-    return sum(answer for answer in answers.values() if isinstance(answer, int))
 
 
-def timed(call: Callable[[], int]) -> float:
-    """Return how many seconds a call took."""
-    began = time.perf_counter()
-    assert call()
-    return time.perf_counter() - began
-
-
-def peak() -> float:
-    """Return the peak memory of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def samples(folder: str, url: str) -> dict[str, Sample]:
-    """Measure samples against bare requests, print, and return one sample."""
-    settings = Settings(
-        provider=ProviderSettings(
-            name="KubernetesMetricsServer", address=url, token=TOKEN, ca_file=Path(folder) / "ca.pem"
-        )
-    )
+def compare_samples(folder: str, url: str, nodes: int, rounds: int) -> tuple[Table, list[str]]:
+    """Print the times of samples and of bare requests; return the table and the names of the nodes."""
+    ca_file = Path(folder) / "ca.pem"
+    provider = ProviderSettings(name="KubernetesMetricsServer", address=url, token=TOKEN, ca_file=ca_file)
+    settings = Settings(provider=provider)
     session = requests.Session()
-    session.trust_env = False  # REQUESTS_CA_BUNDLE would win over the line below
+    session.trust_env = False  # REQUESTS_CA_BUNDLE would win over the next but one line
     session.headers.update({"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": "gzip"})
-    session.verify = str(Path(folder) / "ca.pem")
-    found: dict[str, Sample] = {}
-    peaks = {}
-    results: dict[str, list[float]] = {"bare both": [], "first sample": [], "bare metrics": [], "next sample": []}
-    for turn in range(ROUNDS + 1):
-        provider = KubernetesMetricsServerProvider(settings)
+    session.verify = str(ca_file)
+    names: set[str] = set()
+    peaks: list[float] = []  # of the process, before peak_bytes() adds its own memory
 
-        def take(provider: KubernetesMetricsServerProvider = provider) -> int:
-            found.update(provider.sample(Deadline.after(60)))
-            return len(found)
+    def first_sample() -> None:
+        fresh = KubernetesMetricsServerProvider(settings)
+        names.update(fresh.sample(Deadline.after(60)))
+        fresh.close()
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
-        calls: dict[str, Callable[[], int]] = {
-            "bare both": partial(bare, session, url, (METRICS, NODES)),
-            "first sample": take,
-            "bare metrics": partial(bare, session, url, (METRICS,)),
-            "next sample": take,
-        }
-        for name, call in calls.items():
-            seconds = timed(call)
-            peaks.setdefault(name, peak())
-            if turn:  # the first turn warms up
-                results[name].append(seconds)
-        provider.close()
-    medians = {name: statistics.median(seconds) for name, seconds in results.items()}
-    for name, seconds in medians.items():
-        print(f"  {name:13} {seconds * 1000:6.0f} ms   peak after the first {peaks[name]:4.0f} MB")
-    print(
-        f"  ratio to bare: with the node list {medians['first sample'] / medians['bare both']:.2f}, "
-        f"without {medians['next sample'] / medians['bare metrics']:.2f}"
-    )
-    return found
+    lasting = KubernetesMetricsServerProvider(settings)
+    lasting.sample(Deadline.after(60))
+    table = Table(f"metrics server: {nodes:,} nodes, median of {rounds}", FETCH_COLUMNS)
+    for kinds, (bare, calls) in {
+        "metrics and nodes": ((METRICS, NODES), {"the first sample (capacities listed)": first_sample}),
+        "metrics": ((METRICS,), {"each next sample": lambda: lasting.sample(Deadline.after(60))}),
+    }.items():
+        baseline = {f"bare requests of {kinds}, orjson": partial(read_lists, session, url, bare)}
+        compare_fetches(table, {**baseline, **calls}, rounds)
+    lasting.close()
+    table.row("the process after the first sample", "", "", f"{peaks[0]:.0f}", "")
+    return table, list(names)
 
 
-class Replay:
-    """Gives the nodes of one sample other values every time."""
+class RandomProvider:
+    """A provider whose nodes have other values in each sample, taken at the time ``now``."""
 
     def __init__(self, names: list[str]) -> None:
-        self.names = names
-        self.now = 1_700_000_000.0
+        self.names, self.now = names, 1_700_000_000.0
         self._random = np.random.default_rng(5000)
 
     def sample(self, deadline: Deadline) -> dict[str, Sample]:
-        """Return random values under the present time."""
+        """Return random values."""
         del deadline
         cpu, memory = self._random.uniform(1, 99, (2, len(self.names))).tolist()
         return {
@@ -159,43 +129,39 @@ class Replay:
         }
 
     def check(self) -> Iterator[None]:
-        """Have nothing to check."""
+        """Yield no check."""
         yield from ()
 
 
-def windows(names: list[str]) -> None:
-    """Take 15 minutes of samples, fetch every window, print."""
-    replay = Replay(names)
-    before = peak()
+def time_windows(table: Table, names: list[str]) -> None:
+    """Print the time to keep a sample, and to fetch each window of 15 minutes of samples."""
+    provider = RandomProvider(names)
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "watcher.sqlite")
-        sampled = Sampled(replay, Settings().watch, store, "benchmark", clock=lambda: replay.now)
-        rounds = []
+        sampled = Sampled(provider, Settings().watch, store, "benchmark", clock=lambda: provider.now)
+        times = []
         for _ in range(60):
-            replay.now += 15
-            rounds.append(timed(lambda: sampled.sample_once() is None))
-        print(f"  keep a sample {statistics.median(rounds) * 1000:6.0f} ms, with the store   peak {peak():4.0f} MB")
-        end = int(replay.now)
+            provider.now += 15
+            times.append(clock_ms(sampled.sample_once))
+        table.row("a sample kept, with the store", f"{statistics.median(times):,.0f}", "", "", "")
+        end = int(provider.now)
         for minutes in MINUTES:
             window = Window(f"{minutes}m", end - minutes * 60, end)
-            seconds = timed(partial(lambda window: len(sampled.fetch(window, Deadline.after(0)).nodes), window))
-            print(
-                f"  fetch {window.duration:7} {seconds * 1000:6.0f} ms   peak {peak():4.0f} MB (before: {before:.0f})"
-            )
+            took = clock_ms(lambda window=window: sampled.fetch(window, Deadline.after(0)))
+            table.row(f"a window of {minutes} minutes computed", f"{took:,.0f}", "", "", "")
         sampled.close()
         store.close()
 
 
 def main() -> None:
-    """Measure and print."""
+    """Print the table."""
     if sys.argv[1:2] == ["--serve"]:
         serve(sys.argv[2], int(sys.argv[3]))
         return
-    nodes = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
-    with tempfile.TemporaryDirectory() as folder, server(folder, nodes) as url:
-        print(f"metrics server: {nodes} nodes, median of {ROUNDS}")
-        found = samples(folder, url)
-    windows(list(found))
+    size = options(__doc__, nodes=5_000, rounds=5)
+    with tempfile.TemporaryDirectory() as folder, run_server(folder, size.nodes) as url:
+        table, names = compare_samples(folder, url, size.nodes, size.rounds)
+    time_windows(table, names)
 
 
 if __name__ == "__main__":

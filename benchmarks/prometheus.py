@@ -1,18 +1,14 @@
-"""How long three windows of 5,000 nodes take from a real Prometheus, against the bare queries.
+"""Time to fetch three windows of 5,000 nodes from a real Prometheus, against the bare queries.
+
+The baseline sends the same queries in parallel with requests, parses the answers with orjson, and does nothing else.
+Both run in this process, in turn. Needs the binaries prometheus and promtool.
 
     python benchmarks/prometheus.py [--nodes 5000] [--runs 5]
-
-The baseline sends the same queries in parallel with requests and parses the answers with orjson, and does nothing with
-them. Both run in this process, in turn. Needs the binaries prometheus and promtool.
 """
 
-import argparse
-import statistics
-import sys
 import tempfile
 import time
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,24 +16,23 @@ from pathlib import Path
 import numpy as np
 import orjson
 import requests
+from common import FETCH_COLUMNS, Table, clock_ms, compare_fetches, options
+from support.servers import run_prometheus
 
 from runtime import duration
 from runtime.http.gather import Deadline, gather
 from runtime.server.serving import tune_interpreter
-from watcher.model import Operator, Window
+from watcher.model import Window
 from watcher.providers.prometheus.provider import PrometheusProvider
 from watcher.settings import ProviderSettings, Settings
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from support.servers import run_prometheus  # the tests' way to start a real one
-
 RULES = ("instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio")
 WINDOWS = ("15m", "10m", "5m")
-FUNCTIONS = {Operator.AVG: "avg_over_time", Operator.STD: "stddev_over_time"}
+FUNCTIONS = ("avg_over_time", "stddev_over_time")
 
 
 def history(nodes: int, now: int) -> Iterator[str]:
-    """Yield 20 minutes of both rules at a sample every 15 seconds, and some ahead, as OpenMetrics text."""
+    """Yield 35 minutes of both rules, a sample every 15 seconds, as OpenMetrics text; 15 of them are in the future."""
     random = np.random.default_rng(903)
     times = np.arange(now - 1200, now + 900, 15)
     for rule in RULES:
@@ -48,67 +43,48 @@ def history(nodes: int, now: int) -> Iterator[str]:
             yield "".join(f"{labels} {value:.6f} {at}\n" for at, value in zip(times.tolist(), values, strict=True))
 
 
-def fetch_all(provider: PrometheusProvider, end: int) -> int:
-    """Fetch all windows side by side, as the watcher does; return the number of node entries."""
+def fetch_all(provider: PrometheusProvider, end: int, nodes: int) -> None:
+    """Fetch all windows side by side, as the watcher does."""
     deadline = Deadline.after(30)
     windows = [Window(name, end - duration.seconds(name), end) for name in WINDOWS]
-    answers = gather({each.duration: partial(provider.fetch, each, deadline) for each in windows}, deadline)
-    return sum(len(answer.nodes) for answer in answers.values() if not isinstance(answer, Exception))
+    answers = gather({window.duration: partial(provider.fetch, window, deadline) for window in windows}, deadline)
+    count = sum(len(answer.nodes) for answer in answers.values() if not isinstance(answer, Exception))
+    assert count == len(WINDOWS) * nodes, f"{count} nodes came"
 
 
-def query_all(url: str, end: int, session: requests.Session, pool: ThreadPoolExecutor) -> int:
-    """Send the same queries in parallel and parse the answers; return the number of series."""
+def query_all(url: str, end: int, session: requests.Session, pool: ThreadPoolExecutor) -> None:
+    """Send the same queries in parallel and parse the answers."""
 
-    def ask(query: str) -> int:
+    def send(query: str) -> int:
         answer = session.get(f"{url}/api/v1/query", params={"query": query, "time": str(end)}, timeout=30)
         return len(orjson.loads(answer.content)["data"]["result"])
 
-    asked = [f"{function}({rule}[{name}])" for name in WINDOWS for rule in RULES for function in FUNCTIONS.values()]
-    asked += [f"count_over_time({rule}[{name}:30s]) / 30 < 0" for name in WINDOWS for rule in RULES]  # which have gaps
-    return sum(pool.map(ask, asked))
-
-
-def timed(call: Callable[[], int]) -> tuple[float, int]:
-    """Return seconds and result."""
-    began = time.perf_counter()
-    result = call()
-    return time.perf_counter() - began, result
+    queries = [f"{function}({rule}[{name}])" for name in WINDOWS for rule in RULES for function in FUNCTIONS]
+    # The provider asks which nodes have gaps, too.
+    queries += [f"count_over_time({rule}[{name}:30s]) / 30 < 0" for name in WINDOWS for rule in RULES]
+    assert sum(pool.map(send, queries))
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--runs", type=int, default=5)
-    options = parser.parse_args()
+    """Print the table."""
+    size = options(__doc__, nodes=5_000, runs=5)
     now = int(time.time())
     tune_interpreter()  # as the service does
-    with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), history(options.nodes, now)) as url:
+    with tempfile.TemporaryDirectory() as folder, run_prometheus(Path(folder), history(size.nodes, now)) as url:
         provider = PrometheusProvider(Settings(provider=ProviderSettings(name="Prometheus", address=url)))
         session = requests.Session()
         session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=32))
+        title = f"Prometheus: {size.nodes:,} nodes, 3 windows, CPU and memory, AVG and STD, median of {size.runs}"
+        table = Table(title, FETCH_COLUMNS)
+        first = clock_ms(lambda: fetch_all(provider, now, size.nodes))
+        table.row("provider, first fetch: looks for optional metrics and names", f"{first:,.0f}", "", "", "")
         with ThreadPoolExecutor(12) as pool:
-            first, found = timed(lambda: fetch_all(provider, now))
-            query_all(url, now, session, pool)
-            ours, bare = [], []
-            for _ in range(options.runs):
-                ours.append(timed(lambda: fetch_all(provider, now))[0])
-                bare.append(timed(lambda: query_all(url, now, session, pool))[0])
-            tracemalloc.start()
-            fetch_all(provider, now)
-            our_peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.reset_peak()
-            query_all(url, now, session, pool)
-            bare_peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
+            calls = {
+                "bare parallel queries, orjson": lambda: query_all(url, now, session, pool),
+                "provider, to NodeMetrics": lambda: fetch_all(provider, now, size.nodes),
+            }
+            compare_fetches(table, calls, size.runs)
         provider.close()
-    assert found == 3 * options.nodes, found
-    our_median, bare_median = statistics.median(ours), statistics.median(bare)
-    print(f"prometheus: {options.nodes} nodes, 3 windows, CPU and Memory, AVG and STD, median of {options.runs}")
-    print(f"  bare parallel queries, orjson    {bare_median * 1000:8.0f} ms   peak {bare_peak / 1e6:6.0f} MB")
-    print(f"  provider, to NodeMetrics         {our_median * 1000:8.0f} ms   peak {our_peak / 1e6:6.0f} MB")
-    print(f"  provider, first fetch            {first * 1000:8.0f} ms   (looks for every optional metric, and names)")
-    print(f"  ratio                            {our_median / bare_median:8.2f}")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,21 @@
-"""How fast are the scores? Arrays against a plain loop over nodes, in the same run.
+"""Scores of one pod on every node: arrays against a plain loop over nodes, in the same run.
 
-The plain loop is what one writes without arrays, as upstream does: for each node, find its metrics, its amounts and its
-pods' sums, then compute. The tuned loop gets all that does not depend on the pod as numbers made in advance. Both loops
-and the arrays must give the same scores, or the benchmark stops. Each figure is the median of five rounds; times are of
-the processor, so that other work on the machine disturbs less, and a ratio is of times from one round.
+The plain loop is the code that one writes without arrays, as upstream does: for each node, find its metrics, its
+amounts and the sums over its pods, then compute. Loop and arrays must give the same scores, or the benchmark stops.
+Figures are medians of five rounds in processor time, so that other work on the machine disturbs less; a ratio is of
+times from one round. "Once per snapshot" is the time of ``prepare`` without the alignment of metrics; the other columns
+do not include it. The last rows have no loop: the table and the alignment themselves, and 1,000 pods.
 
-    make bench                                  all sizes
-    python benchmarks/score_speed.py 1000       one size
+    python benchmarks/score_speed.py            all sizes
+    python benchmarks/score_speed.py 1000       one size, without the 1,000 pods
 """
 
 import math
-import platform
 import statistics
 import sys
-import time
-import tracemalloc
-from pathlib import Path
 
 import numpy as np
-import scipy
+from common import Table, in_turns, median_ratio, peak_bytes, processor_ms
 from scipy.special import betainc
 
 from scoring import (
@@ -43,14 +40,24 @@ from scoring import (
 )
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
-RUNS = 5
+ROUNDS = 5
+BOTH = ("cpu", "memory")
 SIZES = (1_000, 5_000, 100_000)
 PODS_PER_NODE = 2
 WINDOW = Window("15m", 1_700_000_000, 1_700_000_900)
+LOAD = LoadVariationRiskBalancing()
+KUBE_SCHEDULER = (NodeResourcesFit(), NodeResourcesBalancedAllocation(), ImageLocality())
+MANY_PODS = {
+    "TargetLoadPacking": [TargetLoadPacking()],
+    "LoadVariationRiskBalancing": [LOAD],
+    "LowRiskOverCommitment": [LowRiskOverCommitment()],
+    "kube-scheduler's three resource scores": KUBE_SCHEDULER,
+    "those three and LoadVariationRiskBalancing": [*KUBE_SCHEDULER, LOAD],
+}
 
 
 def cluster(size: int) -> tuple[list[Node], list[Pod], WatcherMetrics]:
-    """Make a cluster of some sizes of node, loads from idle to hot, always the same."""
+    """Return nodes, pods and snapshot of a cluster: three sizes of node, loads from idle to hot, always the same."""
     rng = np.random.default_rng(903)
     nodes, pods, data = [], [], {}
     for i in range(size):
@@ -73,29 +80,22 @@ def cluster(size: int) -> tuple[list[Node], list[Pod], WatcherMetrics]:
 
 
 def pending_pods(count: int) -> list[Pod]:
-    """Make pods to place, of many sizes."""
+    """Return pods to place, of many sizes."""
     rng = np.random.default_rng(904)
-    return [
-        Pod(
-            name=f"pending-{i}",
-            containers=(
-                Container(
-                    ResourceList({"cpu": int(rng.integers(100, 4000)), "memory": int(rng.integers(1, 33)) << 27}),
-                    ResourceList({"cpu": 4000, "memory": 8 << 30}),
-                    image=f"image-{i % 20}",
-                ),
-            ),
-        )
-        for i in range(count)
-    ]
+    pods = []
+    for i in range(count):
+        request = ResourceList({"cpu": int(rng.integers(100, 4000)), "memory": int(rng.integers(1, 33)) << 27})
+        limit = ResourceList({"cpu": 4000, "memory": 8 << 30})
+        pods.append(Pod(name=f"pending-{i}", containers=(Container(request, limit, image=f"image-{i % 20}"),)))
+    return pods
 
 
 def round_half_away(x: float) -> int:
-    """Round as Go."""
-    return math.floor(x + 0.5)  # good enough here: the scores are not negative
+    """Round halves away from zero, as Go does; the scores are not negative."""
+    return math.floor(x + 0.5)
 
 
-# The loops. `rows` yields a tuple of Python numbers a node: what the plugin's node terms hold.
+# -- the loops: ``rows`` yields a tuple of Python numbers a node ------------------------------------------------------
 
 
 def loop_target_load_packing(plugin, rows, pod, _nodes):
@@ -121,10 +121,9 @@ def loop_load_variation(_plugin, rows, pod, _nodes):
     scores = []
     for cpu_valid, cpu, cpu_use, cpu_sigma, memory_valid, memory, memory_use, memory_sigma in rows:
         parts = []
-        for valid, allocatable, use, sigma, demand in (
-            (cpu_valid, cpu, cpu_use, cpu_sigma, demands[0]),
-            (memory_valid, memory, memory_use, memory_sigma, demands[1]),
-        ):
+        both = ((cpu_valid, cpu, cpu_use, cpu_sigma, demands[0]),
+                (memory_valid, memory, memory_use, memory_sigma, demands[1]))  # fmt: skip
+        for valid, allocatable, use, sigma, demand in both:
             if valid:
                 mu = min(max((use + demand) / allocatable, 0), 1) if allocatable > 0 else 0
                 parts.append((1 - (mu + sigma) / 2) * 100)
@@ -134,18 +133,15 @@ def loop_load_variation(_plugin, rows, pod, _nodes):
 
 def loop_low_risk(_plugin, rows, pod, _nodes):
     container = pod.containers[0]
-    demands = [
-        (container.requests[name], max(container.limits[name], container.requests[name])) for name in ("cpu", "memory")
-    ]
+    demands = [(container.requests[name], max(container.limits[name], container.requests[name])) for name in BOTH]
     scores = []
     for measured, *parts in rows:
         if not measured:
             scores.append(0)
             continue
         largest = 0.0
-        for (allocatable, requests, limits, risk_load), (request, limit) in zip(
-            (parts[:4], parts[4:]), demands, strict=True
-        ):
+        both = zip((parts[:4], parts[4:]), demands, strict=True)
+        for (allocatable, requests, limits, risk_load), (request, limit) in both:
             total_request, total_limit = min(requests + request, allocatable), limits + limit
             risk_limit = 0.0
             if total_limit > allocatable:
@@ -176,13 +172,13 @@ def loop_fit(plugin, rows, pod, _nodes):
         ):
             if allocatable == 0:
                 continue
-            asked = requested + demand
+            total_requested = requested + demand
             if plugin.strategy == "LeastAllocated":
-                score = 0 if asked > allocatable else (allocatable - asked) * 100 // allocatable
+                score = 0 if total_requested > allocatable else (allocatable - total_requested) * 100 // allocatable
             elif plugin.strategy == "MostAllocated":
-                score = min(asked, allocatable) * 100 // allocatable
+                score = min(total_requested, allocatable) * 100 // allocatable
             else:
-                score = min(asked, allocatable) * 100 // allocatable  # the default shape is a straight line
+                score = min(total_requested, allocatable) * 100 // allocatable  # the default shape is a straight line
                 if score == 0:
                     continue
             total, weights = total + score, weights + 1
@@ -215,11 +211,11 @@ def loop_balanced(_plugin, rows, pod, _nodes):
 
 def loop_images(_plugin, _rows, pod, nodes):
     names = [container.image + ":latest" for container in pod.containers]
-    having = {name: len(nodes.image(name)[0]) for name in names}
+    nodes_with = {name: len(nodes.image(name)[0]) for name in names}
     total_nodes, limit = len(nodes), (1000 << 20) * len(names)
     scores = []
     for node in nodes.nodes:
-        scaled = sum(int(node.images[n] * (having[n] / total_nodes)) for n in names if n in node.images)
+        scaled = sum(int(node.images[n] * (nodes_with[n] / total_nodes)) for n in names if n in node.images)
         scores.append(100 * (min(max(scaled, 23 << 20), limit) - (23 << 20)) // (limit - (23 << 20)))
     return scores
 
@@ -257,11 +253,11 @@ def loop_pod_state(_plugin, rows, _pod, _nodes):
     return [terminating - nominated for terminating, nominated in rows]
 
 
-# What the plain loop does before it can compute: read a node's numbers.
+# -- the numbers of a node, which the loops compute with --------------------------------------------------------------
 
 
-class Cluster:
-    """What a scheduler has without arrays: nodes, metrics by name, and each node's sums over its pods."""
+class PlainCluster:
+    """The data of a scheduler without arrays: nodes, metrics by node name, and sums over the pods of each node."""
 
     def __init__(self, nodes: NodeTable, snapshot: WatcherMetrics, risk_load: dict[str, tuple[float, float]]) -> None:
         self.nodes = nodes.nodes
@@ -271,7 +267,7 @@ class Cluster:
         self.risk_load = risk_load
 
     def measured(self, node: Node, kind: str) -> tuple[bool, float, float]:
-        """Find average and deviation as upstream does."""
+        """Return whether a resource has metrics, its average and its deviation; searches as upstream does."""
         found, average, deviation = False, 0.0, 0.0
         entry = self.metrics.get(node.name)
         for metric in entry.metrics if entry else ():
@@ -284,7 +280,6 @@ class Cluster:
         return found, average, deviation
 
 
-BOTH = ("cpu", "memory")
 KINDS = (("cpu", "CPU", 1.0), ("memory", "Memory", 1 / 1024 / 1024))
 
 
@@ -347,134 +342,44 @@ def read_nothing(_plugin, _cluster, _node):
     return 0, 0
 
 
-def of_both(*terms: str) -> list[str]:
-    """Name terms of both resources."""
-    return [f"{resource}.{term}" for resource in BOTH for term in terms]
+#: Name of the row: the plugin, the function that reads a node's numbers, the loop over them.
+CASES = {
+    "TargetLoadPacking": (TargetLoadPacking(), read_target_load_packing, loop_target_load_packing),
+    "LoadVariationRiskBalancing": (LOAD, read_load_variation, loop_load_variation),
+    "LowRiskOverCommitment": (LowRiskOverCommitment(), read_low_risk, loop_low_risk),
+    "Peaks": (None, read_peaks, loop_peaks),  # its power models are by node
+    **{
+        f"NodeResourcesFit {strategy}": (NodeResourcesFit(strategy), read_requested, loop_fit)
+        for strategy in ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+    },
+    "NodeResourcesBalancedAllocation": (NodeResourcesBalancedAllocation(), read_balanced, loop_balanced),
+    "ImageLocality": (ImageLocality(), read_nothing, loop_images),
+    "NodeResourcesAllocatable": (NodeResourcesAllocatable(), read_allocatable, loop_allocatable),
+    "PodState": (PodState(), read_nothing, loop_pod_state),
+    "TailRisk": (TailRisk(), read_tail_risk, loop_tail_risk),
+}
 
 
-def cases(nodes: NodeTable):
-    """Yield a name, the plugin, its reading, its loop, and the node terms that the tuned loop gets."""
-    models = {name: PowerModel(471.7, -91.5, -0.0719) for name in nodes.names}
-    requested = of_both("allocatable", "requested")
-    low_risk = ["measured", *of_both("allocatable", "pod_requests", "limit_minus_pod", "risk_load")]
-    yield from (
-        (plugin.name + suffix, plugin, read, loop, columns)
-        for plugin, suffix, read, loop, columns in (
-            (
-                TargetLoadPacking(),
-                "",
-                read_target_load_packing,
-                loop_target_load_packing,
-                ["measured", "capacity", "measured_use", "missing_use"],
-            ),
-            (
-                LoadVariationRiskBalancing(),
-                "",
-                read_load_variation,
-                loop_load_variation,
-                of_both("valid", "allocatable", "average_use", "sigma"),
-            ),
-            (LowRiskOverCommitment(), "", read_low_risk, loop_low_risk, low_risk),
-            (
-                Peaks(models),
-                "",
-                read_peaks,
-                loop_peaks,
-                ["measured", "capacity", "measured_use", "k1", "k2", "power_now"],
-            ),
-            *(
-                (NodeResourcesFit(strategy), f" {strategy}", read_requested, loop_fit, requested)
-                for strategy in ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
-            ),
-            (
-                NodeResourcesBalancedAllocation(),
-                "",
-                read_balanced,
-                loop_balanced,
-                [*requested, "balance_without_pod"],
-            ),
-            (ImageLocality(), "", read_nothing, loop_images, []),
-            (
-                NodeResourcesAllocatable(),
-                "",
-                read_allocatable,
-                loop_allocatable,
-                ["memory.allocatable", "cpu.allocatable"],
-            ),
-            (PodState(), "", read_nothing, loop_pod_state, ["terminating", "nominated"]),
-            (
-                TailRisk(),
-                "",
-                read_tail_risk,
-                loop_tail_risk,
-                ["measured", *of_both("valid", "capacity", "mu", "sigma", "missing")],
-            ),
-        )
-    )
+def figures(call, size: int, repeat: int = 1) -> tuple[str, str]:
+    """Return processor time and peak memory of a call, in ns and bytes a node."""
+    milliseconds = statistics.median(processor_ms(call, repeat) for _ in range(ROUNDS))
+    return f"{1e6 * milliseconds / size:,.1f}", f"{peak_bytes(call) / size:,.0f}"
 
 
-def seconds(call, calls: int = 1) -> float:
-    """Return the median over five rounds of the processor time of one call."""
-    return statistics.median(once(call, calls) for _ in range(RUNS))
-
-
-def once(call, calls: int = 1) -> float:
-    """Return the processor time of one call, from several in a row."""
-    start = time.process_time()
-    for _ in range(calls):
-        call()
-    return (time.process_time() - start) / calls
-
-
-def peak_bytes(call) -> int:
-    """Return how much memory a call takes at its peak, its result included."""
-    tracemalloc.start()
-    kept = call()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    del kept
-    return peak
-
-
-def machine() -> str:
-    """Describe the machine."""
-    cpu_info = Path("/proc/cpuinfo")
-    lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return (
-        f"{model}, {sum(line.startswith('processor') for line in lines)} processors, {platform.system()}, "
-        f"Python {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}"
-    )
-
-
-def compare(size: int) -> None:
-    """Print the figures for one size of cluster."""
+def compare(table: Table, size: int) -> None:
+    """Print the rows of one size of cluster."""
     described, running, snapshot = cluster(size)
-    start = time.perf_counter()
     nodes = NodeTable(described, running)
-    built = time.perf_counter() - start
-    align_seconds = seconds(lambda: MetricsTable.align(snapshot, nodes))
     metrics = MetricsTable.align(snapshot, nodes)
     [pod] = pending_pods(1)
-    print(f"\n## {size:,} nodes, {len(running):,} pods\n")
-    print(f"Table built in {built:.2f} s ({built / len(running) * 1e6:.0f} us a pod),", end=" ")
-    print(f"{peak_bytes(lambda: NodeTable(described, running)) / size:,.0f} bytes a node with its pods' entries.")
-    print(f"Snapshot aligned in {align_seconds * 1e3:.1f} ms,", end=" ")
-    print(f"{peak_bytes(lambda: MetricsTable.align(snapshot, nodes)) / size:,.0f} bytes a node at the peak.\n")
-    print("| score | once per snapshot, ms | plain loop, ns/node | tuned loop, ns/node | arrays, ns/node |", end=" ")
-    print("plain/arrays | tuned/arrays | peak, bytes/node |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     low_risk = LowRiskOverCommitment().node_terms(nodes, metrics)
     loads = zip(low_risk["cpu.risk_load"].tolist(), low_risk["memory.risk_load"].tolist(), strict=True)
-    plain = Cluster(nodes, snapshot, dict(zip(nodes.names, loads, strict=True)))
-    for name, plugin, read, loop, columns in cases(nodes):
+    plain = PlainCluster(nodes, snapshot, dict(zip(nodes.names, loads, strict=True)))
+    models = {name: PowerModel(471.7, -91.5, -0.0719) for name in nodes.names}
+    for name, (given, read, loop) in CASES.items():
+        plugin = given or Peaks(models)
         prepared = plugin.prepare(nodes, metrics)
-        prepare = seconds(lambda plugin=plugin: plugin.prepare(nodes, metrics))
-        terms = prepared.terms(pod)
-        rows = list(zip(*(np.broadcast_to(terms[column], (1, size))[0].tolist() for column in columns), strict=True))
-
-        def tuned_loop(plugin=plugin, loop=loop, rows=rows):
-            return loop(plugin, rows, pod, nodes)
+        prepare = statistics.median(processor_ms(lambda p=plugin: p.prepare(nodes, metrics)) for _ in range(ROUNDS))
 
         def plain_loop(plugin=plugin, loop=loop, read=read):
             return loop(plugin, (read(plugin, plain, node) for node in plain.nodes), pod, nodes)
@@ -482,57 +387,53 @@ def compare(size: int) -> None:
         def arrays(prepared=prepared):
             return prepared.score(pod)
 
-        scores = arrays().tolist()
-        tolerance = 1e-9 if name == "Peaks" else 0  # two exponential functions: the last of 17 digits
-        for loop_of_scores in (plain_loop, tuned_loop):
-            assert np.allclose(scores, loop_of_scores(), rtol=tolerance, atol=0), f"{name}: the scores differ"
-        calls = max(1, 100_000 // size)
-        rounds = [(once(plain_loop), once(tuned_loop), once(arrays, calls)) for _ in range(RUNS)]
-        slow, tuned, fast = (statistics.median(times) / size * 1e9 for times in zip(*rounds, strict=True))
-        to_plain, to_tuned = (statistics.median(times[i] / times[2] for times in rounds) for i in (0, 1))
-        print(
-            f"| {name} | {prepare * 1e3:.2f} | {slow:,.0f} | {tuned:,.0f} | {fast:,.1f} | {to_plain:,.0f} | "
-            f"{to_tuned:,.0f} | {peak_bytes(arrays) / size:,.0f} |"
-        )
+        tolerance = 1e-9 if name == "Peaks" else 0  # two exponential functions differ in the last of 17 digits
+        assert np.allclose(arrays().tolist(), plain_loop(), rtol=tolerance, atol=0), f"{name}: the scores differ"
+        repeats = {plain_loop: 1, arrays: max(1, 100_000 // size)}
+        calls = {"plain": plain_loop, "arrays": arrays}
+        times = in_turns(calls, ROUNDS, lambda call, repeats=repeats: processor_ms(call, repeats[call]))
+        slow, fast = (1e6 * statistics.median(times[kind]) / size for kind in calls)
+        ratio = median_ratio(times["plain"], times["arrays"])
+        peak = peak_bytes(arrays) / size
+        table.row(f"{size:,}", name, f"{prepare:.2f}", f"{slow:,.0f}", f"{fast:,.1f}", f"{ratio:,.0f}", f"{peak:,.0f}")
+    building, peak = figures(lambda: NodeTable(described, running), size)
+    table.row(f"{size:,}", f"NodeTable, built with {len(running):,} pods", "", "", building, "", peak)
+    aligning, peak = figures(lambda: MetricsTable.align(snapshot, nodes), size)
+    table.row(f"{size:,}", "MetricsTable, a snapshot aligned", "", "", aligning, "", peak)
 
 
-def many_pods() -> None:
-    """Print the figures for many pods in one call."""
+def score_many_pods(table: Table) -> None:
+    """Print the rows of 1,000 pods on 5,000 nodes: in one call, and placed in turn."""
     described, running, snapshot = cluster(5_000)
     nodes = NodeTable(described, running)
-    metrics = MetricsTable.align(snapshot, nodes)
-    pods = pending_pods(1_000)
-    print("\n## 1,000 pods x 5,000 nodes in one call\n")
-    print("| profile | seconds | ns per node and pod | peak, MB |")
-    print("|---|---:|---:|---:|")
-    in_tree = NodeResourcesFit(), NodeResourcesBalancedAllocation(), ImageLocality()
-    for name, plugins in (
-        ("TargetLoadPacking", [TargetLoadPacking()]),
-        ("LoadVariationRiskBalancing", [LoadVariationRiskBalancing()]),
-        ("LowRiskOverCommitment", [LowRiskOverCommitment()]),
-        ("kube-scheduler's three resource scores", in_tree),
-        ("those three and LoadVariationRiskBalancing", [*in_tree, LoadVariationRiskBalancing()]),
-    ):
+    metrics, pods = MetricsTable.align(snapshot, nodes), pending_pods(1_000)
+    for name, plugins in MANY_PODS.items():
         prepared = Profile.of(*plugins).prepare(nodes, metrics)
-        took = seconds(lambda prepared=prepared: prepared.score_many(pods))
-        memory = peak_bytes(lambda prepared=prepared: prepared.score_many(pods))
-        print(f"| {name} | {took:.2f} | {took / 5e6 * 1e9:.1f} | {memory / 1e6:.0f} |")
-
-    profile = Profile.of(*in_tree, LoadVariationRiskBalancing())
+        time, peak = figures(lambda prepared=prepared: prepared.score_many(pods), 5_000 * len(pods))
+        table.row("5,000", f"1,000 pods in one call, a pod: {name}", "", "", time, "", peak)
 
     def place_all() -> None:
-        plan = nodes.copy()  # what a transaction yields; never committed, so every run starts alike
-        prepared = profile.prepare(plan, metrics)
+        plan = nodes.copy()  # never committed, so that every run starts alike
+        prepared = Profile.of(*KUBE_SCHEDULER, LOAD).prepare(plan, metrics)
         for pod in pods:
             plan.assume(pod, prepared.score(pod).best())
 
-    took = seconds(place_all)
-    print(f"\nPlacing them one after another, each seeing those before it: {took / 1_000 * 1e6:,.0f} us a pod.")
+    time = 1e6 * statistics.median(processor_ms(place_all) for _ in range(ROUNDS)) / (5_000 * len(pods))
+    table.row("5,000", "1,000 pods placed in turn, a pod: those three and LoadVariationRiskBalancing",
+              "", "", f"{time:,.1f}", "", "")  # fmt: skip
+
+
+def main() -> None:
+    """Print the table."""
+    sizes = [int(word) for word in sys.argv[1:]] or SIZES
+    columns = ("nodes", "score", "once per snapshot, ms", "plain loop, ns/node", "arrays, ns/node", "plain/arrays",
+               "peak, bytes/node")  # fmt: skip
+    table = Table(f"{PODS_PER_NODE} pods a node, medians of {ROUNDS} rounds", columns, text_columns=2)
+    for size in sizes:
+        compare(table, size)
+    if len(sys.argv) == 1:
+        score_many_pods(table)
 
 
 if __name__ == "__main__":
-    print(f"# Speed of scores\n\n{machine()}")
-    for wanted in map(int, sys.argv[1:]) if len(sys.argv) > 1 else SIZES:
-        compare(wanted)
-    if len(sys.argv) == 1:
-        many_pods()
+    main()

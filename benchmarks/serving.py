@@ -1,15 +1,16 @@
-"""How fast 5,000 nodes are served, against handlers that do less or more for a request.
+"""Requests per second and latency of 5,000 nodes, and the time to the first answer after a crash.
+
+Everything runs in one gunicorn, set up as ``trimaran watch`` sets it up: the API, and a bare Flask application with the
+baselines. ``/naive`` encodes all nodes for every request, as ``jsonify`` does; ``/constant`` returns the bytes of one
+node's answer and does nothing else. Routes are loaded in turn, and a ratio is the median over rounds. Load comes from
+wrk where it is installed (Debian: apt-get install wrk), else from threads of a Python process, which are slower than
+the server, so that the ratios come out too small.
+
+Latency while publishing is compared with latency at rest: the server fetches every second from a provider that costs
+nothing, so that cleaning, judging, encoding and storing three windows is the only disturbance. The restarts are those
+of the real service, while its provider is down. The script fails where an aim of the table is missed.
 
     python benchmarks/serving.py [--nodes 5000] [--seconds 3]
-
-Everything runs in one gunicorn, set up as ``trimaran watch`` sets it up: the API, and beside it a bare Flask
-application with the baselines. ``/naive`` encodes all nodes for every request, as ``jsonify`` does; ``/constant``
-returns the bytes of one node's answer and does nothing else. Load comes from wrk where that is installed (Debian:
-apt-get install wrk), else from threads of a Python process, which are slower than the server, so that the ratios come
-out too small.
-
-The publishing server fetches every second from a provider that costs nothing, so that cleaning, judging, encoding and
-storing three windows is what disturbs the requests. The restarts are those of the real service.
 """
 
 import argparse
@@ -26,138 +27,112 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 import psutil
 import requests
+from common import TYPES, Table, median_ratio, process_memory, snapshot
 from flask import Flask, Response, jsonify
-
-from runtime.http.gather import Deadline
-from runtime.server import serving as serving_
-from runtime.server.fast_path import Front
-from runtime.server.serving import Listener
-from watcher.api.app import create_app
-from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
-from watcher.pipeline.factory import open_watcher
-from watcher.providers.base import Check, Fetched
-from watcher.settings import FakeSettings, ServerSettings, Settings, StoreSettings, WatchSettings
-from watcher.telemetry import Telemetry
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.servers import Service, free_port, wait_until
 
-TYPES = (MetricType.CPU, MetricType.MEMORY, MetricType.BANDWIDTH, MetricType.STORAGE)
+from runtime.http.gather import Deadline
+from runtime.server.fast_path import Front
+from runtime.server.serving import Listener, listen
+from runtime.server.serving import serve as serve_with_gunicorn
+from watcher.api.app import create_app
+from watcher.model import Window
+from watcher.pipeline.factory import open_watcher
+from watcher.providers.base import Check, Fetched
+from watcher.settings import FakeSettings, StoreSettings, WatcherServerSettings, WatcherSettings, WatchSettings
+from watcher.telemetry import Telemetry
+
 HOST = "node-17.eu-west-1.compute.internal"
 
 
-# -- the server ---------------------------------------------------------------------------------------------------
+# -- the server -------------------------------------------------------------------------------------------------------
 
 
-class Prepared:
-    """A provider that made all it will ever answer when it was built, two different answers in turn."""
+class PreparedProvider:
+    """A provider that returns answers made in advance, two different ones in turn."""
 
     def __init__(self, nodes: int, windows: list[str]) -> None:
-        self._answers = {
-            (name, turn): {
-                f"node-{number}.eu-west-1.compute.internal": NodeMetrics(
-                    tuple(
-                        Metric(f"instance:node_{type_.lower()}:ratio", type_, operator, name, percent)
-                        for place, type_ in enumerate(TYPES)
-                        for operator, percent in (
-                            (Operator.AVG, 100 * ((number * 7919 + 31 * place + turn) % 9973) / 9973),
-                            (Operator.STD, 10 * ((number * 104729 + 17 * place + turn) % 9973) / 9973),
-                        )
-                    ),
-                    {"smoothing": "5m"},
-                )
-                for number in range(nodes)
-            }
-            for name in windows
-            for turn in (0, 1)
-        }
+        self._answers = {(name, turn): snapshot(nodes, name, turn=turn).data for name in windows for turn in (0, 1)}
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:  # noqa: ARG002
-        """Return what was prepared."""
+        """Return the nodes of a window."""
         return Fetched(self._answers[window.duration, window.end % 2])
 
     def check(self) -> Iterator[Check]:
-        """Yield nothing: there is nothing to try."""
+        """Yield no check."""
         yield from ()
 
 
-class Benchmarked:
-    """The service over a prepared provider, with the baselines beside it."""
+def start_application(settings: WatcherSettings) -> Front:
+    """Return the API over a prepared provider, with the baselines behind it."""
+    telemetry = Telemetry()
+    provider = PreparedProvider(settings.fake.nodes, settings.watch.windows)
+    watcher = open_watcher(settings, settings.store.path, telemetry, provider)
+    watcher.fetch_once()
+    publishing = threading.Event()
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def publish() -> None:
+        while publishing.wait():
+            due = time.monotonic() + 1
+            watcher.fetch_once()
+            time.sleep(max(0.0, due - time.monotonic()))
 
-    def start(self) -> Front:
-        """Build the API over a watcher, and the bare application."""
-        telemetry = Telemetry()
-        provider = Prepared(self._settings.fake.nodes, self._settings.watch.windows)
-        watcher = open_watcher(self._settings, self._settings.store.path, telemetry, provider)
-        watcher.fetch_once()
-        publishing = threading.Event()
+    threading.Thread(target=publish, daemon=True).start()
+    app, bare = create_app(watcher, telemetry), Flask("bare")
+    document = orjson.loads(app.test_client().get("/watcher").data)
+    one_node = app.test_client().get(f"/watcher/{HOST}").data
 
-        def publish() -> None:
-            while publishing.wait():
-                due = time.monotonic() + 1
-                watcher.fetch_once()
-                time.sleep(max(0.0, due - time.monotonic()))
+    @bare.get("/naive")
+    def naive() -> Response:
+        return jsonify(document)
 
-        threading.Thread(target=publish, daemon=True).start()
-        app, bare = create_app(watcher, telemetry), Flask("bare")
-        document = orjson.loads(app.test_client().get("/watcher").data)
-        constant = app.test_client().get(f"/watcher/{HOST}").data
+    @bare.get("/constant")
+    def constant() -> Response:
+        return Response(one_node, mimetype="application/json")
 
-        @bare.get("/naive")
-        def naive() -> Response:
-            return jsonify(document)
+    @bare.get("/publish/<switch>")
+    def switch_publishing(switch: str) -> Response:
+        publishing.set() if switch == "on" else publishing.clear()
+        return Response("")
 
-        @bare.get("/constant")
-        def constant_bytes() -> Response:
-            return Response(constant, mimetype="application/json")
+    fast_path: Any = app.wsgi_app
+    api = fast_path._application  # noqa: SLF001  the baselines stand behind the same fast path as the API
 
-        @bare.get("/publish/<switch>")
-        def switch(switch: str) -> Response:
-            publishing.set() if switch == "on" else publishing.clear()
-            return Response("")
+    def either(environ: dict[str, Any], start_response: Any) -> Any:
+        is_bare = environ["PATH_INFO"].startswith(("/naive", "/constant", "/publish"))
+        return (bare if is_bare else api)(environ, start_response)
 
-        front: Any = app.wsgi_app
-        routes = front._application  # noqa: SLF001  the API keeps its front, which has the baselines behind it too
-
-        def either(environ: dict[str, Any], start_response: Any) -> Any:
-            chosen = bare if environ["PATH_INFO"].startswith(("/naive", "/constant", "/publish")) else routes
-            return chosen(environ, start_response)
-
-        front._application = either  # noqa: SLF001
-        return cast("Front", front)
+    fast_path._application = either  # noqa: SLF001
+    return cast("Front", fast_path)
 
 
 def serve(nodes: int, port: int, store: Path) -> None:
-    """Serve until the process is ended."""
-    settings = Settings(
+    """Serve until the process is killed."""
+    settings = WatcherSettings(
         fake=FakeSettings(nodes=nodes),
         watch=WatchSettings(expiry_seconds=4000),
         store=StoreSettings(path=store),
-        server=ServerSettings(port=port),
+        server=WatcherServerSettings(port=port),
     )
-    listener = Listener(serving_.listen("127.0.0.1", port))
-    serving_.serve(Benchmarked(settings).start, [listener], threads=settings.server.threads)
+    listener = Listener(listen("127.0.0.1", port))
+    serve_with_gunicorn(lambda: start_application(settings), [listener], threads=settings.server.threads)
 
 
 @contextmanager
-def serving(nodes: int) -> Iterator[tuple[str, psutil.Process]]:
-    """Run a server of its own; yields its address and process."""
+def run_server(nodes: int) -> Iterator[tuple[str, psutil.Process]]:
+    """Run a server in a process of its own; yield its address and the process."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         command = [sys.executable, __file__, "--nodes", str(nodes), "--serve", f"{port},{folder}/s.sqlite"]
         process = subprocess.Popen(command, start_new_session=True)
         try:
-            wait_until(lambda: process.poll() is None and answers(port, "/readyz"), "the server is ready", 60)
+            wait_until(lambda: process.poll() is None and is_ready(port), "the server is ready", 60)
             time.sleep(2)
             yield f"http://127.0.0.1:{port}", psutil.Process(process.pid)
         finally:
@@ -165,24 +140,19 @@ def serving(nodes: int) -> Iterator[tuple[str, psutil.Process]]:
             process.wait()
 
 
-def answers(port: int, path: str) -> bool:
-    """Return whether a path answers 200."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+def is_ready(port: int) -> bool:
+    """Return whether a server answers its readiness probe."""
     try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
-    except OSError:
+        return requests.get(f"http://127.0.0.1:{port}/readyz", timeout=10).ok
+    except requests.RequestException:
         return False
-    finally:
-        connection.close()
 
 
-# -- load ---------------------------------------------------------------------------------------------------------
+# -- load -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Load:
-    """What a load found: requests in a second, and the latency's median and 99th percentile in milliseconds."""
+class Load(NamedTuple):
+    """Result of a load: requests per second, median and 99th percentile of the latency in milliseconds."""
 
     rate: float
     p50: float
@@ -190,182 +160,178 @@ class Load:
 
 
 def load(url: str, connections: int, seconds: int, *headers: str) -> Load:
-    """Ask as fast as answers come, over so many connections."""
-    if shutil.which("wrk"):
-        return with_wrk(url, connections, seconds, *headers)
-    return with_threads(url, connections, seconds, *headers)
+    """Send requests over some connections, each as soon as the answer before it has come."""
+    send = load_with_wrk if shutil.which("wrk") else load_with_threads
+    return send(url, connections, seconds, *headers)
 
 
-def with_wrk(url: str, connections: int, seconds: int, *headers: str) -> Load:
-    """Ask with wrk, in one thread."""
+def load_with_wrk(url: str, connections: int, seconds: int, *headers: str) -> Load:
+    """Send requests with wrk, from one thread."""
     options = [option for header in headers for option in ("-H", header)]
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout=30s", "--latency", *options, url]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if "Non-2xx" in text or "Socket errors" in text:
         sys.exit(f"{url} did not answer well:\n{text}")
     rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
-    shares = {
-        share: float(number) * {"us": 0.001, "ms": 1, "s": 1000}[unit]
-        for share, number, unit in re.findall(r"(50|99)%\s+([\d.]+)(us|ms|s)", text)
+    percentiles = {
+        percent: float(number) * {"us": 0.001, "ms": 1, "s": 1000}[unit]
+        for percent, number, unit in re.findall(r"(50|99)%\s+([\d.]+)(us|ms|s)", text)
     }
     assert rate
-    return Load(float(rate[1]), shares["50"], shares["99"])
+    return Load(float(rate[1]), percentiles["50"], percentiles["99"])
 
 
-def with_threads(url: str, connections: int, seconds: int, *headers: str) -> Load:
-    """Ask with a thread for each connection."""
+def load_with_threads(url: str, connections: int, seconds: int, *headers: str) -> Load:
+    """Send requests with a thread for each connection."""
     host, _, path = url.removeprefix("http://").partition("/")
     sent = dict(header.split(": ", 1) for header in headers)
-    took: list[float] = []
+    times: list[float] = []
     end = time.perf_counter() + seconds
 
-    def ask() -> None:
+    def send() -> None:
         connection = http.client.HTTPConnection(host, timeout=30)
-        while (began := time.perf_counter()) < end:
+        while (start := time.perf_counter()) < end:
             connection.request("GET", f"/{path}", headers=sent)
             response = connection.getresponse()
             response.read()
             assert response.status == 200
-            took.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - start)
         connection.close()
 
-    threads = [threading.Thread(target=ask) for _ in range(connections)]
+    threads = [threading.Thread(target=send) for _ in range(connections)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    percentiles = statistics.quantiles(took, n=100)
-    return Load(len(took) / seconds, percentiles[49] * 1000, percentiles[98] * 1000)
+    percentiles = statistics.quantiles(times, n=100)
+    return Load(len(times) / seconds, percentiles[49] * 1000, percentiles[98] * 1000)
 
 
-# -- what is measured ---------------------------------------------------------------------------------------------
+# -- measurements -----------------------------------------------------------------------------------------------------
 
 
-def in_turn(url: str, paths: Mapping[str, tuple[str, ...]], seconds: int, rounds: int) -> dict[str, list[Load]]:
-    """Load each path in turn, several times, as the machine may have other work too; return the runs of each."""
-    runs: dict[str, list[Load]] = {path: [] for path in paths}
+def compare_rates(table: Table, url: str, paths: Mapping[str, float], seconds: int, rounds: int) -> bool:
+    """Print the requests per second of paths, loaded in turn; return whether all aims are met.
+
+    Args:
+        table: the output.
+        url: the server's address.
+        paths: path to the aim, as a multiple of the first path, which is the baseline; 0 stands for no aim.
+        seconds: the duration of each load.
+        rounds: the number of turns.
+    """
+    runs: dict[str, list[float]] = {path: [] for path in paths}
     for _ in range(rounds):
-        for path, found in runs.items():
-            found.append(load(url + path.partition(" ")[0], 8, seconds, *paths[path]))
-    return runs
+        for path, rates in runs.items():
+            headers = ("Accept-Encoding: gzip",) if path.endswith(" gzip") else ()
+            rates.append(load(url + path.partition(" ")[0], 8, seconds, *headers).rate)
+    met, (name, baseline) = True, next(iter(runs.items()))
+    for path, rates in runs.items():
+        ratio = median_ratio(rates, baseline)
+        met = met and ratio >= paths[path]
+        figures = f"{statistics.median(rates):,.0f}", f"{ratio:.2f}", paths[path] or ""
+        table.row(path.replace(HOST, "<host>"), "requests/s, 8 connections", name, *figures)
+    return met
 
 
-def ratio(runs: list[Load], baseline: list[Load]) -> float:
-    """Return the median of how many times as many requests were answered in each round."""
-    return statistics.median(run.rate / base.rate for run, base in zip(runs, baseline, strict=True))
-
-
-def throughput(nodes: int, seconds: int) -> bool:
-    """Print how many requests a second are answered, against the baselines; return whether the aims are met."""
-    one = f"/watcher/{HOST}"
-    with serving(nodes) as (url, process):
-        all_nodes = in_turn(
-            url, {"/naive": (), "/watcher": (), "/watcher gzip": ("Accept-Encoding: gzip",)}, seconds, 3
-        )
-        one_node = in_turn(url, {"/constant": (), one: ()}, seconds, 7)
-        print_memory("at rest", process)
-    times, share = ratio(all_nodes["/watcher"], all_nodes["/naive"]), ratio(one_node[one], one_node["/constant"])
-    print(f"\n{nodes} nodes x {2 * len(TYPES)} metrics, 8 connections | requests/s | times the baseline")
-    for found in (all_nodes, one_node):
-        baseline = next(iter(found.values()))
-        for path, runs in found.items():
-            rate = statistics.median(run.rate for run in runs)
-            print(f"{path[:35]:>35} | {rate:10,.0f} | {ratio(runs, baseline):6.2f}")
-    return times >= 20 and share >= 2
-
-
-def latency(nodes: int, seconds: int, rounds: int = 7) -> bool:
-    """Print the latency while nothing and while a snapshot a second is published; return whether the aim is met."""
+def compare_latencies(table: Table, url: str, process: psutil.Process, seconds: int, rounds: int = 7) -> bool:
+    """Print the latency at rest and while a snapshot a second is published; return whether the aim is met."""
     paths = ("/watcher", f"/watcher/{HOST}")
-    found: dict[tuple[str, str], list[Load]] = {(path, switch): [] for path in paths for switch in ("off", "on")}
-    with serving(nodes) as (url, process):
-        worker = process.children()[0]
-        for _ in range(rounds):
-            for (path, switch), runs in found.items():
-                requests.get(f"{url}/publish/{switch}", timeout=10)
-                runs.append(load(url + path, 4, seconds))
-        used = sum(worker.cpu_times()[:2])
-        time.sleep(5)
-        cpu = (sum(worker.cpu_times()[:2]) - used) / 5
-        print_memory("publishing", process)
-    print(f"\npublishing three windows every second takes {cpu:.0%} of a processor")
-    print("4 connections, medians of the runs | quiet p50, p99 ms | publishing p50, p99 ms | p99 ratio")
-    ratios = []
+    runs: dict[tuple[str, str], list[Load]] = {(path, switch): [] for path in paths for switch in ("off", "on")}
+    worker = process.children()[0]
+    for _ in range(rounds):
+        for (path, switch), loads in runs.items():
+            requests.get(f"{url}/publish/{switch}", timeout=10)
+            loads.append(load(url + path, 4, seconds))
+    used = sum(worker.cpu_times()[:2])
+    time.sleep(5)
+    share = (sum(worker.cpu_times()[:2]) - used) / 5
+    met = True
     for path in paths:
-        quiet, busy = (
-            [statistics.median(getattr(run, name) for run in found[path, switch]) for name in ("p50", "p99")]
-            for switch in ("off", "on")
-        )
-        ratios.append(busy[1] / quiet[1])
-        shown = f"{quiet[0]:8.2f} {quiet[1]:8.2f} | {busy[0]:12.2f} {busy[1]:9.2f} | {ratios[-1]:9.2f}"
-        print(f"{path[:35]:>35} | {shown}")
-    return max(ratios) <= 2
+        for number, aim in (("p50", 0), ("p99", 2)):
+            quiet, busy = (
+                statistics.median(getattr(run, number) for run in runs[path, switch]) for switch in ("off", "on")
+            )
+            met = met and not (aim and busy / quiet > aim)
+            baseline = f"at rest: {quiet:.2f}"
+            name = f"{path.replace(HOST, '<host>')}, publishing every second"
+            table.row(name, f"{number}, ms, 4 connections", baseline, f"{busy:.2f}", f"{busy / quiet:.2f}", aim or "")
+    table.row("publishing three windows every second", "% of a processor", "", f"{100 * share:.0f}", "", "")
+    return met
 
 
-def print_memory(when: str, master: psutil.Process) -> None:
-    """Print what master and worker hold: resident, and in all with what they share counted once (PSS)."""
-    resident = [process.memory_info().rss / 2**20 for process in (master, *master.children())]
-    in_all = sum(process.memory_full_info().pss for process in (master, *master.children())) / 2**20
-    print(f"memory {when}: master {resident[0]:.0f} MiB, worker {resident[1]:.0f} MiB; in all {in_all:.0f} MiB")
+def print_memory(table: Table, when: str, master: psutil.Process) -> None:
+    """Print the memory of master and worker: resident, and of both with shared pages counted once (PSS)."""
+    resident = [f"{process.memory_info().rss / 2**20:.0f}" for process in (master, *master.children())]
+    total = f"{' + '.join(resident)}; PSS of both {process_memory(master):.0f}"
+    table.row(f"memory {when}: master + worker", "MiB", "", total, "", "")
 
 
-def restarts(nodes: int) -> bool:
-    """Print how long after a kill the first answer comes, with the provider down; return whether a worker's is 1 s."""
+def time_restarts(table: Table, nodes: int) -> bool:
+    """Print the time from a kill to the first answer, with the provider down; return whether the aim is met."""
     with tempfile.TemporaryDirectory() as folder:
         store, described = Path(folder) / "s.sqlite", Path(folder) / "nodes.json"
-        loads = {type_.lower(): {"average": 20.123456789, "deviation": 3.0123456789} for type_ in TYPES}
+        loads = {kind.lower(): {"average": 20.123456789, "deviation": 3.0123456789} for kind in TYPES}
         described.write_bytes(
             orjson.dumps({f"node-{number}.eu-west-1.compute.internal": loads for number in range(nodes)})
         )
         options = ("--provider", "Fake", "--set", f"fake.file={described}", "--set", "watch.expiry_seconds=4000")
-        log = Path(folder) / "log"
-        service = Service(store, log, free_port(), *options)
+        service = Service(store, Path(folder) / "log", free_port(), *options)
+
+        def row(what: str, times: list[float], aim: object = "") -> None:
+            figures = f"{statistics.median(times):.2f} (largest {max(times):.2f})"
+            table.row(f"{what}, {nodes:,} nodes", "s", "", figures, "", aim)
+
+        def kill_worker(path: str) -> float:
+            (worker,) = service.workers()
+            start = time.perf_counter()
+            os.kill(worker, signal.SIGKILL)
+            wait_until(lambda: worker not in service.workers(), "the worker is gone")
+            wait_until(lambda: service.get(path).ok, "it answers again")
+            return time.perf_counter() - start
+
         try:
             wait_until(lambda: service.get("/watcher/health").ok, "the first fetch is done", 60)
-            described.unlink()  # from here on nothing comes but from the store
-            for path in ("/watcher", "/watcher?window=5m"):
-                took = []
-                for _ in range(5):
-                    (worker,) = service.workers()
-                    began = time.perf_counter()
-                    os.kill(worker, signal.SIGKILL)
-                    wait_until(lambda: worker not in service.workers(), "the worker is gone")  # noqa: B023
-                    wait_until(lambda: service.get(path).ok, "it answers again")  # noqa: B023
-                    took.append(time.perf_counter() - began)
-                print(f"worker killed, first {path}: median {statistics.median(took):.2f} s, most {max(took):.2f} s")
-                if path == "/watcher":
-                    good = max(took) < 1
-            took = []
+            described.unlink()  # from here on every answer comes from the store
+            first = [kill_worker("/watcher") for _ in range(5)]
+            row("worker killed, first /watcher", first, 1)
+            row("worker killed, first /watcher?window=5m", [kill_worker("/watcher?window=5m") for _ in range(5)])
+            times = []
             for _ in range(10):
                 service.kill()
-                began = time.perf_counter()
-                service = Service(store, log, free_port(), *options)
+                start = time.perf_counter()
+                service = Service(store, Path(folder) / "log", free_port(), *options)
                 wait_until(lambda: service.get("/watcher").ok, "it answers again")  # noqa: B023
-                took.append(time.perf_counter() - began)
-            print(f"all killed and started anew, {nodes} nodes: median {statistics.median(took):.2f} s of ten")
-            print_memory("after that", psutil.Process(service.process.pid))
+                times.append(time.perf_counter() - start)
+            row("all killed and restarted, first /watcher", times)
+            print_memory(table, f"after a restart, {nodes:,} nodes", psutil.Process(service.process.pid))
         finally:
             service.kill()
-    return good
+    return max(first) < 1
 
 
 def main() -> None:
-    """Measure and print."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--seconds", type=int, default=3, help="of each load")
+    parser.add_argument("--seconds", type=int, default=3, help="duration of each load")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    nodes, seconds = arguments.nodes, arguments.seconds
     if arguments.serve:
         port, store = arguments.serve.split(",")
-        serve(arguments.nodes, int(port), Path(store))
-    print(f"load from {'wrk' if shutil.which('wrk') else 'Python threads, as wrk is not installed'}")
-    met = [
-        restarts(100),
-        restarts(arguments.nodes),
-        throughput(arguments.nodes, arguments.seconds),
-        latency(arguments.nodes, arguments.seconds),
-    ]
+        serve(nodes, int(port), Path(store))
+    source = "wrk" if shutil.which("wrk") else "Python threads, as wrk is not there"
+    columns = ("measurement", "unit", "baseline", "measured", "times the baseline", "aim")
+    table = Table(f"{nodes:,} nodes x {2 * len(TYPES)} metrics, load from {source}", columns, text_columns=3)
+    met = [time_restarts(table, 100), time_restarts(table, nodes)]
+    with run_server(nodes) as (url, process):
+        met.append(compare_rates(table, url, {"/naive": 0, "/watcher": 20, "/watcher gzip": 0}, seconds, 3))
+        met.append(compare_rates(table, url, {"/constant": 0, f"/watcher/{HOST}": 2}, seconds, 7))
+        print_memory(table, "at rest", process)
+    with run_server(nodes) as (url, process):
+        met.append(compare_latencies(table, url, process, seconds))
+        print_memory(table, "publishing every second", process)
     sys.exit(0 if all(met) else "an aim is not met: see above")
 
 
