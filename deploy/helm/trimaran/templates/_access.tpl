@@ -1,5 +1,5 @@
-{{/* An account; a role of the whole cluster, and one of the release's namespace, each with its binding. The roles take the
-     root, the part, and their rules. */}}
+{{/* A service account; a role for the cluster and one for the release's namespace, each with its binding. Arguments of the
+     roles: the root, the part, and their rules. */}}
 
 {{- define "trimaran.account" -}}
 apiVersion: v1
@@ -10,7 +10,7 @@ metadata:
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-automountServiceAccountToken: false # the pod asks for it
+automountServiceAccountToken: false # the pod mounts it instead
 {{- end -}}
 
 {{- define "trimaran.subjects" -}}
@@ -18,7 +18,7 @@ subjects:
   - {kind: ServiceAccount, name: {{ include "trimaran.name" . }}, namespace: {{ (index . 0).Release.Namespace }}}
 {{- end -}}
 
-{{/* The cluster-wide objects' name: two releases of one name in two namespaces do not share them. */}}
+{{/* Name of cluster-wide objects; it differs between releases of the same name in different namespaces. */}}
 {{- define "trimaran.clusterName" -}}
 {{- printf "%s-%s" (index . 0).Release.Namespace (include "trimaran.name" .) -}}
 {{- end -}}
@@ -36,7 +36,7 @@ rules:
 {{ include "trimaran.clusterRoleBinding" (list (index . 0) (index . 1) (include "trimaran.clusterName" .) "") }}
 {{- end -}}
 
-{{/* Takes the role's name too, and what is appended to the binding's. */}}
+{{/* Further arguments: the role's name, and a suffix for the binding's name. */}}
 {{- define "trimaran.clusterRoleBinding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -64,9 +64,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: {{ include "tri
 {{ include "trimaran.subjects" . }}
 {{- end -}}
 
-{{/* The one write of the extender, and only where it lets pods wait. */}}
-{{- define "trimaran.wakingRule" -}}
-# To wake pods that the filter lets wait.
+{{/* The only write of the extender, needed with a fail-closed filter. */}}
+{{- define "trimaran.requeueRule" -}}
+# Requeues the pods that the filter rejected.
 - apiGroups: [""]
   resources: [nodes]
   verbs: [patch]

@@ -1,4 +1,4 @@
-{{/* Every template here takes a list: the root, and the part it is for (watcher, scheduler, extender, nodes, dashboard). */}}
+{{/* The argument of each template is a list: the root and the part (watcher, scheduler, extender, nodes, dashboard). */}}
 
 {{- define "trimaran.name" -}}
 {{- printf "%s-%s" (index . 0).Release.Name (index . 1) -}}
@@ -29,7 +29,7 @@ labels:
 http://{{ (index . 0).Release.Name }}.{{ (index . 0).Release.Namespace }}:2020
 {{- end -}}
 
-{{/* What a part's container asks for, by how many nodes the cluster has: docs/deploy.md says what was measured. */}}
+{{/* Requests and limits of a part's container, by the number of nodes; docs/deploy.md has the measurements. */}}
 {{- define "trimaran.resources" -}}
 {{- $ := index . 0 -}}
 {{- $part := index . 1 -}}

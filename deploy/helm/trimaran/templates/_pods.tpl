@@ -1,4 +1,4 @@
-{{/* What the pods of all parts have in common. Every template takes the root and the part. */}}
+{{/* Common fields of the pods of all parts. Arguments: the root and the part. */}}
 
 {{- define "trimaran.deployment" -}}
 {{- $ := index . 0 -}}
@@ -16,7 +16,7 @@ spec:
       {{- include "trimaran.selector" . | nindent 6 }}
 {{- end -}}
 
-{{/* Takes annotations of the part, too, or none. */}}
+{{/* Further argument: the annotations of the part. */}}
 {{- define "trimaran.podMetadata" -}}
 {{- $ := index . 0 -}}
 {{- $own := "" -}}
@@ -93,18 +93,18 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Takes the scheme too. */}}
+{{/* Further argument: the scheme. */}}
 {{- define "trimaran.probes" -}}
 {{- $port := index . 1 -}}
 {{- $scheme := index . 2 -}}
-# Only /livez: a provider that is down makes the others fail, and a restart would not mend it.
+# Only /livez: the other probes fail when the provider is down, and a restart does not help then.
 livenessProbe:
   httpGet: {path: /livez, port: {{ $port }}{{ with $scheme }}, scheme: {{ . }}{{ end }}}
   initialDelaySeconds: 10
   periodSeconds: 20
   timeoutSeconds: 5
   failureThreshold: 3
-# Out of the Service while there is nothing fresh to serve.
+# Removed from the Service while there are no fresh metrics to serve.
 readinessProbe:
   httpGet: {path: /readyz, port: {{ $port }}{{ with $scheme }}, scheme: {{ . }}{{ end }}}
   periodSeconds: 5
@@ -112,14 +112,14 @@ readinessProbe:
   failureThreshold: 2
 {{- end -}}
 
-{{/* Settings as variables; takes the map. */}}
+{{/* Settings as environment variables. Further argument: the map of settings. */}}
 {{- define "trimaran.settings" -}}
 {{- range $name, $value := index . 1 }}
 - {name: TRIMARAN_{{ $name | upper | replace "." "__" }}, value: {{ toString $value | quote }}}
 {{- end }}
 {{- end -}}
 
-{{/* The token that a part sends to the watcher, where that asks for one; takes the part's section of the settings. */}}
+{{/* The token that a part sends if the watcher requires one. Further argument: the part's section of the settings. */}}
 {{- define "trimaran.clientToken" -}}
 {{- $section := index . 1 -}}
 {{- with (index . 0).Values.clientSecret.key }}
@@ -140,7 +140,7 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
-{{/* What the page asks the extender with, where one is named: files of one folder, by what they are. Takes the root. */}}
+{{/* The dashboard's credentials for an extender, as files of one folder by their purpose. Argument: the root. */}}
 {{- define "trimaran.decisionsFiles" -}}
 {{- $extender := .Values.dashboard.extender -}}
 {{- $files := dict -}}

@@ -1,6 +1,6 @@
-{{/* The files that the extender reads; each template takes the root and the part (scheduler, extender). */}}
+{{/* The extender's files. Arguments of each template: the root and the part (scheduler, extender). */}}
 
-{{/* What it scores by. */}}
+{{/* The configuration of plugins. */}}
 {{- define "trimaran.scoringFile" -}}
 {{- $ := index . 0 -}}
 {{- $own := index $.Values (index . 1) -}}
@@ -32,13 +32,14 @@ profiles:
 {{- end -}}
 {{- end -}}
 
-{{/* What kube-scheduler reads in the extender's pod: what `trimaran extender config` writes of the file above. With one
-     profile that is our plugins' weights, added up, for the extender, and ten times their usual weights for its own. */}}
+{{/* The configuration of kube-scheduler in the extender's pod: the output of `trimaran extender config` for the file above.
+     With one profile, the extender's weight is the sum of our plugins' weights, and kube-scheduler's own plugins have ten
+     times their usual weights. */}}
 {{- define "trimaran.kubeSchedulerFile" -}}
 {{- $ := index . 0 -}}
 {{- $own := $.Values.scheduler -}}
 {{- if $own.configuration -}}
-{{- required "scheduler.kubeSchedulerConfiguration: with scheduler.configuration give what `trimaran extender config` writes of it" $own.kubeSchedulerConfiguration -}}
+{{- required "scheduler.kubeSchedulerConfiguration: with scheduler.configuration also set the output of `trimaran extender config` for it" $own.kubeSchedulerConfiguration -}}
 {{- else -}}
 {{- $weight := 0 -}}
 {{- range $own.plugins }}{{ $weight = add $weight .weight }}{{ end -}}
@@ -76,7 +77,7 @@ extenders:
 {{- end -}}
 {{- end -}}
 
-{{/* Read anew when it changes, so that turning it on and back needs no restart. */}}
+{{/* Reloaded when it changes, so that changing the mode needs no restart. */}}
 {{- define "trimaran.settingsFile" -}}
 {{- $ := index . 0 -}}
 {{- $own := index $.Values (index . 1) -}}
@@ -96,7 +97,7 @@ metrics_open = true
 {{- end }}
 {{- end -}}
 
-{{/* What is read at the start only: a change of it makes new pods. */}}
+{{/* Files that are read only at the start: a change replaces the pods. */}}
 {{- define "trimaran.scoringChecksum" -}}
 {{- $own := index (index . 0).Values (index . 1) -}}
 {{- $read := list (include "trimaran.scoringFile" .) $own.filter ($own.kubeSchedulerConfiguration | default "") -}}
