@@ -9,7 +9,7 @@ WORKERS ?= $(shell nproc)
 # Tests start Python some hundred times, so its bytecode is kept even if the environment disables this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-all test-lowest solver e2e lint docs bench soak audit osv image sbom lock openapi clean
+.PHONY: help run test test-all test-lowest solver e2e lint docs bench soak audit osv image sbom dist version lock openapi clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*  ## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -53,6 +53,7 @@ lint: $(VENV)/.dev  ## check formatting, types, imports between the parts, and l
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/commit_subjects.py
+	$(BIN)/python tools/version.py --check
 
 docs: $(VENV)/.docs  ## build the documentation as a website, site/index.html; fails on broken links
 	NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build
@@ -148,6 +149,13 @@ sbom: $(VENV)/.sbom  ## list the Python packages of the image, as CycloneDX
 	sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > $(VENV)/sbom/pyproject.toml
 	$(VENV)/sbom/bin/cyclonedx-py environment --pyproject $(VENV)/sbom/pyproject.toml --mc-type application --output-reproducible \
 	  --output-format JSON --output-file $(SBOM) $(VENV)/sbom/listed/bin/python
+
+dist: $(VENV)/.dev  ## build sdist, wheel, chart and SBOM into dist/, and try the wheel in an empty environment
+	$(BIN)/python tools/dist.py
+	$(MAKE) sbom SBOM=dist/trimaran-$(VERSION).cdx.json
+
+version: $(BIN)/python  ## write the version of trimaran/__init__.py into chart, image names and documentation
+	$(BIN)/python tools/version.py
 
 # The extras of the image, and those of the tests: all except placement, which conflicts with signalfx.
 EXTRAS = dashboard kubernetes signalfx simulator

@@ -18,7 +18,7 @@ _VERBS = {"Embed", "Shed", "Bring", "Ping", "Swing", "String"}
 
 def fault(subject: str) -> str:
     """Return the fault of a subject; empty when it has none."""
-    first = subject.split()[0] if subject.split() else ""
+    first = subject.split(maxsplit=1)[0] if subject.split() else ""
     if len(subject) > MAX_CHARACTERS:
         return f"has {len(subject)} characters, at most {MAX_CHARACTERS} fit"
     if not first[:1].isupper():

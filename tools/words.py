@@ -104,7 +104,9 @@ ALLOWED = {"NoMetrics", "StaleMetrics", "UnknownNode", "UnknownWindow"} & set()
 
 def count() -> int:
     """Return how often "what is" stands in packages and benchmarks."""
-    counted = (path for path in files(".py") if path.relative_to(ROOT).parts[0] in {*PACKAGES, "benchmarks", "research"})
+    counted = (
+        path for path in files(".py") if path.relative_to(ROOT).parts[0] in {*PACKAGES, "benchmarks", "research"}
+    )
     return sum(len(_COUNTED.findall(path.read_text(encoding="utf-8"))) for path in counted)
 
 

@@ -1,6 +1,7 @@
 """The OpenAPI document of the REST API."""
 
 from dataclasses import fields
+from importlib import metadata
 from importlib.resources import files
 from typing import Any
 
@@ -158,7 +159,7 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "trimaran watcher",
-            "version": "1",
+            "version": metadata.version("trimaran"),
             "description": "What every node of a cluster really used over the last minutes.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
