@@ -186,10 +186,10 @@ class Occupancy:
 
     def drop(self, uid: str) -> bool:
         """Stop counting a pod; return whether it was counted."""
-        found = self.find(uid)
-        if found is None:
+        row_and_pod = self.find(uid)
+        if row_and_pod is None:
             return False
-        row, placed = found
+        row, placed = row_and_pod
         remaining = dict(self.pods[row])
         del remaining[uid]
         self.pods[row] = remaining

@@ -1,4 +1,4 @@
-"""Plugins from their arguments: defaults, refusals by name, a note for every key."""
+"""Plugins built from arguments: defaults, errors with the argument's name, a note for every key."""
 
 import pytest
 
@@ -50,14 +50,14 @@ from scoring import (
         ("LowRiskOverCommitment", [], "LowRiskOverCommitmentArgs: must be a mapping"),
     ],
 )
-def test_meaningless_values_are_refused(plugin, arguments, message):
-    """The error starts with the argument's name and says what it must be."""
+def test_invalid_arguments_are_refused(plugin, arguments, message):
+    """The error starts with the argument's name and states the valid values."""
     with pytest.raises(ValueError, match=message):
         plugin_from_config(plugin, arguments)
 
 
 def test_every_key_has_a_note():
-    """Keys are honored, changed or ignored, and the last two say why."""
+    """Every key has a note with its status, and a reason unless the key is honored."""
     notes = []
     plugin = plugin_from_config(
         "LowRiskOverCommitment",
@@ -85,8 +85,8 @@ def test_every_key_has_a_note():
     assert "unknown  LowRiskOverCommitmentArgs.colour: there is no such key" in map(str, notes)
 
 
-def test_unknown_plugins_are_told():
-    """A name that no plugin has is a KeyError, not a silent default."""
+def test_an_unknown_plugin_is_refused():
+    """An unknown plugin name raises KeyError instead of selecting a default."""
     with pytest.raises(KeyError, match="NoSuchPlugin"):
         plugin_from_config("NoSuchPlugin")
 
@@ -94,8 +94,8 @@ def test_unknown_plugins_are_told():
 @pytest.mark.parametrize(
     ("version", "score"), [("1.33", 100), ("1.35", 100), ("1.36", 75), ("v1.36.3", 75), (None, 75)]
 )
-def test_the_kubernetes_version_chooses_the_rules(version, score):
-    """What balance scores follows from the version, the newest known by default, in a plugin and in a profile."""
+def test_the_kubernetes_version_selects_the_rules(version, score):
+    """The balance score of a plugin and of a profile follows the version, by default the newest known one."""
     chosen = {} if version is None else {"kubernetes_version": version}
     written = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     profile = read_configuration(written, **chosen).profile()
@@ -111,7 +111,7 @@ def test_the_kubernetes_version_chooses_the_rules(version, score):
 
 @pytest.mark.parametrize("version", ["1.32", "2", "", "1.360", None])
 def test_an_unknown_kubernetes_version_is_refused(version):
-    """The message lists the versions to choose from, whatever is read."""
+    """The error lists the known versions."""
     written = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     for read in (
         lambda: plugin_from_config("NodeResourcesFit", kubernetes_version=version),
@@ -138,14 +138,14 @@ def test_an_unknown_kubernetes_version_is_refused(version):
     ],
 )
 def test_weights_that_upstream_refuses_are_refused(plugin, arguments, message):
-    """A file that kube-scheduler would not start with is an error here too, with the path of the key."""
+    """Weights that kube-scheduler refuses at start are errors, with the path of the key."""
     with pytest.raises(ValueError, match=f"^{plugin}Args.*{message}"):
         plugin_from_config(plugin, arguments)
 
 
 @pytest.mark.parametrize("weight", [-1, 2**31])
 def test_a_plugin_weight_is_an_int32_above_0(weight):
-    """A profile's weight outside of it is refused: totals would leave what a total can be."""
+    """A profile's weight outside that range is refused, because totals could overflow."""
     enabled = [{"name": "NodeResourcesFit", "weight": weight}]
     written = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",

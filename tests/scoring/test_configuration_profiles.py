@@ -1,4 +1,4 @@
-"""KubeSchedulerConfigurations of every version, and what became of every key."""
+"""KubeSchedulerConfigurations of every version, and the note for every key."""
 
 import pytest
 import yaml
@@ -15,7 +15,7 @@ def weights(configuration, scheduler_name=None):
     return {w.plugin.name: w.weight for w in configuration.profile(scheduler_name).plugins}
 
 
-def fate(configuration):
+def notes_by_path(configuration):
     return {note.path: (note.status, note.detail) for note in configuration.notes}
 
 
@@ -51,19 +51,19 @@ profiles:
 
 
 def test_a_profile_is_merged_with_the_defaults():
-    """Defaults stay unless disabled, for scoring or everywhere; what is enabled joins with its weight."""
+    """Defaults stay unless disabled for scoring or everywhere; enabled plugins are added with their weights."""
     configuration = read(TRIMARAN)
     assert weights(configuration, "trimaran") == {"NodeResourcesFit": 1, "LoadVariationRiskBalancing": 5}
     plugin = configuration.profile().plugins[1].plugin
     assert (plugin.safe_variance_margin, plugin.safe_variance_sensitivity) == (2, 1)
 
 
-def test_every_key_has_a_fate():
-    """Honored, changed, ignored and unknown keys are told apart, and all but the first have a reason."""
-    fates = fate(read(TRIMARAN))
-    assert fates["profiles[0].plugins.multiPoint.enabled[0].weight"] == ("honored", "")
-    assert fates["LoadVariationRiskBalancingArgs.safeVarianceMargin"] == ("honored", "")
-    assert fates["LoadVariationRiskBalancingArgs.safeVarianceSensitivity"][0] == "changed"
+def test_every_key_has_a_status():
+    """Honored, changed, ignored and unknown keys have notes, with a reason unless the key is honored."""
+    notes = notes_by_path(read(TRIMARAN))
+    assert notes["profiles[0].plugins.multiPoint.enabled[0].weight"] == ("honored", "")
+    assert notes["LoadVariationRiskBalancingArgs.safeVarianceMargin"] == ("honored", "")
+    assert notes["LoadVariationRiskBalancingArgs.safeVarianceSensitivity"][0] == "changed"
     for path, detail in {
         "KubeSchedulerConfiguration.leaderElection": "not about scores",
         "profiles[0].plugins.filter": "not about scores",
@@ -72,13 +72,13 @@ def test_every_key_has_a_fate():
         "profiles[0].pluginConfig[1].args": "TargetLoadPacking is not enabled for scoring",
         "profiles[0].pluginConfig[2].args": "the score of Coscheduling is not implemented",
     }.items():
-        assert fates[path] == ("ignored", detail)
-    status, detail = fates["LoadVariationRiskBalancingArgs.sensitivity"]
+        assert notes[path] == ("ignored", detail)
+    status, detail = notes["LoadVariationRiskBalancingArgs.sensitivity"]
     assert (status, detail) == ("unknown", "there is no such key; did you mean safeVarianceSensitivity?")
 
 
 def leaves(value, path):
-    """Yield the path of every leaf, as notes name it: a plugin's arguments start a path of their own."""
+    """Yield the path of every leaf as notes spell it: a plugin's arguments start a path of their own."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from leaves(inner, f"{value['name']}Args" if key == "args" else f"{path}.{key}")
@@ -89,14 +89,14 @@ def leaves(value, path):
         yield path
 
 
-def test_no_key_is_forgotten():
-    """Every leaf of a file has its own note or lies under a key that is ignored as a whole."""
+def test_every_leaf_has_a_note():
+    """Every leaf of a file has its own note or belongs to a key that is ignored as a whole."""
     configuration = read(TRIMARAN)
-    fates = fate(configuration)
-    ignored = tuple(path for path, (status, _) in fates.items() if status == "ignored")
+    notes = notes_by_path(configuration)
+    ignored = tuple(path for path, (status, _) in notes.items() if status == "ignored")
     ignored += ("TargetLoadPackingArgs", "CoschedulingArgs")  # arguments of plugins that do not score here
     for profile_leaf in leaves(yaml.safe_load(TRIMARAN)["profiles"], "profiles"):
-        assert profile_leaf in fates or profile_leaf.startswith(ignored), profile_leaf
+        assert profile_leaf in notes or profile_leaf.startswith(ignored), profile_leaf
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_no_key_is_forgotten():
     ],
 )
 def test_every_version_has_its_defaults(version, expected):
-    """A file without profiles is the default profile of its version; old versions are said to be old."""
+    """A file without profiles gives its version's default profile; notes name versions that are no longer supported."""
     configuration = read("", version)
     assert weights(configuration, "default-scheduler") == expected
-    old = fate(configuration)["KubeSchedulerConfiguration.apiVersion"][0] == "changed"
+    old = notes_by_path(configuration)["KubeSchedulerConfiguration.apiVersion"][0] == "changed"
     assert old == (version != "v1")
 
 
-def test_renamed_plugins_are_understood():
-    """Names before v1beta2 become NodeResourcesFit with their strategy, arguments included."""
+def test_old_plugin_names_are_accepted():
+    """Names from before v1beta2 become NodeResourcesFit with the matching strategy and arguments."""
     configuration = read(
         """
 profiles:
@@ -139,14 +139,14 @@ profiles:
         "RequestedToCapacityRatio", resources, (ShapePoint(0, 0), ShapePoint(100, 10))
     )
     assert weighted.weight == 2
-    assert fate(configuration)["profiles[0].plugins: RequestedToCapacityRatio"] == (
+    assert notes_by_path(configuration)["profiles[0].plugins: RequestedToCapacityRatio"] == (
         "changed",
         "read as NodeResourcesFit with strategy RequestedToCapacityRatio",
     )
 
 
-def test_a_renamed_plugin_takes_its_successors_place():
-    """Enabled beside the default NodeResourcesFit, the old name decides the strategy, once."""
+def test_an_old_plugin_name_replaces_the_new_one():
+    """The old name, enabled together with the default NodeResourcesFit, selects the strategy and counts once."""
     text = "profiles: [{plugins: {score: {enabled: [{name: NodeResourcesMostAllocated, weight: 7}]}}}]"
     configuration = read(text, "v1beta2")
     assert weights(configuration)["NodeResourcesFit"] == 7
@@ -155,8 +155,8 @@ def test_a_renamed_plugin_takes_its_successors_place():
 
 
 @pytest.mark.parametrize("key", ["nodePowerModel", "NodePowerModel"])
-def test_peaks_is_read_in_both_spellings(key):
-    """The documented key and the one that the Go type really has give the same power model."""
+def test_peaks_accepts_both_spellings_of_its_key(key):
+    """The documented key and the key of the Go type give the same power model."""
     text = f"""
 profiles:
 - plugins: {{score: {{enabled: [{{name: Peaks}}], disabled: [{{name: "*"}}]}}}}
@@ -228,8 +228,8 @@ def test_profiles_are_found_by_name():
         ),
     ],
 )
-def test_meaningless_files_are_refused(text, message):
-    """The error starts with the path of the key and says what it must be."""
+def test_invalid_files_are_refused(text, message):
+    """The error starts with the path of the key and states the valid values."""
     with pytest.raises(ValueError, match=message):
         read(text)
 
@@ -243,7 +243,7 @@ def test_meaningless_files_are_refused(text, message):
         ({"kind": "KubeSchedulerConfiguration", "apiVersion": "kubescheduler.config.k8s.io/v2"}, "apiVersion: must be"),
     ],
 )
-def test_other_files_are_refused(header, message):
-    """Another kind, or a version that never was, is told at once."""
+def test_other_kinds_and_versions_are_refused(header, message):
+    """A file of another kind, or of an unknown version, is refused."""
     with pytest.raises(ValueError, match=message):
         read_configuration(header)

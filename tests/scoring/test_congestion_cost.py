@@ -1,4 +1,4 @@
-"""CongestionCost: where congestion rises least."""
+"""CongestionCost: place pods where congestion rises least."""
 
 import numpy as np
 import pytest
@@ -50,8 +50,8 @@ def rise(use, added, target, power):
     return ((use + added) / target) ** power - (use / target) ** power
 
 
-def test_the_rise_is_that_of_the_convex_cost():
-    """The terms are the formula's, summed over CPU and memory, each with its target and power."""
+def test_the_rise_follows_the_formula():
+    """The rise is the sum of the formula's terms for CPU and memory, each with its target and power."""
     nodes, metrics = table(), snapshot(a=(40.0, 50.0), b=(60.0, 20.0))
     terms = CongestionCost().explain(pod(), nodes, metrics, "b").terms
     assert terms["cpu.rise"] == pytest.approx(rise(0.6, 0.25, 0.75, 8))
@@ -61,7 +61,7 @@ def test_the_rise_is_that_of_the_convex_cost():
 
 
 def test_the_smallest_rise_scores_100():
-    """Scores go from 100 down to 0 by the logarithm of the rise."""
+    """Scores fall from 100 to 0 with the logarithm of the rise."""
     nodes, metrics = table("abc"), snapshot(a=(20.0, 0.0), b=(40.0, 0.0), c=(80.0, 0.0))
     total = Profile.of(CongestionCost(CPU_ONLY)).score(pod(), nodes, metrics).total.tolist()
     rises = np.log2([rise(use, 0.25, 0.8, 8) for use in (0.2, 0.4, 0.8)])
@@ -69,13 +69,13 @@ def test_the_smallest_rise_scores_100():
 
 
 def test_memory_that_would_run_out_outweighs_idle_cpu():
-    """The resource that is closest to its target decides."""
+    """The resource closest to its target decides."""
     nodes, metrics = table(), snapshot(a=(10.0, 85.0), b=(60.0, 30.0))
     assert Profile.of(CongestionCost()).score(pod(cpu=200, memory=GIB), nodes, metrics).best() == "b"
 
 
 def test_pods_in_flight_count():
-    """A pod that was placed after the window adds what is expected of it, one from the middle of the window half."""
+    """A pod placed after the window adds its full expected use, a pod placed in the middle of the window half of it."""
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
     nodes.add(pod("late"), "a", END + 5)
     nodes.add(pod("half"), "b", (START + END) / 2)
@@ -84,8 +84,8 @@ def test_pods_in_flight_count():
     assert terms["cpu.use"].tolist() == [3000, 2500]
 
 
-def test_a_pod_that_left_makes_room_but_no_more_than_is_measured():
-    """What left is taken off the average, which never falls below 0 by it."""
+def test_a_departed_pod_lowers_use_to_zero_at_most():
+    """The use of a departed pod is subtracted from the average, but use never falls below 0."""
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(10.0, 50.0))
     for name in "ab":
         nodes.add(pod(f"gone-{name}"), name, START - 100)
@@ -93,8 +93,8 @@ def test_a_pod_that_left_makes_room_but_no_more_than_is_measured():
     assert CongestionCost().prepare(nodes, metrics).terms(pod())["cpu.use"].tolist() == [1000, 0]
 
 
-def test_levels_say_what_pods_use():
-    """With levels a pod is expected to use its request times its owner's level, else times the default."""
+def test_levels_set_the_expected_use_of_pods():
+    """The expected use of a pod is its request times its owner's level, or times the default level."""
     levels = UseLevels.of({WEB: {"cpu": 0.2}}, {"cpu": 0.5})
     plugin = CongestionCost(learnt=0).with_levels(levels)
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
@@ -105,8 +105,8 @@ def test_levels_say_what_pods_use():
         assert terms["memory.pod_use"].tolist() == [[GIB]]
 
 
-def test_learnt_use_is_mixed_with_what_is_measured():
-    """A node's use is a share of what its pods are expected to use, the rest what is measured."""
+def test_learned_and_measured_use_are_mixed():
+    """The use of a node is the weighted mean of its pods' expected use and the measured use."""
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(50.0, 50.0))
     nodes.add(pod("old", cpu=3000, owner=WEB), "a", START - 100)
     profile = Profile.of(CongestionCost(CPU_ONLY, learnt=0.25))
@@ -117,8 +117,8 @@ def test_learnt_use_is_mixed_with_what_is_measured():
     assert without["cpu.use"].tolist() == [2000, 2000]
 
 
-def test_pods_of_one_owner_keep_apart():
-    """Each pod of the same owner that is there makes a node dearer; crowding 1 does not look."""
+def test_pods_of_the_same_owner_raise_the_cost():
+    """Every pod of the same owner on a node raises its cost; crowding 1 ignores owners."""
     nodes, metrics = table(), snapshot(a=(40.0, 10.0), b=(45.0, 10.0))
     nodes.add(pod("first", owner=WEB), "a", START - 100)
     assert Profile.of(CongestionCost()).score(pod(owner=WEB), nodes, metrics).best() == "b"
@@ -129,8 +129,8 @@ def test_pods_of_one_owner_keep_apart():
     assert explained.line.endswith(", 1 of this owner are there")
 
 
-def test_a_node_that_has_room_for_requests_is_kept_for_later():
-    """Of nodes that are as cool, the one with the least requested takes a pod; requests of nothing change nothing."""
+def test_requests_break_ties_between_equal_loads():
+    """The node with the least requests wins at equal load; a pod without requests adds no cost."""
     nodes, metrics = table(), snapshot(a=(40.0, 30.0), b=(40.0, 30.0))
     nodes.add(pod("there", cpu=100, memory=6 * GIB), "a", START - 100)
     terms = CongestionCost().prepare(nodes, metrics).terms(pod())
@@ -141,8 +141,8 @@ def test_a_node_that_has_room_for_requests_is_kept_for_later():
     assert free["memory.requested_rise"].tolist() == [[0, 0]]
 
 
-def test_pods_of_an_owner_count_by_what_they_request_of_the_node():
-    """A large node may take more of an owner than a small one, and small pods more than large ones."""
+def test_crowding_depends_on_the_requested_share_of_cpu():
+    """Crowding counts the requests of the owner's pods relative to the node's CPU."""
     amounts = [ResourceList({"cpu": cpu, "memory": 8 * GIB}) for cpu in (4000, 8000, 4000)]
     nodes = NodeTable(Node(name, each, each) for name, each in zip("abc", amounts, strict=True))
     for name, cpu in (("a", 800), ("b", 800), ("c", 400)):
@@ -152,17 +152,17 @@ def test_pods_of_an_owner_count_by_what_they_request_of_the_node():
     assert terms["crowding"][0] == pytest.approx([2**4, 2**2, 2**2])
     nodes.remove(pod("on-a"))
     nodes.add(Pod(name="says-nothing", containers=(Container(),), owner=WEB), "a", START - 100)
-    again = CongestionCost(crowding=2).prepare(nodes, snapshot(a=(40.0, 10.0))).terms(pod(owner=WEB))
-    assert again["crowding"][0, 0] == pytest.approx(2**0.5)  # 100m, as kube-scheduler spreads it
+    after = CongestionCost(crowding=2).prepare(nodes, snapshot(a=(40.0, 10.0))).terms(pod(owner=WEB))
+    assert after["crowding"][0, 0] == pytest.approx(2**0.5)  # 100m for a container without a request
 
 
-def certain(level=0.5, deviation=0.25):
-    """Return levels with deviations: everybody uses half of the request, give or take a quarter."""
+def with_deviation(level=0.5, deviation=0.25):
+    """Return levels of half the request, with a deviation of a quarter, for all owners."""
     return UseLevels.of({}, {"cpu": level}, {}, {"cpu": deviation})
 
 
 def test_deviations_of_one_owner_add_up():
-    """What the pods on a node use has the sum of their means, and the squares of each owner's summed deviations."""
+    """The variance of a node's use is the sum of the squared total deviations of each owner's pods."""
     levels = UseLevels.of({WEB: {"cpu": 0.2}}, {"cpu": 0.5}, {WEB: {"cpu": 0.1}}, {"cpu": 0.3})
     nodes = table()
     for name, owner in (("one", WEB), ("two", WEB), ("three", BATCH), ("four", None)):
@@ -179,25 +179,25 @@ def test_deviations_of_one_owner_add_up():
 
 
 def test_levels_follow_the_pods_of_a_node():
-    """What is kept of a row is that of the pods that are there, whichever table it was asked for last."""
+    """Cached requests of a row match the current pods, for several tables in turn."""
     levels, nodes = UseLevels.of({WEB: {"cpu": 0.2}}), table()
     for name in ("one", "two"):
         nodes.add(pod(name, owner=WEB), "a", START - 100)
     with nodes.transaction() as plan:
         plan.remove(pod("one"))
         plan.add(pod("three", owner=BATCH), "a", START)
-        seen = [levels.expected_on(each, np.array([0]), "cpu")[0].item() for each in (nodes, plan, nodes)]
-    assert seen == pytest.approx([400, 1200, 400])
+        means = [levels.expected_on(each, np.array([0]), "cpu")[0].item() for each in (nodes, plan, nodes)]
+    assert means == pytest.approx([400, 1200, 400])
     nodes.remove(pod("two"))
     nodes.remove(pod("three"))
     assert levels.expected_on(nodes, np.array([0]), "cpu")[0] == 0
 
 
-def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
-    """It is how likely use is above the target, and what is above capacity; nothing is surer than a twentieth."""
+def test_deviations_give_the_cost_of_a_normal_distribution():
+    """The cost is the probability of exceeding the target plus the expected excess, with a minimum deviation."""
     nodes, metrics = table(), snapshot(a=(50.0, 50.0), b=(60.0, 50.0))
     nodes.add(pod("there", owner=WEB), "b", START - 100)
-    plugin = CongestionCost(CPU_ONLY, learnt=0).with_levels(certain())
+    plugin = CongestionCost(CPU_ONLY, learnt=0).with_levels(with_deviation())
     terms = plugin.prepare(nodes, metrics).terms(pod(owner=WEB))
 
     def cost(mean, deviation):
@@ -205,14 +205,17 @@ def test_with_deviations_the_cost_is_what_to_expect_of_a_normal_use():
         excess = quad(lambda x: (x - 1) * use.pdf(x), 1, 2)[0]
         return use.sf(0.8) + 5 * excess + 1e-4 * (mean / 0.8) ** 8
 
-    own = 0.25 / 4
-    expected = [cost(0.5 + 0.125, own) - cost(0.5, 0), cost(0.6 + 0.125, 2 * own) - cost(0.6, own)]
+    deviation = 0.25 / 4
+    expected = [
+        cost(0.5 + 0.125, deviation) - cost(0.5, 0),
+        cost(0.6 + 0.125, 2 * deviation) - cost(0.6, deviation),
+    ]
     assert terms["cpu.rise"][0] == pytest.approx(expected, rel=1e-6)
     assert terms["cpu.deviation"][0] == pytest.approx([1000 * 0.25, 1000 * 0.5])
 
 
-def test_memory_is_surer_than_cpu():
-    """A node at nine tenths of its target for memory will do; one at nine tenths of its target for CPU may be hot."""
+def test_memory_has_a_smaller_minimum_deviation():
+    """At nine tenths of the target, memory costs less than CPU because its minimum deviation is smaller."""
     nodes, metrics = table(), snapshot(a=(67.5, 85.5), b=(10.0, 10.0))
     steady = UseLevels.of({}, {}, {}, {"cpu": 0.0, "memory": 0.0})
     terms = CongestionCost(learnt=0, crowding=1).with_levels(steady).prepare(nodes, metrics).terms(pod())
@@ -220,27 +223,27 @@ def test_memory_is_surer_than_cpu():
     assert costs == pytest.approx([norm.sf(0.1 / 0.05), norm.sf(0.1 / 0.03)], rel=0.3)
 
 
-def test_pods_that_stray_together_keep_apart():
-    """With deviations an owner's pods are dearer together, and steady ones go where it is coolest."""
+def test_deviations_spread_the_pods_of_an_owner():
+    """Deviations make an owner's pods cost more on the same node; without them, the node with the lowest load wins."""
     nodes, metrics = table(), snapshot(a=(50.0, 10.0), b=(55.0, 10.0))
     nodes.add(pod("first", cpu=2000, owner=WEB), "a", START - 100)
     profile = Profile.of(CongestionCost(learnt=0, crowding=1))
     for deviation, best in ((0.4, "b"), (0.0, "a")):
-        prepared = profile.prepare(nodes, metrics, certain(deviation=deviation))
+        prepared = profile.prepare(nodes, metrics, with_deviation(deviation=deviation))
         assert prepared.score(pod(owner=WEB)).best() == best
 
 
-def test_a_node_that_is_hot_anyway_takes_no_more():
-    """More on a node far above its target makes it throttle, so it is dearer than on one that may become hot."""
+def test_an_overloaded_node_costs_more_than_a_warm_one():
+    """Load far above the target causes throttling, so another pod costs more there than on a node below its target."""
     nodes, metrics = table(), snapshot(a=(100.0, 10.0), b=(60.0, 10.0))
     nodes.add(pod("first", owner=BATCH), "a", END + 5)
-    prepared = Profile.of(CongestionCost(learnt=0)).prepare(nodes, metrics, certain())
+    prepared = Profile.of(CongestionCost(learnt=0)).prepare(nodes, metrics, with_deviation())
     assert prepared.score(pod(owner=WEB)).best() == "b"
 
 
 @pytest.mark.parametrize("deviations", [{}, {"cpu": 0.3}])
-def test_it_follows_its_table(deviations):
-    """After pods come and go, and nodes join and leave, scores are those of a plugin prepared anew."""
+def test_a_prepared_profile_follows_its_table(deviations):
+    """Scores after changes of pods and nodes equal the scores of a newly prepared profile."""
     nodes, metrics = table("abc"), snapshot(a=(40.0, 10.0), b=(45.0, 10.0), c=(20.0, 60.0), d=(5.0, 5.0))
     profile = Profile.of(CongestionCost())
     levels = UseLevels.of({WEB: {"cpu": 0.3, "memory": 0.7}}, {"cpu": 0.4}, {}, deviations)
@@ -251,27 +254,27 @@ def test_it_follows_its_table(deviations):
     nodes.add_nodes(table("d").nodes)
     nodes.remove_nodes(["b"])
     nodes.remove(pod("one"), left_at=float(END))
-    again = profile.prepare(nodes, metrics, levels)
+    fresh = profile.prepare(nodes, metrics, levels)
     for owner in (WEB, BATCH):
-        assert prepared.score(pod(owner=owner)).ranking() == again.score(pod(owner=owner)).ranking()
+        assert prepared.score(pod(owner=owner)).ranking() == fresh.score(pod(owner=owner)).ranking()
 
 
-def test_a_node_without_metrics_scores_0_and_moves_nobody():
-    """It has no part in the normalization, and an explanation says why."""
+def test_a_node_without_metrics_scores_0():
+    """A node without metrics is left out of the normalization, and its explanation names the reason."""
     nodes, metrics = table("abc"), snapshot(a=(40.0, 10.0), b=(60.0, 10.0))
     scores = Profile.of(CongestionCost()).score(pod(), nodes, metrics)
     assert scores.total.tolist() == [100, 0, 0]
     assert scores.explain("c").parts[0][0].line == "no metrics, so the minimum"
 
 
-def test_equal_nodes_score_alike():
-    """When every node's congestion rises equally all score 100."""
+def test_equal_nodes_score_100():
+    """All nodes score 100 if congestion rises equally everywhere."""
     nodes, metrics = table(), snapshot(a=(40.0, 10.0), b=(40.0, 10.0))
     assert Profile.of(CongestionCost()).score(pod(), nodes, metrics).total.tolist() == [100, 100]
 
 
 def test_an_explanation_names_every_resource():
-    """The sentence says how full each resource would be, its target and what it costs."""
+    """The sentence has each resource's utilization, target and cost."""
     nodes, metrics = table(), snapshot(a=(50.0, 25.0), b=(1.0, 1.0))
     line = CongestionCost().explain(pod(), nodes, metrics, "a").line
     assert line.startswith("congestion rises by 0.961: cpu 75.0% of capacity with the pod, target 75%, rises by 0.961")
@@ -279,7 +282,7 @@ def test_an_explanation_names_every_resource():
 
 
 def test_arguments_are_read():
-    """Resources with target and power, the learnt share and crowding come from a configuration."""
+    """A configuration sets resources with target and power, the learned share and crowding."""
     plugin = plugin_from_config(
         "CongestionCost",
         {"resources": [{"name": "cpu", "target": 70, "power": 4}, {"name": "memory"}], "learnt": 0.2, "crowding": 2},
@@ -289,7 +292,7 @@ def test_arguments_are_read():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"resources": [{"name": "cpu", "target": 0}]}, r"resources\[0\]\.target: must be above 0 and at most 100"),
         ({"resources": [{"name": "cpu", "power": 0.5}]}, r"resources\[0\]\.power: must be from 1 to 64, got 0\.5"),
@@ -299,7 +302,7 @@ def test_arguments_are_read():
         ({"crowding": 0}, r"CongestionCostArgs\.crowding: must be from 1 to 1000, got 0"),
     ],
 )
-def test_arguments_without_meaning_are_refused(arguments, said):
-    """The message starts with the argument's name."""
-    with pytest.raises(ValueError, match=said):
+def test_invalid_arguments_are_refused(arguments, message):
+    """The error starts with the argument's name."""
+    with pytest.raises(ValueError, match=message):
         plugin_from_config("CongestionCost", arguments)

@@ -1,4 +1,4 @@
-"""The rules for nodes that are not measured, as scores: by example, and over any cluster."""
+"""Fallback scores of nodes without usable measurements, by example and as properties of any cluster."""
 
 import doctest
 from dataclasses import asdict, replace
@@ -63,7 +63,7 @@ def snapshot(end=NOW, **nodes):
 
 
 def cluster(*missing, pods=(), **created_at):
-    """Return four nodes and a snapshot that lacks some of them."""
+    """Return four nodes and a snapshot without the missing ones."""
     nodes = NodeTable([node(name, created_at.get(name, LONG_AGO)) for name in NAMES], pods)
     return nodes, snapshot(**{name: load(20.0 + 10 * i) for i, name in enumerate(NAMES) if name not in missing})
 
@@ -75,7 +75,7 @@ def scored(nodes, received, policy=None, plugin=PLUGINS[0], pending=None, now=NO
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 def test_nothing_changes_while_all_nodes_are_measured(plugin):
-    """With a whole snapshot, scores, explanations and normalization are those without fallback."""
+    """Scores, explanations and normalization of a complete snapshot are the same with and without fallback."""
     nodes, received = cluster()
     with_fallback, without = scored(nodes, received, plugin=plugin), Profile.of(plugin).score(pod(), nodes, received)
     assert with_fallback.total.tolist() == without.total.tolist()
@@ -88,7 +88,7 @@ def test_nothing_changes_while_all_nodes_are_measured(plugin):
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 def test_a_node_whose_agent_failed_scores_the_minimum(plugin):
-    """One node that should be measured and is not: 0, whatever the plugin; the others score as if it were not there."""
+    """A node that should be measured but is not scores 0, and does not affect the scores of the others."""
     nodes, received = cluster("b")
     scores = scored(nodes, received, plugin=plugin)
     others = NodeTable([node(name) for name in "acd"])
@@ -100,7 +100,7 @@ def test_a_node_whose_agent_failed_scores_the_minimum(plugin):
 
 
 def test_plugins_that_read_no_metrics_keep_their_scores():
-    """Only scores by load are replaced: the in-tree scores of an avoided node still count."""
+    """Only scores by load are replaced; in-tree scores of an avoided node still count."""
     nodes, received = cluster("b")
     fit = NodeResourcesFit()
     scores = Profile.of(PLUGINS[0], fit).score(pod(), nodes, FallbackPolicy().judge(nodes, received, NOW))
@@ -109,7 +109,7 @@ def test_plugins_that_read_no_metrics_keep_their_scores():
 
 @pytest.mark.parametrize("plugin", PLUGINS[:2], ids=lambda plugin: plugin.name)
 def test_a_new_node_without_pods_counts_as_idle(plugin):
-    """A node that joined a minute ago and has no pods scores as one measured at 0 percent."""
+    """A node that joined a minute ago and has no pods scores like a node measured at 0 percent."""
     nodes, received = cluster("b", b=NOW - 60)
     idle = replace(received, data={**received.data, "b": load(0.0)})
     assert scored(nodes, received, plugin=plugin).total.tolist() == scored(nodes, idle, plugin=plugin).total.tolist()
@@ -118,8 +118,8 @@ def test_a_new_node_without_pods_counts_as_idle(plugin):
 
 @pytest.mark.parametrize("plugin", PLUGINS[:2], ids=lambda plugin: plugin.name)
 @pytest.mark.parametrize("placed_seconds_ago", [200, 30, 0])
-def test_a_new_node_with_new_pods_is_predicted_from_them(plugin, placed_seconds_ago):
-    """Pods placed on a new node count as what they request, once, however recently: here half of both resources."""
+def test_a_new_node_is_predicted_from_the_requests_of_its_pods(plugin, placed_seconds_ago):
+    """New pods on a new node count once with their requests, however recent they are: here half of both resources."""
     new = pod("new", 2000, 2**32, node_name="b", scheduled_at=NOW - placed_seconds_ago)
     nodes, received = cluster("b", b=NOW - 250, pods=[new])
     half = replace(received, data={**received.data, "b": load(50.0)})
@@ -129,7 +129,7 @@ def test_a_new_node_with_new_pods_is_predicted_from_them(plugin, placed_seconds_
 
 
 def test_an_assumed_pod_on_a_new_node_is_counted_once():
-    """What a plan assumes is counted by the plugin, before the judgment or after it, as on any other node."""
+    """A pod assumed before or after the judgment is counted once, by the plugin."""
     nodes, received = cluster("b", b=NOW - 60)
     measured = {**received.data, "b": load(0.0)}
     before, after = NodeTable(nodes.nodes), NodeTable(nodes.nodes)
@@ -143,7 +143,7 @@ def test_an_assumed_pod_on_a_new_node_is_counted_once():
 
 @pytest.mark.parametrize("scheduled_at", [None, LONG_AGO, NOW - 301])
 def test_a_new_node_with_long_running_pods_is_avoided(scheduled_at):
-    """Its pods are older than it takes to be measured, or of unknown age: the minimum, until it is measured."""
+    """A new node scores the minimum if a pod of it is older than the settling time, or of unknown age."""
     old = pod("old", node_name="b", scheduled_at=scheduled_at)
     nodes, received = cluster("b", b=NOW - 60, pods=[old])
     scores = scored(nodes, received)
@@ -153,16 +153,16 @@ def test_a_new_node_with_long_running_pods_is_avoided(scheduled_at):
 
 @pytest.mark.parametrize("created_at", [None, NOW - 301])
 def test_a_node_that_is_not_known_to_be_new_is_avoided(created_at):
-    """Without pods but older than it takes to be measured, or of unknown age: its agent failed."""
+    """A node without pods is avoided if it is older than the settling time, or of unknown age."""
     nodes, received = cluster("b", b=created_at)
     assert scored(nodes, received).grades[1] == "avoided"
 
 
 @pytest.mark.parametrize("received", [None, snapshot(), snapshot(NOW - 301, a=load(1.0)), snapshot(NOW + 301)])
-def test_an_outage_means_best_fit_by_allocation_for_all(received):
-    """No snapshot, an empty one, or one too old: no measured value counts; the fullest node by requests that fits wins.
+def test_an_outage_scores_all_nodes_by_allocation(received):
+    """Without a fresh snapshot, the node with the highest requests that the pod fits on wins.
 
-    A node that is too full for the pod scores 0.
+    A node without enough free resources for the pod scores 0.
     """
     pods = [pod(f"p{i}", cpu, node_name=name) for i, (name, cpu) in enumerate([("b", 2000), ("c", 3500), ("d", 500)])]
     nodes = NodeTable([node(name) for name in NAMES], pods)
@@ -175,8 +175,8 @@ def test_an_outage_means_best_fit_by_allocation_for_all(received):
     assert "every node by allocation" in str(scores.explain("b"))
 
 
-def test_best_fit_follows_what_is_placed():
-    """During an outage a plan's own placements count for the next pod."""
+def test_scores_by_allocation_follow_placements():
+    """Placements of a plan during an outage count for the next pod."""
     nodes = NodeTable([node(name) for name in NAMES])
     with nodes.transaction() as plan:
         prepared = Profile.of(PLUGINS[0]).prepare(plan, FallbackPolicy().judge(plan, None, NOW))
@@ -184,8 +184,8 @@ def test_best_fit_follows_what_is_placed():
         assert prepared.score(pod("second")).best() == "c"
 
 
-def test_more_than_half_bad_means_all_alike():
-    """Two bad nodes of four are avoided; three make every score by load the same, so that other plugins decide."""
+def test_more_than_half_bad_nodes_give_neutral_scores():
+    """Two bad nodes of four are avoided; three bad nodes give all nodes the same score by load."""
     assert scored(*cluster("a", "b")).grades.tolist() == ["avoided"] * 2 + ["measured"] * 2
     nodes, received = cluster("a", "b", "c")
     for plugin in PLUGINS:
@@ -195,14 +195,14 @@ def test_more_than_half_bad_means_all_alike():
     assert "3 of 4 nodes are not measured, so all nodes alike" in str(scores.explain("d"))
 
 
-def test_new_nodes_do_not_trip_the_breaker():
-    """Scaling out by more than the half is no failure: new nodes without pods are not bad."""
+def test_new_nodes_do_not_count_as_bad():
+    """New nodes without pods are predicted, even if they are more than half of the cluster."""
     nodes, received = cluster("a", "b", "c", a=NOW - 60, b=NOW - 60, c=NOW - 60)
     assert scored(nodes, received).grades.tolist() == ["predicted"] * 3 + ["measured"]
 
 
 @pytest.mark.parametrize(
-    ("missing", "created", "grades"),
+    ("missing", "created_at", "grades"),
     [
         ("", {}, ["measured"] * 4),
         ("b", {}, ["measured", "avoided", "measured", "measured"]),
@@ -211,18 +211,18 @@ def test_new_nodes_do_not_trip_the_breaker():
         ("abcd", {}, ["allocation"] * 4),
     ],
 )
-def test_fail_closed_places_on_measured_nodes_only(missing, created, grades):
-    """Each case of the table: the nodes that are not measured are not feasible; nobody is in the last two cases."""
-    nodes, received = cluster(*missing, **created)
+def test_fail_closed_places_on_measured_nodes_only(missing, created_at, grades):
+    """Nodes that are not measured are infeasible; in the last two cases all nodes are."""
+    nodes, received = cluster(*missing, **created_at)
     scores = scored(nodes, received, CLOSED)
     assert scores.grades.tolist() == grades
     assert [total == INFEASIBLE for total in scores.total] == [grade != "measured" for grade in grades]
-    assert (scored(nodes, received).total != INFEASIBLE).all(), "fail-open refuses nobody"
+    assert (scored(nodes, received).total != INFEASIBLE).all(), "fail-open refuses no node"
 
 
 @pytest.mark.parametrize("grade", ["shorter_window", "last_good", "of_the_future"])
 def test_the_watchers_grades_are_kept(grade):
-    """A node that the watcher filled in counts as measured, under the watcher's own word."""
+    """A node with replaced values counts as measured and keeps the watcher's grade."""
     nodes, received = cluster()
     received = replace(received, data={**received.data, "b": load(30.0, grade=grade)})
     assert scored(nodes, received).grades.tolist() == ["measured", grade, "measured", "measured"]
@@ -230,15 +230,15 @@ def test_the_watchers_grades_are_kept(grade):
 
 @pytest.mark.parametrize(("end", "grade"), [(NOW - 300, "last_good"), (NOW - 301, "avoided")])
 def test_a_single_node_expires_by_its_own_time(end, grade):
-    """A last good value that grew too old on its way here is no measurement any more."""
+    """A last good value that is too old on arrival counts as missing."""
     nodes, received = cluster()
-    kept = load(30.0, grade="last_good", window_start=end - 900, window_end=end)
-    received = replace(received, data={**received.data, "b": kept})
+    last_good = load(30.0, grade="last_good", window_start=end - 900, window_end=end)
+    received = replace(received, data={**received.data, "b": last_good})
     assert scored(nodes, received).grades[1] == grade
 
 
-def test_only_cpu_and_memory_count_and_only_where_they_exist():
-    """A node without the Memory that others have is bad; a GPU may lack; a provider without Memory is none."""
+def test_only_cpu_and_memory_are_required():
+    """A node without a GPU metric is measured; a node without Memory is not, unless no node has Memory."""
     nodes, received = cluster()
     gpu = {**received.data, "a": load(20.0, "CPU", "Memory", "GPU")}
     assert scored(nodes, replace(received, data=gpu)).grades.tolist() == ["measured"] * 4
@@ -249,13 +249,13 @@ def test_only_cpu_and_memory_count_and_only_where_they_exist():
 
 
 def test_grades_can_be_counted():
-    """The judgment counts nodes by grade, for whoever has counters."""
+    """The judgment counts nodes by grade."""
     nodes, received = cluster("b", "c", c=NOW - 60)
     counts = FallbackPolicy().judge(nodes, received, NOW).counts()
     assert counts == {"measured": 2, "avoided": 1, "predicted": 1}
 
 
-def test_a_judgment_is_of_its_nodes():
+def test_a_judgment_of_other_nodes_is_refused():
     """A judgment cannot be used for a table with other nodes."""
     nodes, received = cluster()
     judgment = FallbackPolicy().judge(nodes, received, NOW)
@@ -263,8 +263,8 @@ def test_a_judgment_is_of_its_nodes():
         Profile.of(PLUGINS[0]).prepare(NodeTable([node("x")]), judgment)
 
 
-def test_the_documentation_says_what_is_so():
-    """The examples of docs/fallback.md give what they show, and its table has the defaults."""
+def test_the_documentation_is_correct():
+    """The examples of docs/fallback.md give the output shown, and its table has the default values."""
     page = Path(__file__).parents[2] / "docs" / "fallback.md"
     result = doctest.testfile(str(page), module_relative=False)
     assert result.attempted > 10
@@ -278,7 +278,7 @@ def test_the_documentation_says_what_is_so():
     assert {row[1] for row in rows if len(row) == 4} >= {*NodeGrade, *Grade}
 
 
-# -- over any cluster ---------------------------------------------------------------------------------------------
+# -- properties of any cluster ------------------------------------------------------------------------------
 
 AGES = st.sampled_from([None, 0, 60, 299, 301, 86_400])
 LOADS = st.one_of(
@@ -289,7 +289,7 @@ CLUSTERS = st.lists(st.tuples(AGES, LOADS, st.lists(AGES, max_size=2)), min_size
 
 
 def build(rows, age):
-    """Return nodes with pods and a snapshot, of rows of (age of the node, load, ages of its pods)."""
+    """Return nodes with pods and a snapshot, from rows of (age of the node, load, ages of its pods)."""
     nodes = NodeTable(
         [node(f"n{i}", None if created is None else NOW - created) for i, (created, _, _) in enumerate(rows)],
         [
@@ -302,19 +302,19 @@ def build(rows, age):
     for i, (_, measured, _) in enumerate(rows):
         if measured is not None:
             percent, types, behind = measured
-            own = {"grade": "last_good", "window_start": 0, "window_end": NOW - behind} if behind else {}
-            data[f"n{i}"] = load(float(percent), *types, **own)
+            metadata = {"grade": "last_good", "window_start": 0, "window_end": NOW - behind} if behind else {}
+            data[f"n{i}"] = load(float(percent), *types, **metadata)
     return nodes, None if age is None else snapshot(NOW - age, **data)
 
 
 @settings(max_examples=3 * settings.default.max_examples)
 @given(CLUSTERS, st.sampled_from([None, 0, 300, 301]), st.sampled_from(["open", "closed"]))
-def test_the_rules_hold_over_any_cluster(rows, age, fail):
-    """Grades never mix what must not be mixed, scores stay in range, and each grade has its score.
+def test_the_rules_hold_for_any_cluster(rows, age, fail):
+    """Grades are not mixed, scores stay in range, and each grade has its score.
 
-    In an outage all are by allocation; with more than half bad all are neutral; else bad ones score 0, are at most
-    half, and the measured ones score exactly as they do without fallback. Fail-closed keeps away from all but measured
-    ones. Totals of many pods at once are those of each alone.
+    In an outage all nodes have the grade allocation; with more than half bad, all are neutral. Otherwise bad nodes
+    score 0, and measured nodes score exactly as without fallback. Fail-closed makes all other nodes infeasible. Totals
+    of many pods at once equal the totals of single pods.
     """
     nodes, received = build(rows, age)
     judgment = FallbackPolicy(fail=fail).judge(nodes, received, NOW)
@@ -347,8 +347,8 @@ def test_the_rules_hold_over_any_cluster(rows, age, fail):
 
 
 @given(CLUSTERS)
-def test_judging_changes_nothing_and_remembers_nothing(rows):
-    """Judging twice gives the same; the table is as it was."""
+def test_judging_is_pure(rows):
+    """Two judgments of the same data have the same grades, and the table is not modified."""
     nodes, received = build(rows, 0)
     version = nodes.version
     policy = FallbackPolicy()
@@ -358,7 +358,7 @@ def test_judging_changes_nothing_and_remembers_nothing(rows):
 
 
 def test_suspect_values_are_not_trusted():
-    """A node that the watcher marked is avoided and says why, unless the policy trusts it; of most, all are alike."""
+    """A suspect node is avoided unless the policy trusts it; with too many suspect nodes, all are neutral."""
     table = NodeTable([node(name) for name in NAMES])
     data = {name: load(30) for name in NAMES} | {"b": load(5, suspect="frozen,stale")}
     judgment = FallbackPolicy().judge(table, snapshot(**data), NOW)
@@ -371,8 +371,8 @@ def test_suspect_values_are_not_trusted():
 
 
 @pytest.mark.parametrize("grade", ["neutral", "allocation", "avoided", 7, ["last_good"]])
-def test_a_payload_does_not_choose_the_rule(grade):
-    """A grade that is given here, and not by a watcher, means nothing in a payload; nor does what is no text."""
+def test_a_payload_cannot_select_the_fallback_rule(grade):
+    """A grade of the fallback itself, or one that is not a string, is ignored in a payload."""
     table = NodeTable([node("a")])
     judgment = FallbackPolicy().judge(table, snapshot(a=load(30, grade=grade)), NOW)
     assert judgment.grades.tolist() == ["measured"]
@@ -383,7 +383,7 @@ def test_a_payload_does_not_choose_the_rule(grade):
     [{"fail": "Closed"}, {"fail": None}, {"bad_ratio": 5}, {"bad_ratio": float("nan")}, {"max_age_seconds": -1},
      {"max_age_seconds": float("nan")}, {"settling_seconds": -0.1}],
 )  # fmt: skip
-def test_a_policy_that_cannot_be_meant_is_refused(wrong):
-    """A misspelt word would else fail open in silence."""
+def test_an_invalid_policy_is_refused(wrong):
+    """A misspelled word or a value out of range raises an error instead of failing open silently."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         FallbackPolicy(**wrong)

@@ -1,4 +1,4 @@
-"""Where a pod may run at all: free resources, cordons, taints, node selectors and required node affinity."""
+"""Feasible nodes of a pod: free resources, cordons, taints, node selectors and required node affinity."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def pod(name="web", cpu="1", **spec):
     return Pod.from_k8s({"metadata": {"name": name}, "spec": {"containers": [container], **spec}})
 
 
-def allowed(table, asked):
-    return [name for name, may in zip(table.names, table.feasible(asked), strict=True) if may]
+def allowed(table, pending):
+    return [name for name, feasible in zip(table.names, table.feasible(pending), strict=True) if feasible]
 
 
 def affinity(*terms):
@@ -37,8 +37,8 @@ def expression(key, operator, *values):
 BATCH = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
 
 
-def test_a_cordoned_node_is_left_out():
-    """A cordoned node takes no pods but those that tolerate its taint, set or not; a plain one does."""
+def test_a_cordoned_node_is_infeasible():
+    """A cordoned node accepts only pods that tolerate its taint, even if the taint is not listed."""
     table = NodeTable([node("plain"), node("cordoned", unschedulable=True)])
     assert allowed(table, pod()) == ["plain"]
     tolerant = pod(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
@@ -58,7 +58,7 @@ def test_a_cordoned_node_is_left_out():
     ],
 )
 def test_taints_need_tolerations(toleration, expected):
-    """NoSchedule and NoExecute keep pods off unless key, value and effect are tolerated; PreferNoSchedule does not."""
+    """NoSchedule and NoExecute exclude pods that do not tolerate key, value and effect; PreferNoSchedule does not."""
     table = NodeTable(
         [
             node("plain"),
@@ -88,7 +88,7 @@ def test_taints_need_tolerations(toleration, expected):
     ],
 )  # fmt: skip
 def test_required_affinity_by_every_operator(term, expected):
-    """Each operator allows the nodes that kube-scheduler allows; a term of nothing allows none."""
+    """Each operator allows the same nodes as in kube-scheduler; an empty term allows no node."""
     labels = [{"zone": "a", "cores": "8"}, {"zone": "b", "cores": "16"}, {"cores": "many"}]
     table = NodeTable(node(f"n{number}", labels=each) for number, each in enumerate(labels, 1))
     assert allowed(table, pod(**affinity(term))) == expected
@@ -96,7 +96,7 @@ def test_required_affinity_by_every_operator(term, expected):
 
 
 def test_a_node_selector_and_affinity_must_both_hold():
-    """All labels of the selector, and one term; affinity without terms allows nothing."""
+    """A node must have all labels of the selector and match one term; affinity without terms allows no node."""
     labels = [{"zone": "a", "disk": "ssd"}, {"zone": "a"}, {"zone": "b", "disk": "ssd"}]
     table = NodeTable(node(f"n{number}", labels=each) for number, each in enumerate(labels, 1))
     selector = {"disk": "ssd"}
@@ -115,48 +115,48 @@ def test_a_node_selector_and_affinity_must_both_hold():
         ({"operator": "Exists"}, "key: must be a label's name"),
     ],
 )
-def test_affinity_without_meaning_is_refused(requirement, message):
-    """The message names the pod and the path of what is wrong."""
+def test_invalid_affinity_is_refused(requirement, message):
+    """The error names the pod and the path of the invalid field."""
     with pytest.raises(ValueError, match=rf"pod default/web: spec.affinity.*matchExpressions\[0\]\.{message}"):
         pod(**affinity({"matchExpressions": [requirement]}))
 
 
 def test_constraints_follow_the_nodes():
-    """A node that is cordoned, uncordoned, joins or leaves after a first answer is seen in the next."""
+    """Nodes that are cordoned, uncordoned, added or removed are reflected in the next result."""
     table = NodeTable([node("a"), node("b")])
-    asked = pod()
-    assert allowed(table, asked) == ["a", "b"]
+    pending = pod()
+    assert allowed(table, pending) == ["a", "b"]
     table.add_nodes([node("a", unschedulable=True), node("c", taints=[BATCH])])
-    assert allowed(table, asked) == ["b"]
+    assert allowed(table, pending) == ["b"]
     table.remove_nodes(["b"])
-    assert allowed(table, asked) == []
+    assert allowed(table, pending) == []
     table.add_nodes([node("a")])
-    assert allowed(table, asked) == ["a"]
+    assert allowed(table, pending) == ["a"]
 
 
-def test_nominated_pods_of_equal_or_higher_priority_take_room():
-    """Room that preemption made is kept from pods of the same or a lower priority, not from higher ones or itself."""
+def test_nominated_pods_reserve_resources():
+    """A nominated pod reserves resources against pods of the same or a lower priority, except itself."""
     table = NodeTable([node("n1"), node("n2")])
     waiting = pod("waiting", cpu="3", priority=10)
     table.nominate(waiting, "n1")
     for priority, expected in ((5, ["n2"]), (10, ["n2"]), (11, ["n1", "n2"])):
-        asked = pod("web", cpu="2", priority=priority)
-        assert allowed(table, asked) == expected
-        assert [n for n, fit in zip(table.names, fits(asked, table), strict=True) if fit] == expected
+        pending = pod("web", cpu="2", priority=priority)
+        assert allowed(table, pending) == expected
+        assert [n for n, fit in zip(table.names, fits(pending, table), strict=True) if fit] == expected
     assert allowed(table, waiting) == ["n1", "n2"]
     table.add(waiting, "n2")
     assert allowed(table, pod("web", cpu="2")) == ["n1"]
 
 
-def test_constraints_and_room_are_both_needed():
-    """A node that is allowed but full, and one with room that is not allowed, are both out."""
+def test_constraints_and_free_resources_are_both_needed():
+    """An allowed node without free resources and a free node that is not allowed are both infeasible."""
     table = NodeTable([node("full", cpu="1"), node("tainted", taints=[BATCH]), node("good")])
     table.add(Pod(name="old", containers=(Container(ResourceList({"cpu": 800})),)), "full")
     assert allowed(table, pod()) == ["good"]
 
 
-def test_what_pods_and_nodes_know():
-    """Labels, the controller, priority and the scheduler's name are read; absent ones have Kubernetes' defaults."""
+def test_scheduling_fields_of_pods_and_nodes_are_read():
+    """Labels, controller, priority and scheduler name are read; absent fields have Kubernetes' defaults."""
     owners = [
         {"kind": "Job", "name": "j", "uid": "1"},
         {"kind": "ReplicaSet", "name": "r", "uid": "2", "controller": True},

@@ -1,4 +1,4 @@
-"""Rounding and division as Go does them."""
+"""Rounding and division as in Go."""
 
 import numpy as np
 import pytest
@@ -19,13 +19,13 @@ from scoring.go_math import round_half_away, truncating_divide
         (-0.2, 0),
     ],
 )
-def test_halves_go_away_from_zero(value, rounded):
+def test_halves_are_rounded_away_from_zero(value, rounded):
     """Halves round away from zero, and the number just below one half to zero."""
     assert round_half_away(value) == rounded
 
 
-def test_rounding_keeps_what_is_no_number():
-    """NaN and infinities come out as they are, without a warning."""
+def test_rounding_keeps_nan_and_infinities():
+    """NaN and infinities are unchanged and cause no warning."""
     assert np.array_equal(round_half_away([np.nan, np.inf, -np.inf]), [np.nan, np.inf, -np.inf], equal_nan=True)
 
 

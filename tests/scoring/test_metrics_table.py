@@ -1,4 +1,4 @@
-"""A snapshot beside the rows of a table."""
+"""Snapshots aligned to the rows of a table."""
 
 import math
 import pickle
@@ -23,8 +23,8 @@ def snapshot(**by_node):
     return WatcherMetrics(900, Window("15m", 0, 900), "test", data)
 
 
-def test_values_stand_beside_their_nodes():
-    """Each value is in its node's row, percentiles are NaN where absent, other nodes are left out."""
+def test_values_are_in_the_rows_of_their_nodes():
+    """Each value is in its node's row, missing percentiles are NaN, and other nodes are left out."""
     received = snapshot(
         c=[("CPU", "AVG", 30.0), ("CPU", "P95", 60.0)], a=[("Memory", "STD", 4.0)], z=[("CPU", "AVG", 9.0)]
     )
@@ -45,29 +45,29 @@ def test_values_that_are_not_finite_are_refused(value):
 
 
 def test_values_below_zero_count_as_zero():
-    """Rate arithmetic makes an idle node slightly negative: the boundary raises it, unless asked not to."""
+    """Slightly negative values, which rate arithmetic yields for idle nodes, become 0 unless passed on as received."""
     received = snapshot(a=[("CPU", "AVG", -0.25)])
     assert MetricsTable.align(received, NODES).of("CPU").average[0] == 0
     assert MetricsTable.align(received, NODES, as_received=True).of("CPU").average[0] == -0.25
 
 
 def test_metrics_of_other_nodes_are_refused():
-    """Aligned metrics go with the table they were aligned to, or one with the same rows."""
+    """Aligned metrics work with a table of the same nodes only."""
     metrics = MetricsTable.align(snapshot(), NODES)
     assert TargetLoadPacking().score(Pod(), NodeTable(NODES.nodes), metrics).tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="aligned to other nodes"):
         TargetLoadPacking().score(Pod(), NodeTable([Node("x")]), metrics)
 
 
-def test_arrays_cannot_be_written():
-    """Threads share aligned metrics, so nobody can change them."""
+def test_arrays_are_read_only():
+    """Aligned metrics cannot be modified, since threads share them."""
     metrics = MetricsTable.align(snapshot(a=[("CPU", "AVG", 1.0)]), NODES)
     with pytest.raises(ValueError, match="read-only"):
         metrics.of("CPU").average[0] = 2
 
 
-def test_aligned_metrics_can_be_sent_to_other_processes():
-    """They come out of pickle as they went in."""
+def test_aligned_metrics_can_be_pickled():
+    """Aligned metrics are equal after pickling."""
     metrics = MetricsTable.align(snapshot(a=[("CPU", "AVG", 1.0), ("CPU", "P95", 2.0)]), NODES)
     received = pickle.loads(pickle.dumps(metrics))
     assert repr(received.use) == repr(metrics.use)
@@ -83,23 +83,23 @@ DATA = st.dictionaries(st.sampled_from("abcdez"), st.builds(NodeMetrics, METRICS
 
 
 def expected(metrics, metric_type):
-    """Return what one node's metrics say of a type, as upstream goes through them one after the other."""
-    found = [metric for metric in metrics if metric.type == metric_type]
-    level = [metric.value for metric in found if metric.operator in {"AVG", "Latest"}]
-    average = [metric.value for metric in found if metric.operator == "AVG"]
-    average = average or [metric.value for metric in found if metric.operator in {"", "Latest"}]
-    deviation = [metric.value for metric in found if metric.operator == "STD"]
-    last = {metric.operator: metric.value for metric in found}
+    """Return one node's statistics of a type, computed as upstream does, metric by metric."""
+    of_type = [metric for metric in metrics if metric.type == metric_type]
+    level = [metric.value for metric in of_type if metric.operator in {"AVG", "Latest"}]
+    average = [metric.value for metric in of_type if metric.operator == "AVG"]
+    average = average or [metric.value for metric in of_type if metric.operator in {"", "Latest"}]
+    deviation = [metric.value for metric in of_type if metric.operator == "STD"]
+    last = {metric.operator: metric.value for metric in of_type}
     return {
-        "valid": bool(found), "averaged": bool(level), "average": (average or [0])[-1], "first": (level or [0])[0],
+        "valid": bool(of_type), "averaged": bool(level), "average": (average or [0])[-1], "first": (level or [0])[0],
         "last": (level or [0])[-1], "deviation": (deviation or [0])[-1],
         "percentiles": {name: value for name, value in last.items() if name in {"P95", "MAX", "Median"}},
     }  # fmt: skip
 
 
 @given(DATA, st.booleans())
-def test_every_order_of_metrics_counts_as_upstream_counts_it(data, as_objects):
-    """Whatever a node has, in whatever order, each field is what going through its metrics one by one gives."""
+def test_every_order_of_metrics_equals_upstream(data, as_objects):
+    """All statistics equal upstream's for any metrics in any order."""
     received = WatcherMetrics(900, Window("15m", 0, 900), "test", data)
     if not as_objects:
         received = wire.decode(wire.encode(received))
@@ -117,23 +117,23 @@ def test_every_order_of_metrics_counts_as_upstream_counts_it(data, as_objects):
         assert not any(np.isnan(values).all() for values in use.percentiles.values())
 
 
-def test_what_was_read_is_aligned_without_objects():
-    """No node's metrics are made objects on the way from a watcher's answer to arrays."""
+def test_decoded_snapshots_are_aligned_without_objects():
+    """Aligning a decoded snapshot creates no metric objects."""
     received = wire.decode(wire.encode(snapshot(a=[("CPU", "AVG", 1.0)], c=[("CPU", "P95", 2.0)])))
     assert isinstance(received.data, NodeColumns)
     MetricsTable.align(received, NODES)
     assert not received.data._made
 
 
-def test_values_of_nodes_that_are_not_in_the_table_are_not_judged():
-    """NaN of another node is nothing to this table."""
+def test_values_of_other_nodes_are_not_checked():
+    """NaN of a node that is not in the table is ignored."""
     metrics = MetricsTable.align(snapshot(z=[("CPU", "AVG", float("nan"))], a=[("CPU", "AVG", 1.0)]), NODES)
     assert metrics.of("CPU").average.tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize("end", ["soon", math.inf, 1e300, 2**63])
-def test_a_window_of_a_node_that_is_no_time_is_refused(end):
-    """The error names the node, also for numbers that no array of times can hold."""
+def test_an_invalid_window_of_a_node_is_refused(end):
+    """The error names the node, also for numbers out of range."""
     node = NodeMetrics((), {}, {"window_start": 0, "window_end": end})
     with pytest.raises(ValueError, match="node b: metadata window_start and window_end must be Unix seconds"):
         MetricsTable.align(WatcherMetrics(900, Window("15m", 0, 900), "test", {"b": node}), NODES)

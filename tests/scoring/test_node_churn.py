@@ -1,4 +1,4 @@
-"""Nodes that come, go and change: the table, and what was prepared for it, stay as if they were made anew."""
+"""Changing nodes: a table, and profiles prepared for it, stay equal to newly built ones."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ NOW = 950
 
 
 class Churn:
-    """A table under change, beside a plain record of what is on it."""
+    """A table under random changes, and a plain record of its contents."""
 
     def __init__(self, maker):
         self.maker = maker
@@ -40,7 +40,7 @@ class Churn:
         for name in self.table.names:
             if self.table.nominated_counts[self.table.row(name)]:
                 self.table.remove(maker.pod("nominated"))
-        self.made = 0
+        self.pods_made = 0
 
     def node(self, name):
         sizes = {image: 2**30 + i for i, image in enumerate(IMAGES)}
@@ -49,14 +49,14 @@ class Churn:
         return Node(name, self.maker.amounts(), self.maker.amounts(), images, created_at)
 
     def step(self, table):
-        """Change the table in one way, and the record too."""
+        """Apply one random change to the table and to the record."""
         kind = self.maker.rng.choice(["add", "add", "remove", "change", "place", "place", "take", "nominate"])
-        self.made += 1
-        pod = self.maker.pod(f"pod-{self.made}")
-        some = [str(name) for name in self.maker.rng.permutation(NAMES)[: self.maker.rng.integers(1, 3)]]
-        here = [name for name in some if name in self.nodes]
+        self.pods_made += 1
+        pod = self.maker.pod(f"pod-{self.pods_made}")
+        names = [str(name) for name in self.maker.rng.permutation(NAMES)[: self.maker.rng.integers(1, 3)]]
+        here = [name for name in names if name in self.nodes]
         if kind == "add":
-            added = [self.node(name) for name in some]
+            added = [self.node(name) for name in names]
             table.add_nodes(added)
             self.nodes |= {node.name: node for node in added}
         elif kind == "remove":
@@ -79,8 +79,8 @@ class Churn:
             table.nominate(pod, here[0])
             self.nominated[pod.uid] = here[0], pod
 
-    def anew(self):
-        """Build the same table from the record, its nodes in the same rows."""
+    def rebuilt(self):
+        """Build an equal table from the record, with the nodes in the same rows."""
         fresh = NodeTable(self.nodes[name] for name in self.table.names)
         for name, placed in self.placed.values():
             fresh.add(placed.pod, name, placed.placed_at)
@@ -91,21 +91,21 @@ class Churn:
 
 def columns(table):
     kinds = [table.capacity, table.allocatable, table.requests, table.limits, table.in_tree_requests]
-    found = {(kind.__name__, name): kind(name).tolist() for kind in kinds for name in table.resources}
+    amounts = {(kind.__name__, name): kind(name).tolist() for kind in kinds for name in table.resources}
     for name in ("cpu", "memory"):
-        found["non_zero", name] = table.in_tree_requests(name, non_zero=True).tolist()
+        amounts["non_zero", name] = table.in_tree_requests(name, non_zero=True).tolist()
     counts = table.pod_counts, table.terminating_counts, table.nominated_counts, table.newest
     images = {name: [array.tolist() for array in table.image(name)] for name in IMAGES}
-    return found, [array.tolist() for array in counts], images
+    return amounts, [array.tolist() for array in counts], images
 
 
 @given(makers)
-def test_a_table_that_changed_equals_one_made_anew(maker):
-    """After nodes and pods came, went and changed, every column, count, image and pod is that of a fresh table."""
+def test_a_changed_table_equals_a_new_one(maker):
+    """Columns, counts, images and pods of a changed table equal those of a new table."""
     churn = Churn(maker)
     for _ in range(12):
         churn.step(churn.table)
-        table, fresh = churn.table, churn.anew()
+        table, fresh = churn.table, churn.rebuilt()
         assert set(table.names) == churn.nodes.keys()
         assert table.resources == fresh.resources
         assert table.nodes == fresh.nodes
@@ -120,8 +120,8 @@ def test_a_table_that_changed_equals_one_made_anew(maker):
 
 @given(plugins, makers)
 @pytest.mark.slow
-def test_what_was_prepared_follows_nodes(plugins, maker):
-    """After every change prepared scores equal those of a fresh start: metrics and all, whichever plugin."""
+def test_prepared_plugins_and_profiles_follow_the_nodes(plugins, maker):
+    """Scores prepared before a change equal newly prepared scores, for every plugin."""
     churn = Churn(maker)
     pod = maker.pod("pending")
     profiles = [Profile.of(plugin) for plugin in plugins]
@@ -129,9 +129,9 @@ def test_what_was_prepared_follows_nodes(plugins, maker):
     alone = [plugin.prepare(churn.table, churn.snapshot) for plugin in plugins]
     for _ in range(6):
         churn.step(churn.table)
-        fresh = churn.anew()
+        fresh = churn.rebuilt()
         for profile, following, plugin in zip(profiles, prepared, alone, strict=True):
-            if maker.chance(0.8):  # else it has more to catch up with
+            if maker.chance(0.8):  # otherwise several changes are followed at once
                 expected = profile.score(pod, fresh, churn.snapshot)
                 assert following.score(pod).total.tolist() == expected.total.tolist(), profile
                 raw = expected.plugins[plugin.plugin.name]
@@ -141,7 +141,7 @@ def test_what_was_prepared_follows_nodes(plugins, maker):
 
 @given(plugins, makers, st.sampled_from(["open", "closed"]), st.sampled_from([0.3, 1.0]), st.booleans())
 def test_judgments_follow_nodes(plugins, maker, fail, bad_ratio, outage):
-    """A prepared judgment is that of the changed table: grades, reasons and scores, predictions too."""
+    """Grades, reasons and scores of a prepared judgment equal those of a new judgment, predictions included."""
     churn = Churn(maker)
     pod = maker.pod("pending")
     policy = FallbackPolicy(fail, bad_ratio=bad_ratio)
@@ -154,7 +154,7 @@ def test_judgments_follow_nodes(plugins, maker, fail, bad_ratio, outage):
         scores = prepared.score(pod)
         if churn.table.rows is before:
             continue  # pods that come later are counted on top of predictions
-        fresh = churn.anew()
+        fresh = churn.rebuilt()
         judgment = policy.judge(fresh, snapshot, NOW)
         expected = profile.score(pod, fresh, judgment)
         assert scores.judgment.grades.tolist() == judgment.grades.tolist()
@@ -163,38 +163,38 @@ def test_judgments_follow_nodes(plugins, maker, fail, bad_ratio, outage):
 
 
 @given(plugins, makers)
-def test_scores_among_some_are_those_of_candidates(plugins, maker):
-    """Asked for some nodes, by name or row, each gets what it gets when all others are infeasible; explained alike."""
+def test_scores_among_some_nodes_equal_scores_of_feasible_nodes(plugins, maker):
+    """Scores and explanations of selected nodes are the same as if all other nodes were infeasible."""
     churn = Churn(maker)
     for _ in range(4):
         churn.step(churn.table)
     table, pod = churn.table, maker.pod("pending")
-    asked = maker.rng.permutation(len(table))[: maker.rng.integers(0, len(table) + 1)]
+    rows = maker.rng.permutation(len(table))[: maker.rng.integers(0, len(table) + 1)]
     feasible = np.zeros(len(table), np.bool_)
-    feasible[asked] = True
-    names = [table.names[row] for row in asked]
+    feasible[rows] = True
+    names = [table.names[row] for row in rows]
     judgment = FallbackPolicy(bad_ratio=1).judge(table, churn.snapshot, NOW)
     for plugin in plugins:
         prepared = Profile.of(plugin).prepare(table, judgment)
         expected = prepared.score(pod, feasible)
-        for among in (names, asked):
+        for among in (names, rows):
             scores = prepared.score(pod, among=among)
             assert scores.names == tuple(names)
-            assert scores.total.tolist() == expected.total[asked].tolist(), plugin
-            assert scores.grades.tolist() == expected.grades[asked].tolist()
+            assert scores.total.tolist() == expected.total[rows].tolist(), plugin
+            assert scores.grades.tolist() == expected.grades[rows].tolist()
             for name in names:
                 assert str(scores.explain(name)) == str(expected.explain(name))
 
 
 @given(makers, st.lists(st.sampled_from([-np.inf, 0.0, 600.0, 860.0, 1e9, np.inf]), min_size=8, max_size=8))
 def test_recent_pods_are_found_by_time(maker, times):
-    """The pods placed at a row's time or later are all found, and no other."""
+    """Exactly the pods placed at or after a row's time are yielded."""
     churn = Churn(maker)
     for _ in range(8):
         churn.step(churn.table)
     since = np.array(times)[: len(churn.table)]
-    found = [(row, placed.pod.uid) for row, placed in churn.table.placed_since(since)]
-    assert found == [
+    recent = [(row, placed.pod.uid) for row, placed in churn.table.placed_since(since)]
+    assert recent == [
         (row, placed.pod.uid) for row, placed in churn.table.placed_pods() if placed.placed_at >= since[row]
     ]
 
@@ -213,8 +213,8 @@ def nodes():
     return NodeTable([node(name) for name in "abc"], [pod(f"on-{name}", node_name=name) for name in "abc"])
 
 
-def test_rows_of_those_that_stay_keep_their_order(nodes):
-    """A node that joins comes last, one that changes keeps its row, and those below one that leaves move up."""
+def test_rows_keep_their_order(nodes):
+    """A joining node gets the last row, a changed node keeps its row, and rows below a leaving node move up."""
     nodes.add_nodes([node("d"), node("b", cpu=8000)])
     assert nodes.names == ("a", "b", "c", "d")
     assert nodes.allocatable("cpu").tolist() == [4000, 8000, 4000, 4000]
@@ -223,8 +223,8 @@ def test_rows_of_those_that_stay_keep_their_order(nodes):
     assert nodes.requests("cpu").tolist() == [500, 500, 0]
 
 
-def test_pods_go_with_their_node(nodes):
-    """Pods of a node that left, and those nominated to it, are on no node, and a node that comes back is empty."""
+def test_removing_a_node_removes_its_pods(nodes):
+    """Pods on a removed node and pods nominated to it are on no node; a node that comes back is empty."""
     nodes.nominate(pod("nominated"), "b")
     nodes.remove_nodes(["b"])
     assert nodes.find(pod("on-b")) is None
@@ -235,15 +235,15 @@ def test_pods_go_with_their_node(nodes):
     assert nodes.nominated_counts.tolist() == [0, 0, 0]
 
 
-def test_a_node_that_is_not_there_cannot_leave(nodes):
-    """The error names it, and no other node leaves."""
+def test_removing_an_unknown_node_is_refused(nodes):
+    """The error names the node, and no other node is removed."""
     with pytest.raises(KeyError, match="no node 'z' in this table"):
         nodes.remove_nodes(["a", "z"])
     assert nodes.names == ("a", "b", "c")
 
 
 def test_a_new_extended_resource_gets_a_column(nodes):
-    """What pods already request of a resource counts from when a node lists it, until none does."""
+    """Requests of a resource count while a node lists the resource, pods placed earlier included."""
     gpus = ResourceList({"nvidia.com/gpu": 2})
     nodes.add(Pod(name="trainer", containers=(Container(gpus),)), "a")
     assert nodes.requests("nvidia.com/gpu").tolist() == [0, 0, 0]
@@ -255,7 +255,7 @@ def test_a_new_extended_resource_gets_a_column(nodes):
 
 
 def test_a_plan_may_change_nodes(nodes):
-    """Nodes that a transaction adds or takes away count when it is kept, and not when it fails."""
+    """Nodes that a transaction adds or removes change on commit and not on failure."""
     with pytest.raises(ZeroDivisionError), nodes.transaction() as plan:
         plan.remove_nodes(["a"])
         1 / 0  # noqa: B018
@@ -267,8 +267,8 @@ def test_a_plan_may_change_nodes(nodes):
     assert nodes.requests("cpu").tolist() == [500] * 4
 
 
-def test_a_copy_shares_what_neither_changes(nodes):
-    """A plan holds no copy of the pods: rows and index are the table's own, until one of the two writes."""
+def test_a_copy_shares_unmodified_parts(nodes):
+    """A plan shares rows, pods and index buckets with the table until either side writes."""
     with nodes.transaction() as plan:
         plan.assume(pod("new"), "a")
         shared = [mine is theirs for mine, theirs in zip(plan.occupancy.pods, nodes.occupancy.pods, strict=True)]
@@ -279,7 +279,7 @@ def test_a_copy_shares_what_neither_changes(nodes):
 
 
 def test_both_sides_of_a_copy_may_write(nodes):
-    """A table and its copy do not see each other's pods, whichever writes first."""
+    """A table and its copy are independent, whichever writes first."""
     copy = nodes.copy()
     nodes.assume(pod("here"), "a")
     copy.assume(pod("there"), "a")
@@ -297,8 +297,8 @@ def load(cpu):
     return NodeMetrics((Metric("m", "CPU", "AVG", "15m", cpu), Metric("m", "Memory", "AVG", "15m", cpu)))
 
 
-def test_a_node_that_joins_is_known_to_the_snapshot(nodes):
-    """Its metrics come from the snapshot that the table was aligned to; nodes that stay keep theirs."""
+def test_a_joining_node_has_the_metrics_of_the_snapshot(nodes):
+    """Metrics of a joining node come from the aligned snapshot; remaining nodes keep theirs."""
     snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", {"a": load(10.0), "d": load(40.0)})
     metrics = MetricsTable.align(snapshot, nodes)
     nodes.remove_nodes(["b"])
@@ -309,8 +309,8 @@ def test_a_node_that_joins_is_known_to_the_snapshot(nodes):
     assert followed.present.tolist() == [True, False, True, False]
 
 
-def test_scores_that_were_given_stay(nodes):
-    """A node that leaves does not reach into scores that were given before."""
+def test_removing_a_node_does_not_modify_earlier_scores(nodes):
+    """Scores and explanations computed before a node left are unchanged."""
     snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", {name: load(10.0) for name in "abc"})
     prepared = Profile.of(LoadVariationRiskBalancing(), ImageLocality()).prepare(nodes, snapshot)
     scores = prepared.score(pod("pending"))
@@ -321,8 +321,8 @@ def test_scores_that_were_given_stay(nodes):
     assert str(scores.explain("c")) == explained
 
 
-def test_an_unknown_candidate_is_told(nodes):
-    """Asking for a node that is not in the table is an error that names it."""
+def test_scoring_an_unknown_node_is_refused(nodes):
+    """Scoring a node that is not in the table raises an error that names the node."""
     prepared = Profile.of(ImageLocality()).prepare(nodes, MetricsTable.empty(nodes))
     with pytest.raises(KeyError, match="no node 'z' in this table"):
         prepared.score(pod("pending"), among=["a", "z"])

@@ -1,4 +1,4 @@
-"""Nodes as arrays, pods that come and go, transactions."""
+"""Tables of nodes: columns, pods that come and go, transactions."""
 
 import pickle
 
@@ -30,7 +30,7 @@ def sums(nodes):
 
 
 def test_columns_follow_the_nodes(nodes):
-    """Rows are in the given order, resources nobody lists are zero, and views cannot be written to."""
+    """Rows have the given order, unlisted resources are zero, and views are read-only."""
     assert nodes.names == ("a", "b")
     assert nodes.capacity("cpu").tolist() == [4000, 8000]
     assert nodes.allocatable("cpu").tolist() == [3900, 7900]
@@ -40,7 +40,7 @@ def test_columns_follow_the_nodes(nodes):
 
 
 def test_kubernetes_lists_are_read():
-    """List objects, plain lists and dicts with items all give the same table."""
+    """List objects, plain lists and dicts with items give the same table."""
     described = {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "2"}}}
     running = {
         "metadata": {"name": "p"},
@@ -52,14 +52,14 @@ def test_kubernetes_lists_are_read():
         assert table.requests("cpu").tolist() == [1000]
 
 
-def test_two_nodes_of_one_name_are_refused():
-    """A name must tell nodes apart."""
+def test_duplicate_node_names_are_refused():
+    """Two nodes of the same name raise an error."""
     with pytest.raises(ValueError, match="two nodes are named 'a'"):
         NodeTable([node("a"), node("a")])
 
 
 def test_only_running_pods_of_these_nodes_count():
-    """Finished pods, pending pods and pods elsewhere add nothing; nominated ones are counted as such."""
+    """Finished pods, pending pods and pods on other nodes are not counted; nominated pods are counted as nominated."""
     others = [
         pod("done", node_name="a", finished=True),
         pod("pending"),
@@ -73,7 +73,7 @@ def test_only_running_pods_of_these_nodes_count():
 
 
 def test_adding_and_removing_restores_every_sum(nodes):
-    """A pod that came and went leaves no trace in any column."""
+    """Removing an added pod restores all sums."""
     before = sums(nodes)
     nodes.add(pod("p3", cpu=700, terminating=True), "b")
     assert not np.array_equal(sums(nodes), before)
@@ -81,8 +81,8 @@ def test_adding_and_removing_restores_every_sum(nodes):
     assert np.array_equal(sums(nodes), before)
 
 
-def test_pods_that_share_what_was_counted_count_as_others():
-    """In every table, whatever resources it has, and whether or not they are terminating."""
+def test_pods_with_cached_requests_count_like_others():
+    """Cached requests give the same sums in tables with any resources, for terminating and other pods."""
     containers = (Container(ResourceList({"cpu": 500, "gpu": 2}), ResourceList({"cpu": 700})),)
     shared = KnownRequests()
     for known in (None, shared), (shared, None), (shared, shared):
@@ -104,32 +104,32 @@ def test_pods_that_share_what_was_counted_count_as_others():
             assert np.array_equal(sums(table), before)
 
 
-def test_what_was_counted_for_another_table_meanwhile_is_not_taken_for_ours():
-    """Threads may share it, each with a table of other resources."""
+def test_a_cached_change_of_another_table_is_not_used():
+    """A cache that another thread overwrites for its own table does not affect the sums."""
     theirs, ours = (NodeTable([node("a", **more)]) for more in ({"gpu": 4, "tpu": 1}, {}))
 
-    class Shared(KnownRequests):
-        """Another thread counts the same for its own table after it was looked at twice."""
+    class RacingCache(KnownRequests):
+        """Cache that another thread overwrites for its own table after two reads."""
 
         @property
         def change(self):
-            self.looks += 1
-            return self.of_ours if self.looks <= 2 else first.change
+            self.reads += 1
+            return self.own_change if self.reads <= 2 else first.change
 
         @change.setter
-        def change(self, found):
-            self.of_ours, self.looks = found, 0
+        def change(self, change):
+            self.own_change, self.reads = change, 0
 
     first = KnownRequests()
     theirs.add(Pod(name="theirs", known_requests=first), "a")
-    shared = Shared()
+    shared = RacingCache()
     ours.add(Pod(name="one", known_requests=shared), "a")
     ours.add(Pod(name="two", known_requests=shared), "a")
     assert ours.pod_counts.item() == 2
 
 
 def test_a_pod_counts_once(nodes):
-    """Counting a pod again, with another size or on another node, moves it."""
+    """Adding a counted pod again, with other requests or on another node, moves it."""
     nodes.assume(pod("p3", cpu=1000), "a")
     nodes.add(pod("p3", cpu=600, node_name="b", scheduled_at=5.0))
     assert nodes.requests("cpu").tolist() == [500, 1100]
@@ -137,32 +137,32 @@ def test_a_pod_counts_once(nodes):
     assert [placed.placed_at for _, placed in nodes.placed_pods()] == [float("-inf"), float("-inf"), 5.0]
 
 
-def test_an_update_that_ends_a_pod_takes_it_away(nodes):
-    """Adding a pod that has finished stops counting it, and one that was never counted changes nothing."""
+def test_adding_a_finished_pod_removes_it(nodes):
+    """A counted pod is no longer counted once it has finished; an uncounted finished pod changes nothing."""
     nodes.add(pod("p1", node_name="a", finished=True))
     nodes.add(pod("p9", node_name="b", finished=True))
     assert nodes.requests("cpu").tolist() == [0, 500]
     assert nodes.pod_counts.tolist() == [0, 1]
 
 
-def test_unknown_names_are_told(nodes):
-    """Pods go on known nodes only, and only counted pods can go."""
+def test_unknown_nodes_and_pods_are_refused(nodes):
+    """Adding to an unknown node and removing an uncounted pod raise errors with the name."""
     with pytest.raises(KeyError, match="no node 'z' in this table"):
         nodes.assume(pod("p3"), "z")
     with pytest.raises(KeyError, match="pod default/p9 is on no node"):
         nodes.remove(pod("p9"))
 
 
-def test_changed_rows_are_known(nodes):
-    """The rows that changed after a version are exactly those touched since."""
+def test_changed_rows_are_reported(nodes):
+    """The rows that changed after a version are exactly those modified since."""
     version = nodes.version
     assert nodes.changed_rows(version).tolist() == []
     nodes.assume(pod("p3"), "b")
     assert nodes.changed_rows(version).tolist() == [1]
 
 
-def test_a_transaction_keeps_all(nodes):
-    """What the plan did counts in the table once the block ends, and not before."""
+def test_a_transaction_commits_all_changes(nodes):
+    """Changes of the plan apply to the table when the block ends, not before."""
     before = sums(nodes)
     with nodes.transaction() as plan:
         plan.assume(pod("p3"), "a")
@@ -177,7 +177,7 @@ def test_a_transaction_keeps_all(nodes):
 
 
 def test_a_transaction_rolls_back(nodes):
-    """When the block raises, nothing of it counts and the error goes on."""
+    """An exception in the block discards all changes and propagates."""
     before = sums(nodes)
     with pytest.raises(ZeroDivisionError), nodes.transaction() as plan:
         plan.assume(pod("p3"), "a")
@@ -189,7 +189,7 @@ def test_a_transaction_rolls_back(nodes):
 
 
 def test_transactions_nest(nodes):
-    """A plan is a table: an inner transaction that fails undoes its own part only."""
+    """A failed inner transaction discards only its own changes."""
     with nodes.transaction() as plan:
         plan.assume(pod("p3"), "a")
         with pytest.raises(ZeroDivisionError), plan.transaction() as inner:
@@ -201,15 +201,15 @@ def test_transactions_nest(nodes):
 
 
 def test_a_plan_on_a_changed_table_is_refused(nodes):
-    """Two writers do not overwrite each other: the second one's plan is dropped with an error."""
+    """A commit fails with an error if the table changed during the transaction."""
     with pytest.raises(RuntimeError, match="changed during the transaction"), nodes.transaction() as plan:
         plan.assume(pod("p3"), "a")
         nodes.remove(pod("p2"))
     assert nodes.requests("cpu").tolist() == [500, 0]
 
 
-def test_a_plan_kept_after_the_block_is_apart(nodes):
-    """Writing to a plan whose block has ended does not reach the table."""
+def test_a_committed_plan_is_independent_of_the_table(nodes):
+    """Writing to a plan after its block does not change the table."""
     with nodes.transaction() as plan:
         plan.assume(pod("p3"), "a")
     plan.assume(pod("p4"), "a")
@@ -217,15 +217,15 @@ def test_a_plan_kept_after_the_block_is_apart(nodes):
 
 
 def test_rows_can_be_taken(nodes):
-    """A table of some rows has their columns and pods, in the order asked for."""
-    taken = nodes.take(np.array([1]))
-    assert taken.names == ("b",)
-    assert taken.capacity("cpu").tolist() == [8000]
-    assert [p.name for p in taken.pods("b")] == ["p2"]
+    """A table of some rows has their columns and pods, in the given order."""
+    selected = nodes.take(np.array([1]))
+    assert selected.names == ("b",)
+    assert selected.capacity("cpu").tolist() == [8000]
+    assert [p.name for p in selected.pods("b")] == ["p2"]
 
 
 def test_a_nomination_ends_when_the_pod_is_placed(nodes):
-    """A nominated pod counts as such until it is on a node, nominated elsewhere, or gone."""
+    """A pod counts as nominated until it is placed, nominated to another node or removed."""
     nominated = pod("p3", nominated_node_name="a")
     nodes.nominate(nominated)
     nodes.nominate(nominated, "b")
@@ -240,8 +240,8 @@ def test_a_nomination_ends_when_the_pod_is_placed(nodes):
     assert nodes.nominated_counts.tolist() == [0, 0]
 
 
-def test_tables_can_be_sent_to_other_processes(nodes):
-    """A table, and a plan, come out of pickle as they went in."""
+def test_tables_can_be_pickled(nodes):
+    """A table and a plan are equal after pickling."""
     nodes.nominate(pod("p3"), "a")
     with nodes.transaction() as plan:
         plan.assume(pod("p5"), "b")

@@ -1,4 +1,4 @@
-"""Plugins added up as kube-scheduler adds them."""
+"""Profiles: weighted sums of plugin scores, as in kube-scheduler."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def no_metrics(nodes):
 
 
 def test_totals_are_weighted_sums(nodes):
-    """Each plugin's normalized score counts by its weight."""
+    """Each plugin's normalized score counts with its weight."""
     least, smallest = NodeResourcesFit("LeastAllocated"), NodeResourcesAllocatable("Least")
     profile = Profile((WeightedPlugin(least, 3), WeightedPlugin(smallest, 2)))
     scores = profile.score(pod(), nodes, no_metrics(nodes))
@@ -53,22 +53,23 @@ def test_totals_are_weighted_sums(nodes):
     assert scores.total.tolist() == (3 * fit + 2 * np.array([100, 0, 0])).tolist()
 
 
-def test_totals_alone_are_those_of_the_scores(nodes):
-    """While pods come and go, of all nodes and of some, with nodes that are not feasible and a plugin that skips."""
+def test_totals_without_explanations_equal_the_scores(nodes):
+    """Totals are equal while pods are placed, for all and some nodes, with infeasible nodes and a skipping plugin."""
     plugins = (NodeResourcesFit(), NodeResourcesBalancedAllocation(), TargetLoadPacking())
     profile = Profile((*map(WeightedPlugin, plugins), WeightedPlugin(NodeResourcesAllocatable(), 3)))
     snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", {})
-    prepared, asking = profile.prepare(nodes, snapshot), profile.prepare(nodes, snapshot)
-    feasible, some = np.array([True, False, True]), np.array([2, 0])
+    prepared, other = profile.prepare(nodes, snapshot), profile.prepare(nodes, snapshot)
+    feasible, rows = np.array([True, False, True]), np.array([2, 0])
     for number, node_name in enumerate(("large", "small", "twin", "large")):
-        for pending in (pod(), Pod(name="asks for nothing")):
-            for ask in ({}, {"feasible": feasible}, {"among": some}):
-                assert prepared.total(pending, **ask).tolist() == asking.score(pending, **ask).total.tolist()
+        for pending in (pod(), Pod(name="without requests")):
+            for selection in ({}, {"feasible": feasible}, {"among": rows}):
+                expected = other.score(pending, **selection).total.tolist()
+                assert prepared.total(pending, **selection).tolist() == expected
         nodes.assume(pod(name=f"placed-{number}"), node_name)
 
 
-def test_later_changes_do_not_reach_into_scores(nodes):
-    """What explains a score stays what it was when the pod was scored, also of requests that are read then."""
+def test_later_changes_do_not_modify_scores(nodes):
+    """An explanation of earlier scores is unchanged after a pod was placed."""
     profile = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
     scores = profile.prepare(nodes, no_metrics(nodes)).score(pod())
     before = str(scores.explain("large"))
@@ -78,7 +79,7 @@ def test_later_changes_do_not_reach_into_scores(nodes):
 
 
 def test_only_feasible_nodes_count(nodes):
-    """Normalization runs over feasible nodes; the others come out below every score and are never best."""
+    """Normalization uses feasible nodes only; other nodes get a total below every score and are never best."""
     profile = Profile.of(NodeResourcesAllocatable("Least"))
     scores = profile.score(pod(), nodes, no_metrics(nodes), np.array([False, True, True]))
     assert scores.total.tolist() == [INFEASIBLE, 0, 0]
@@ -86,15 +87,15 @@ def test_only_feasible_nodes_count(nodes):
     assert scores.ranking() == [("large", 0), ("twin", 0)]
 
 
-def test_no_feasible_node_is_told(nodes):
-    """Without a feasible node there is no best one."""
+def test_no_feasible_node_is_an_error(nodes):
+    """Scores without a feasible node have no best node."""
     scores = Profile.of(NodeResourcesFit()).score(pod(), nodes, no_metrics(nodes), np.zeros(3, bool))
     with pytest.raises(LookupError, match="no feasible node for pod default/pending"):
         scores.best()
 
 
-def test_equals_are_drawn_by_the_given_generator(nodes):
-    """Among equals the seed decides, the same each time, and every equal has its turn."""
+def test_ties_are_broken_by_the_given_generator(nodes):
+    """The seed decides between equal nodes, reproducibly, and every equal node can win."""
     scores = Profile.of(NodeResourcesFit()).score(pod(), nodes, no_metrics(nodes))
     drawn = [scores.best(np.random.default_rng(seed)) for seed in range(20)]
     assert drawn == [scores.best(np.random.default_rng(seed)) for seed in range(20)]
@@ -103,14 +104,14 @@ def test_equals_are_drawn_by_the_given_generator(nodes):
 
 
 def test_a_skipped_plugin_adds_nothing(nodes):
-    """A pod without requests skips the balance, as kube-scheduler does, and the explanation says so."""
+    """A pod without requests skips the balance score, as in kube-scheduler, and the explanation mentions the skip."""
     scores = Profile.of(NodeResourcesBalancedAllocation()).score(Pod(name="idle"), nodes, no_metrics(nodes))
     assert scores.total.tolist() == [0] * 3
     assert "skipped" in str(scores.explain("small"))
 
 
-def test_explanations_say_weights_and_normalization(nodes):
-    """Each line has weight, normalized score, the raw one where it differs, and the plugin's reason."""
+def test_explanations_have_weights_and_normalization(nodes):
+    """Each line has the weight, the normalized score, a differing raw score, and the plugin's reason."""
     profile = Profile((WeightedPlugin(NodeResourcesAllocatable("Most"), 2), WeightedPlugin(ImageLocality())))
     text = str(profile.score(pod(), nodes, no_metrics(nodes)).explain("large"))
     assert text.startswith("default/pending on large: 200\n")
@@ -119,7 +120,7 @@ def test_explanations_say_weights_and_normalization(nodes):
 
 
 def test_a_transaction_places_a_gang(nodes):
-    """Each pod sees those placed before it, and the gang stays when the block ends."""
+    """Each pod is scored with the pods placed before it, and the whole gang is placed when the block ends."""
     profile = Profile.of(NodeResourcesFit("LeastAllocated"))
     with nodes.transaction() as plan:
         prepared = profile.prepare(plan, no_metrics(plan))
@@ -132,14 +133,14 @@ def test_a_transaction_places_a_gang(nodes):
 
 
 def test_fits_is_the_resource_filter():
-    """A pod fits where requests leave room for each resource it asks for, and where one more pod may run."""
+    """A pod fits if each requested resource is free and the node may run one more pod."""
     table = NodeTable([node("roomy", pods=10), node("tight", cpu=500, pods=10), node("crowded", pods=0)])
     assert fits(pod(), table).tolist() == [True, False, False]
     assert fits(pod(cpu=0), table).tolist() == [True, True, False]
 
 
 def test_values_outside_the_bounds_are_refused(nodes):
-    """As kube-scheduler does, a profile refuses a plugin that leaves 0..100; boundaries were passed by."""
+    """A plugin that leaves 0..100 is refused, as in kube-scheduler; here unchecked metrics cause it."""
     metrics = (Metric("m", "CPU", "AVG", "15m", -900.0),)
     snapshot = WatcherMetrics(900, Window("15m", 0, 900), "test", {"small": NodeMetrics(metrics)})
     unchecked = MetricsTable.align(snapshot, nodes, as_received=True)
@@ -151,14 +152,14 @@ def test_values_outside_the_bounds_are_refused(nodes):
             score(*([pod(), nodes, unchecked] if score.__name__ == "score" else [[pod()]]))
 
 
-def test_two_plugins_of_one_name_are_refused():
-    """A name must tell a profile's plugins apart."""
+def test_duplicate_plugin_names_are_refused():
+    """A profile with two plugins of the same name raises an error."""
     with pytest.raises(ValueError, match="two plugins are named NodeResourcesFit"):
         Profile.of(NodeResourcesFit("LeastAllocated"), NodeResourcesFit("MostAllocated"))
 
 
 def test_unknown_nodes_have_no_explanation(nodes):
-    """Explaining a node that is not there names it."""
+    """Explaining an unknown node raises an error that names the node."""
     scores = Profile.of(PodState(), LoadVariationRiskBalancing()).score(pod(), nodes, no_metrics(nodes))
     with pytest.raises(KeyError, match="elsewhere"):
         scores.explain("elsewhere")

@@ -1,4 +1,4 @@
-"""What recently placed pods use beyond the measurements: upstream's rule, and the linear one of the option."""
+"""Use of recently placed pods that measurements do not show: upstream's rule and the option's linear rule."""
 
 from dataclasses import replace
 
@@ -81,25 +81,25 @@ def use(rule, nodes, received=None):
     ],
 )
 def test_both_rules_by_example(placed_at, unmeasured, unreported):
-    """Over 900 s: upstream counts all or nothing, from 59 s before the end on; the linear rule the missing part."""
+    """Upstream counts all of a pod from 59 s before the window's end on; the linear rule counts the missing part."""
     nodes = table(placed_at)
     assert use(recent_pods.unmeasured, nodes) == unmeasured
     assert use(recent_pods.unreported, nodes) == pytest.approx(unreported)
 
 
 @given(st.integers(START, END), st.integers(0, 4000), st.integers(0, 4000))
-def test_the_linear_rule_completes_an_average(placed_at, before, own):
-    """A pod that uses what is expected of it: the window's average plus what is unreported is the use of now."""
+def test_the_linear_rule_completes_an_average(placed_at, base, pod_use):
+    """For a pod with exactly its expected use, average plus unreported use is the current use."""
     nodes = table(placed_at)
-    average = (before * (END - START) + own * (END - placed_at)) / (END - START)
+    average = (base * (END - START) + pod_use * (END - placed_at)) / (END - START)
     metrics = MetricsTable.align(snapshot(), nodes)
-    unreported = recent_pods.unreported(nodes, metrics, lambda placed: own)[0]
-    assert average + unreported == pytest.approx(before + own)
-    assert 0 <= unreported <= own
+    unreported = recent_pods.unreported(nodes, metrics, lambda placed: pod_use)[0]
+    assert average + unreported == pytest.approx(base + pod_use)
+    assert 0 <= unreported <= pod_use
 
 
 def test_each_node_has_its_own_window():
-    """Where the watcher served another window for a node, that one's span decides."""
+    """A node's own window in its metadata replaces the snapshot's window."""
     nodes = table(END - 150)
     assert use(recent_pods.unreported, nodes, snapshot(window_start=END - 300, window_end=END)) == pytest.approx(500)
     ended = snapshot(window_start=END - 1100, window_end=END - 200)
@@ -107,23 +107,23 @@ def test_each_node_has_its_own_window():
 
 
 @pytest.mark.parametrize("metadata", [{"window_end": END}, {"window_end": "soon", "window_start": 1}])
-def test_a_window_that_is_none_is_refused(metadata):
-    """The boundary names the node whose metadata has no meaning."""
+def test_an_invalid_window_is_refused(metadata):
+    """The error names the node with the invalid metadata."""
     with pytest.raises(ValueError, match="node a: metadata window_start and window_end must be Unix seconds"):
         MetricsTable.align(snapshot(**metadata), table())
 
 
 @pytest.mark.parametrize("plugin", PLUGINS[:4], ids=lambda plugin: plugin.name)
-def test_with_the_option_each_plugin_counts_them_as_load(plugin):
-    """A pod placed at the window's end changes a score as if its request had been measured: 25 and 12.5 points."""
+def test_with_the_option_recent_pods_count_as_load(plugin):
+    """A pod placed at the window's end changes a score as if its request, 25 and 12.5 percent, had been measured."""
     reserved = snapshot(20 + 25, 20 + 12.5)
     nodes = table(END)
-    old = table(float("-inf"))  # LowRiskOverCommitment reads the pods' sums too, so the pod is there in both
+    old = table(float("-inf"))  # with the same pod, because LowRiskOverCommitment also reads the sums of requests
     assert plugin.score(pod(), nodes, snapshot()).tolist() == plugin.score(pod(), old, reserved).tolist()
 
 
 def test_tail_risk_counts_the_missing_part_as_demand():
-    """TailRisk leaves the fitted distribution as it is and takes the missing part off the room that is left."""
+    """TailRisk does not change the fitted distribution but subtracts the missing part from the free capacity."""
     half, missing = table(START + 450), "cpu.missing"
     prepared = PLUGINS[4].prepare(half, snapshot(50))
     assert prepared.explain(pod(), "a").terms[missing] == pytest.approx(500)
@@ -138,7 +138,7 @@ def with_p90(received, value):
 
 
 def test_percentiles_move_with_the_average():
-    """LowRiskOverCommitment on measured percentiles moves them by as much as the average."""
+    """LowRiskOverCommitment shifts measured percentiles by the same amount as the average."""
     plugin = LowRiskOverCommitment(distribution="measured", **ON)
     limited = Pod(containers=(Container(ResourceList({"cpu": 1000}), ResourceList({"cpu": 4000})),))
     recent, old = table(), table()
@@ -154,13 +154,13 @@ def test_percentiles_move_with_the_average():
     "plugin", [LoadVariationRiskBalancing(), LowRiskOverCommitment(), Peaks({"a": PowerModel(100, 1, 0.05)})]
 )
 def test_without_the_option_nothing_is_added(plugin):
-    """Off by default: a score looks at measurements only, as upstream's does."""
+    """By default, a score depends on measurements only, as upstream."""
     assert plugin.score(pod(), table(END), snapshot()) == plugin.score(pod(), table(START), snapshot())
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
 def test_the_option_has_a_key(plugin):
-    """CountRecentPods in the arguments turns it on; what is neither true nor false is refused."""
+    """The argument countRecentPods enables the option and must be a boolean."""
     assert plugin_from_config(plugin.name, {"countRecentPods": True}).count_recent_pods
     assert not plugin_from_config(plugin.name, {}).count_recent_pods
     with pytest.raises(ValueError, match="countRecentPods: must be true or false, got 1"):
@@ -168,8 +168,8 @@ def test_the_option_has_a_key(plugin):
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
-def test_what_a_plan_assumes_counts_at_once(plugin):
-    """A prepared plugin sees an assumed pod in its next score."""
+def test_an_assumed_pod_counts_immediately(plugin):
+    """A prepared plugin includes an assumed pod in its next score."""
     nodes = table()
     with nodes.transaction() as plan:
         prepared = plugin.prepare(plan, snapshot())
@@ -178,7 +178,7 @@ def test_what_a_plan_assumes_counts_at_once(plugin):
         assert prepared.score(pod()).tolist() == plugin.score(pod(), table(float("inf")), snapshot()).tolist()
 
 
-LASTS = END - START
+LENGTH = END - START
 moments = st.integers(START - 500, END + 300)
 
 
@@ -186,9 +186,9 @@ moments = st.integers(START - 500, END + 300)
     moments, st.integers(1, 1200), st.integers(0, 4000), st.integers(0, 4000),
     st.lists(st.tuples(moments, st.integers(0, 2000)), max_size=4),
 )  # fmt: skip
-def test_a_pod_that_moves_is_where_it_is(placed_at, stayed, base, own, others):
-    """What metrics show and what is unreported is what the pods use that are there, after one moved from a to b."""
-    moved_at, use_of = placed_at + stayed, {"moves": own}
+def test_a_moved_pod_counts_on_its_current_node(placed_at, stayed, base, pod_use, others):
+    """Averages plus unreported use equal the use of the current pods after a pod moved from a to b."""
+    moved_at, use_of = placed_at + stayed, {"moves": pod_use}
     amounts = ResourceList({"cpu": 4000, "memory": 8 * GIB})
     nodes = NodeTable([Node("a", amounts, amounts), Node("b", amounts, amounts)])
     for number, (at, milli) in enumerate(others):
@@ -199,17 +199,17 @@ def test_a_pod_that_moves_is_where_it_is(placed_at, stayed, base, own, others):
     nodes.remove(mover, left_at=moved_at)
     nodes.add(mover, "b", moved_at)
 
-    def shown(came, left):
-        return max(0, min(left, END) - max(came, START)) / LASTS
+    def share(placed, left):
+        return max(0, min(left, END) - max(placed, START)) / LENGTH
 
     averages = [
-        base + own * shown(placed_at, moved_at),
-        base + own * shown(moved_at, END) + sum(milli * shown(at, END) for at, milli in others),
+        base + pod_use * share(placed_at, moved_at),
+        base + pod_use * share(moved_at, END) + sum(milli * share(at, END) for at, milli in others),
     ]
-    truth = [base, base + own + sum(milli for _, milli in others)]
+    truth = [base, base + pod_use + sum(milli for _, milli in others)]
     missing = recent_pods.unreported(nodes, of_both(nodes), lambda placed: use_of[placed.name])
     assert (averages + missing).tolist() == pytest.approx(truth, abs=1e-6)
-    assert recent_pods.unmeasured(nodes, of_both(nodes), lambda placed: 1)[0] == 0, "upstream knows of no departed pods"
+    assert recent_pods.unmeasured(nodes, of_both(nodes), lambda placed: 1)[0] == 0, "upstream ignores departed pods"
 
 
 def of_both(nodes):
@@ -219,8 +219,8 @@ def of_both(nodes):
     return MetricsTable.align(replace(received, data=data), nodes)
 
 
-def test_departed_pods_are_forgotten_back_again_and_copied():
-    """One that was never away is not taken off, neither is one that was only assumed; old ones go as others leave."""
+def test_departures_are_remembered_and_forgotten():
+    """A pod that returns or was only assumed is not subtracted; later departures of other pods drop old ones."""
     nodes = table(START - 100)
     first, assumed = pod("p0"), pod("assumed")
     nodes.assume(assumed, "a")
@@ -244,8 +244,8 @@ def test_departed_pods_are_forgotten_back_again_and_copied():
 @pytest.mark.parametrize(
     ("measured", "left"), [((40.0, 40.0), (15.0, 27.5)), ((20.0, 30.0), (0.0, 17.5)), ((20.0, 10.0), (0.0, 0.0))]
 )
-def test_a_departed_pod_is_taken_off_the_use_but_never_below_none(plugin, measured, left):
-    """A pod that left at the window's end: as if 25 points of CPU and 12.5 of memory less had been measured."""
+def test_a_departed_pod_lowers_use_to_zero_at_most(plugin, measured, left):
+    """A pod that left at the window's end lowers the use by 25 percent of CPU and 12.5 of memory, at most to 0."""
     departed, gone = table(START - 100, START), table(START)
     departed.remove(pod("p0"), left_at=END)
     assert (
@@ -254,8 +254,8 @@ def test_a_departed_pod_is_taken_off_the_use_but_never_below_none(plugin, measur
     )
 
 
-def test_tail_risk_takes_off_no_more_than_the_mean():
-    """A departed pod makes room in TailRisk too, at most as much as is measured."""
+def test_tail_risk_subtracts_the_mean_at_most():
+    """A departed pod frees capacity in TailRisk, at most as much as the measured use."""
     departed = table(START - 100)
     departed.remove(pod("p0"), left_at=END)
     for percent, missing in ((40, -1000), (20, -800)):
@@ -264,7 +264,7 @@ def test_tail_risk_takes_off_no_more_than_the_mean():
 
 
 def test_percentiles_do_not_fall_below_zero():
-    """What is taken off measured percentiles leaves them at 0 at least."""
+    """Subtracting departed pods lowers measured percentiles to 0 at most."""
     plugin, departed, gone = LowRiskOverCommitment(distribution="measured", **ON), table(START - 1, START), table(START)
     departed.remove(pod("p0"), left_at=END)
     small, none = with_p90(snapshot(10), 20), with_p90(snapshot(0), 0)

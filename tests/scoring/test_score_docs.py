@@ -1,4 +1,4 @@
-"""The pages about scores say what the code does."""
+"""Documentation of the scores: examples and pictures match the code."""
 
 import doctest
 import runpy
@@ -15,8 +15,8 @@ PAGES = [DOCS / "scores.md", DOCS / "four-ways.md", *PLUGIN_PAGES]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_examples_give_what_they_show(page):
-    """Every example of a page, run in order, prints what stands under it."""
+def test_examples_of_the_documentation_are_correct(page):
+    """Every example of a page prints the output shown below it."""
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0
     assert result.failed == 0
@@ -29,7 +29,7 @@ def test_every_plugin_is_documented():
 
 
 def test_pictures_are_current():
-    """The pictures in the repository are what the script draws from the scores today."""
+    """The pictures in the repository are identical to the script's output."""
     script = runpy.run_path(str(DOCS / "scores" / "draw.py"))
     assert len(script["PICTURES"]) == len(PLUGIN_PAGES)
     for name, draw in script["PICTURES"].items():
@@ -37,7 +37,7 @@ def test_pictures_are_current():
 
 
 def test_the_picture_of_the_four_ways_is_drawn_from_the_scores():
-    """It is what the script draws today, its figures are those of the page's example, and each way has its favorite."""
+    """The picture matches the script's output and the page's figures, and every node is the best for one way."""
     script = runpy.run_path(str(DOCS / "draw_four_ways.py"))
     picture = (DOCS / "images" / "four-ways.svg").read_text()
     assert picture == script["draw"](), "run docs/draw_four_ways.py: the scores have changed"

@@ -1,4 +1,4 @@
-"""The proposals' own examples, and options that upstream does not have. All are off by default."""
+"""Examples of the upstream proposals, and options that upstream does not have, all off by default."""
 
 import math
 
@@ -59,7 +59,7 @@ def cpu(average, deviation=0.0, **percentiles):
 
 
 def test_kep_example_of_target_load_packing():
-    """KEP 61: target 50, three nodes of four cores with one, two and three in use, an empty pod: 75, 100, 25."""
+    """KEP 61's example gives 75, 100 and 25: target 50, one, two and three of four cores in use, an empty pod."""
     nodes = NodeTable([node("n1"), node("n2"), node("n3")])
     loads = snapshot(n1=cpu(25.0), n2=cpu(50.0), n3=cpu(75.0))
     assert TargetLoadPacking(50).score(Pod(), nodes, loads).tolist() == [75, 100, 25]
@@ -78,7 +78,7 @@ def kep_loads():
 
 
 def test_kep_example_of_load_variation():
-    """KEP 61's formula on its own example: node scores 0, 7 and 43; the third wins."""
+    """KEP 61's formula gives the scores of its example: 0, 7 and 43."""
     nodes = NodeTable([node("n1"), node("n2"), node("n3")])
     plugin = LoadVariationRiskBalancing(formula="kep")
     pending = pod({"cpu": 500, "memory": GIB})
@@ -87,7 +87,7 @@ def test_kep_example_of_load_variation():
 
 
 def test_kep_margin_multiplies_the_deviation():
-    """The proposal's margin (ita) weighs the deviation; 0 leaves the load alone."""
+    """The proposal's margin is a factor on the deviation; with 0, only the load counts."""
     nodes = NodeTable([node("n1"), node("n2"), node("n3")])
     plugin = LoadVariationRiskBalancing(safe_variance_margin=0, formula="kep")
     assert plugin.score(Pod(), nodes, kep_loads()).tolist() == [80, 20, 60]
@@ -99,18 +99,18 @@ def test_kep_margin_multiplies_the_deviation():
         ("risk", [75, 70]),  # (40 + 10) / 2 and (20 + 40) / 2
         ("load", [60, 80]),
         ("variability", [90, 60]),
-        ("relative-variability", [75, 0]),  # 10 / 40; 40 / 20 is more than all
+        ("relative-variability", [75, 0]),  # 10 / 40; 40 / 20 is capped at 1
     ],
 )
 def test_four_ways_to_balance(balance, scores):
-    """Load, variability, relative variability or the risk that both make."""
+    """Each value of ``balance`` selects load, variability, relative variability or the risk from both."""
     nodes = NodeTable([node("steady"), node("jumpy")])
     loads = snapshot(steady=cpu(40.0, 10.0), jumpy=cpu(20.0, 40.0))
     assert LoadVariationRiskBalancing(balance=balance).score(Pod(), nodes, loads).tolist() == scores
 
 
 def test_load_variation_by_percentile():
-    """The deviation comes from the upper tail where the node has the percentile, else from STD."""
+    """The deviation is computed from the percentile if the node has it, else from STD."""
     nodes = NodeTable([node("tail"), node("plain")])
     loads = snapshot(tail=cpu(20.0, 1.0, P95=20 + 1.6448536269514722 * 30), plain=cpu(20.0, 30.0))
     scores = LoadVariationRiskBalancing(percentile="P95").score(Pod(), nodes, loads)
@@ -118,13 +118,13 @@ def test_load_variation_by_percentile():
 
 
 def test_target_load_packing_by_requests():
-    """With predict_from requests, a generous limit no longer makes a pod look large."""
+    """With ``predict_from="requests"``, a high limit does not raise a pod's predicted use."""
     nodes = NodeTable([node("n")])
     loads = snapshot(n=cpu(0.0))
     generous = pod({"cpu": 400}, {"cpu": 4000})
     terms = [
-        TargetLoadPacking(predict_from=way).explain(generous, nodes, loads, "n").terms["predicted_use"]
-        for way in ("limits", "requests")
+        TargetLoadPacking(predict_from=source).explain(generous, nodes, loads, "n").terms["predicted_use"]
+        for source in ("limits", "requests")
     ]
     assert terms == [4000, 600]
     limit_only = TargetLoadPacking(predict_from="requests").predicted_use(pod({}, {"cpu": 700}))
@@ -132,7 +132,7 @@ def test_target_load_packing_by_requests():
 
 
 def test_target_load_packing_on_memory():
-    """On memory it reads Memory metrics, memory capacity and memory demand."""
+    """Packing on memory uses Memory metrics, memory capacity and memory requests."""
     nodes = NodeTable([node("n", memory=8 * GIB)])
     loads = snapshot(n={("CPU", "AVG"): 99.0, ("Memory", "AVG"): 25.0})
     plugin = TargetLoadPacking(50, resource="memory")
@@ -140,14 +140,14 @@ def test_target_load_packing_on_memory():
 
 
 def test_target_load_packing_by_percentile():
-    """With a percentile the busy tail counts instead of the average; nodes without it keep the average."""
+    """The percentile replaces the average; a node without it keeps the average."""
     nodes = NodeTable([node("bursty"), node("plain")])
     loads = snapshot(bursty=cpu(10.0, P95=40.0), plain=cpu(40.0))
     assert TargetLoadPacking(percentile="P95").score(Pod(), nodes, loads).tolist() == [100, 100]
 
 
 def test_assumed_pods_count_until_they_are_measured():
-    """An assumed pod adds its predicted use; once it is known to be bound long before the window's end, it does not."""
+    """An assumed pod adds its predicted use, a pod bound long before the window's end does not."""
     nodes = NodeTable([node("n")])
     loads = snapshot(n=cpu(0.0))
     new = pod({}, {"cpu": 1000}, name="new")
@@ -160,7 +160,7 @@ def test_assumed_pods_count_until_they_are_measured():
 
 
 def test_low_risk_from_measured_percentiles():
-    """The load's risk is read off the percentiles: 5 percent of the time above the requests."""
+    """The load's risk follows from the percentiles: use exceeds the requests 5 percent of the time."""
     nodes = NodeTable([node("n")], [pod({"cpu": 2000}, {"cpu": 4000}, name="old", node_name="n")])
     loads = snapshot(n=cpu(20.0, 1.0, P90=40.0, P95=50.0, P99=80.0, MAX=90.0))
     plugin = LowRiskOverCommitment(distribution="measured", resources=(CPU_LOAD,))
@@ -169,8 +169,8 @@ def test_low_risk_from_measured_percentiles():
     assert LowRiskOverCommitment().explain(pod({"cpu": 1}), nodes, loads, "n").terms["cpu.risk_load"] < 1e-6
 
 
-def test_mended_peaks():
-    """Upstream's unmeasured node wins; mended, it and the full one lose, whatever the others cost."""
+def test_peaks_with_missing_worst():
+    """With ``missing="worst"``, unmeasured, unmodeled and full nodes score 0, while upstream gives them 100."""
     nodes = NodeTable([node("cheap"), node("dear"), node("silent"), node("full"), node("unmodeled")])
     models = {
         name: PowerModel(100, 10, k2)
@@ -179,16 +179,16 @@ def test_mended_peaks():
     loads = snapshot(cheap=cpu(20.0), dear=cpu(20.0), full=cpu(99.0), unmodeled=cpu(20.0))
     pending = pod({"cpu": 400})
     upstream = Profile.of(Peaks(models)).score(pending, nodes, loads)
-    mended = Profile.of(Peaks(models, missing="worst")).score(pending, nodes, loads)
+    worst = Profile.of(Peaks(models, missing="worst")).score(pending, nodes, loads)
     assert upstream.total[2:].tolist() == [100, 100, 100]
-    assert mended.total.tolist() == [100, 0, 0, 0, 0]
+    assert worst.total.tolist() == [100, 0, 0, 0, 0]
     assert "best node" in upstream.explain("silent").parts[0][0].line
     for name, reason in (("silent", "no CPU metric"), ("full", "over 100%"), ("unmodeled", "no power model")):
-        assert reason in str(mended.explain(name))
+        assert reason in str(worst.explain(name))
 
 
-def test_mended_peaks_without_any_good_node():
-    """When no node can be judged, all are alike; when one can, it is the best."""
+def test_peaks_with_missing_worst_and_no_valid_node():
+    """All nodes score 0 if none can be scored; a single valid node scores 100."""
     nodes = NodeTable([node("a"), node("b")])
     plugin = Peaks({"a": PowerModel(1, 1, 0.01)}, missing="worst")
     assert Profile.of(plugin).score(Pod(), nodes, snapshot()).total.tolist() == [0, 0]
@@ -205,7 +205,7 @@ def test_mended_peaks_without_any_good_node():
 )
 @pytest.mark.parametrize("plugin", [LoadVariationRiskBalancing, LowRiskOverCommitment, TailRisk])
 def test_other_resources_count_like_cpu(plugin, load, kind, resource):
-    """GPU, network and disk give exactly the score that CPU of the same amounts gives."""
+    """GPU, network and disk give exactly the score of CPU with the same amounts."""
     scores = []
     for measured, metric, name in ((CPU_LOAD, "CPU", "cpu"), (load, kind, resource)):
         amounts = ResourceList({name: 8000})
@@ -219,7 +219,7 @@ def test_other_resources_count_like_cpu(plugin, load, kind, resource):
 
 
 def test_demand_from_an_annotation():
-    """A pod says in an annotation what Kubernetes has no resource for, and a node its capacity."""
+    """Annotations of a pod and a node set demand and capacity of resources that Kubernetes does not have."""
     annotated = {"annotations": {"trimaran.io/network": "250M"}}
     described = {"metadata": {"name": "n", "annotations": {"trimaran.io/network": "1G"}}, "status": {}}
     nodes = NodeTable.from_k8s([described])
@@ -231,7 +231,7 @@ def test_demand_from_an_annotation():
 
 
 def test_tail_risk_is_the_probability():
-    """With a load of Beta(2, 2) the risk of exceeding the target is that distribution's tail, known in closed form."""
+    """For a load of Beta(2, 2), the risk equals the closed form of that distribution's tail."""
     nodes = NodeTable([node("n")])
     loads = snapshot(n=cpu(50.0, 100 * math.sqrt(0.05)))  # mean and deviation of Beta(2, 2)
     plugin = TailRisk(smoothing_window_size=1, resources=(CPU_LOAD,))
@@ -241,7 +241,7 @@ def test_tail_risk_is_the_probability():
 
 
 def test_tail_risk_of_all_resources():
-    """Independent resources multiply; the union bound adds and is never lower."""
+    """Independent risks are multiplied; the union bound adds them and is never lower."""
     nodes = NodeTable([node("n")])
     both = {("CPU", "AVG"): 50.0, ("CPU", "STD"): 20.0, ("Memory", "AVG"): 40.0, ("Memory", "STD"): 15.0}
     loads = snapshot(n=both)
@@ -257,7 +257,7 @@ def test_tail_risk_of_all_resources():
 
 
 def test_tail_risk_agrees_with_simulation():
-    """The fitted probability is what drawing from the fitted distribution gives."""
+    """The fitted probability equals the frequency in random samples of the fitted distribution."""
     rng = np.random.default_rng(5)
     alpha, beta = 3.0, 5.0
     mean, deviation = alpha / (alpha + beta), math.sqrt(alpha * beta / ((alpha + beta) ** 2 * (alpha + beta + 1)))
@@ -270,7 +270,7 @@ def test_tail_risk_agrees_with_simulation():
 
 
 def test_tail_risk_from_measured_percentiles():
-    """Percentiles give the tail directly, a straight line between them, certainty above the maximum."""
+    """The tail is linear between the percentiles and 0 above the maximum."""
     nodes = NodeTable([node("n"), node("fitted")])
     loads = snapshot(n=cpu(20.0, 5.0, P90=40.0, P95=50.0, P99=80.0, MAX=90.0), fitted=cpu(20.0, 5.0))
     plugin = TailRisk(distribution="measured", resources=(CPU_LOAD,))
@@ -289,7 +289,7 @@ def test_tail_risk_from_measured_percentiles():
 
 
 def test_measured_tail_without_a_maximum():
-    """Beyond the last percentile the tail falls by the rate of the last two."""
+    """Beyond the last percentile, the tail decays at the rate of the last two percentiles."""
     nodes = NodeTable([node("n")])
     loads = snapshot(n=cpu(20.0, 5.0, P90=40.0, P99=60.0))
     plugin = TailRisk(distribution="measured", resources=(CPU_LOAD,))
@@ -298,7 +298,7 @@ def test_measured_tail_without_a_maximum():
 
 
 def test_tail_risk_counts_pods_not_yet_measured():
-    """A pod placed a moment ago takes room that the measurement does not show."""
+    """A pod placed after the measurement counts as demand."""
     nodes = NodeTable([node("n")])
     loads = snapshot(n=cpu(50.0, 10.0))
     plugin = TailRisk(resources=(CPU_LOAD,))
@@ -310,14 +310,14 @@ def test_tail_risk_counts_pods_not_yet_measured():
 
 
 def test_tail_risk_needs_a_metric():
-    """A node whose metrics are all of other resources is not safe but unknown: the minimum."""
+    """A node that has only metrics of other resources scores the minimum."""
     nodes = NodeTable([node("other"), node("half")])
     loads = snapshot(other={("Storage", "AVG"): 1.0}, half=cpu(10.0, 2.0))
     assert TailRisk().score(pod({"cpu": 100}), nodes, loads).tolist() == [0, 100]
 
 
 def test_target_load_packing_by_several_resources():
-    """The score is the mean by weight over what is measured and there; the explanation has each resource's own."""
+    """The score is the mean by weight over the measured resources of the node, and the explanation lists them."""
     amounts = ResourceList({"cpu": 4000, "memory": 4 << 30})
     table = NodeTable(Node(name, amounts, amounts) for name in ("both", "cpu-only", "dark"))
     cpu, memory = (Metric("m", kind, "AVG", "15m", value) for kind, value in (("CPU", 25.0), ("Memory", 75.0)))

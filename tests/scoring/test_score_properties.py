@@ -1,4 +1,4 @@
-"""What holds for every score, whatever the cluster: found by hypothesis, not by examples."""
+"""Properties of every score for any cluster, tested with hypothesis."""
 
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -27,14 +27,14 @@ from scoring.go_math import round_half_away
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 
-def test_every_plugin_is_here():
-    """A plugin that is added must join the properties."""
+def test_every_plugin_has_arguments():
+    """Every plugin takes part in the property tests."""
     assert set(ARGUMENTS) == PLUGINS
 
 
 @given(plugins, makers)
-def test_no_nodes_have_no_scores(plugins, maker):
-    """A cluster without nodes is no error."""
+def test_a_table_without_nodes_is_valid(plugins, maker):
+    """Scoring a cluster without nodes gives empty results."""
     for plugin in plugins:
         prepared = Profile.of(plugin).prepare(NodeTable([]), maker.cluster()[1])
         assert prepared.score(maker.pod("pending")).ranking() == []
@@ -43,7 +43,7 @@ def test_no_nodes_have_no_scores(plugins, maker):
 
 @given(plugins, makers)
 def test_scores_are_within_bounds(plugins, maker):
-    """Arguments, nodes and metrics that passed the boundaries give normalized scores of 0 to 100."""
+    """Valid arguments, nodes and metrics give normalized scores from 0 to 100."""
     table, snapshot = maker.cluster()
     for plugin in plugins:
         scores = Profile.of(plugin).score(maker.pod("pending"), table, snapshot).total
@@ -52,10 +52,10 @@ def test_scores_are_within_bounds(plugins, maker):
 
 
 @given(plugins, makers)
-def test_one_by_one_is_the_same(plugins, maker):
-    """A node's score does not depend on the array it is scored in, down to the last bit.
+def test_scores_of_single_nodes_are_equal(plugins, maker):
+    """The score of a node is bitwise the same alone and together with other nodes.
 
-    ImageLocality is left out: by definition it looks at how many nodes have an image.
+    ImageLocality is left out because its score depends on the number of nodes that have an image.
     """
     table, snapshot = maker.cluster()
     pod = maker.pod("pending")
@@ -68,8 +68,8 @@ def test_one_by_one_is_the_same(plugins, maker):
 
 
 @given(plugins, makers)
-def test_order_does_not_matter(plugins, maker):
-    """Nodes in another order have the same scores, normalized ones too."""
+def test_the_order_of_nodes_does_not_matter(plugins, maker):
+    """Nodes in another order have the same normalized scores."""
     table, snapshot = maker.cluster()
     pod, order = maker.pod("pending"), maker.rng.permutation(len(table))
     for plugin in plugins:
@@ -79,8 +79,8 @@ def test_order_does_not_matter(plugins, maker):
 
 
 @given(plugins, makers, st.integers(0, 5))
-def test_many_pods_are_the_same_as_one_by_one(plugins, maker, count):
-    """Many pods in one call get what each gets alone."""
+def test_scores_of_many_pods_equal_scores_of_single_pods(plugins, maker, count):
+    """Many pods in one call get the same scores as in single calls."""
     table, snapshot = maker.cluster()
     pending = [maker.pod(f"pending-{i}") for i in range(count)]
     feasible = maker.rng.random(len(table)) < 0.7
@@ -93,8 +93,8 @@ def test_many_pods_are_the_same_as_one_by_one(plugins, maker, count):
 
 
 @given(plugins, makers)
-def test_explanations_are_the_scores(plugins, maker):
-    """An explanation has the score of the array, and a sentence."""
+def test_explanations_have_the_scores(plugins, maker):
+    """An explanation has the score of the array and a sentence."""
     table, snapshot = maker.cluster()
     pod = maker.pod("pending")
     for plugin in plugins:
@@ -106,8 +106,8 @@ def test_explanations_are_the_scores(plugins, maker):
 
 
 @given(plugins, makers)
-def test_following_a_table_is_the_same_as_preparing_anew(plugins, maker):
-    """After pods came and went, prepared scores equal those of a fresh start."""
+def test_prepared_plugins_follow_the_table(plugins, maker):
+    """Prepared scores equal newly computed scores after pods came and went."""
     table, snapshot = maker.cluster()
     pod = maker.pod("pending")
     prepared = [plugin.prepare(table, snapshot) for plugin in plugins]
@@ -122,32 +122,32 @@ def test_following_a_table_is_the_same_as_preparing_anew(plugins, maker):
 
 
 def state_of(table, metrics, pod):
-    arrays = {name: value for name, value in vars(table).items() if name != "_images"}  # made at the first call
+    arrays = {name: value for name, value in vars(table).items() if name != "_images"}  # cached by the first call
     return repr((arrays, dict(metrics.use), pod))
 
 
 @given(plugins, makers)
-def test_inputs_do_not_change(plugins, maker):
-    """Scoring and explaining change neither table nor metrics nor pod, and scores that are kept stay as they were."""
+def test_scoring_does_not_modify_its_inputs(plugins, maker):
+    """Scoring and explaining modify neither table, metrics nor pod, and earlier scores stay the same."""
     table, snapshot = maker.cluster()
     pod, metrics = maker.pod("pending"), MetricsTable.align(snapshot, table)
     before = state_of(table, metrics, pod)
-    kept = []
+    earlier = []
     for plugin in plugins:
         prepared = Profile.of(plugin).prepare(table, metrics)
         prepared.score_many([pod, pod])
         scores = prepared.score(pod)
-        kept.append((prepared, scores, str(scores.explain("n0"))))
+        earlier.append((prepared, scores, str(scores.explain("n0"))))
     assert state_of(table, metrics, pod) == before
     table.assume(maker.pod("later"), "n0")
-    for prepared, scores, explained in kept:
+    for prepared, scores, explained in earlier:
         prepared.score(pod)
         assert str(scores.explain("n0")) == explained
 
 
 @given(plugins, makers)
-def test_rolled_back_transactions_leave_scores_alone(plugins, maker):
-    """A transaction that fails changes no score."""
+def test_a_failed_transaction_does_not_change_scores(plugins, maker):
+    """Scores are the same before and after a transaction that raised."""
     table, snapshot = maker.cluster()
     pod = maker.pod("pending")
     before = [plugin.score(pod, table, snapshot).tolist() for plugin in plugins]
@@ -191,7 +191,7 @@ def test_load_variation_falls(demands, averages, deviations, formula):
 
 @given(st.integers(1, 100), requests, requests, st.floats(0, 60))
 def test_target_load_packing_rises_to_its_target_and_falls_after_it(target, one, other, average):
-    """TargetLoadPacking never falls with use below the target, and never rises above it."""
+    """TargetLoadPacking never falls with use below the target and never rises above it."""
     plugin = TargetLoadPacking(target)
     small, large = sorted((one, other))
     first, second = (score(plugin, 0, demand, average) for demand in (small, large))
@@ -228,7 +228,7 @@ def test_tail_risk_falls_with_the_request(one, other, average, deviation):
 
 @given(st.one_of(st.floats(-1e15, 1e15), st.integers(-(10**6), 10**6).map(lambda n: n / 2)))
 def test_rounding_is_exact(value):
-    """Rounding equals exact decimal rounding half away from zero, for any number."""
+    """Rounding equals exact decimal rounding half away from zero for any number."""
     assert round_half_away(value) == Decimal(value).quantize(Decimal(1), rounding=ROUND_HALF_UP)
     for neighbor in (np.nextafter(value, np.inf), np.nextafter(value, -np.inf)):
         assert round_half_away(neighbor) == Decimal(float(neighbor)).quantize(Decimal(1), rounding=ROUND_HALF_UP)

@@ -1,4 +1,4 @@
-"""The package's promises: its names, and what importing it costs."""
+"""Public interface of the package: its names, and the cost of importing it."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import scoring
 
 
 def test_public_names():
-    """These names are public; adding or removing one is a decision, and this list is where it shows."""
+    """The public names are exactly these; adding or removing one is a deliberate change of this list."""
     assert sorted(scoring.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)) == [
         "CPU_LOAD",
         "DISK_LOAD",
@@ -63,7 +63,7 @@ def test_public_names():
     assert all(hasattr(scoring, name) for name in scoring.__all__)
 
 
-def test_every_public_thing_is_documented():
+def test_every_public_name_is_documented():
     """Public classes and functions have docstrings."""
     for name in scoring.__all__:
         thing = getattr(scoring, name)
@@ -72,7 +72,7 @@ def test_every_public_thing_is_documented():
 
 
 def test_importing_is_light():
-    """Importing the package brings in neither a server nor a parser nor scipy."""
+    """Importing the package loads no server, no parser and not scipy."""
     heavy = "{'scipy', 'flask', 'pydantic', 'yaml', 'requests', 'pandas', 'kubernetes', 'click', 'sqlite_utils'}"
     program = f"import sys, scoring; print(sorted({heavy} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

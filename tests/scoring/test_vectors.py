@@ -1,4 +1,4 @@
-"""Every row of the vectors: ours compute what the Go plugins computed. tests/data/vectors/README.md has the fields."""
+"""Reference vectors: our scores equal those of the Go plugins. tests/data/vectors/README.md describes the fields."""
 
 import gzip
 import json
@@ -55,7 +55,7 @@ def upstream(plugin, *functions):
     return [row for row in of_function("upstream_tables", *functions) if row["plugin"] == plugin]
 
 
-def each(rows):
+def for_each_row(rows):
     assert rows
     return pytest.mark.parametrize("row", rows, ids=[row["case"] for row in rows])
 
@@ -96,7 +96,7 @@ def metrics_of(row, nodes):
 
 
 def explain(plugin, row):
-    """Score the row's node twice, once through score and once through explain, and return the explanation."""
+    """Score the row's node by score and by explain, compare the two, and return the explanation."""
     nodes = NodeTable([node_of(row)])
     for index, described in enumerate(row.get("node_pods", ())):
         nodes.add(pod_of(described, f"running-{index}"), node_of(row).name)
@@ -119,13 +119,13 @@ def close(expected, tolerance=2e-13):
 
 
 def tolerance_of_probability(shapes):
-    """How near two implementations of the incomplete beta function come, by alpha + beta."""
+    """Return the difference allowed between two implementations of the incomplete beta function, by alpha + beta."""
     if shapes >= 1e6:
         return 1.0
     return 1e-11 if shapes < 1e4 else 1e-9
 
 
-@each(read("lvrb") + upstream("LoadVariationRiskBalancing", None))
+@for_each_row(read("lvrb") + upstream("LoadVariationRiskBalancing", None))
 def test_load_variation_risk_balancing(row):
     """The score and every intermediate value equal upstream's."""
     args, expected = row["args"], row["expected"]
@@ -146,7 +146,7 @@ def test_load_variation_risk_balancing(row):
                     assert explanation.terms[f"{resource}.{name}"] == close(stats[name])
 
 
-@each(read("lvrb_compute_score") + upstream("LoadVariationRiskBalancing", "computeScore"))
+@for_each_row(read("lvrb_compute_score") + upstream("LoadVariationRiskBalancing", "computeScore"))
 def test_load_variation_risk_balancing_of_statistics(row):
     """The formula alone equals upstream's computeScore for any finite statistics."""
     stats, expected = row["args"]["stats"], row["expected"]
@@ -160,7 +160,7 @@ def test_load_variation_risk_balancing_of_statistics(row):
     assert raw == close(expected["raw"])
 
 
-@each(read("tlp") + upstream("TargetLoadPacking", None))
+@for_each_row(read("tlp") + upstream("TargetLoadPacking", None))
 def test_target_load_packing(row):
     """The score and every intermediate value equal upstream's."""
     args, expected = row["args"], row["expected"]
@@ -182,12 +182,12 @@ def low_risk(args):
     return LowRiskOverCommitment(args["smoothingWindowSize"], args.get("riskLimitWeights", {}))
 
 
-@each(read("lroc") + upstream("LowRiskOverCommitment", None))
+@for_each_row(read("lroc") + upstream("LowRiskOverCommitment", None))
 def test_low_risk_over_commitment(row):
     """Sums, fit, risks and score equal upstream's.
 
     Resources whose distribution is too narrow for upstream's incomplete beta function (alpha + beta >= 1e6: its series
-    stops after 300 terms) are compared up to the fit; test_narrow_beta_distribution shows that ours holds there.
+    stops after 300 terms) are compared up to the fit; test_narrow_beta_distribution covers them.
     """
     expected = row["expected"]
     explanation = explain(low_risk(row["args"]), row)
@@ -220,7 +220,7 @@ def test_low_risk_over_commitment(row):
         assert explanation.score == expected["score"]
 
 
-@each(upstream("LowRiskOverCommitment", "computeRisk"))
+@for_each_row(upstream("LowRiskOverCommitment", "computeRisk"))
 def test_low_risk_over_commitment_risk(row):
     """One resource's risk equals upstream's computeRisk for given sums."""
     args, resource, expected = row["args"], row["args"]["resource"], row["expected"]
@@ -243,12 +243,12 @@ def test_low_risk_over_commitment_risk(row):
     assert terms[f"{resource}.risk"] == expected["risk"]
 
 
-@each(
+@for_each_row(
     of_function("beta", "ComputeProbability", "MatchMoments", "DistributionFunction", "GetMaxVariance")
     + upstream("LowRiskOverCommitment", "MatchMoments", "DistributionFunction", "GetMaxVariance")
 )
 def test_beta_distribution(row):
-    """Fit, distribution and limits equal upstream's, except where its series is cut off (large shapes)."""
+    """Fit, distribution and limits equal upstream's, except where upstream truncates its series (large shapes)."""
     args, expected = row["args"], row["expected"]
     if row["fn"] == "GetMaxVariance":
         assert beta_distribution.max_variance(args["m1"]) == expected["value"]
@@ -272,7 +272,7 @@ def test_beta_distribution(row):
 
 
 def test_narrow_beta_distribution():
-    """Where upstream's series is cut off, ours agrees with the normal distribution that it tends to."""
+    """The distribution approximates the normal distribution where upstream truncates its series."""
     sigmas = np.array([1e-4, 1e-5, 1e-6])[:, None]
     for mu in (0.1, 0.5, 0.9):
         z = np.linspace(-3, 3, 13)
@@ -289,9 +289,9 @@ def described(row):
     return nodes, metrics_of({**row, "node": {"name": nodes.names[0]}, "metrics": metrics}, nodes)
 
 
-@each(of_function("resourcestats", "GetResourceData"))
+@for_each_row(of_function("resourcestats", "GetResourceData"))
 def test_resource_data(row):
-    """Which of several metrics counts is what upstream decides."""
+    """The choice among several metrics of a node equals upstream's."""
     _, metrics = described(row)
     use, expected = metrics.of(row["args"]["type"]), row["expected"]
     assert (bool(use.valid[0]), use.average[0], use.deviation[0]) == (
@@ -304,14 +304,14 @@ def test_resource_data(row):
 RESOURCE_STATISTICS = of_function("resourcestats", "CreateResourceStats") + upstream("trimaran", "CreateResourceStats")
 
 
-@each(RESOURCE_STATISTICS)
-def test_which_statistics_there_are(row):
-    """A resource has statistics where upstream finds some."""
+@for_each_row(RESOURCE_STATISTICS)
+def test_resources_with_statistics(row):
+    """A resource has statistics exactly if upstream finds some."""
     _, metrics = described(row)
     assert bool(metrics.of(row["args"]["type"]).valid[0]) == row["expected"]["valid"]
 
 
-@each([row for row in RESOURCE_STATISTICS if row["expected"]["valid"]])
+@for_each_row([row for row in RESOURCE_STATISTICS if row["expected"]["valid"]])
 def test_resource_statistics(row):
     """Statistics of a resource equal upstream's."""
     nodes, metrics = described(row)
@@ -326,9 +326,9 @@ def test_resource_statistics(row):
             assert terms[f"{load.name}.{name}"] == close(expected[name])
 
 
-@each(of_function("resourcestats", "GetMuSigma") + upstream("trimaran", "GetMuSigma"))
+@for_each_row(of_function("resourcestats", "GetMuSigma") + upstream("trimaran", "GetMuSigma"))
 def test_mu_and_sigma(row):
-    """The mean with the pod and the deviation, as parts of capacity, equal upstream's."""
+    """The mean with the pod and the deviation, in parts of capacity, equal upstream's."""
     args, expected = row["args"], row["expected"]
     capacity = np.array([args["capacity"]], dtype=float)
     plugin = LoadVariationRiskBalancing()
@@ -338,18 +338,20 @@ def test_mu_and_sigma(row):
     assert plugin.sigma(np.array([args["used_stdev"]]), capacity) == close(expected["sigma"])
 
 
-@each(of_function("resourcestats", "PodResources") + upstream("trimaran", "PodResources"))
+@for_each_row(of_function("resourcestats", "PodResources") + upstream("trimaran", "PodResources"))
 def test_pod_resources(row):
-    """A pod's requests and limits are counted as upstream counts them."""
+    """Requests and limits of a pod equal upstream's."""
     pod, expected = pod_of(row["pod"]), row["expected"]
     for resource in ("cpu", "memory"):
         assert pod_demand.requests(pod, resource) == expected["requests"][resource]
         assert pod_demand.limits(pod, resource) == expected["limits_raised"][resource]
 
 
-@each(of_function("resourcestats", "GetNodeRequestsAndLimits") + upstream("trimaran", "GetNodeRequestsAndLimits"))
+@for_each_row(
+    of_function("resourcestats", "GetNodeRequestsAndLimits") + upstream("trimaran", "GetNodeRequestsAndLimits")
+)
 def test_node_requests_and_limits(row):
-    """Sums over a node's pods, with and without the pending one, equal upstream's."""
+    """Sums over a node's pods, with and without the pending pod, equal upstream's."""
     terms = explain(LowRiskOverCommitment(), {**row, "metrics": []}).terms
     expected = row["expected"]
     for resource in ("cpu", "memory"):
@@ -377,14 +379,14 @@ def fails_later(row):
 DEFAULTS = of_function("args_defaults", "TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
 
 
-@each([row for row in DEFAULTS if fails_later(row)])
-def test_arguments_that_upstream_leaves_to_fail_later(row):
-    """They are refused at once."""
+@for_each_row([row for row in DEFAULTS if fails_later(row)])
+def test_arguments_that_fail_later_upstream_are_refused(row):
+    """Arguments that make upstream fail during scoring are refused when read."""
     with pytest.raises(ValueError, match=r"TargetLoadPackingArgs\.(targetUtilization|defaultRequestsMultiplier)"):
         plugin_from_config(row["fn"], with_quantities(row["args"]))
 
 
-@each([row for row in DEFAULTS if not fails_later(row)])
+@for_each_row([row for row in DEFAULTS if not fails_later(row)])
 def test_defaults(row):
     """Arguments from a configuration get upstream's defaults."""
     expected = row["expected"]
@@ -401,9 +403,9 @@ def test_defaults(row):
         assert {**plugin.risk_limit_weights, **expected["riskLimitWeights"]} == plugin.risk_limit_weights
 
 
-@each(read("peaks") + upstream("Peaks", None))
+@for_each_row(read("peaks") + upstream("Peaks", None))
 def test_peaks(row):
-    """The raw score is upstream's to the last digits that the exponential function gives."""
+    """The raw score equals upstream's up to the last digits of the exponential function."""
     args, expected = row["args"], row["expected"]
     models = {name: PowerModel(**model) for name, model in args["nodePowerModel"].items()}
     explanation = explain(Peaks(models), row)
@@ -416,9 +418,9 @@ def test_peaks(row):
         assert explanation.terms["rise_watts"] == close(expected["power_jump"], 1e-13)
 
 
-@each(read("peaks_normalize") + upstream("Peaks", "NormalizeScore"))
+@for_each_row(read("peaks_normalize") + upstream("Peaks", "NormalizeScore"))
 def test_peaks_normalization(row):
-    """Normalized scores equal upstream's, and the raw ones are not changed."""
+    """Normalized scores equal upstream's, and the raw scores are not modified."""
     scores = np.array(row["args"]["scores"], np.int64)
     assert Peaks().normalize(scores).tolist() == row["expected"]["scores"]
     assert scores.tolist() == row["args"]["scores"]
@@ -432,7 +434,7 @@ def facts(group):
 
 
 def table_of_fact(fact, running):
-    """A node with the fact's amounts, and what its pods request (per resource, in the fact's own unit)."""
+    """Return a table of one node with the fact's amounts and its pods' requests, per resource in the fact's unit."""
     names = ["cpu", "memory", "example.com/foo"][: len(fact["alloc"])]
     node = Node("node", allocatable=ResourceList(dict(zip(names, fact["alloc"], strict=True))))
     nodes = NodeTable([node])
@@ -442,7 +444,7 @@ def table_of_fact(fact, running):
 
 
 def score_of_fact(plugin, fact, running):
-    """Score a pod that requests what is in ``req`` and not in ``running``."""
+    """Return the score of a pod that requests the amounts of ``req`` that are not in ``running``."""
     names, nodes = table_of_fact(fact, running)
     pending = {n: total - r for n, total, r in zip(names, fact["req"], running, strict=True)}
     pod = Pod(name="pending", containers=(Container(ResourceList(pending)),))
@@ -460,14 +462,14 @@ def weights_of_fact(fact):
 
 @facts("LeastAllocated")
 def test_least_allocated(fact):
-    """Least requested is scored as kube-scheduler's own tests expect."""
+    """Scores of LeastAllocated equal those in kube-scheduler's tests."""
     plugin = NodeResourcesFit("LeastAllocated", weights_of_fact(fact))
     assert score_of_fact(plugin, fact, [0] * len(fact["req"])) == fact["score"]
 
 
 @facts("MostAllocated")
 def test_most_allocated(fact):
-    """Most requested is scored as kube-scheduler's own tests expect."""
+    """Scores of MostAllocated equal those in kube-scheduler's tests."""
     if fact["name"].startswith("nonzero"):
         fact = {
             **fact,
@@ -480,7 +482,7 @@ def test_most_allocated(fact):
 
 @facts("RequestedToCapacityRatio")
 def test_requested_to_capacity_ratio(fact):
-    """A shape over the requested ratio is scored as kube-scheduler's own tests expect."""
+    """Scores of RequestedToCapacityRatio equal those in kube-scheduler's tests."""
     weights = weights_of_fact(fact)
     node = Node("node", allocatable=ResourceList({w.name: a for w, a in zip(weights, fact["alloc"], strict=True)}))
     nodes = NodeTable([node])
@@ -492,14 +494,14 @@ def test_requested_to_capacity_ratio(fact):
 
 @facts("BrokenLinear")
 def test_broken_linear(fact):
-    """Between its points the function truncates toward zero; outside them it is flat."""
+    """The function truncates toward zero between its points and is constant outside."""
     utilization, expected = np.array(fact["points"]).T
     assert broken_linear(fact["shape"], utilization).tolist() == expected.tolist()
 
 
 @facts("BalancedAllocation")
 def test_balanced_allocation(fact):
-    """Balance is scored as kube-scheduler's own tests expect."""
+    """Balance scores equal those in kube-scheduler's tests."""
     resources = weights_of_fact({**fact, "w": [1] * len(fact["alloc"]), "name": ""})
     plugin = NodeResourcesBalancedAllocation(resources, kubernetes_version="1.34")
     assert score_of_fact(plugin, fact, [0] * len(fact["req"])) == fact["score"]
@@ -507,14 +509,14 @@ def test_balanced_allocation(fact):
 
 @pytest.mark.parametrize("fact", IN_TREE["BalancedAllocation_delta_2026"]["rows"])
 def test_balanced_allocation_difference(fact):
-    """Newer schedulers score how the pod changes the balance."""
+    """Newer versions score the change of the balance by the pod."""
     plugin = NodeResourcesBalancedAllocation(kubernetes_version="1.36")
     assert score_of_fact(plugin, fact, fact["req_without"]) == fact["score"]
 
 
 @facts("ImageLocality")
 def test_image_locality(fact):
-    """Images are scored as kube-scheduler's own tests expect."""
+    """Image scores equal those in kube-scheduler's tests."""
     images = {f"image-{i}:latest": mib << 20 for i, (mib, _) in enumerate(fact["images_MiB_nodes"])}
     having = [nodes for _, nodes in fact["images_MiB_nodes"]]
     nodes = NodeTable(
@@ -528,5 +530,5 @@ def test_image_locality(fact):
 
 @pytest.mark.parametrize(("name", "normalized"), IN_TREE["normalizedImageName"])
 def test_image_names(name, normalized):
-    """A name without a tag means latest; a registry's port is no tag."""
+    """A name without a tag means ``latest``; a registry's port is not a tag."""
     assert normalized_image_name(name) == normalized

@@ -85,8 +85,8 @@ def plugin_from_config(
 
 
 def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
-    several = _measured_weights(reader)
-    if several and reader.raw("resource") is not None:
+    weights = _measured_weights(reader)
+    if weights and reader.raw("resource") is not None:
         raise reader.error("resource", "must not be combined with resources")
     resource: str = reader.choice("resource", (CPU, MEMORY))
     plugin = TargetLoadPacking(
@@ -99,18 +99,18 @@ def _target_load_packing(reader: FieldReader) -> TargetLoadPacking:
         count_recent_pods=reader.flag(_RECENT_PODS_KEY),
     )
     parts = tuple(
-        (replace(plugin, resource=each.name, default_requests=_default_requests(reader, each.name)), each.weight)
-        for each in several
+        (replace(plugin, resource=part.name, default_requests=_default_requests(reader, part.name)), part.weight)
+        for part in weights
     )
     return replace(plugin, parts=parts)
 
 
 def _measured_weights(reader: FieldReader) -> tuple[ResourceWeight, ...]:
     weights = _weights(reader, (), at_most=100, twice=False)
-    for index, each in enumerate(weights):
-        if each.name not in MEASURED_RESOURCES:
+    for index, weight in enumerate(weights):
+        if weight.name not in MEASURED_RESOURCES:
             known = ", ".join(MEASURED_RESOURCES)
-            raise reader.error(f"resources[{index}].name", f"{each.name!r} has no measured load; known: {known}")
+            raise reader.error(f"resources[{index}].name", f"{weight.name!r} has no measured load; known: {known}")
     return weights
 
 
