@@ -1,1 +1,1 @@
-"""The scheduler plugin: an extender that makes a stock kube-scheduler load-aware, over HTTP."""
+"""Scheduler extender over HTTP that makes a stock kube-scheduler load-aware."""

@@ -1,4 +1,4 @@
-"""What is answered for a pod: a score for every candidate, how it came to be, and what it rests on."""
+"""Result of a prioritize request: a score for every candidate, its outcome, and the details of the scoring."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from watcher.model import WatcherMetrics
 NEUTRAL = MAX_SCORE // 2
 
 
-class Outcome(StrEnum):
-    """How an answer came to be; all but ``SCORED`` and ``ALLOCATION`` are the same score for all."""
+class PrioritizeOutcome(StrEnum):
+    """Outcome of a prioritize request. All but ``SCORED`` and ``ALLOCATION`` give every node the same score."""
 
     SCORED = "scored"
     ALLOCATION = "allocation"
@@ -27,15 +27,15 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
-    """What an answer rests on, for those who explain it.
+class ScoringDetails:
+    """Details behind a result, for explanations.
 
     Attributes:
-        scores: of the candidates that are known; later changes do not reach into them.
-        points: what is answered for these, shape (nodes,).
-        snapshot: the metrics; None where there were none.
-        waited_seconds: until it was scored.
-        scored_seconds: how long that took.
+        scores: scores of the known candidates, independent of later changes.
+        points: answered scores of the known candidates, shape (nodes,).
+        snapshot: metrics; None without metrics.
+        waited_seconds: time from the request until the scoring began.
+        scored_seconds: time of the scoring.
     """
 
     scores: Scores
@@ -46,27 +46,27 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The candidates' scores.
+class ScoredCandidates:
+    """Scores of the candidates.
 
     Attributes:
-        names: the candidates, each once.
-        points: their scores, 0 to 100, in that order.
-        outcome: how they came to be.
-        basis: what they rest on, where they are by node.
+        names: candidates, each once.
+        points: scores of the candidates, 0 to 100, in the same order.
+        outcome: outcome of the request.
+        details: details of the scoring; None if all scores are the same.
     """
 
     names: Sequence[str]
     points: Sequence[int]
-    outcome: Outcome
-    basis: Basis | None = None
+    outcome: PrioritizeOutcome
+    details: ScoringDetails | None = None
 
     @classmethod
-    def alike(cls, names: Sequence[str], outcome: Outcome) -> "Answer":
-        """Answer all candidates alike."""
+    def neutral(cls, names: Sequence[str], outcome: PrioritizeOutcome) -> "ScoredCandidates":
+        """Return a result with the same score for all candidates."""
         return cls(names, [NEUTRAL] * len(names), outcome)
 
     @cached_property
     def scores(self) -> Mapping[str, int]:
-        """Each candidate's score, by its name."""
+        """Score of each candidate by name."""
         return dict(zip(self.names, self.points, strict=True))

@@ -1,4 +1,4 @@
-"""``POST /filter``: ExtenderArgs in, ExtenderFilterResult out. ``POST /preempt``: ExtenderPreemptionArgs and -Result.
+"""Filter routes: ``POST /filter`` (ExtenderArgs in, ExtenderFilterResult out) and ``POST /preempt`` for preemption.
 
 Source: k8s.io/kube-scheduler/extender/v1.
 """
@@ -12,7 +12,7 @@ from runtime.server import responses as answers
 from runtime.server.errors import ErrorCode
 from runtime.server.flask_app import response
 from runtime.server.responses import Answer
-from trimaran.extender.filtering import Filtered, Leaving, NodeFilter
+from trimaran.extender.filtering import FilterResult, NodeFilter, VictimUids
 from trimaran.extender.wire import BadRequest, ExtenderArgs, fields_of
 
 FILTER, PREEMPT = "/filter", "/preempt"
@@ -20,58 +20,58 @@ _log = logging.getLogger(__name__)
 
 
 def filter_routes(filtering: NodeFilter) -> Blueprint:
-    """Return the route."""
+    """Return the routes of the filter."""
     routes = Blueprint("filter", __name__)
 
     @routes.post(FILTER)
     def post() -> Response:
-        return response(_answered(filtering, request.get_data()))
+        return response(_handle_filter(filtering, request.get_data()))
 
     @routes.post(PREEMPT)
     def preempt() -> Response:
-        return response(_preempted(filtering, request.get_data()))
+        return response(_handle_preempt(filtering, request.get_data()))
 
     return routes
 
 
-def encode_filtered(found: Filtered) -> bytes:
-    """Return an ExtenderFilterResult: refused nodes as unresolvable, so that nothing is preempted for them."""
+def encode_filter_result(result: FilterResult) -> bytes:
+    """Return an ExtenderFilterResult; refused nodes are unresolvable, so that no pod is preempted for them."""
     return orjson.dumps({
-        "Nodes": None, "NodeNames": list(found.passed), "FailedNodes": {},
-        "FailedAndUnresolvableNodes": dict(found.refused), "Error": "",
+        "Nodes": None, "NodeNames": list(result.passed), "FailedNodes": {},
+        "FailedAndUnresolvableNodes": dict(result.refused), "Error": "",
     })  # fmt: skip
 
 
-def _preempted(filtering: NodeFilter, body: bytes) -> Answer:
-    """Return the nodes that preemption may make room on, with what it would kill there."""
+def _handle_preempt(filtering: NodeFilter, body: bytes) -> Answer:
+    """Return the nodes on which preemption may make room, with the victims there."""
     try:
         fields = fields_of(body)
         victims = fields.get("nodenametometavictims")
         if not isinstance(victims, dict):
-            raise BadRequest("pods are told by their uids: nodeCacheCapable has to be true")  # noqa: TRY301
-        asked = ExtenderArgs.of(fields, tuple(victims))
-        leaving = {name: [str(each["UID"]) for each in found.get("Pods") or ()] for name, found in victims.items()}
+            raise BadRequest("victims must be given by uid: nodeCacheCapable must be true")  # noqa: TRY301
+        args = ExtenderArgs.from_fields(fields, tuple(victims))
+        uids = {name: [str(pod["UID"]) for pod in on_node.get("Pods") or ()] for name, on_node in victims.items()}
     except BadRequest as error:
         return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
     except (KeyError, TypeError, AttributeError):
-        return answers.error(400, ErrorCode.BAD_REQUEST, "the body is no ExtenderPreemptionArgs by uids")
-    passed = _filtered(filtering, asked, leaving).passed
+        return answers.error(400, ErrorCode.BAD_REQUEST, "the body is not an ExtenderPreemptionArgs with uids")
+    passed = _filter_safely(filtering, args, uids).passed
     return answers.of_json({"NodeNameToMetaVictims": {name: victims[name] for name in passed}})
 
 
-def _filtered(filtering: NodeFilter, asked: ExtenderArgs, leaving: Leaving) -> Filtered:
+def _filter_safely(filtering: NodeFilter, args: ExtenderArgs, victims: VictimUids) -> FilterResult:
     try:
-        return filtering.answer(asked, leaving)
-    except Exception:  # noqa: BLE001  a defect keeps no pod off any node
-        _log.exception("candidates could not be filtered", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
-        return Filtered(asked.node_names)
+        return filtering.answer(args, victims)
+    except Exception:  # noqa: BLE001  after a defect all nodes pass
+        _log.exception("candidates could not be filtered", extra={"pod": f"{args.pod.namespace}/{args.pod.name}"})
+        return FilterResult(args.node_names)
 
 
-def _answered(filtering: NodeFilter, body: bytes) -> Answer:
+def _handle_filter(filtering: NodeFilter, body: bytes) -> Answer:
     try:
-        asked = ExtenderArgs.decode(body)
-        if not asked.by_name:
-            raise BadRequest("nodes are filtered by their names: nodeCacheCapable has to be true")  # noqa: TRY301
+        args = ExtenderArgs.decode(body)
+        if not args.by_name:
+            raise BadRequest("nodes must be given by name: nodeCacheCapable must be true")  # noqa: TRY301
     except BadRequest as error:
         return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
-    return Answer(encode_filtered(_filtered(filtering, asked, {})))
+    return Answer(encode_filter_result(_filter_safely(filtering, args, {})))

@@ -1,10 +1,9 @@
-"""The KubeSchedulerConfiguration that makes a stock kube-scheduler ask the extender, from one with plugins of ours.
+"""KubeSchedulerConfiguration with which a stock kube-scheduler calls the extender, made from one with plugins of ours.
 
-Our plugins leave the file, and the extender comes in. Weights are as :mod:`trimaran.extender.profiles` says, so that
-plugins
-weigh against each other what the file says. NodeResourcesFit and NodeResourcesBalancedAllocation keep scoring, at
-weight 1 where the file does not name them: they decide between nodes that are equal by load, and alone when the
-extender is dead.
+Our plugins are removed from the file, and the extender is added. The weights are computed as in
+:mod:`trimaran.extender.profiles`, so that all plugins keep their relative weights. NodeResourcesFit and
+NodeResourcesBalancedAllocation keep scoring, with weight 1 if the file does not name them: they decide between nodes
+with equal load, and alone while the extender is down.
 """
 
 import re
@@ -15,31 +14,31 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from scoring import read_configuration
-from trimaran.extender.placement_predictor import InTree
+from trimaran.extender.placement_predictor import InTreePlugins
 from trimaran.extender.profiles import OURS, SCORE_FACTOR, Profiles
 
 SAFETY_NET = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 MAX_TIMEOUT_SECONDS = 0.5
 _PRIORITIZE, _FILTER, _PREEMPT = "prioritize", "filter", "preempt"
 _LATEST = "kubescheduler.config.k8s.io/v1"
-_READABLE = frozenset({_LATEST, f"{_LATEST}beta3"})  # older ones have plugins and defaults that are gone
+_READABLE = frozenset({_LATEST, f"{_LATEST}beta3"})  # older versions have plugins and defaults that no longer exist
 _GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How kube-scheduler reaches the extender.
+class ExtenderEndpoint:
+    """Address and options with which kube-scheduler calls the extender.
 
     Attributes:
-        url: such as ``https://trimaran-extender.trimaran.svc:2021``.
-        ca_file: the authority of its certificate, as kube-scheduler sees the file; needed where the URL is HTTPS.
-        certificate, key: the client certificate that the extender asks for, if it does.
-        timeout_ms: after which kube-scheduler goes on without, at most 500.
-        filters: whether it is asked to filter too.
+        url: URL such as ``https://trimaran-extender.trimaran.svc:2021``.
+        ca_file: CA of the extender's certificate, as a path that kube-scheduler sees; required for an https URL.
+        certificate, key: client certificate, if the extender requires one.
+        timeout_ms: timeout after which kube-scheduler goes on without the extender, at most 500.
+        filters: whether the extender filters as well.
 
     Raises:
-        ValueError: they do not go together; the message says how they would.
+        ValueError: the attributes contradict each other; the message names the remedy.
     """
 
     url: str
@@ -52,21 +51,21 @@ class Way:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"the extender's URL looks like https://trimaran-extender:2021, not {self.url[:80]!r}")
+            raise ValueError(f"the extender's URL must look like https://trimaran-extender:2021, not {self.url[:80]!r}")
         if self.is_secure and not self.ca_file:
-            raise ValueError("an https URL needs --ca-file: without it kube-scheduler verifies nothing")
+            raise ValueError("an https URL needs --ca-file: without it kube-scheduler does not verify the certificate")
         if not self.is_secure and (self.ca_file or self.certificate):
-            raise ValueError("--ca-file and --certificate are of no use without an https URL")
+            raise ValueError("--ca-file and --certificate need an https URL")
         if not 1 <= self.timeout_ms <= MAX_TIMEOUT_SECONDS * 1000:
-            raise ValueError(f"the timeout is 1 to {MAX_TIMEOUT_SECONDS * 1000:.0f} ms, not {self.timeout_ms}")
+            raise ValueError(f"the timeout must be 1 to {MAX_TIMEOUT_SECONDS * 1000:.0f} ms, not {self.timeout_ms}")
 
     @property
     def is_secure(self) -> bool:
-        """Whether it is HTTPS."""
+        """True for an https URL."""
         return self.url.startswith("https://")
 
-    def extender(self, weight: int) -> dict[str, Any]:
-        """Return the entry of ``extenders``."""
+    def config_entry(self, weight: int) -> dict[str, Any]:
+        """Return the entry of ``extenders`` in the file."""
         entry: dict[str, Any] = {
             "urlPrefix": self.url.rstrip("/"),
             "prioritizeVerb": _PRIORITIZE,
@@ -83,72 +82,78 @@ class Way:
         return entry
 
 
-def written(document: Mapping[str, Any], way: Way, *, safety_net: bool = True) -> dict[str, Any]:
-    """Return the file for a stock kube-scheduler.
+def render_config(
+    document: Mapping[str, Any], endpoint: ExtenderEndpoint, *, safety_net: bool = True
+) -> dict[str, Any]:
+    """Return the configuration for a stock kube-scheduler.
 
     Args:
         document: a parsed KubeSchedulerConfiguration with plugins of ours.
-        way: to the extender.
-        safety_net: keep the plugins of :data:`SAFETY_NET` scoring where the file does not name them.
+        endpoint: address and options of the extender.
+        safety_net: whether the plugins in :data:`SAFETY_NET` score if the file does not name them.
 
     Raises:
-        ValueError: the file cannot be used, or has nothing for an extender; the message says where.
+        ValueError: the document is not valid, or has no plugin for the extender; the message says where.
     """
     profiles = Profiles.read(document)
     if document["apiVersion"] not in _READABLE:
         raise ValueError(
-            f"apiVersion: kube-scheduler no longer reads {document['apiVersion']}; rewrite it as {_LATEST}"
+            f"apiVersion: kube-scheduler no longer supports {document['apiVersion']}; rewrite the file as {_LATEST}"
         )
-    made: dict[str, Any] = {**deepcopy(dict(document)), "apiVersion": _LATEST}
-    made["profiles"] = [
+    rendered: dict[str, Any] = {**deepcopy(dict(document)), "apiVersion": _LATEST}
+    rendered["profiles"] = [
         _profile(entry, profiles, name, safety_net=safety_net)
         for entry, name in zip(
-            made["profiles"], (profile.scheduler_name for profile in profiles.configuration.profiles), strict=True
+            rendered["profiles"], (profile.scheduler_name for profile in profiles.configuration.profiles), strict=True
         )
     ]
-    others = [each for each in made.get("extenders") or [] if each.get("urlPrefix") != way.url.rstrip("/")]
-    if way.filters:  # else it asks about a sample, all of which may be over their limits
-        made["percentageOfNodesToScore"] = 100
-    made["extenders"] = [*others, way.extender(profiles.weight)]
-    return made
+    other_extenders = [
+        each for each in rendered.get("extenders") or [] if each.get("urlPrefix") != endpoint.url.rstrip("/")
+    ]
+    if endpoint.filters:  # otherwise only a sample of the nodes is sent, which may all be over their limits
+        rendered["percentageOfNodesToScore"] = 100
+    rendered["extenders"] = [*other_extenders, endpoint.config_entry(profiles.weight)]
+    return rendered
 
 
-def in_tree(profiles: Profiles) -> Mapping[str, InTree]:
-    """Return what kube-scheduler adds by itself to the extender's scores, by the scheduler's name.
+def in_tree_by_scheduler(profiles: Profiles) -> Mapping[str, InTreePlugins]:
+    """Return the in-tree plugins that score next to the extender, by scheduler name.
 
-    It is what :func:`written` leaves it with by default.
+    They are the plugins that :func:`render_config` leaves in the file by default.
     """
     if profiles.document["apiVersion"] not in _READABLE:
         return {}
-    made = written(profiles.document, Way("http://127.0.0.1"))
-    read = read_configuration(made)
+    rendered = render_config(profiles.document, ExtenderEndpoint("http://127.0.0.1"))
+    configuration = read_configuration(rendered)
     return {
-        profile.scheduler_name: InTree(profile, read.weights[profile.scheduler_name].get("TaintToleration", 0))
-        for profile in read.profiles
+        profile.scheduler_name: InTreePlugins(
+            profile, configuration.weights[profile.scheduler_name].get("TaintToleration", 0)
+        )
+        for profile in configuration.profiles
     }
 
 
-def problems(document: Mapping[str, Any], url: str = "") -> Iterator[str]:
-    """Yield what is wrong with a file that a stock kube-scheduler is to ask the extender by.
+def validate_config(document: Mapping[str, Any], url: str = "") -> Iterator[str]:
+    """Yield the problems of a file with which a stock kube-scheduler is to call the extender.
 
     Args:
         document: the parsed file.
-        url: of our extender, where there are several; by default the ones that prioritize.
+        url: URL of our extender, if there are several; by default all extenders that prioritize are checked.
     """
     for number, profile in enumerate(_listed(document, "profiles")):
         yield from _problems_of_profile(f"profiles[{number}]", profile)
-    found = 0
+    matching = 0
     for number, extender in enumerate(_listed(document, "extenders")):
         if extender.get("prioritizeVerb") and (not url or extender.get("urlPrefix", "").rstrip("/") == url.rstrip("/")):
-            found += 1
+            matching += 1
             yield from _problems_of_extender(f"extenders[{number}]", extender)
             if extender.get("filterVerb") and document.get("percentageOfNodesToScore") != 100:
                 yield (
-                    "percentageOfNodesToScore: must be 100 with a filterVerb: else a sample of the nodes is asked "
-                    "about, and all of the sample may be over their limits"
+                    "percentageOfNodesToScore: must be 100 with a filterVerb: otherwise only a sample of the nodes is "
+                    "sent, and all nodes of the sample may be over their limits"
                 )
-    if not found:
-        yield f"extenders: none prioritizes{f' at {url}' if url else ''}"
+    if not matching:
+        yield f"extenders: no extender has a prioritizeVerb{f' and the urlPrefix {url}' if url else ''}"
 
 
 def _profile(entry: dict[str, Any], profiles: Profiles, name: str, *, safety_net: bool) -> dict[str, Any]:
@@ -179,16 +184,16 @@ def _problems_of_profile(where: str, profile: Mapping[str, Any]) -> Iterator[str
     for point in plugins:
         for each in _enabled(plugins, point):
             if each.get("name") in OURS:
-                yield f"{where}.plugins.{point}: a stock kube-scheduler has no plugin {each['name']}: it will not start"
+                yield f"{where}.plugins.{point}: a stock kube-scheduler has no plugin {each['name']} and will not start"
     for each in profile.get("pluginConfig") or []:
         if each.get("name") in OURS:
-            yield f"{where}.pluginConfig: a stock kube-scheduler has no plugin {each['name']}: it will not start"
+            yield f"{where}.pluginConfig: a stock kube-scheduler has no plugin {each['name']} and will not start"
     disabled = {each.get("name") for each in (plugins.get("multiPoint") or {}).get("disabled") or []}
     enabled = {each.get("name") for each in _enabled(plugins, "multiPoint")}
     if disabled & {"*", "NodeResourcesFit"} and "NodeResourcesFit" not in enabled:
         yield (
-            f"{where}.plugins.multiPoint: NodeResourcesFit is disabled at all points: pods are placed where they do "
-            "not fit; disable it at score alone"
+            f"{where}.plugins.multiPoint: NodeResourcesFit is disabled at all extension points: pods are placed where "
+            "they do not fit; disable it at score only"
         )
 
 
@@ -197,12 +202,12 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
     tls = extender.get("tlsConfig") or {}
     secure = url.startswith("https://")
     if extender.get("prioritizeVerb") != _PRIORITIZE:
-        yield f"{where}.prioritizeVerb = {extender.get('prioritizeVerb')!r}: the extender answers {_PRIORITIZE!r}"
+        yield f"{where}.prioritizeVerb = {extender.get('prioritizeVerb')!r}: the extender serves {_PRIORITIZE!r}"
     seconds = _seconds(extender.get("httpTimeout"))
     if seconds is None or not 0 < seconds <= MAX_TIMEOUT_SECONDS:
         yield (
-            f"{where}.httpTimeout = {extender.get('httpTimeout')!r}: without an extender every pod waits for it; at "
-            "most 500ms (its default is 5s)"
+            f"{where}.httpTimeout = {extender.get('httpTimeout')!r}: must be at most 500ms (the default is 5s), as "
+            "every pod waits for that long while the extender is down"
         )
     if extender.get("filterVerb"):
         yield from _problems_of_filter(where, extender)
@@ -210,9 +215,9 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
         if extender.get(name) is not True:
             yield f"{where}.{name}: must be true"
     if extender.get("managedResources"):
-        yield f"{where}.managedResources: pods that request none of them would not be scored"
+        yield f"{where}.managedResources: must be empty: pods that request none of them would not be scored"
     if bool(extender.get("enableHTTPS")) != secure:
-        yield f"{where}.enableHTTPS: must be true with an https urlPrefix, and only then"
+        yield f"{where}.enableHTTPS: must be true with an https urlPrefix, and false without"
     if secure and (tls.get("insecure") or not (tls.get("caFile") or tls.get("caData"))):
         yield f"{where}.tlsConfig: without caFile or caData the extender's certificate is not verified"
     weight = extender.get("weight")
@@ -222,9 +227,9 @@ def _problems_of_extender(where: str, extender: Mapping[str, Any]) -> Iterator[s
 
 def _problems_of_filter(where: str, extender: Mapping[str, Any]) -> Iterator[str]:
     if extender["filterVerb"] != _FILTER:
-        yield f"{where}.filterVerb = {extender['filterVerb']!r}: the extender answers {_FILTER!r}"
+        yield f"{where}.filterVerb = {extender['filterVerb']!r}: the extender serves {_FILTER!r}"
     if extender.get("preemptVerb") != _PREEMPT:
-        yield f"{where}.preemptVerb: must be {_PREEMPT!r} with a filterVerb: pods would be killed for hot nodes"
+        yield f"{where}.preemptVerb: must be {_PREEMPT!r} with a filterVerb: otherwise pods are evicted from hot nodes"
 
 
 def _enabled(plugins: Mapping[str, Any], point: str) -> Sequence[Mapping[str, Any]]:
@@ -238,8 +243,8 @@ def _listed(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def _seconds(text: object) -> float | None:
-    """Read a duration as Go writes it; None when it is none."""
-    found = _GO_DURATION.findall(text) if isinstance(text, str) else []
-    if not found or "".join(number + unit for number, unit in found) != text:
+    """Return a duration in Go's notation as seconds; None if the text is not a valid duration."""
+    parts = _GO_DURATION.findall(text) if isinstance(text, str) else []
+    if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in found)
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)

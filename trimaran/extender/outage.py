@@ -1,4 +1,4 @@
-"""Tells that nodes are not scored by their load: a Kubernetes Event, beside the log line and the counter."""
+"""Kubernetes Events about outages, in addition to the log line and the counter."""
 
 import logging
 import socket
@@ -15,42 +15,42 @@ _LONGEST_NOTE = 1000  # the API server takes 1024
 _log = logging.getLogger(__name__)
 
 
-class Events:
-    """Writes Events, as well as it can: without the right to, it says so in the log, and nothing else happens.
+class EventRecorder:
+    """Best-effort writer of Events: a refused or failed write is logged, and has no other effect.
 
     Args:
-        api: the API server.
-        namespace: where, and what the Events are about; "" writes none.
+        api: Kubernetes API.
+        namespace: namespace of the Events, which is their subject as well; "" writes no Events.
     """
 
     def __init__(self, api: Sender, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
 
-    def tell(self, why: str) -> None:
-        """Write that an outage began, or ended when ``why`` is empty; in the background."""
+    def record(self, reason: str) -> None:
+        """Write an Event in the background: an outage began for a reason, or ended if the reason is empty."""
         if self._namespace:
-            threading.Thread(target=self._write, args=(why,), name="event", daemon=True).start()
+            threading.Thread(target=self._write, args=(reason,), name="event", daemon=True).start()
 
-    def _write(self, why: str) -> None:
+    def _write(self, reason: str) -> None:
         path = f"/api/v1/namespaces/{self._namespace}/events"
         try:
-            self._api.send("POST", path, Deadline.after(_SECONDS), self._event(why))
+            self._api.send("POST", path, Deadline.after(_SECONDS), self._event(reason))
         except REQUEST_FAILURES as error:
-            _log.warning("an Event cannot be written", extra={"namespace": self._namespace, "error": str(error)})
+            _log.warning("an Event could not be written", extra={"namespace": self._namespace, "error": str(error)})
 
-    def _event(self, why: str) -> dict[str, Any]:
+    def _event(self, reason: str) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        said = f"Nodes are not scored by their load: {why}" if why else "Nodes are scored by their load again"
-        about = {"apiVersion": "v1", "kind": "Namespace", "name": self._namespace, "namespace": self._namespace}
+        message = f"Nodes are not scored by their load: {reason}" if reason else "Nodes are scored by their load again"
+        subject = {"apiVersion": "v1", "kind": "Namespace", "name": self._namespace, "namespace": self._namespace}
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"trimaran-extender.{time.time_ns():x}", "namespace": self._namespace},
-            "involvedObject": about,
-            "reason": "LoadUnknown" if why else "LoadKnown",
-            "message": said[:_LONGEST_NOTE],
-            "type": "Warning" if why else "Normal",
+            "involvedObject": subject,
+            "reason": "LoadUnknown" if reason else "LoadKnown",
+            "message": message[:_LONGEST_NOTE],
+            "type": "Warning" if reason else "Normal",
             "source": {"component": "trimaran-extender", "host": socket.gethostname()},
             "reportingComponent": "trimaran-extender",
             "reportingInstance": socket.gethostname(),

@@ -1,9 +1,9 @@
-"""Scores for kube-scheduler's candidates: which profile, from which metrics, and what is answered when there are none.
+"""Scoring of kube-scheduler's candidates: choice of profile and metrics, deadline, and scores without metrics.
 
-One pod is scored at a time, so that prepared profiles have one user and each pod is counted where it will likely go
-before the next one is scored. Whoever asks scores by itself, for handing over takes as long as scoring does. Only what
-may take long (a new snapshot to prepare for, a cluster's view that others hold) is for a thread: a slow answer never
-holds up a request, all candidates are answered alike when there is nothing at its deadline.
+One pod is scored at a time, so that prepared profiles need no lock of their own, and each pod counts on its predicted
+node before the next one is scored. Scoring runs on the request's thread: handing it to a worker would cost as much as
+scoring. Only slow work (preparing for a new snapshot, waiting for the lock of the cluster view) runs on a worker
+thread. At the deadline all candidates get the same score.
 """
 
 import logging
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotInTime
+from concurrent.futures import TimeoutError as DeadlineExceeded
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 
 from client import ClientError
 from scoring import FallbackPolicy, Judgment, NodeGrade, NodeTable, Pod, PreparedProfile, Profile
-from trimaran.extender.answer import ScoredCandidates, ScoringDetails, PrioritizeOutcome
+from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
 from trimaran.extender.placement_predictor import InTreePlugins, PlacementPredictor
 from trimaran.extender.profiles import ExtenderProfile, Profiles
 from trimaran.extender.wire import ExtenderArgs
@@ -31,81 +31,87 @@ _log = logging.getLogger(__name__)
 
 
 class LiveCluster(Protocol):
-    """What is asked of the live cluster: :class:`trimaran.cluster.view.ClusterView` has it."""
+    """Part of the cluster view that the extender uses: :class:`trimaran.cluster.view.ClusterView` implements it."""
 
     @property
     def is_synced(self) -> bool:
-        """Whether the first whole copy is there."""
+        """True once the first full lists have arrived."""
         ...
 
-    def reading(self, asked: Pod | None = None, *, wait: bool = True) -> AbstractContextManager[NodeTable]:
-        """Yield the table, which does not change until the block ends, without what was assumed of a pod before.
+    @property
+    def in_flight(self) -> int:
+        """Number of pods that are assumed on nodes."""
+        ...
 
-        Raises ``BlockingIOError`` where others hold it and nobody waits.
+    def reading(self, pod: Pod | None = None, *, wait: bool = True) -> AbstractContextManager[NodeTable]:
+        """Yield the table, locked until the block ends, without the earlier assumption of a pod.
+
+        Raises ``BlockingIOError`` if the lock is held by another thread and ``wait`` is false.
         """
         ...
 
     def remember_departed(self, seconds: float) -> None:
-        """Remember pods that left their nodes for so long."""
+        """Remember pods that leave their nodes for this time."""
         ...
 
     def assume(self, pod: Pod, node_name: str) -> None:
-        """Count a pod that is about to be bound."""
+        """Count a pod that is about to be bound on a node."""
         ...
 
 
 class SnapshotSource(Protocol):
-    """What is asked of the watcher's client: :class:`client.Collector` has it."""
+    """Source of the newest metrics: :class:`client.Collector` implements it."""
 
     def snapshot(self) -> WatcherMetrics:
-        """Return the newest metrics; raises ``ClientError`` where there are none, or none fresh enough."""
+        """Return the newest metrics. Raises ``ClientError`` if there are none, or none fresh enough."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PrioritizerOptions:
-    """How to answer.
+    """Options of the prioritizer.
 
     Attributes:
-        deadline_seconds: after this time all candidates are answered alike.
-        policy: when metrics are trusted, node by node.
-        outage: without any metrics, answer all candidates ``alike``, so that kube-scheduler's own plugins decide, or
-            best fit by ``allocation``.
-        assume: count the best candidate as placed until the API server says where the pod went.
-        seed: of the draw among equals.
+        deadline_seconds: time after which all candidates get the same score.
+        policy: trust in the metrics, node by node.
+        on_outage: scores without metrics: ``neutral`` gives all candidates the same score, so that kube-scheduler's own
+            plugins decide; ``allocation`` scores by best fit.
+        assume: whether the best candidate counts as placed until the API server reports the binding.
+        seed: seed of the tie-break; None for a random one.
     """
 
     deadline_seconds: float = 0.04
     policy: FallbackPolicy = field(default_factory=FallbackPolicy)
-    outage: Literal["alike", "allocation"] = "alike"
+    on_outage: Literal["neutral", "allocation"] = "neutral"
     assume: bool = True
     seed: int | None = None
 
 
 RecordAnswer = Callable[[ExtenderArgs, ScoredCandidates, str, bool], None]
-"""Takes note of an answer, as it is where pods are acted for.
+"""Callback that records a request and its scores, before shadow mode replaces them.
 
-It comes with the node that the pod will likely go to by it ("" where it is not by node), and whether it is acted for.
+Further arguments: the predicted node ("" if all scores are the same), and whether the rollout is active for the pod.
 """
 
 
 RunLater = Callable[[Callable[[], None]], object]
-"""Takes what is to be done later, and does it."""
+"""Callback that receives a function and calls it later."""
 
 
 class Prioritizer:
-    """Answers requests, from any thread.
+    """Thread-safe scorer of prioritize requests.
 
     Args:
-        profiles: what to score by.
+        profiles: profiles to score by.
         view: the live cluster; not closed.
-        metrics: what nodes use; not closed.
-        options: how to answer.
-        outage: is told why there are no metrics to score by when that begins, and "" when it ends.
-        clock: unix time.
-        in_tree: what kube-scheduler adds to the answers by itself, by the scheduler's name, as far as it is known.
-        acts_for: whether a pod, by its uid, is answered by its scores; the others' answers are all alike.
-        record: see :data:`RecordAnswer`; what it does, nobody waits for.
+        metrics: source of the metrics; not closed.
+        options: options of the prioritizer.
+        report_outage: called with the reason when scoring by load becomes impossible, and with "" when it is possible
+            again.
+        clock: Unix time.
+        in_tree: in-tree plugins that kube-scheduler scores by, by scheduler name.
+        is_active: returns whether the pod with a uid gets its scores; other pods get the same score for all nodes.
+        record: callback for each result, called after the response; see :data:`RecordAnswer`.
     """
 
     def __init__(
@@ -114,135 +120,148 @@ class Prioritizer:
         view: LiveCluster,
         metrics: SnapshotSource,
         options: PrioritizerOptions | None = None,
-        outage: Callable[[str], None] = lambda _: None,
+        report_outage: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
         in_tree: Mapping[str, InTreePlugins] | None = None,
-        acts_for: Callable[[str], bool] = lambda _: True,
+        is_active: Callable[[str], bool] = lambda _: True,
         record: RecordAnswer = lambda *_: None,
     ) -> None:
         self._profiles = profiles.by_scheduler
         self._view = view
         self._metrics = metrics
         self._options = options or PrioritizerOptions()
-        self._tell_outage = outage
+        self._report_outage = report_outage
         self._clock = clock
-        self._acts_for = acts_for
+        self._is_active = is_active
         self._record = record
-        self._outage = ""
-        self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # with the data of the snapshot it is for
-        dice = random.Random(self._options.seed)  # noqa: S311  a draw among equals
-        self._likeliest = PlacementPredictor(profiles.weight, in_tree or {}, dice)
+        self._outage = ""  # reason of the current outage
+        self._prepared: dict[str, tuple[PreparedProfile, object]] = {}  # profile, and the data it was prepared for
+        rng = random.Random(self._options.seed)  # noqa: S311  a tie-break
+        self._predictor = PlacementPredictor(profiles.weight, in_tree or {}, rng)
         self._thread = ThreadPoolExecutor(1, "prioritizer")
-        self._turn = threading.Lock()  # held from when a pod is scored until it is counted
-        self._began = 0.0  # when the turn did, monotonic; 0 while it is nobody's
+        self._lock = threading.Lock()  # held from the scoring of a pod until the pod counts on its predicted node
+        self._locked_at = 0.0  # monotonic; 0 while unlocked
 
-    def answer(self, asked: ExtenderArgs, later: RunLater | None = None) -> ScoredCandidates:
-        """Return a score for every candidate; never fails, and takes no longer than the deadline and one more score.
+    def answer(self, args: ExtenderArgs, run_later: RunLater | None = None) -> ScoredCandidates:
+        """Return a score for every candidate. Never fails, and takes at most the deadline and one more scoring.
 
         Args:
-            asked: the request.
-            later: is given what is to be done when the answer is sent, and may not be forgotten: until then no other
-                pod is scored. By default a thread does it at once.
+            args: the request.
+            run_later: receives the work to do after the response is sent; no other pod is scored until it is done. By
+                default a thread does it at once.
         """
-        profile = self._profiles.get(asked.scheduler_name)
+        profile = self._profiles.get(args.scheduler_name)
         if profile is None:
-            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.OTHER_SCHEDULER)
-        if not asked.node_names:
+            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.OTHER_SCHEDULER)
+        if not args.node_names:
             return ScoredCandidates((), (), PrioritizeOutcome.SCORED)
-        acts = self._acts_for(asked.pod.uid)
-        answer = self._in_time(asked, profile)
-        if answer.basis is None:
-            self._record(asked, answer, "", acts)
+        is_active = self._is_active(args.pod.uid)
+        answer = self._score_by_deadline(args, profile)
+        if answer.details is None:
+            self._record(args, answer, "", is_active)
             return answer
-        (later or self._thread.submit)(partial(self._after, asked, answer, acts))
-        return answer if acts else ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.SHADOW)
+        (run_later or self._thread.submit)(partial(self._record_and_assume, args, answer, is_active))
+        return answer if is_active else ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.SHADOW)
 
     def is_alive(self) -> bool:
-        """Return whether pods get their turn."""
-        began = self._began
-        return not began or time.monotonic() - began < _STUCK_SECONDS
+        """Return whether scoring makes progress."""
+        locked_at = self._locked_at
+        return not locked_at or time.monotonic() - locked_at < _STUCK_SECONDS
 
     def close(self) -> None:
-        """Stop scoring."""
+        """Stop the worker thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _in_time(self, asked: ExtenderArgs, profile: ExtenderProfile) -> ScoredCandidates:
-        """Return the answer; where it is by node, its turn lasts until the pod is counted."""
-        asked_at = time.monotonic()
-        ends_at = asked_at + self._options.deadline_seconds
-        if not self._turn.acquire(timeout=self._options.deadline_seconds):
-            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.DEADLINE)
-        self._began = time.monotonic()
+    def _score_by_deadline(self, args: ExtenderArgs, profile: ExtenderProfile) -> ScoredCandidates:
+        """Return the scores; if they have details, the lock stays held until the pod is counted."""
+        requested_at = time.monotonic()
+        ends_at = requested_at + self._options.deadline_seconds
+        if not self._lock.acquire(timeout=self._options.deadline_seconds):
+            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.DEADLINE)
+        self._locked_at = time.monotonic()
+        # Score on this thread. If the scoring would block, let the worker thread do it, and wait until the deadline.
         try:
-            answer = self._score(asked, profile, asked_at, wait=False)
+            answer = self._score(args, profile, requested_at, wait=False)
         except BlockingIOError:
             try:
-                job = self._thread.submit(self._score, asked, profile, asked_at, wait=True)
-            except RuntimeError:  # closed, or the system gives no more threads
-                self._end_turn()
-                return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.FAILED)
+                job = self._thread.submit(self._score, args, profile, requested_at, wait=True)
+            except RuntimeError:  # closed, or no thread can be started
+                self._unlock()
+                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.FAILED)
             try:
                 answer = job.result(max(0.0, ends_at - time.monotonic()))
-            except (NotInTime, CancelledError):
-                job.add_done_callback(lambda _: self._end_turn())
+            except (DeadlineExceeded, CancelledError):
+                job.add_done_callback(lambda _: self._unlock())
                 job.cancel()
-                return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.DEADLINE)
-        if answer.basis is None:
-            self._end_turn()
+                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.DEADLINE)
+        if answer.details is None:
+            self._unlock()
         return answer
 
-    def _end_turn(self) -> None:
-        self._began = 0.0
-        self._turn.release()
+    def _unlock(self) -> None:
+        self._locked_at = 0.0
+        self._lock.release()
 
-    def _score(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> ScoredCandidates:
-        """Return the answer; raises ``BlockingIOError`` where that may take long and nobody waits."""
+    def _score(
+        self, args: ExtenderArgs, profile: ExtenderProfile, requested_at: float, *, wait: bool
+    ) -> ScoredCandidates:
+        """Return the scores, or neutral ones after an error.
+
+        Raises:
+            BlockingIOError: scoring would block, and ``wait`` is false.
+        """
         try:
-            return self._scored(asked, profile, asked_at, wait=wait)
-        except Exception as error:  # it costs one pod its scores
+            return self._compute_scores(args, profile, requested_at, wait=wait)
+        except Exception as error:  # a defect costs one pod its scores, not its placement
             if isinstance(error, BlockingIOError) and not wait:
                 raise
-            _log.exception("a pod could not be scored", extra={"pod": f"{asked.pod.namespace}/{asked.pod.name}"})
-            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.FAILED)
+            _log.exception("a pod could not be scored", extra={"pod": f"{args.pod.namespace}/{args.pod.name}"})
+            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.FAILED)
 
-    def _scored(self, asked: ExtenderArgs, profile: ExtenderProfile, asked_at: float, *, wait: bool) -> ScoredCandidates:
+    def _compute_scores(
+        self, args: ExtenderArgs, profile: ExtenderProfile, requested_at: float, *, wait: bool
+    ) -> ScoredCandidates:
         began = time.monotonic()
+        # Without nodes and pods, or without metrics, there is nothing to score by.
         if not self._view.is_synced:
-            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.NOT_SYNCED)
+            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NOT_SYNCED)
         try:
             snapshot = self._metrics.snapshot()
         except ClientError as error:
             snapshot = None
-            self._note(str(error))
-            if self._options.outage == "alike":
-                return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.NO_METRICS)
-        with self._view.reading(asked.pod, wait=wait) as table:
-            known, rows = table.known_rows(asked.node_names)
+            self._set_outage(str(error))
+            if self._options.on_outage == "neutral":
+                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_METRICS)
+        # Score the known candidates.
+        with self._view.reading(args.pod, wait=wait) as table:
+            known, rows = table.known_rows(args.node_names)
             if not known:
-                return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.NOT_SYNCED)
+                return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NOT_SYNCED)
             prepared = self._prepare(profile.profile, table, snapshot, wait=wait)
-            scores = prepared.score(asked.pod, among=rows)
+            scores = prepared.score(args.pod, among=rows)
+        # Too few measured nodes are an outage as well.
         judgment = scores.judgment
-        assert judgment is not None  # noqa: S101  it was prepared with one
+        assert judgment is not None  # noqa: S101  the profile was prepared with a judgment
         if snapshot is not None:
-            self._note(_outage(judgment))
-        if self._outage and not (judgment.evidence.outage and self._options.outage == "allocation"):
-            return ScoredCandidates.alike(asked.node_names, PrioritizeOutcome.NO_METRICS)
-        answered = profile.answered(scores.total)
-        points = answered.tolist()
-        if len(known) < len(asked.node_names):  # of a node that the view has not heard of nothing is known: the minimum
-            found = dict(zip(known, points, strict=True))
-            points = [found.get(name, 0) for name in asked.node_names]
-        basis = ScoringDetails(scores, answered, snapshot, began - asked_at, time.monotonic() - began)
-        return ScoredCandidates(asked.node_names, points, PrioritizeOutcome.ALLOCATION if self._outage else PrioritizeOutcome.SCORED, basis)
+            self._set_outage(_outage_reason(judgment))
+        if self._outage and not (judgment.evidence.outage and self._options.on_outage == "allocation"):
+            return ScoredCandidates.neutral(args.node_names, PrioritizeOutcome.NO_METRICS)
+        known_points = profile.to_points(scores.total)
+        points = known_points.tolist()
+        if len(known) < len(args.node_names):  # nodes that the view does not know yet get the minimum
+            by_name = dict(zip(known, points, strict=True))
+            points = [by_name.get(name, 0) for name in args.node_names]
+        outcome = PrioritizeOutcome.ALLOCATION if self._outage else PrioritizeOutcome.SCORED
+        details = ScoringDetails(scores, known_points, snapshot, began - requested_at, time.monotonic() - began)
+        return ScoredCandidates(args.node_names, points, outcome, details)
 
     def _prepare(
         self, profile: Profile, table: NodeTable, snapshot: WatcherMetrics | None, *, wait: bool
     ) -> PreparedProfile:
-        """Return the profile prepared for a snapshot: it follows the table, so it serves until there is a newer one."""
+        """Return the profile prepared for a snapshot. It follows the table, so it serves until the next snapshot."""
         data = None if snapshot is None else snapshot.data
-        prepared, of = self._prepared.get(profile.scheduler_name, (None, None))
-        if prepared is None or of is not data or prepared.nodes is not table:
+        prepared, prepared_for = self._prepared.get(profile.scheduler_name, (None, None))
+        if prepared is None or prepared_for is not data or prepared.nodes is not table:
             if not wait:
                 raise BlockingIOError
             prepared = profile.prepare(table, self._options.policy.judge(table, snapshot, self._clock()))
@@ -252,34 +271,34 @@ class Prioritizer:
             self._prepared[profile.scheduler_name] = prepared, data
         return prepared
 
-    def _note(self, outage: str) -> None:
-        """Tell an outage once, and once that it is over."""
+    def _set_outage(self, outage: str) -> None:
+        """Set the reason of the outage; report its begin once and its end once."""
         if bool(outage) != bool(self._outage):
             if outage:
                 _log.warning("nodes are not scored by their load", extra={"why": outage})
             else:
                 _log.info("nodes are scored by their load again")
-            self._tell_outage(outage)
+            self._report_outage(outage)
         self._outage = outage
 
-    def _after(self, asked: ExtenderArgs, answer: ScoredCandidates, acts: bool) -> None:
-        """RecordAnswer an answer, and count the pod where it will likely be put; then it is the next one's turn."""
-        pod, name = asked.pod, asked.scheduler_name
+    def _record_and_assume(self, args: ExtenderArgs, answer: ScoredCandidates, is_active: bool) -> None:
+        """Record a result, count the pod on its predicted node, and release the lock."""
+        pod, name = args.pod, args.scheduler_name
         try:
             with self._view.reading() as table:
-                node_name = self._likeliest.node(pod, name, answer, table)
-            self._record(asked, answer, node_name, acts)
-            if acts and self._options.assume and answer.outcome is PrioritizeOutcome.SCORED:
+                node_name = self._predictor.predict(pod, name, answer, table)
+            self._record(args, answer, node_name, is_active)
+            if is_active and self._options.assume and answer.outcome is PrioritizeOutcome.SCORED:
                 self._view.assume(pod, node_name)
-        except Exception:  # noqa: BLE001  nobody waits for it, so nobody else would tell
-            _log.exception("a pod is neither recorded nor assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
+        except Exception:  # noqa: BLE001  the response is sent already, so no caller would report the error
+            _log.exception("a pod could not be recorded and assumed", extra={"pod": f"{pod.namespace}/{pod.name}"})
         finally:
-            self._end_turn()
+            self._unlock()
 
 
-def _outage(judgment: Judgment) -> str:
-    """Return why no node is scored by its load, else ""."""
+def _outage_reason(judgment: Judgment) -> str:
+    """Return why no node is scored by its load; "" if nodes are."""
     if judgment.evidence.outage:
         return judgment.evidence.outage
-    broken = judgment.grades.size and judgment.grades[0] == NodeGrade.NEUTRAL  # all are then
-    return str(judgment.reasons[0]) if broken else ""
+    all_neutral = judgment.grades.size and judgment.grades[0] == NodeGrade.NEUTRAL  # NEUTRAL is given to all or none
+    return str(judgment.reasons[0]) if all_neutral else ""

@@ -1,15 +1,15 @@
-"""What of a scheduler's profiles the extender scores: the plugins that a stock kube-scheduler does not have.
+"""Profiles of a KubeSchedulerConfiguration, reduced to the plugins that a stock kube-scheduler does not have.
 
 kube-scheduler adds an extender's score times its weight times 10, unclamped, to the sum of its own plugins' scores,
-each 0 to 100 times its weight. An extender has one weight for all profiles. So that plugins weigh against each other
-what the file says:
+each 0 to 100 times its weight. An extender has one weight for all profiles. To keep the weights of the file between the
+plugins:
 
     answered score     sum of weight x score of our plugins / sum of their weights W, rounded; 0 to 100
     extender's weight  L, the least common multiple of all profiles' W
     in-tree weights    times 10 L / W of their profile
 
-The answer keeps the order of sums: a higher sum is never answered by a lower score. With several plugins, sums that
-differ by less than W may become equal, and kube-scheduler's own plugins decide between them.
+The answers keep the order of the sums: a higher sum never gets a lower score. With several plugins, sums that differ by
+less than W can become equal; kube-scheduler's own plugins then decide.
 """
 
 from collections.abc import Mapping
@@ -32,32 +32,32 @@ OURS = PLUGINS - IN_TREE
 
 @dataclass(frozen=True)
 class ExtenderProfile:
-    """The part of a profile that the extender scores; it may have no plugin.
+    """Part of a profile that the extender scores.
 
     Attributes:
-        profile: with our plugins alone.
-        weight: the sum of their weights, W.
+        profile: profile with our plugins alone.
+        weight: sum of their weights, W.
     """
 
     profile: Profile
     weight: int
 
-    def answered(self, totals: Int64s) -> Int64s:
-        """Return what is answered for weighted sums, 0 to 100; shape (nodes,)."""
+    def to_points(self, totals: Int64s) -> Int64s:
+        """Return the scores to answer for weighted sums, 0 to 100; shape (nodes,)."""
         totals = np.maximum(totals, 0)
         rounded = totals if self.weight == 1 else (2 * totals + self.weight) // (2 * self.weight)
-        answered: Int64s = np.minimum(rounded, MAX_SCORE)
-        return answered
+        points: Int64s = np.minimum(rounded, MAX_SCORE)
+        return points
 
 
 @dataclass(frozen=True)
 class Profiles:
-    """What a KubeSchedulerConfiguration has for the extender to do.
+    """Profiles of a KubeSchedulerConfiguration that the extender scores.
 
     Attributes:
-        configuration: as scoring reads it, recently placed pods counted unless an argument says otherwise.
-        by_scheduler: the profiles that have plugins of ours, by the scheduler's name.
-        document: the parsed file that they were read from.
+        configuration: parsed configuration; recently placed pods count unless an argument turns that off.
+        by_scheduler: profiles with plugins of ours, by scheduler name.
+        document: the parsed file.
     """
 
     configuration: SchedulerConfiguration
@@ -66,34 +66,35 @@ class Profiles:
 
     @property
     def weight(self) -> int:
-        """The extender's weight, L."""
+        """Weight of the extender, L."""
         return lcm(*(each.weight for each in self.by_scheduler.values()))
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> "Profiles":
-        """Read a parsed KubeSchedulerConfiguration, with arguments as the Go plugins take them.
+        """Read a parsed KubeSchedulerConfiguration, with arguments as for the Go plugins.
 
         Raises:
-            ValueError: it is none, or no profile has a plugin for an extender.
+            ValueError: the document is not a valid configuration, or no profile has a plugin for an extender.
         """
-        configuration = read_configuration(document)  # names what is wrong in the file as it is written
+        configuration = read_configuration(document)  # first unchanged, so that errors refer to the file's text
         configuration = read_configuration(_counting_recent_pods(document, configuration))
-        found = {}
+        by_scheduler = {}
         for profile in configuration.profiles:
             ours = tuple(weighted for weighted in profile.plugins if weighted.plugin.name in OURS)
             if ours:
-                part = Profile(ours, profile.scheduler_name)
-                found[profile.scheduler_name] = ExtenderProfile(part, sum(weighted.weight for weighted in ours))
-        if not found:
-            raise ValueError(f"no profile scores by a plugin for an extender: {', '.join(sorted(OURS))}")
-        return cls(configuration, found, document)
+                our_profile = Profile(ours, profile.scheduler_name)
+                weight = sum(weighted.weight for weighted in ours)
+                by_scheduler[profile.scheduler_name] = ExtenderProfile(our_profile, weight)
+        if not by_scheduler:
+            raise ValueError(f"no profile enables a plugin that the extender scores: {', '.join(sorted(OURS))}")
+        return cls(configuration, by_scheduler, document)
 
 
 def _counting_recent_pods(document: Mapping[str, Any], configuration: SchedulerConfiguration) -> dict[str, Any]:
-    """Return the file with ``countRecentPods`` where it says nothing of it: pods in flight are what this is for."""
+    """Return the document with ``countRecentPods: true`` as the default: the extender is to count pods in flight."""
     changed: dict[str, Any] = deepcopy(dict(document))
-    for written, profile in zip(changed.get("profiles") or [], configuration.profiles, strict=False):
-        arguments = written["pluginConfig"] = written.get("pluginConfig") or []
+    for profile_document, profile in zip(changed.get("profiles") or [], configuration.profiles, strict=False):
+        arguments = profile_document["pluginConfig"] = profile_document.get("pluginConfig") or []
         for weighted in profile.plugins:
             name = weighted.plugin.name
             if not hasattr(weighted.plugin, "count_recent_pods"):

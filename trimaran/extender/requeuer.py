@@ -1,8 +1,8 @@
-"""Wakes pods that the filter rejected: kube-scheduler tries them again at any event of the cluster, or after 5 minutes.
+"""Requeuing of pods that the filter rejected: kube-scheduler retries them at a cluster event, or after 5 minutes.
 
-One deliberate patch of a node, an annotation that says when it cooled, is such an event. It is written when a node that
-was over its limit for a waiting pod is not any more, no more than one each so many seconds whoever waits; and once for
-a pod that has waited long enough.
+A patch of a node annotation, the time at which the node cooled, is such an event. A node is patched when it is no
+longer over its limit for a waiting pod, at most once per interval for all pods, and once for a pod that has waited for
+the longest time.
 """
 
 import logging
@@ -15,19 +15,19 @@ from runtime.kubernetes.api import REQUEST_FAILURES, Sender
 from trimaran.extender.filtering import NodeFilter
 
 ANNOTATION = "trimaran.io/cooled-at"
-_TURN_SECONDS = 2.0
-_APART_SECONDS = 10.0
-_FORGET_SECONDS = 600.0  # beyond its time: it is bound by now, or gone
-_LOOKED_AT = 50  # waiting pods a turn: those that wait longest
+_CYCLE_SECONDS = 2.0
+_PATCH_INTERVAL_SECONDS = 10.0
+_FORGET_SECONDS = 600.0  # such an old pod has been bound or deleted
+_PODS_PER_CYCLE = 50  # the longest waiting pods
 _log = logging.getLogger(__name__)
 
 
-class Waker:
-    """Looks after those that wait, in a thread of its own.
+class Requeuer:
+    """Requeuer of rejected pods, with a thread of its own.
 
     Args:
-        api: the API server.
-        filtering: who waits.
+        api: Kubernetes API.
+        filtering: filter with the waiting pods.
     """
 
     def __init__(self, api: Sender, filtering: NodeFilter) -> None:
@@ -37,53 +37,53 @@ class Waker:
         self.patches = 0
 
     def start(self) -> None:
-        """Begin in the background."""
-        threading.Thread(target=self._run, name="waker", daemon=True).start()
+        """Start the thread."""
+        threading.Thread(target=self._run, name="requeuer", daemon=True).start()
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the thread."""
         self._stop.set()
 
-    def turn(self) -> None:
-        """Patch a node, if somebody is to be woken."""
+    def run_cycle(self) -> None:
+        """Patch a node if a waiting pod is to be retried."""
         now = time.monotonic()
-        if node := self._woken_by(now):
+        if node := self._node_to_patch(now):
             self._patched_at = now
             self._patch(node)
 
-    def _woken_by(self, now: float) -> str:
-        """Return the node to patch; "" where nobody is to be woken."""
-        may_cool = now - self._patched_at >= _APART_SECONDS  # who has waited long enough is not held up by that
-        for uid, waiting in list(self._filtering.waiting.items())[:_LOOKED_AT]:
-            names = waiting.asked.node_names
+    def _node_to_patch(self, now: float) -> str:
+        """Return the node to patch; "" if no pod is to be retried."""
+        may_cool = now - self._patched_at >= _PATCH_INTERVAL_SECONDS  # not for pods that have waited long enough
+        for uid, waiting in list(self._filtering.waiting.items())[:_PODS_PER_CYCLE]:
+            names = waiting.args.node_names
             if self._filtering.has_waited(waiting):
                 if now - waiting.since > _FORGET_SECONDS:
                     self._filtering.waiting.pop(uid, None)
-                elif not waiting.woken:
-                    waiting.woken = True
+                elif not waiting.requeued:
+                    waiting.requeued = True
                     return names[0]
                 continue
-            over = self._filtering.over(waiting.asked) if may_cool else None
+            over = self._filtering.nodes_over_limit(waiting.args) if may_cool else None
             cooled = [] if over is None else [name for name in names if name not in over]
             if cooled:
                 return cooled[0]
         return ""
 
     def _patch(self, node: str) -> None:
-        said = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        body = {"metadata": {"annotations": {ANNOTATION: said}}}
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        body = {"metadata": {"annotations": {ANNOTATION: now}}}
         try:
             self._api.send("PATCH", f"/api/v1/nodes/{node}", Deadline.after(10), body, "application/merge-patch+json")
             self.patches += 1
         except REQUEST_FAILURES as error:
             _log.warning(
-                "pods that wait cannot be woken, and are tried again by kube-scheduler after minutes",
+                "waiting pods cannot be requeued by a patch of the node; kube-scheduler retries them after 5 minutes",
                 extra={"node": node, "error": str(error)},
             )
 
     def _run(self) -> None:
-        while not self._stop.wait(_TURN_SECONDS):
+        while not self._stop.wait(_CYCLE_SECONDS):
             try:
-                self.turn()
-            except Exception:  # noqa: BLE001  answers go on, and so does this
-                _log.exception("looking after pods that wait failed")
+                self.run_cycle()
+            except Exception:  # noqa: BLE001  the next cycle tries again
+                _log.exception("waiting pods could not be requeued")

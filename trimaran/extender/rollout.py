@@ -1,7 +1,7 @@
-"""For which pods the extender acts: all, none (shadow), or some percent of them (canary).
+"""Rollout of the extender: active for all pods, for none (shadow), or for a percentage of them (canary).
 
-A pod is told by its uid, so that it is treated alike however often it is asked about, by each of several replicas; and
-when the share grows, the pods that were in it stay in it.
+A hash of the pod's uid decides, so that a pod is treated alike at every attempt and by every replica, and pods of a
+smaller canary stay active in a larger one.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How far the extender is turned on.
+    """Share of the pods for which the extender is active.
 
     Attributes:
-        mode: ``shadow`` acts for no pod, ``active`` for ``canary`` percent of them.
-        canary: percent of the pods, 0 to 100.
+        mode: ``shadow`` scores no pod, ``active`` scores ``canary`` percent of the pods.
+        canary: percentage of the pods, 0 to 100.
     """
 
     mode: Literal["active", "shadow"] = "active"
@@ -35,21 +35,21 @@ class Rollout:
 
     @property
     def percent(self) -> float:
-        """The share of pods that are acted for, 0 to 100."""
+        """Percentage of the pods that get scores, 0 to 100."""
         return self.canary if self.mode == "active" else 0.0
 
-    def acts_for(self, uid: str) -> bool:
-        """Return whether a pod is answered by its scores."""
+    def is_active(self, uid: str) -> bool:
+        """Return whether a pod gets scores."""
         if self.percent in {0.0, 100.0}:
             return self.percent == 100.0
-        drawn = int.from_bytes(hashlib.blake2b(uid.encode(), digest_size=8).digest(), "big")
-        return 100 * drawn < self.percent * _STEPS
+        hashed = int.from_bytes(hashlib.blake2b(uid.encode(), digest_size=8).digest(), "big")
+        return 100 * hashed < self.percent * _STEPS
 
 
-def following(loaded: "Loaded[ExtenderSettings]") -> Callable[[], Rollout]:
-    """Return what says how far the extender is turned on, now: the settings' file is read anew when it changes.
+def follow_rollout(loaded: "Loaded[ExtenderSettings]") -> Callable[[], Rollout]:
+    """Return a function that returns the current rollout; it reads the settings file again after a change.
 
-    Flags and variables win over the file, as always. A file that cannot be used any more changes nothing.
+    Flags and environment variables win over the file, as always. A file that has become invalid changes nothing.
     """
     current = _rollout(loaded)
 
@@ -61,7 +61,7 @@ def following(loaded: "Loaded[ExtenderSettings]") -> Callable[[], Rollout]:
             raise ValueError(str(error)) from error
         if changed != current:
             extra = {"mode": changed.mode, "canary": changed.canary, "percent": changed.percent}
-            _log.info("from now on it acts for another share of the pods", extra=extra)
+            _log.info("the rollout has changed: another share of the pods gets scores", extra=extra)
         current = changed
         return changed
 
@@ -69,5 +69,5 @@ def following(loaded: "Loaded[ExtenderSettings]") -> Callable[[], Rollout]:
 
 
 def _rollout(loaded: "Loaded[ExtenderSettings]") -> Rollout:
-    own = loaded.settings.extender
-    return Rollout(own.mode, own.canary)
+    section = loaded.settings.extender
+    return Rollout(section.mode, section.canary)

@@ -1,4 +1,4 @@
-"""What the extender counts, as Prometheus reads it."""
+"""Prometheus metrics of the extender."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,13 +6,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from runtime.server.request_metrics import RequestMetrics
 from trimaran.cluster.view import ClusterView
-from trimaran.extender.answer import Answer, Outcome
+from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates
 from trimaran.extender.decisions.decision import Decision
-from trimaran.extender.decisions.record import Record
-from trimaran.extender.decisions.regret import Worth
+from trimaran.extender.decisions.record import DecisionRecord
+from trimaran.extender.decisions.regret import PlacementRegret
 from trimaran.extender.filtering import FILTER_OUTCOMES, NodeFilter
-from watcher.telemetry import RequestCounters
 
 _AGES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 300, 600)
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500)
@@ -20,102 +20,102 @@ _POINTS = (0, 1, 2, 5, 10, 20, 50)
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 
 
-class Telemetry:
-    """Counts requests, answers by how they came to be, and outages."""
+class ExtenderTelemetry:
+    """Counters of requests, scores, decisions and outages."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.answered = RequestCounters(self._registry).answered
+        self.answered = RequestMetrics(self._registry).answered
         self._answers = Counter(
-            "trimaran_extender_answers", "pods prioritized, by how the answer came to be", ["outcome"],
+            "trimaran_extender_answers", "prioritized pods by outcome", ["outcome"],
             registry=self._registry,
         )  # fmt: skip
-        for outcome in Outcome:  # each has its series from the start, so that rates see the first
+        for outcome in PrioritizeOutcome:  # creates every series at 0, so that rates include the first increment
             self._answers.labels(outcome)
         self._seconds = Histogram(
-            "trimaran_extender_answer_seconds", "time from a whole request to its scores", buckets=_BUCKETS,
+            "trimaran_extender_answer_seconds", "time from receiving a request to its scores", buckets=_BUCKETS,
             registry=self._registry,
         )  # fmt: skip
         self._outages = Counter(
-            "trimaran_extender_outages", "times that nodes could not be scored by their load any more",
+            "trimaran_extender_outages", "outages, in which nodes were not scored by their load",
             registry=self._registry,
         )  # fmt: skip
         self._outage = Gauge(
-            "trimaran_extender_outage", "whether nodes cannot be scored by their load, 1 or 0", registry=self._registry
+            "trimaran_extender_outage", "1 if nodes are not scored by their load, else 0", registry=self._registry
         )
         stages = Histogram(
-            "trimaran_extender_stage_seconds", "time of an answer's stages", ["stage"], buckets=_BUCKETS,
+            "trimaran_extender_stage_seconds", "time of a prioritize request's stages", ["stage"], buckets=_BUCKETS,
             registry=self._registry,
         )  # fmt: skip
         self._waited, self._scored = map(stages.labels, ("wait", "score"))
         self._ages = Histogram(
-            "trimaran_extender_data_age_seconds", "how old the metrics were that a pod was scored by", buckets=_AGES,
+            "trimaran_extender_data_age_seconds", "age of the metrics when a pod was scored", buckets=_AGES,
             registry=self._registry,
         )  # fmt: skip
         self._ranks = Histogram(
-            "trimaran_extender_chosen_rank", "place of the node that a pod went to among its candidates' scores",
+            "trimaran_extender_chosen_rank", "rank of the chosen node by our scores",
             ["mode"], buckets=_RANKS, registry=self._registry,
         )  # fmt: skip
         self._margins = Histogram(
-            "trimaran_extender_chosen_margin", "points that the node a pod went to was below the best", ["mode"],
+            "trimaran_extender_chosen_margin", "points of the chosen node below the best score", ["mode"],
             buckets=_POINTS, registry=self._registry,
         )  # fmt: skip
         self._regrets = Histogram(
-            "trimaran_extender_regret_points", "load of the node a pod went to less what ours would have had", ["mode"],
+            "trimaran_extender_regret_points", "load of the chosen node minus expected load of our best node", ["mode"],
             buckets=sorted({*_POINTS, *(-each for each in _POINTS)}), registry=self._registry,
         )  # fmt: skip
         self._herd = Gauge(
-            "trimaran_extender_herd_ratio", "share of the last 100 pods that went to one node, that with most of them",
+            "trimaran_extender_herd_ratio", "share of the last 100 pods that went to the most chosen node",
             registry=self._registry,
         )  # fmt: skip
         ProcessCollector(registry=self._registry)
 
     def watch(self, view: ClusterView) -> None:
-        """Say whose state is told, which is read at every scrape."""
+        """Export the state of a cluster view, read at every scrape."""
         self._registry.register(_ViewCollector(view))
 
-    def watch_decisions(self, record: Record, acting_percent: Callable[[], float]) -> None:
-        """Say how many decisions are kept, and of which pods they are acted upon; read at every scrape."""
+    def watch_decisions(self, record: DecisionRecord, active_percent: Callable[[], float]) -> None:
+        """Export the size of the record and the share of active pods, read at every scrape."""
         for name, documentation, read in (
-            ("trimaran_extender_acting_percent", "share of the pods that are acted for", acting_percent),
-            ("trimaran_extender_decisions", "decisions that can be explained", lambda: len(record)),
-            ("trimaran_extender_decision_bytes", "memory that they take", lambda: record.size),
+            ("trimaran_extender_acting_percent", "percentage of the pods that get scores", active_percent),
+            ("trimaran_extender_decisions", "recorded decisions", lambda: len(record)),
+            ("trimaran_extender_decision_bytes", "memory of the recorded decisions", lambda: record.size),
         ):
             Gauge(name, documentation, registry=self._registry).set_function(read)
 
     def watch_filter(self, filtering: NodeFilter) -> None:
-        """Say whose counts are told, which are read at every scrape."""
+        """Export the counters of a filter, read at every scrape."""
         self._registry.register(_FilterCollector(filtering))
 
-    def noted(self, answer: Answer, age_seconds: float | None) -> None:
-        """Count an answer's stages, and how old the metrics were."""
-        if answer.basis is not None:
-            self._waited.observe(answer.basis.waited_seconds)
-            self._scored.observe(answer.basis.scored_seconds)
+    def count_answer(self, answer: ScoredCandidates, age_seconds: float | None) -> None:
+        """Count the stages of an answer and the age of its metrics."""
+        if answer.details is not None:
+            self._waited.observe(answer.details.waited_seconds)
+            self._scored.observe(answer.details.scored_seconds)
         if age_seconds is not None:
             self._ages.observe(age_seconds)
 
-    def settled(self, decision: Decision, herd_ratio: float) -> None:
-        """Count where a pod went."""
+    def count_placement(self, decision: Decision, herd_ratio: float) -> None:
+        """Count the rank and margin of a chosen node, and the herd ratio."""
         self._herd.set(herd_ratio)
-        chosen, mode = decision.chosen, _mode(decision.acted)
+        chosen, mode = decision.chosen, _mode(decision.active)
         if chosen is not None and chosen.rank is not None and chosen.margin is not None:
             self._ranks.labels(mode).observe(chosen.rank)
             self._margins.labels(mode).observe(chosen.margin)
 
-    def measured(self, worth: Worth) -> None:
-        """Count what came of it."""
-        self._regrets.labels(_mode(worth.acted)).observe(worth.regret)
+    def count_regret(self, regret: PlacementRegret) -> None:
+        """Count the regret of a placement."""
+        self._regrets.labels(_mode(regret.active)).observe(regret.regret)
 
-    def prioritized(self, outcome: Outcome, seconds: float) -> None:
-        """Count an answer."""
+    def count_prioritized(self, outcome: PrioritizeOutcome, seconds: float) -> None:
+        """Count a prioritized pod by outcome, and its time."""
         self._answers.labels(outcome).inc()
         self._seconds.observe(seconds)
 
-    def outage(self, why: str) -> None:
-        """Count the begin of an outage, or note its end, which has no reason."""
-        self._outages.inc(bool(why))
-        self._outage.set(bool(why))
+    def set_outage(self, reason: str) -> None:
+        """Count the begin of an outage, or end it if the reason is empty."""
+        self._outages.inc(bool(reason))
+        self._outage.set(bool(reason))
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -123,19 +123,19 @@ class Telemetry:
 
 
 class _ViewCollector(Collector):
-    """The view's state, made anew at every scrape."""
+    """Collector of a cluster view's state; it reads the view at every scrape."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
 
     def collect(self) -> Iterator[Metric]:
         view = self._view
-        yield _gauge("trimaran_cluster_synced", "whether nodes and pods are known, 1 or 0", view.is_synced)
-        yield _gauge("trimaran_cluster_age_seconds", "how long nothing has come from the API server", view.age_seconds)
-        yield CounterMetricFamily("trimaran_cluster_lists", "whole lists read", view.lists)
+        yield _gauge("trimaran_cluster_synced", "1 if nodes and pods are known, else 0", view.is_synced)
+        yield _gauge("trimaran_cluster_age_seconds", "time without news from the API server", view.age_seconds)
+        yield CounterMetricFamily("trimaran_cluster_lists", "full lists of nodes and pods that were read", view.lists)
         outcomes = view.outcomes
         family = CounterMetricFamily(
-            "trimaran_assumptions", "what became of best candidates that were assumed", labels=["outcome"]
+            "trimaran_assumptions", "assumed placements by the way they ended", labels=["outcome"]
         )
         for name in ("hits", "misses", "dropped", "expired"):
             family.add_metric([name], getattr(outcomes, name))
@@ -143,23 +143,25 @@ class _ViewCollector(Collector):
 
 
 class _FilterCollector(Collector):
-    """The filter's counts, made anew at every scrape."""
+    """Collector of a filter's counters; it reads them at every scrape."""
 
     def __init__(self, filtering: NodeFilter) -> None:
         self._filtering = filtering
 
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
-            "trimaran_extender_filtered", "pods filtered, by what became of them", labels=["outcome"]
-        )
+        family = CounterMetricFamily("trimaran_extender_filtered", "filtered pods by outcome", labels=["outcome"])
         for name in FILTER_OUTCOMES:
             family.add_metric([name], self._filtering.counts[name])
         yield family
-        yield _gauge("trimaran_extender_waiting", "pods that the filter rejected last", len(self._filtering.waiting))
+        yield _gauge(
+            "trimaran_extender_waiting",
+            "pods whose nodes were all rejected",
+            len(self._filtering.waiting),
+        )
 
 
-def _mode(acted: bool) -> str:
-    return "active" if acted else "shadow"
+def _mode(active: bool) -> str:
+    return "active" if active else "shadow"
 
 
 def _gauge(name: str, documentation: str, value: float) -> GaugeMetricFamily:

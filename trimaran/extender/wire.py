@@ -1,8 +1,8 @@
-"""What kube-scheduler sends to an extender, and what it gets back.
+"""Request and response bodies of kube-scheduler's extender API.
 
-Source: ``ExtenderArgs`` and ``HostPriorityList`` of k8s.io/kube-scheduler/extender/v1. Go writes their keys in upper
-case and reads them in any; so do others. Nodes come by their names (``nodeCacheCapable: true``) or as whole objects, of
-which the names are taken.
+Source: ``ExtenderArgs`` and ``HostPriorityList`` of k8s.io/kube-scheduler/extender/v1. Go writes the keys in upper case
+and reads them in any case; so does this module. Nodes are given by name (``nodeCacheCapable: true``) or as whole
+objects, whose names are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,18 +20,18 @@ _BETWEEN = [f'","Score":{score}}},{_BEGIN}' for score in range(MAX_SCORE + 1)]
 
 
 class BadRequest(ValueError):
-    """The body is no ExtenderArgs; the message says what is wrong with it."""
+    """Error for a body that is not an ExtenderArgs; the message names the bad part."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderArgs:
-    """A pod, and the nodes that it may go to.
+    """Pod and its candidate nodes.
 
     Attributes:
         pod: the pod.
-        scheduler_name: which profile it asks for.
-        node_names: the candidates, each once, in the order they came in.
-        by_name: whether they came by their names, and not as whole nodes.
+        scheduler_name: scheduler of the pod, which selects the profile.
+        node_names: candidates, each once, in the order of the request.
+        by_name: whether the candidates were given by name, not as whole nodes.
     """
 
     pod: Pod
@@ -41,97 +41,97 @@ class ExtenderArgs:
 
     @classmethod
     def decode(cls, body: bytes, counted: CountedOnce | None = None) -> "ExtenderArgs":
-        """Read a request's body.
+        """Read the body of a request.
 
         Args:
-            body: the bytes.
-            counted: where what is counted of pods is kept, if it is.
+            body: bytes of the body.
+            counted: cache of the pods' counted requests; None for no cache.
 
         Raises:
-            BadRequest: it is no JSON, or no ExtenderArgs.
+            BadRequest: the body is not JSON, or not an ExtenderArgs.
         """
         fields = fields_of(body)
         pod, scheduler_name = _pod_of(fields, counted)
         names = fields.get("nodenames")
-        found = _listed(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
-        return cls(pod, scheduler_name, found, names is not None)
+        node_names = _unique_names(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
+        return cls(pod, scheduler_name, node_names, names is not None)
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any], node_names: Sequence[str]) -> "ExtenderArgs":
-        """Read the pod of a body's fields, for candidates that it names in another way.
+    def from_fields(cls, fields: Mapping[str, Any], node_names: Sequence[str]) -> "ExtenderArgs":
+        """Read the pod from the fields of another kind of body, for candidates given separately.
 
         Raises:
-            BadRequest: there is none, or a candidate has no name.
+            BadRequest: the pod is missing, or a candidate has no name.
         """
-        return cls(*_pod_of(fields), _listed(list(node_names), "NodeNames"))
+        return cls(*_pod_of(fields), _unique_names(list(node_names), "NodeNames"))
 
 
 def fields_of(body: bytes) -> dict[str, Any]:
-    """Return a body's fields by their names in lower case.
+    """Return the fields of a body by lower-case name.
 
     Raises:
-        BadRequest: it is no JSON object.
+        BadRequest: the body is not a JSON object.
     """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadRequest(f"the body is no JSON: {error}") from None
+        raise BadRequest(f"the body is not JSON: {error}") from None
     return _any_case(document, "the body")
 
 
 def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
     """Return a HostPriorityList: one entry for every node, with its score, 0 to 100."""
-    every_name = "".join(names)
-    if names and len(orjson.dumps(every_name)) == len(every_name) + 2:  # as Kubernetes has them: nothing to escape
+    joined = "".join(names)
+    if names and len(orjson.dumps(joined)) == len(joined) + 2:  # valid Kubernetes names need no escaping
         pieces = [""] * (2 * len(names))
         pieces[::2], pieces[1::2] = names, map(_BETWEEN.__getitem__, points)
-        # An object for each takes five times as long; what would begin the next one is cut off.
+        # Encoding an object for each node takes five times as long. The last piece begins another object: cut it off.
         return f"[{_BEGIN}{''.join(pieces)[: -len(_BEGIN) - 1]}]".encode()
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, points, strict=True)])
 
 
 def _pod_of(fields: Mapping[str, Any], counted: CountedOnce | None = None) -> tuple[Pod, str]:
-    """Return the pod, and which scheduler it is for."""
+    """Return the pod and its scheduler name."""
     pod = fields.get("pod")
     if not isinstance(pod, dict):
-        raise BadRequest("there is no Pod in it")
+        raise BadRequest("the body has no Pod")
     spec = pod.get("spec")
     scheduler_name = spec.get("schedulerName") if isinstance(spec, dict) else None
     try:
-        read = Pod.from_k8s(pod, counted.of if counted else None)
-    except (ValueError, TypeError, AttributeError) as error:  # fields of other types than Kubernetes gives them
+        decoded = Pod.from_k8s(pod, counted.of if counted else None)
+    except (ValueError, TypeError, AttributeError) as error:  # fields of other types than in Kubernetes
         raise BadRequest(f"the Pod cannot be read: {error}") from None
-    return read, str(scheduler_name or "default-scheduler")
+    return decoded, str(scheduler_name or "default-scheduler")
 
 
 def _names(nodes: object) -> tuple[str, ...]:
-    """Return the names of a NodeList."""
+    """Return the names in a NodeList."""
     if nodes is None:
         return ()
     items = _any_case(nodes, "Nodes").get("items")
-    found: list[object] = []
+    names: list[object] = []
     for item in [] if items is None else _sequence(items, "Nodes.items"):
         metadata = item.get("metadata") if isinstance(item, dict) else None
-        found.append(metadata.get("name") if isinstance(metadata, dict) else None)
-    return _listed(found, "names of Nodes.items")
+        names.append(metadata.get("name") if isinstance(metadata, dict) else None)
+    return _unique_names(names, "the names of Nodes.items")
 
 
-def _listed(names: object, what: str) -> tuple[str, ...]:
+def _unique_names(value: object, place: str) -> tuple[str, ...]:
     """Return names, each once."""
-    found = _sequence(names, what)
-    if not set(map(type, found)) <= {str} or not all(found):
-        raise BadRequest(f"{what} are not all texts")
-    return tuple(dict.fromkeys(found))
+    names = _sequence(value, place)
+    if not set(map(type, names)) <= {str} or not all(names):
+        raise BadRequest(f"{place} must be non-empty strings")
+    return tuple(dict.fromkeys(names))
 
 
-def _sequence(value: object, what: str) -> Sequence[Any]:
+def _sequence(value: object, place: str) -> Sequence[Any]:
     if not isinstance(value, list):
-        raise BadRequest(f"{what} are no list")
+        raise BadRequest(f"{place} must be a list")
     return value
 
 
-def _any_case(document: object, what: str) -> dict[str, Any]:
-    """Return an object's fields by their names in lower case; of two the last one counts, as in Go."""
+def _any_case(document: object, place: str) -> dict[str, Any]:
+    """Return the fields of an object by lower-case name; the last of several keys counts, as in Go."""
     if not isinstance(document, dict):
-        raise BadRequest(f"{what} is no object")
+        raise BadRequest(f"{place} must be an object")
     return {key.lower(): value for key, value in document.items()}

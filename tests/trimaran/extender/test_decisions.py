@@ -1,4 +1,4 @@
-"""Decisions: recorded behind the answers, explained to those who may know, and held against what came of them."""
+"""Record of decisions: explanations, authorization, regret, memory limits and commands."""
 
 import gc
 import random
@@ -39,30 +39,30 @@ NOW = 1_800_000_000.0
 
 
 class Bench:
-    """An extender's prioritizer and its record, driven by hand."""
+    """Prioritizer with its record, driven by hand."""
 
     def __init__(
-        self, *, acts: bool = True, bounds: RecordLimits | None = None, readers: PodReadAuthorizer | None = None
+        self, *, active: bool = True, limits: RecordLimits | None = None, authorizer: PodReadAuthorizer | None = None
     ) -> None:
         self.view = StillView(*NAMES)
         self.metrics = HeldMetrics(None)
         self.metrics.held = metrics(LOADS, NOW - 20)
         self.telemetry = ExtenderTelemetry()
-        self.record = DecisionRecord(self.view, self.metrics, self.telemetry, bounds, clock=lambda: self.now)
+        self.record = DecisionRecord(self.view, self.metrics, self.telemetry, limits, clock=lambda: self.now)
         self.now = NOW
         self.telemetry.watch_decisions(self.record, lambda: 100.0)
         self.prioritizer = Prioritizer(
             profiles(), self.view, self.metrics, PrioritizerOptions(20, assume=False, seed=1), clock=lambda: self.now,
-            is_active=lambda _: acts, record=self.record.add,
+            is_active=lambda _: active, record=self.record.add,
         )  # fmt: skip
-        more = [decision_routes(self.record, self.view, readers or AllowAll())]
-        access = Access(token="of-the-scheduler-", open_routes=POD_ROUTES) if readers else None
-        self.client = Client(create_app(self.prioritizer, self.telemetry, lambda: True, access, more))
+        routes = [decision_routes(self.record, self.view, authorizer or AllowAll())]
+        access = Access(token="of-the-scheduler-", open_routes=POD_ROUTES) if authorizer else None
+        self.client = Client(create_app(self.prioritizer, self.telemetry, lambda: True, access, routes))
 
     def ask(self, pod: str = "pod-1", names: list[str] = NAMES, **options: Any) -> dict[str, int]:
         request = ExtenderArgs.decode(orjson.dumps(asked(*names, pod=pod, **options)))
         scores = dict(self.prioritizer.answer(request).scores)
-        self.prioritizer._thread.submit(int).result()  # what comes after an answer is done then
+        self.prioritizer._thread.submit(int).result()  # waits for the work after the answer
         return scores
 
     def bind(self, pod: str, node: str, at: float | None = None) -> None:
@@ -83,69 +83,69 @@ def bench() -> Iterator[Bench]:
     made.prioritizer.close()
 
 
-def test_a_pod_is_explained_as_soon_as_it_is_answered(bench: Bench) -> None:
-    """Nobody who asks at once is told that the extender was not asked."""
+def test_a_decision_can_be_explained_at_once(bench: Bench) -> None:
+    """A pod that was answered just now has a decision."""
     bench.ask()
     bench.bind("pod-1", "node-20")
     assert bench.explained()["outcome"] == "scored"
 
 
-def test_a_decision_is_listed_as_soon_as_it_is_answered(bench: Bench) -> None:
-    """The list, too, has what was answered just now."""
+def test_a_decision_is_listed_at_once(bench: Bench) -> None:
+    """The list includes a decision that was answered just now."""
     bench.ask()
     assert [each["pod"] for each in bench.client.get("/decisions").json["decisions"]] == ["default/pod-1"]
 
 
-def test_a_decision_says_why_and_where(bench: Bench) -> None:
-    """Kept are the best ten and the chosen node with every term, the age of the data, and how far the chosen is off."""
+def test_a_decision_has_explained_nodes_and_the_chosen_one(bench: Bench) -> None:
+    """A decision has the best ten nodes and the chosen one with all terms, the age of the metrics, rank and margin."""
     scores = bench.ask()
     bench.now += 5
     bench.record.run_cycle()
     assert bench.explained()["chosen"] is None
     bench.bind("pod-1", "node-20")
     bench.record.run_cycle()
-    found = bench.explained()
+    decision = bench.explained()
     best = max(scores.values())
-    assert found["outcome"] == "scored"
-    assert found["mode"] == "active"
-    assert found["candidates"] == len(NAMES)
-    assert found["best"] == {"node": "node-0", "score": best}
+    assert decision["outcome"] == "scored"
+    assert decision["mode"] == "active"
+    assert decision["candidates"] == len(NAMES)
+    assert decision["best"] == {"node": "node-0", "score": best}
     higher = sum(score > scores["node-20"] for score in scores.values())
-    assert found["chosen"] == {
+    assert decision["chosen"] == {
         "node": "node-20", "bound_at": bench.now, "score": scores["node-20"], "rank": higher + 1,
         "margin": best - scores["node-20"],
     }  # fmt: skip
-    assert [node["name"] for node in found["nodes"]] == [*NAMES[:BEST], "node-20"]
-    assert {node["name"]: node["answered"] for node in found["nodes"]} == {
-        node["name"]: scores[node["name"]] for node in found["nodes"]
+    assert [node["name"] for node in decision["nodes"]] == [*NAMES[:BEST], "node-20"]
+    assert {node["name"]: node["answered"] for node in decision["nodes"]} == {
+        node["name"]: scores[node["name"]] for node in decision["nodes"]
     }
-    assert [node["chosen"] for node in found["nodes"]] == [False] * BEST + [True]
-    for node in found["nodes"]:
+    assert [node["chosen"] for node in decision["nodes"]] == [False] * BEST + [True]
+    for node in decision["nodes"]:
         (plugin,) = node["plugins"]
         assert plugin["name"] == "LoadVariationRiskBalancing"
         assert plugin["terms"]
         assert plugin["why"]
         assert node["grade"] == "measured"
-    assert found["data"]["window"] == "5m"
-    assert found["data"]["age_seconds"] == NOW - bench.metrics.held.timestamp
+    assert decision["data"]["window"] == "5m"
+    assert decision["data"]["age_seconds"] == NOW - bench.metrics.held.timestamp
 
 
-def test_the_answer_does_not_wait_for_the_record(bench: Bench) -> None:
-    """While the record cannot be written to, answers come all the same."""
+def test_answers_do_not_wait_for_the_record(bench: Bench) -> None:
+    """Answers continue while the record is locked."""
     with bench.record._lock:
-        done = threading.Thread(target=bench.ask)
-        done.start()
-        done.join(10)
-        assert not done.is_alive()
+        thread = threading.Thread(target=bench.ask)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
 
 
-def test_what_was_not_asked_about_is_told(bench: Bench) -> None:
-    """A pod that runs without a decision was not asked about, and the reasons why that may be are named."""
+def test_a_pod_without_a_decision_has_possible_reasons(bench: Bench) -> None:
+    """The explanation of a running pod without a decision names the possible reasons."""
     bench.bind("pod-7", "node-3")
-    found = bench.explained("default/pod-7")
-    assert found["outcome"] == "not_asked"
-    assert found["chosen"] == {"node": "node-3"}
-    assert any("only one node was feasible" in reason for reason in found["why"])
+    document = bench.explained("default/pod-7")
+    assert document["outcome"] == "not_asked"
+    assert document["chosen"] == {"node": "node-3"}
+    assert any("only one node was feasible" in reason for reason in document["why"])
     with bench.view.lock:
         nominated = Pod("pod-8", uid="8", node_name="node-4", nominated_node_name="node-4")
         bench.view.state.put_pod(nominated)
@@ -157,27 +157,27 @@ def test_what_was_not_asked_about_is_told(bench: Bench) -> None:
     [("default/pod-9", 404), ("", 400), ("pod-1", 400), ("../etc", 400), ("a/b/c", 400), ("default/" + "x" * 300, 400),
      ("default/pod\n", 400)],
 )  # fmt: skip
-def test_what_there_is_not_is_refused(bench: Bench, pod: str, status: int) -> None:
-    """A pod that nobody knows is a 404, and what names none a 400."""
+def test_an_unknown_pod_is_404_and_an_invalid_one_400(bench: Bench, pod: str, status: int) -> None:
+    """An unknown pod is answered with 404, and an invalid name with 400."""
     assert bench.client.get("/explain", query_string={"pod": pod}).status_code == status
 
 
-def test_a_pod_asked_about_again_has_its_last_decision(bench: Bench) -> None:
-    """A pod that could not be placed and is tried again is explained by what was answered last."""
+def test_a_retried_pod_has_its_last_decision(bench: Bench) -> None:
+    """A retried pod is explained by its last answer, and counts once in the record."""
     bench.ask(names=NAMES[:5])
     bench.record.run_cycle()
     bench.ask(names=NAMES[5:])
     bench.record.run_cycle()
     bench.bind("pod-1", "node-6")
     bench.record.run_cycle()
-    found = bench.explained()
-    assert found["candidates"] == len(NAMES) - 5
-    assert found["chosen"]["rank"] == 2
+    decision = bench.explained()
+    assert decision["candidates"] == len(NAMES) - 5
+    assert decision["chosen"]["rank"] == 2
     assert len(bench.record) == 1
 
 
-def test_a_pod_that_is_never_bound_is_closed(bench: Bench) -> None:
-    """After a while nobody looks for it any more; its decision stays, without a chosen node."""
+def test_the_decision_of_a_pod_that_is_never_bound_is_closed(bench: Bench) -> None:
+    """After a timeout the decision of an unbound pod is closed without a chosen node."""
     bench.ask()
     bench.record.run_cycle()
     bench.now += 100
@@ -187,19 +187,19 @@ def test_a_pod_that_is_never_bound_is_closed(bench: Bench) -> None:
     assert len(bench.explained()["nodes"]) == BEST
 
 
-def test_an_answer_that_is_alike_says_why(bench: Bench) -> None:
-    """Without metrics there is a decision too: it says that there were none."""
+def test_a_neutral_answer_is_recorded_with_its_outcome(bench: Bench) -> None:
+    """A decision without metrics has the outcome ``no_metrics`` and no nodes."""
     bench.metrics.held = None
     bench.ask()
     bench.record.run_cycle()
-    found = bench.explained()
-    assert (found["outcome"], found["best"], found["nodes"], found["data"]) == ("no_metrics", None, [], {})
+    decision = bench.explained()
+    assert (decision["outcome"], decision["best"], decision["nodes"], decision["data"]) == ("no_metrics", None, [], {})
 
 
 @pytest.mark.parametrize("bound", [True, False])
-def test_what_is_kept_is_bounded(bound: bool) -> None:
-    """The last so many decisions are kept, within so many bytes; the oldest go first, and their memory with them."""
-    bench = Bench(bounds=RecordLimits(decisions=50))
+def test_the_number_of_decisions_is_limited(bound: bool) -> None:
+    """The oldest decisions are evicted with all their memory, whether their pods are bound or not."""
+    bench = Bench(limits=RecordLimits(decisions=50))
     for number in range(80):
         bench.ask(f"pod-{number}")
         if bound:
@@ -210,13 +210,13 @@ def test_what_is_kept_is_bounded(bound: bool) -> None:
     assert bench.record.explain("default/pod-29") is None
     assert bench.record.explain("default/pod-30") is not None
     assert bench.record.size < 50 * 20_000
-    assert len(bench.record._newest) == 50
+    assert len(bench.record._last_uid) == 50
     bench.prioritizer.close()
 
 
-def test_bytes_are_bounded_too() -> None:
-    """A small bound in bytes keeps fewer decisions, whether their pods are bound or still on their way."""
-    bench = Bench(bounds=RecordLimits(max_bytes=MEGABYTE))
+def test_the_memory_of_decisions_is_limited() -> None:
+    """The record stays within its limit in bytes, with open and with closed decisions."""
+    bench = Bench(limits=RecordLimits(max_bytes=MEGABYTE))
     for number in range(400):
         bench.ask(f"pod-{number}")
         bench.record.run_cycle()
@@ -225,46 +225,46 @@ def test_bytes_are_bounded_too() -> None:
     bench.prioritizer.close()
 
 
-def test_ten_thousand_decisions_take_less_than_64_megabytes() -> None:
-    """Packed as they are kept, of a cluster of many candidates, 10,000 fit; with what came of them."""
+def test_10000_decisions_take_less_than_64_megabytes() -> None:
+    """10,000 decisions with their regrets take less than 64 MB, and the reported size matches the allocated memory."""
     bench = Bench()
-    record, dice = bench.record, random.Random(1)
+    record, rng = bench.record, random.Random(1)
     tracemalloc.start()
     try:
         for number in range(300):
             bench.ask(f"pod-{number}")
-            bench.bind(f"pod-{number}", dice.choice(NAMES))
+            bench.bind(f"pod-{number}", rng.choice(NAMES))
             record.run_cycle()
         bench.metrics.held = metrics(LOADS, NOW + 301)
         record.run_cycle()
-        told = record.size
-        assert (len(record._open), len(record._kept), len(record._worths)) == (0, 300, 300)
+        reported = record.size
+        assert (len(record._open), len(record._closed), len(record._regrets)) == (0, 300, 300)
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        for kept in (record._kept, record._newest, record._unmeasured, record._worths):
-            kept.clear()
+        for container in (record._closed, record._last_uid, record._unmeasured, record._regrets):
+            container.clear()
         gc.collect()
-        taken = before - tracemalloc.get_traced_memory()[0]
+        measured = before - tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
         bench.prioritizer.close()
-    assert told / 300 * 10_000 < 64 * MEGABYTE
-    assert 0.8 * told < taken <= told
+    assert reported / 300 * 10_000 < 64 * MEGABYTE
+    assert 0.8 * reported < measured <= reported
 
 
-def test_regret_is_measured_when_the_window_is_whole(bench: Bench) -> None:
-    """Only the first window that began after the binding counts; regret is what the chosen node was worse by."""
+def test_regret_is_measured_in_the_first_window_after_the_binding(bench: Bench) -> None:
+    """Regret is measured once, in the first window that began after the binding."""
     bench.ask(cpu="400m")
     bench.record.run_cycle()
     bench.bind("pod-1", "node-20")
     bench.record.run_cycle()
-    bench.metrics.held = metrics({**LOADS, "node-20": 95.0, "node-0": 20.0}, NOW + 299)  # it began a second too early
+    bench.metrics.held = metrics({**LOADS, "node-20": 95.0, "node-0": 20.0}, NOW + 299)  # began a second too early
     bench.record.run_cycle()
     assert bench.explained()["after"] is None
     assert bench.record.regrets()["waiting"] == 1
     bench.metrics.held = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
     bench.record.run_cycle()
-    bench.metrics.held = metrics({**LOADS, "node-20": 99.0, "node-0": 0.0}, NOW + 400)  # the first one counts
+    bench.metrics.held = metrics({**LOADS, "node-20": 99.0, "node-0": 0.0}, NOW + 400)  # a later window is ignored
     bench.record.run_cycle()
     after = bench.explained()["after"]
     assert after["chosen_percent"] == {"cpu": 70.0, "memory": 70.0}
@@ -275,8 +275,8 @@ def test_regret_is_measured_when_the_window_is_whole(bench: Bench) -> None:
     assert bench.client.get("/regret").json["schedulers"] == [row]
 
 
-def test_the_same_node_has_no_regret(bench: Bench) -> None:
-    """Where the scheduler chose what we would have, there is nothing to regret."""
+def test_our_best_node_has_no_regret(bench: Bench) -> None:
+    """The regret is 0 if the scheduler chose our best node."""
     bench.ask()
     bench.bind("pod-1", "node-0")
     bench.record.run_cycle()
@@ -286,8 +286,8 @@ def test_the_same_node_has_no_regret(bench: Bench) -> None:
     assert bench.record.regrets()["schedulers"][0]["same_node"] == 1
 
 
-def test_a_node_that_is_gone_costs_the_measurement_alone(bench: Bench) -> None:
-    """What was not measured afterwards is not in the regret_table, and waits no longer."""
+def test_a_deleted_node_ends_the_measurement(bench: Bench) -> None:
+    """A placement whose node is not measured afterwards leaves the queue without a regret."""
     bench.ask()
     bench.bind("pod-1", "node-20")
     bench.record.run_cycle()
@@ -297,37 +297,39 @@ def test_a_node_that_is_gone_costs_the_measurement_alone(bench: Bench) -> None:
     assert bench.record.regrets()["waiting"] == 0
 
 
-def test_the_table_is_that_of_its_placements() -> None:
-    """Every column is recomputed from the single placements, apart for each profile and mode."""
-    dice = np.random.default_rng(3)
+def test_the_regret_table_matches_its_placements() -> None:
+    """Every column matches a recomputation from the placements of its profile and mode."""
+    rng = np.random.default_rng(3)
 
     def use() -> dict[str, float]:
-        return dict(zip(RESOURCES, dice.uniform(0, 100, 2).tolist(), strict=True))
+        return dict(zip(RESOURCES, rng.uniform(0, 100, 2).tolist(), strict=True))
 
-    worths = [
-        PlacementRegret(f"s{dice.integers(2)}", bool(dice.integers(2)), bool(dice.integers(2)), use(), use(), (0, 300))
+    placements = [
+        PlacementRegret(f"s{rng.integers(2)}", bool(rng.integers(2)), bool(rng.integers(2)), use(), use(), (0, 300))
         for _ in range(400)
     ]
-    rows = regret_table(worths, 80)
+    rows = regret_table(placements, 80)
     assert [(row["scheduler"], row["mode"]) for row in rows] == sorted(
-        {(each.scheduler, "active" if each.active else "shadow") for each in worths},
+        {(each.scheduler, "active" if each.active else "shadow") for each in placements},
         key=lambda key: (key[0], key[1] == "active"),
     )
     for row in rows:
-        some = [
-            w for w in worths if (w.scheduler, "active" if w.active else "shadow") == (row["scheduler"], row["mode"])
+        group = [
+            each
+            for each in placements
+            if (each.scheduler, "active" if each.active else "shadow") == (row["scheduler"], row["mode"])
         ]
-        regrets = [load(each.chosen) - load(each.best) for each in some]
-        assert row["pods"] == len(some)
-        assert row["same_node"] == sum(each.same for each in some)
-        assert row["regret"] == pytest.approx(sum(regrets) / len(some), abs=0.001)
+        regrets = [load(each.chosen) - load(each.best) for each in group]
+        assert row["pods"] == len(group)
+        assert row["same_node"] == sum(each.same for each in group)
+        assert row["regret"] == pytest.approx(sum(regrets) / len(group), abs=0.001)
         assert row["regret_p95"] == pytest.approx(np.percentile(regrets, 95), abs=0.001)
-        assert row["chosen_hot"] == sum(load(each.chosen) >= 80 for each in some)
-        assert row["best_hot"] == sum(load(each.best) >= 80 for each in some)
+        assert row["chosen_hot"] == sum(load(each.chosen) >= 80 for each in group)
+        assert row["best_hot"] == sum(load(each.best) >= 80 for each in group)
 
 
-def test_metrics_tell_rank_margin_age_stages_and_the_herd(bench: Bench) -> None:
-    """What an operator watches is counted."""
+def test_metrics_include_rank_margin_age_stages_and_herd_ratio(bench: Bench) -> None:
+    """The Prometheus metrics count rank, margin, age, stages and herd ratio."""
     for number in range(4):
         bench.ask(f"pod-{number}")
         bench.bind(f"pod-{number}", "node-0" if number else "node-20")
@@ -344,16 +346,16 @@ def test_metrics_tell_rank_margin_age_stages_and_the_herd(bench: Bench) -> None:
 
 
 class ApiServer:
-    """Knows three tokens: one may read the namespace default, one all namespaces, the other nothing."""
+    """API server with three tokens: a reader of one namespace, a reader of all, and a user without rights."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, Any]] = []
+        self.reviews: list[tuple[str, Any]] = []
         self.down = False
 
     def send(self, method: str, path: str, _deadline: object, body: Any = None) -> Any:
         if self.down:
             raise requests.ConnectionError("no route")
-        self.asked.append((path, body))
+        self.reviews.append((path, body))
         if path.endswith("tokenreviews"):
             users = {"reader-token": "reader", "admin-token": "admin", "other-token": "other"}
             user = users.get(body["spec"]["token"])
@@ -364,10 +366,10 @@ class ApiServer:
         return {"status": {"allowed": allowed}}
 
 
-def test_only_namespaces_that_the_caller_may_read_are_explained() -> None:
-    """Without a Kubernetes token 401, without the right to get the namespace's pods 403, and the pod stays unknown."""
+def test_explanations_need_the_right_to_get_the_pods() -> None:
+    """A missing or unknown token is 401, a missing right is 403, and neither answer mentions the pod."""
     api = ApiServer()
-    bench = Bench(readers=AccessReviewAuthorizer(api))
+    bench = Bench(authorizer=AccessReviewAuthorizer(api))
     bench.ask()
     bench.record.run_cycle()
 
@@ -381,17 +383,17 @@ def test_only_namespaces_that_the_caller_may_read_are_explained() -> None:
     assert status("") == status("unknown") == 401
     assert status("other-token") == 403
     assert status("reader-token", "kube-system/pod-1") == 403
-    assert bench.client.get("/regret").status_code == 401  # the service's own token is asked for there
-    asked_before = len(api.asked)
+    assert bench.client.get("/regret").status_code == 401  # this route needs the service's own token
+    reviews_before = len(api.reviews)
     assert status("reader-token") == 200
-    assert len(api.asked) == asked_before  # believed for ten seconds
+    assert len(api.reviews) == reviews_before  # cached for ten seconds
     api.down = True
     assert status("fresh-token") == 503
     bench.prioritizer.close()
 
 
-def test_the_last_decisions_are_listed(bench: Bench) -> None:
-    """The newest first, those whose pods are on their way before the others; each as it is explained, but its nodes."""
+def test_the_list_has_the_last_decisions(bench: Bench) -> None:
+    """The list has open decisions before closed ones, newest first, each as explained but without nodes."""
     for number in range(4):
         bench.ask(f"pod-{number}")
         bench.record.run_cycle()
@@ -400,23 +402,23 @@ def test_the_last_decisions_are_listed(bench: Bench) -> None:
     bench.record.run_cycle()
 
     def listed(**query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = bench.client.get("/decisions", query_string=query).json["decisions"]
-        return found
+        decisions: list[dict[str, Any]] = bench.client.get("/decisions", query_string=query).json["decisions"]
+        return decisions
 
     assert [each["pod"] for each in listed()][:2] == ["default/pod-3", "default/pod-0"]
     assert {each["pod"] for each in listed()[2:]} == {"default/pod-1", "default/pod-2"}
     explained = {f"default/pod-{number}": bench.explained(f"default/pod-{number}") for number in range(4)}
-    told = {name: {key: each[key] for key in ("nodes", "manifest")} for name, each in explained.items()}
-    assert [{**each, **told[each["pod"]]} for each in listed()] == [explained[each["pod"]] for each in listed()]
+    details = {name: {key: each[key] for key in ("nodes", "manifest")} for name, each in explained.items()}
+    assert [{**each, **details[each["pod"]]} for each in listed()] == [explained[each["pod"]] for each in listed()]
     assert listed(limit="1") == listed()[:1]
     for bad in ("0", "-1", "1001", "x", "²"):
         assert bench.client.get("/decisions", query_string={"limit": bad}).status_code == 400
 
 
-def test_a_list_is_for_those_who_may_read_all_namespaces() -> None:
-    """The right to get one namespace's pods is not enough; what is missing is said."""
+def test_the_list_needs_the_right_to_get_all_pods() -> None:
+    """The right to get the pods of one namespace is not enough for the list."""
     api = ApiServer()
-    bench = Bench(readers=AccessReviewAuthorizer(api))
+    bench = Bench(authorizer=AccessReviewAuthorizer(api))
     bench.ask()
     bench.record.run_cycle()
 
@@ -431,19 +433,19 @@ def test_a_list_is_for_those_who_may_read_all_namespaces() -> None:
     bench.prioritizer.close()
 
 
-def test_a_review_is_not_believed_for_long() -> None:
-    """A right that was taken away is gone within seconds."""
+def test_a_verdict_is_cached_for_seconds_only() -> None:
+    """A revoked right is refused once the cached verdict has expired."""
     api, now = ApiServer(), [0.0]
-    reviewed = AccessReviewAuthorizer(api, monotonic=lambda: now[0])
-    assert reviewed.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
+    authorizer = AccessReviewAuthorizer(api, monotonic=lambda: now[0])
+    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.ALLOWED
     now[0] = 11.0
     api.send = lambda *_: {"status": {}}  # type: ignore[method-assign]
-    assert reviewed.judge("Bearer reader-token", "default") is ReadVerdict.UNKNOWN
+    assert authorizer.judge("Bearer reader-token", "default") is ReadVerdict.UNKNOWN
 
 
 @contextmanager
 def served(bench: Bench) -> Iterator[str]:
-    """Serve a bench's application on a port."""
+    """Serve the application of a bench on a port."""
     server = make_server("127.0.0.1", 0, bench.client.application, request_handler=Silent)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -463,8 +465,8 @@ def run(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_the_commands_say_it_in_words(bench: Bench, tmp_path: Path) -> None:
-    """``trimaran explain`` tells the decision, ``trimaran extender regret`` the table; as JSON what is served."""
+def test_the_commands_print_decisions_and_regrets(bench: Bench, tmp_path: Path) -> None:
+    """``trimaran explain`` and ``trimaran extender regret`` print the served document, as text and as JSON."""
     with served(bench) as url:
         bench.ask()
         bench.record.run_cycle()
@@ -473,11 +475,11 @@ def test_the_commands_say_it_in_words(bench: Bench, tmp_path: Path) -> None:
         bench.record.run_cycle()
         bench.metrics.held = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
         bench.record.run_cycle()
-        status, told = run("explain", "default/pod-1", "--extender", url)
+        status, text = run("explain", "default/pod-1", "--extender", url)
         assert status == 0
         for part in ("answered 2027-", "candidates  30", "5m window of Fake, 20 s old", "best        node-0 with",
                      "place 21", "regret +", "*   node-20", "LoadVariationRiskBalancing"):  # fmt: skip
-            assert part in told, part
+            assert part in text, part
         _, document = run("explain", "default/pod-1", "--extender", url, "--output", "json")
         assert orjson.loads(document) == bench.explained()
         _, shown = run("extender", "regret", "--extender", url)
@@ -485,17 +487,17 @@ def test_the_commands_say_it_in_words(bench: Bench, tmp_path: Path) -> None:
         bench.bind("pod-2", "node-3")
         assert "was not asked about it" in run("explain", "default/pod-2", "--extender", url)[1]
         assert run("explain", "default/pod-9", "--extender", url) == (
-            1, "trimaran: no decision for pod default/pod-9 is kept, and it is on no node\n",
+            1, "trimaran: pod default/pod-9 has no recorded decision and is not on a node\n",
         )  # fmt: skip
-    status, why = run("explain", "default/pod-1", "--extender", url)
+    status, error = run("explain", "default/pod-1", "--extender", url)
     assert status == 1
-    assert url in why
+    assert url in error
     missing = str(tmp_path / "none")
     assert run("explain", "default/pod-1", "--extender", url, "--token-file", missing)[0] == 1
 
 
-def test_nothing_of_a_pods_environment_is_kept(bench: Bench) -> None:
-    """What a pod's containers are given is no part of a decision."""
+def test_environments_are_not_recorded(bench: Bench) -> None:
+    """A decision does not contain the environment of a pod's containers."""
     document = asked(*NAMES)
     document["Pod"]["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "hunter-2-secret"}]
     bench.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(document)))

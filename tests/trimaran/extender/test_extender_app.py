@@ -1,4 +1,4 @@
-"""The extender's HTTP API."""
+"""HTTP API of the extender."""
 
 import orjson
 import pytest
@@ -26,16 +26,16 @@ def client(view: StillView, access: Access | None = None) -> Client:
 
 
 def error(response, status: int, code: str) -> str:
-    """Check the one shape of errors; the same as for requests' responses."""
+    """Check the response of an error, and return its message."""
     assert response.status_code == status
     assert response.headers["Content-Type"] == "application/json"
-    found = response.json["error"]
-    assert found["code"] == code
-    return found["message"]
+    error_body = response.json["error"]
+    assert error_body["code"] == code
+    return error_body["message"]
 
 
 def test_candidates_are_prioritized(view: StillView) -> None:
-    """A scheduler's request is answered by a HostPriorityList, as JSON."""
+    """A prioritize request is answered with a HostPriorityList as JSON."""
     response = client(view).post("/prioritize", data=orjson.dumps(asked(*LOADS)))
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "application/json"
@@ -46,14 +46,14 @@ def test_candidates_are_prioritized(view: StillView) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"{}", b'{"Pod": null}', b"[" * 5000, b'{"Pod": NaN}'])
-def test_what_is_no_request_is_refused(view: StillView, body: bytes) -> None:
-    """A body that cannot be read is a 400 that says why, in the one shape of errors."""
+def test_an_invalid_body_is_a_bad_request(view: StillView, body: bytes) -> None:
+    """An invalid body is answered with 400 and a reason."""
     assert error(client(view).post("/prioritize", data=body), 400, "bad_request")
 
 
 @pytest.mark.parametrize("closed", [1, 2])
-def test_a_turn_ends_once_whatever_a_server_does(view: StillView, closed: int) -> None:
-    """Other WSGI servers and middlewares close a body twice, or fail before they have it."""
+def test_the_lock_is_released_once_whatever_the_server_does(view: StillView, closed: int) -> None:
+    """The scoring lock is released once if the server closes a body twice, or fails before reading it."""
     prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.5))
     application = create_app(prioritizer, ExtenderTelemetry(), lambda: True)
 
@@ -65,24 +65,24 @@ def test_a_turn_ends_once_whatever_a_server_does(view: StillView, closed: int) -
 
     with pytest.raises(OSError, match="has gone"):
         application(environ("pod-1"), gone)
-    found = []
+    answers = []
     for pod in ("pod-2", "pod-3"):
         body = application(environ(pod), lambda *_: None)
-        found.append(orjson.loads(b"".join(body)))
+        answers.append(orjson.loads(b"".join(body)))
         for _ in range(closed):
             body.close()
-    assert all(len({each["Score"] for each in scores}) == 2 for scores in found)
+    assert all(len({each["Score"] for each in scores}) == 2 for scores in answers)
     prioritizer.close()
 
 
 def test_other_methods_and_paths_are_refused(view: StillView) -> None:
-    """What is not there is 404 or 405."""
+    """Unknown paths are answered with 404, and wrong methods with 405."""
     error(client(view).get("/prioritize"), 405, "method_not_allowed")
     error(client(view).post("/filter"), 404, "not_found")
 
 
-def test_probes_and_metrics_answer(view: StillView) -> None:
-    """The probes tell of the cluster, and /metrics counts requests and answers by their outcome."""
+def test_probes_and_metrics_are_served(view: StillView) -> None:
+    """The probes report the state of the cluster, and /metrics counts requests and outcomes."""
     asking = client(view)
     asking.post("/prioritize", data=orjson.dumps(asked(*LOADS)))
     asking.post("/prioritize", data=b"{")
@@ -95,8 +95,8 @@ def test_probes_and_metrics_answer(view: StillView) -> None:
     assert asking.get("/readyz").status_code == 503
 
 
-def test_who_may_not_ask_is_refused_before_anything_is_read(view: StillView) -> None:
-    """With a token set, requests without it are refused, and the probes stay open."""
+def test_unauthorized_requests_are_refused_before_the_body_is_read(view: StillView) -> None:
+    """With a token set, requests without it get 401, and the probes stay open."""
     asking = client(view, Access(token=TOKEN))
     error(asking.post("/prioritize", data=b"{"), 401, "unauthorized")
     error(asking.get("/metrics"), 401, "unauthorized")

@@ -1,4 +1,4 @@
-"""The extender as a process of its own: without a cluster, without a watcher, and given what it cannot use."""
+"""Extender as a process of its own: without a cluster, without a watcher, and with unusable settings."""
 
 import socket
 import sys
@@ -25,7 +25,7 @@ MEGABYTES = 1 << 20
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """A scheduler's configuration, and a kubeconfig of an API server that is not there."""
+    """Return a scheduler configuration, and a kubeconfig of an unreachable API server."""
     scheduler, kubeconfig = tmp_path / "scheduler.yaml", tmp_path / "kubeconfig"
     scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
     kubeconfig.write_text(
@@ -41,7 +41,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def url(files: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
-    """An extender that reaches neither a cluster nor a watcher."""
+    """Yield the URL of an extender that reaches neither a cluster nor a watcher."""
     port, (scheduler, kubeconfig) = free_port(), files
     command = [
         sys.executable, "-m", "trimaran", "extender", "--config", scheduler, "--kube-config", kubeconfig,
@@ -54,8 +54,8 @@ def url(files: tuple[Path, Path], tmp_path: Path) -> Iterator[str]:
     process.terminate()
 
 
-def test_without_a_cluster_it_lives_and_answers_alike(url: str) -> None:
-    """It starts whatever is missing, is not ready, and holds up no scheduler."""
+def test_without_a_cluster_scores_are_neutral(url: str) -> None:
+    """Without a cluster the extender is alive but not ready, and gives all nodes the same score."""
     assert requests.get(f"{url}/readyz", timeout=10).status_code == 503
     for document in (asked("node-1", "node-2"), asked("node-1", "node-1", "node-2"), asked()):
         response = requests.post(f"{url}/prioritize", orjson.dumps(document), timeout=10)
@@ -65,16 +65,18 @@ def test_without_a_cluster_it_lives_and_answers_alike(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "warning"),
     [
         ((), ""),
-        (("server.host=0.0.0.0",), "whoever reaches the port"),
+        (("server.host=0.0.0.0",), "everyone who reaches the port"),
         (("server.host=0.0.0.0", "server.token=0123456789abcdef"), "it sends no token"),
     ],
 )
 @pytest.mark.slow
-def test_an_open_port_is_told(files: tuple[Path, Path], tmp_path: Path, settings: tuple[str, ...], said: str) -> None:
-    """The log warns of a port that others reach without a certificate, and of a token, which no scheduler sends."""
+def test_an_open_port_is_logged(
+    files: tuple[Path, Path], tmp_path: Path, settings: tuple[str, ...], warning: str
+) -> None:
+    """The log warns of a port that is open without a certificate, and of a token, which kube-scheduler cannot send."""
     log, port = tmp_path / "extender.log", free_port()
     command = [
         sys.executable, "-m", "trimaran", "extender", "--config", files[0], "--kube-config", files[1],
@@ -84,12 +86,12 @@ def test_an_open_port_is_told(files: tuple[Path, Path], tmp_path: Path, settings
     process.wait_until(lambda: "serving" in log.read_text(), "it serves", 40)
     process.terminate()
     text = log.read_text()
-    assert said in text
-    assert ("whoever reaches" in text, "sends no token" in text) == ("whoever" in said, "token" in said)
+    assert warning in text
+    assert ("everyone who" in text, "sends no token" in text) == ("everyone" in warning, "token" in warning)
 
 
 def test_a_huge_body_is_refused(url: str) -> None:
-    """100 MB are refused by their announcement, and the next request is answered."""
+    """A body of 100 MB is refused by its Content-Length, and the next request is answered."""
     host, _, port = url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         head = f"POST /prioritize HTTP/1.1\r\nHost: {host}\r\nContent-Length: {100 * MEGABYTES}\r\n\r\n"
@@ -103,7 +105,7 @@ def test_a_huge_body_is_refused(url: str) -> None:
 
 
 def test_each_setting_is_documented() -> None:
-    """Every setting of the section has its row, with its variable and its default, and no row is left over."""
+    """Every setting of the section has one row in the docs, with its variable and default."""
     check_each_setting_is_documented("extender.md", "extender", load(ExtenderSettings).settings.extender)
 
 
@@ -120,15 +122,15 @@ def test_each_setting_is_documented() -> None:
         (("--set", "server.dialect=go"), "server.dialect (command line): a setting of the watcher"),
     ],
 )
-def test_what_cannot_be_used_is_told(arguments: tuple[str, ...], why: str) -> None:
-    """Status 2 and a line that names the setting."""
+def test_unusable_settings_are_reported(arguments: tuple[str, ...], why: str) -> None:
+    """An unusable setting ends the command with status 2 and an error that names it."""
     done = CliRunner().invoke(main, ["extender", *arguments])
     assert done.exit_code == 2
     assert why in done.output
 
 
-def test_no_way_to_the_cluster_is_told(files: tuple[Path, Path]) -> None:
-    """Outside a cluster the setting that is missing is named."""
+def test_a_missing_kubeconfig_is_reported(files: tuple[Path, Path]) -> None:
+    """Outside a cluster the error names the missing setting."""
     done = CliRunner().invoke(main, ["extender", "--config", str(files[0]), "--watcher", "http://127.0.0.1:9"])
     assert done.exit_code == 2
     assert "extender.kube_config" in done.output
@@ -139,7 +141,7 @@ class Refusing:
         raise requests.HTTPError("403 Forbidden")
 
 
-def test_an_event_that_may_not_be_written_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Without the right to write EventRecorder nothing fails."""
+def test_a_refused_event_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Without the right to create Events the extender logs a warning and continues."""
     EventRecorder(Refusing(), "default")._write("the watcher is gone")
-    assert "an Event cannot be written" in caplog.text
+    assert "an Event could not be written" in caplog.text

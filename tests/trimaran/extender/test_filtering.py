@@ -1,4 +1,4 @@
-"""Which nodes the filter refuses, whom it lets pass, and who is woken."""
+"""Filter of nodes over a limit, its routes, and requeuing of rejected pods."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metr
 from werkzeug.test import Client
 
 from scoring import Node, Pod, ResourceList
-from trimaran.extender import requeuer as waking
+from trimaran.extender import requeuer
 from trimaran.extender.app import create_app
 from trimaran.extender.filter_routes import filter_routes
 from trimaran.extender.filtering import FilterOptions, NodeFilter
@@ -27,7 +27,7 @@ OPEN, CLOSED = FilterOptions(LIMITS), FilterOptions(LIMITS, "closed", max_wait_s
 
 
 class Bench:
-    """A filter over a cluster that stands still, of nodes with 4 cores and 16 GiB."""
+    """Filter over a static cluster of nodes with 4 cores and 16 GiB."""
 
     def __init__(self, options: FilterOptions = OPEN, **more: Any) -> None:
         self.now = 1000.0
@@ -37,7 +37,7 @@ class Bench:
         )
 
     def ask(self, *names: str, **changes: Any) -> list[str]:
-        """Return which candidates pass."""
+        """Return the candidates that pass."""
         document = asked(*(names or LOADS), **{"cpu": "400m", **changes})
         return list(self.filter.answer(ExtenderArgs.decode(orjson.dumps(document))).passed)
 
@@ -49,8 +49,8 @@ class Bench:
     ("cpu", "passing"),
     [("400m", ["node-1", "node-2", "node-3"]), ("401m", ["node-2", "node-3"]), ("1601m", ["node-2"])],
 )
-def test_expected_use_counts(cpu: str, passing: list[str]) -> None:
-    """A node passes up to its limit, by what it uses and what the pod requests; the reason names both."""
+def test_a_node_passes_up_to_its_limit(cpu: str, passing: list[str]) -> None:
+    """A node passes up to its limit of measured use plus the pod's requests, and the reason names the limit."""
     bench = Bench()
     assert bench.ask(cpu=cpu) == passing
     document = asked(*LOADS, cpu=cpu)
@@ -59,16 +59,16 @@ def test_expected_use_counts(cpu: str, passing: list[str]) -> None:
     assert all("expected, the limit is 90 %" in reason for reason in refused.values())
 
 
-def test_pods_on_their_way_count() -> None:
-    """What was assumed since the measurement is used up; a node does not take one pod after the other."""
+def test_assumed_pods_count() -> None:
+    """The requests of a pod assumed since the measurement count."""
     bench = Bench()
     assert "node-1" in bench.ask(cpu="300m")
     bench.view.assume(Pod("p", uid="p", requests=ResourceList({"cpu": 200})), "node-1")
     assert "node-1" not in bench.ask(cpu="300m")
 
 
-def test_a_nodes_annotation_wins() -> None:
-    """It may be stricter or laxer than the setting; what cannot be read is as if it were not there."""
+def test_a_node_annotation_overrides_the_limit() -> None:
+    """An annotation can raise or lower the limit of a node, and an invalid one is ignored."""
     bench = Bench()
     amounts = ResourceList({"cpu": 4000, "memory": 16 << 30, "pods": 110})
     for name, limit in (("node-1", "99"), ("node-2", "15"), ("node-3", "much")):
@@ -78,8 +78,8 @@ def test_a_nodes_annotation_wins() -> None:
     assert Node.from_k8s(node).use_limits == {"cpu": "75"}
 
 
-def test_never_all_by_default() -> None:
-    """Where all that were asked about are over, all pass, and that is counted."""
+def test_all_nodes_pass_if_all_are_over() -> None:
+    """In the default mode all nodes pass if all are over, which is counted."""
     bench = Bench()
     assert bench.ask("node-1", cpu="3") == ["node-1"]
     assert bench.ask(cpu="4") == list(LOADS)
@@ -87,8 +87,8 @@ def test_never_all_by_default() -> None:
     assert not bench.filter.waiting
 
 
-def test_closed_lets_a_pod_wait_and_then_pass() -> None:
-    """For its time no node is given; after it all are, whatever they use."""
+def test_a_closed_filter_lets_a_pod_pass_after_the_longest_wait() -> None:
+    """In closed mode no node passes until the pod has waited for the longest time."""
     bench = Bench(CLOSED)
     assert bench.ask(cpu="4") == []
     bench.now += 59
@@ -106,8 +106,8 @@ def test_closed_lets_a_pod_wait_and_then_pass() -> None:
      ({"ownerReferences": [{"kind": "Node", "name": "node-1", "controller": True}]}, "default"),
      ({}, "kube-system")],
 )  # fmt: skip
-def test_some_pods_always_pass(change: dict[str, Any], namespace: str) -> None:
-    """DaemonSets' and static pods, and those of exempt namespaces, go where they have to."""
+def test_exempt_pods_always_pass(change: dict[str, Any], namespace: str) -> None:
+    """DaemonSets' and static pods and exempt namespaces are not filtered."""
     bench = Bench(CLOSED)
     document = asked(*LOADS, cpu="4")
     document["Pod"]["metadata"] |= {"namespace": namespace, **change}
@@ -116,27 +116,27 @@ def test_some_pods_always_pass(change: dict[str, Any], namespace: str) -> None:
 
 
 def test_shadow_and_other_schedulers_are_not_filtered() -> None:
-    """Whom the extender does not act for it does not hold up either."""
+    """Pods in shadow and pods of other schedulers are not filtered."""
     assert Bench(CLOSED, is_active=lambda _: False).ask(cpu="4") == list(LOADS)
     assert Bench(CLOSED).ask(cpu="4", scheduler="default-scheduler") == list(LOADS)
 
 
-def test_what_is_not_known_passes() -> None:
-    """Without metrics all nodes; a node that is not measured, suspect, or not in the view; each by itself."""
+def test_unmeasured_nodes_pass() -> None:
+    """All nodes pass without metrics, and so does a node that is unmeasured, suspect or unknown."""
     bench = Bench(CLOSED)
-    held = bench.metrics.held
+    snapshot = bench.metrics.held
     bench.metrics.held = None
     assert bench.ask(cpu="4") == list(LOADS)
     bench.metrics.held = metrics({"node-1": 80.0, "node-2": 80.0})
     assert bench.ask(cpu="4") == ["node-3"]
-    doubted = {**held.data, "node-1": NodeMetrics(held.data["node-1"].metrics, {}, {"suspect": "frozen"})}
-    bench.metrics.held = dataclasses.replace(held, data=doubted)
+    data = {**snapshot.data, "node-1": NodeMetrics(snapshot.data["node-1"].metrics, {}, {"suspect": "frozen"})}
+    bench.metrics.held = dataclasses.replace(snapshot, data=data)
     assert bench.ask(cpu="4") == ["node-1"]
     assert bench.ask("node-1", "node-2", "new", cpu="4") == ["node-1", "new"]
 
 
 class Patches:
-    """An API server that takes patches, or refuses them."""
+    """API server that accepts or refuses patches."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -153,57 +153,57 @@ class Patches:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Bench:
     bench = Bench(CLOSED)
-    monkeypatch.setattr(waking.time, "monotonic", lambda: bench.now)
+    monkeypatch.setattr(requeuer.time, "monotonic", lambda: bench.now)
     return bench
 
 
-def test_one_patch_wakes_those_that_wait_when_a_node_cools(clock: Bench) -> None:
-    """Nothing is written while all are over; one patch when one is not; no more than one each ten seconds."""
+def test_one_patch_requeues_waiting_pods_when_a_node_cools(clock: Bench) -> None:
+    """A cooled node is patched once for all waiting pods, and at most every ten seconds."""
     api = Patches()
-    waker = Requeuer(api, clock.filter)
+    requeuing = Requeuer(api, clock.filter)
     for number in range(5):
         clock.ask(cpu="3900m", pod=f"pod-{number}")
-    waker.run_cycle()
+    requeuing.run_cycle()
     assert api.sent == []
     clock.metrics.held = metrics({**LOADS, "node-2": -0.0, "node-3": 0.0, "node-1": 0.0} | {"node-2": 0.0})
     clock.filter._options = dataclasses.replace(CLOSED, limits={"cpu": 98.0, "memory": 98.0})
     clock.filter._limits = None
     for _ in range(3):
-        waker.run_cycle()
+        requeuing.run_cycle()
     assert api.sent == ["/api/v1/nodes/node-1"]
     clock.now += 10
-    waker.run_cycle()
+    requeuing.run_cycle()
     assert len(api.sent) == 2
     for number in range(5):
         assert clock.ask(cpu="3900m", pod=f"pod-{number}")
     clock.now += 10
-    waker.run_cycle()
+    requeuing.run_cycle()
     assert len(api.sent) == 2
 
 
-def test_a_pod_is_woken_once_when_its_time_is_over(clock: Bench) -> None:
-    """Then kube-scheduler asks again, and it passes; one that never comes back is forgotten."""
+def test_a_pod_is_requeued_once_after_the_longest_wait(clock: Bench) -> None:
+    """After the longest wait a pod is requeued once, and forgotten if it does not return."""
     api = Patches()
-    waker = Requeuer(api, clock.filter)
+    requeuing = Requeuer(api, clock.filter)
     clock.ask(cpu="4")
     clock.now += 61
     for _ in range(3):
-        waker.run_cycle()
+        requeuing.run_cycle()
         clock.now += 10
     assert len(api.sent) == 1
     clock.now += 1000
-    waker.run_cycle()
+    requeuing.run_cycle()
     assert not clock.filter.waiting
 
 
-def test_without_the_right_to_patch_it_is_told(clock: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """Pods then wait for the scheduler's own 5 minutes; nothing fails."""
+def test_a_refused_patch_is_logged(clock: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Without the right to patch nodes the requeuer logs a warning and continues."""
     api = Patches()
     api.refuses = True
     clock.ask(cpu="4")
     clock.now += 61
     Requeuer(api, clock.filter).run_cycle()
-    assert "cannot be woken" in caplog.text
+    assert "cannot be requeued" in caplog.text
 
 
 def client(bench: Bench) -> Client:
@@ -214,21 +214,21 @@ def client(bench: Bench) -> Client:
 
 
 def test_refused_nodes_are_unresolvable() -> None:
-    """kube-scheduler gets the names that pass, and the others where preemption does not look."""
-    asking = client(Bench())
-    found = asking.post("/filter", data=orjson.dumps(asked(*LOADS, cpu="1"))).json
-    assert found["NodeNames"] == ["node-2", "node-3"]
-    assert found["FailedAndUnresolvableNodes"].keys() == {"node-1"}
-    assert (found["FailedNodes"], found["Nodes"], found["Error"]) == ({}, None, "")
-    assert 'trimaran_extender_filtered_total{outcome="narrowed"} 1.0' in asking.get("/metrics").text
+    """Refused nodes are in FailedAndUnresolvableNodes, which preemption ignores."""
+    http = client(Bench())
+    result = http.post("/filter", data=orjson.dumps(asked(*LOADS, cpu="1"))).json
+    assert result["NodeNames"] == ["node-2", "node-3"]
+    assert result["FailedAndUnresolvableNodes"].keys() == {"node-1"}
+    assert (result["FailedNodes"], result["Nodes"], result["Error"]) == ({}, None, "")
+    assert 'trimaran_extender_filtered_total{outcome="narrowed"} 1.0' in http.get("/metrics").text
 
 
 def victims(name: str, *pods: str) -> dict[str, Any]:
     return {name: {"Pods": [{"UID": f"uid-of-{pod}"} for pod in pods], "NumPDBViolations": 0}}
 
 
-def test_preemption_leaves_nodes_alone_that_stay_over() -> None:
-    """What the killed pods request is taken off first; a node that is below its limit then stays a candidate."""
+def test_preemption_spares_nodes_that_stay_over_their_limit() -> None:
+    """Preemption may use a node only if it is below its limit without the victims' requests."""
     bench = Bench(CLOSED)
     for number, name in enumerate(("node-1", "node-2")):
         requests_ = ResourceList({"cpu": 200 + 600 * number})
@@ -238,39 +238,39 @@ def test_preemption_leaves_nodes_alone_that_stay_over() -> None:
         "Pod": asked(cpu="1")["Pod"], "NodeNameToVictims": None,
         "NodeNameToMetaVictims": victims("node-1", "node-1") | victims("node-2", "node-2"),
     }  # fmt: skip
-    found = client(bench).post("/preempt", data=orjson.dumps(document)).json
-    assert found == {"NodeNameToMetaVictims": victims("node-2", "node-2")}
+    result = client(bench).post("/preempt", data=orjson.dumps(document)).json
+    assert result == {"NodeNameToMetaVictims": victims("node-2", "node-2")}
     for bad in (b"{", b"[]", b"{}", orjson.dumps({**document, "NodeNameToMetaVictims": {"node-1": {"Pods": [1]}}})):
         assert client(bench).post("/preempt", data=bad).status_code == 400
 
 
-def test_requests_that_cannot_be_answered_are_refused() -> None:
-    """Whole nodes are no names: the answer would be no node at all."""
+def test_whole_nodes_are_refused() -> None:
+    """A filter request with whole nodes is a bad request that names ``nodeCacheCapable``."""
     whole = {**asked(), "NodeNames": None, "Nodes": {"items": [{"metadata": {"name": "node-1"}}]}}
-    answer = client(Bench()).post("/filter", data=orjson.dumps(whole))
-    assert answer.status_code == 400
-    assert "nodeCacheCapable" in answer.json["error"]["message"]
+    response = client(Bench()).post("/filter", data=orjson.dumps(whole))
+    assert response.status_code == 400
+    assert "nodeCacheCapable" in response.json["error"]["message"]
     assert client(Bench()).post("/filter", data=b"{").status_code == 400
 
 
-def test_a_defect_lets_all_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever fails in the filter costs no pod its nodes."""
+def test_all_nodes_pass_after_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an unexpected error all nodes pass."""
     bench = Bench()
     monkeypatch.setattr(bench.filter, "answer", lambda _: 1 / 0)
-    found = client(bench).post("/filter", data=orjson.dumps(asked(*LOADS))).json
-    assert found["NodeNames"] == list(LOADS)
+    result = client(bench).post("/filter", data=orjson.dumps(asked(*LOADS))).json
+    assert result["NodeNames"] == list(LOADS)
 
 
-def test_the_schedulers_file_has_the_filter() -> None:
-    """``--filter`` writes the verb and asks about all nodes; a file without the latter is named."""
-    made = render_config(CONFIGURATION, ExtenderEndpoint("http://127.0.0.1:2021", filters=True))
-    assert made["extenders"][0]["filterVerb"] == "filter"
-    assert made["percentageOfNodesToScore"] == 100
-    assert list(validate_config(made)) == []
-    found = " ".join(validate_config({**made, "percentageOfNodesToScore": 10}))
-    assert "percentageOfNodesToScore" in found
-    del made["extenders"][0]["preemptVerb"]
-    assert "preemptVerb" in " ".join(validate_config(made))
-    made["extenders"][0]["filterVerb"] = "filters"
-    assert "answers 'filter'" in " ".join(validate_config(made))
+def test_the_rendered_file_has_the_filter() -> None:
+    """``--filter`` renders the verbs and ``percentageOfNodesToScore: 100``, and a file without them has problems."""
+    rendered = render_config(CONFIGURATION, ExtenderEndpoint("http://127.0.0.1:2021", filters=True))
+    assert rendered["extenders"][0]["filterVerb"] == "filter"
+    assert rendered["percentageOfNodesToScore"] == 100
+    assert list(validate_config(rendered)) == []
+    problems = " ".join(validate_config({**rendered, "percentageOfNodesToScore": 10}))
+    assert "percentageOfNodesToScore" in problems
+    del rendered["extenders"][0]["preemptVerb"]
+    assert "preemptVerb" in " ".join(validate_config(rendered))
+    rendered["extenders"][0]["filterVerb"] = "filters"
+    assert "serves 'filter'" in " ".join(validate_config(rendered))
     assert "filterVerb" not in render_config(CONFIGURATION, ExtenderEndpoint("http://127.0.0.1:2021"))["extenders"][0]

@@ -1,4 +1,4 @@
-"""The KubeSchedulerConfiguration that is written for a stock kube-scheduler, and the check of one that exists."""
+"""Rendering of a KubeSchedulerConfiguration for a stock kube-scheduler, and validation of an existing one."""
 
 from typing import Any
 
@@ -39,54 +39,56 @@ def document() -> dict[str, Any]:
     return yaml.safe_load(TRIMARAN)
 
 
-def weights(made: dict[str, Any], number: int) -> dict[str, int]:
-    """Return what scores in a profile that was render_config."""
-    score = made["profiles"][number]["plugins"]["score"]
+def weights(rendered: dict[str, Any], number: int) -> dict[str, int]:
+    """Return the weights of the scoring plugins in a rendered profile."""
+    score = rendered["profiles"][number]["plugins"]["score"]
     assert score["disabled"] == [{"name": "*"}]
     return {each["name"]: each["weight"] for each in score["enabled"]}
 
 
-def test_plugins_weigh_what_the_file_says(document) -> None:
-    """In-tree weights are multiplied so that theirs and ours stand to each other as in the file, in every profile."""
-    made, profiles = render_config(document, ExtenderEndpoint(URL)), Profiles.read(document)
-    weight = made["extenders"][0]["weight"]
+def test_plugins_keep_their_relative_weights(document) -> None:
+    """In every profile the in-tree weights are scaled so that all plugins keep their relative weights."""
+    rendered, profiles = render_config(document, ExtenderEndpoint(URL)), Profiles.read(document)
+    weight = rendered["extenders"][0]["weight"]
     assert weight == 6  # the least common multiple of 3 and 2
     for number, name in enumerate(("trimaran", "packing")):
-        whole = weights(made, number)
+        by_plugin = weights(rendered, number)
         ours = profiles.by_scheduler[name]
-        a_point_of_ours = weight * 10 / ours.weight  # of a plugin with weight 1
-        assert whole["TaintToleration"] == 3 * a_point_of_ours
-        assert whole["NodeAffinity"] == 2 * a_point_of_ours
-        assert whole["ImageLocality"] == a_point_of_ours
-    assert weights(made, 1)["NodeResourcesFit"] == 3 * weight * 10 / 2  # named in the file, so it weighs what that says
+        point = weight * 10 / ours.weight  # of a plugin with weight 1
+        assert by_plugin["TaintToleration"] == 3 * point
+        assert by_plugin["NodeAffinity"] == 2 * point
+        assert by_plugin["ImageLocality"] == point
+    assert weights(rendered, 1)["NodeResourcesFit"] == 3 * weight * 10 / 2  # in the file, so it is scaled too
 
 
-def test_the_safety_net_scores_at_weight_1(document) -> None:
-    """What the file does not enable by name keeps scoring, and is never disabled where it filters."""
-    whole = weights(render_config(document, ExtenderEndpoint(URL)), 0)
-    assert (whole["NodeResourcesFit"], whole["NodeResourcesBalancedAllocation"]) == (1, 1)
+def test_the_safety_net_scores_with_weight_1(document) -> None:
+    """Plugins of the safety net score with weight 1 if the file does not name them, and always filter."""
+    by_plugin = weights(render_config(document, ExtenderEndpoint(URL)), 0)
+    assert (by_plugin["NodeResourcesFit"], by_plugin["NodeResourcesBalancedAllocation"]) == (1, 1)
     without = render_config(document, ExtenderEndpoint(URL), safety_net=False)
     assert weights(without, 0).keys().isdisjoint({"NodeResourcesFit", "NodeResourcesBalancedAllocation"})
     assert "NodeResourcesBalancedAllocation" not in weights(without, 1)
     assert "disabled" not in without["profiles"][0]["plugins"]["multiPoint"]
 
 
-def test_our_plugins_leave_the_file_and_the_rest_stays(document) -> None:
-    """A stock kube-scheduler would not start with plugins that it does not have; what else is written is kept."""
-    made = render_config(document, ExtenderEndpoint(URL))
-    text = yaml.safe_dump(made)
+def test_our_plugins_are_removed_and_the_rest_is_kept(document) -> None:
+    """Plugins that a stock kube-scheduler lacks are removed with their arguments, and everything else is kept."""
+    rendered = render_config(document, ExtenderEndpoint(URL))
+    text = yaml.safe_dump(rendered)
     assert "LowRiskOverCommitment" not in text
     assert "LoadVariationRiskBalancing" not in text
-    assert made["leaderElection"] == {"leaderElect": False}
-    assert [each["name"] for each in made["profiles"][0]["pluginConfig"]] == ["PodTopologySpread"]
-    assert made["profiles"][2] == {"schedulerName": "default-scheduler"}
+    assert rendered["leaderElection"] == {"leaderElect": False}
+    assert [each["name"] for each in rendered["profiles"][0]["pluginConfig"]] == ["PodTopologySpread"]
+    assert rendered["profiles"][2] == {"schedulerName": "default-scheduler"}
     assert document == yaml.safe_load(TRIMARAN)
 
 
-def test_the_extender_is_asked_safely(document) -> None:
-    """The entry is bounded, ignorable, by names, and verified."""
-    way = ExtenderEndpoint("https://extender:2021/", ca_file="/etc/ca.crt", certificate="/etc/c.crt", key="/etc/c.key")
-    (entry,) = render_config(document, way)["extenders"]
+def test_the_extender_entry_is_safe(document) -> None:
+    """The entry has a timeout, is ignorable, sends names, and verifies the certificate."""
+    endpoint = ExtenderEndpoint(
+        "https://extender:2021/", ca_file="/etc/ca.crt", certificate="/etc/c.crt", key="/etc/c.key"
+    )
+    (entry,) = render_config(document, endpoint)["extenders"]
     assert entry == {
         "urlPrefix": "https://extender:2021", "prioritizeVerb": "prioritize", "weight": 6, "httpTimeout": "500ms",
         "nodeCacheCapable": True, "ignorable": True, "enableHTTPS": True,
@@ -95,7 +97,7 @@ def test_the_extender_is_asked_safely(document) -> None:
 
 
 def test_other_extenders_are_kept_and_ours_is_replaced(document) -> None:
-    """Writing what was render_config changes ours alone."""
+    """Rendering again replaces our extender, and keeps the others."""
     document["extenders"] = [{"urlPrefix": "http://other", "filterVerb": "filter"}, {"urlPrefix": URL, "weight": 99}]
     urls = [
         (each["urlPrefix"], each.get("weight")) for each in render_config(document, ExtenderEndpoint(URL))["extenders"]
@@ -107,26 +109,26 @@ def test_other_extenders_are_kept_and_ours_is_replaced(document) -> None:
     ("options", "why"),
     [
         ({"url": "https://extender:2021"}, "--ca-file"),
-        ({"url": URL, "ca_file": "/etc/ca.crt"}, "of no use"),
-        ({"url": "extender:2021"}, "looks like"),
+        ({"url": URL, "ca_file": "/etc/ca.crt"}, "need an https URL"),
+        ({"url": "extender:2021"}, "must look like"),
         ({"url": URL, "timeout_ms": 501}, "1 to 500 ms"),
         ({"url": URL, "timeout_ms": 0}, "1 to 500 ms"),
     ],
 )
-def test_a_way_that_is_not_safe_is_refused(options, why: str) -> None:
-    """What would be silently insecure, or hold up every pod, is not render_config."""
+def test_an_unsafe_endpoint_is_refused(options, why: str) -> None:
+    """An endpoint that would be insecure, or delay every pod, is an error."""
     with pytest.raises(ValueError, match=why):
         ExtenderEndpoint(**options)
 
 
-def test_a_version_that_is_gone_is_refused(document) -> None:
-    """Its plugins and defaults are gone too, so weights could not be kept."""
-    with pytest.raises(ValueError, match="no longer reads"):
+def test_an_old_api_version_is_refused(document) -> None:
+    """An API version with other plugins and defaults is an error."""
+    with pytest.raises(ValueError, match="no longer supports"):
         render_config({**document, "apiVersion": "kubescheduler.config.k8s.io/v1beta2"}, ExtenderEndpoint(URL))
 
 
-def test_what_is_written_passes_the_check(document) -> None:
-    """The check has nothing to say of what the same program wrote."""
+def test_a_rendered_file_is_valid(document) -> None:
+    """A rendered file has no problems."""
     assert list(validate_config(render_config(document, ExtenderEndpoint(URL)))) == []
     secure = ExtenderEndpoint("https://extender:2021", ca_file="/etc/ca.crt")
     assert list(validate_config(render_config(document, secure), secure.url)) == []
@@ -149,51 +151,54 @@ def test_what_is_written_passes_the_check(document) -> None:
         ({"weight": 0}, "weight"),
     ],
 )
-def test_each_danger_of_an_extender_is_named(document, change, named: str) -> None:
-    """A setting that would hold pods up, skip them, or trust anybody is told by its name."""
-    made = render_config(document, ExtenderEndpoint(URL))
-    made["extenders"][0] |= change
-    (problem,) = validate_config(made)
+def test_each_unsafe_field_of_an_extender_is_reported(document, change, named: str) -> None:
+    """A field that would delay pods, skip pods or trust any server is reported by name."""
+    rendered = render_config(document, ExtenderEndpoint(URL))
+    rendered["extenders"][0] |= change
+    (problem,) = validate_config(rendered)
     assert problem.startswith(f"extenders[0].{named}")
 
 
-def test_a_time_limit_of_several_units_is_read(document) -> None:
-    """Go writes 0.4 s in many ways."""
-    made = render_config(document, ExtenderEndpoint(URL))
+def test_a_timeout_is_read_in_any_notation(document) -> None:
+    """A timeout of 0.4 s is valid in each of Go's notations."""
+    rendered = render_config(document, ExtenderEndpoint(URL))
     for text in ("400ms", "0.4s", ".4s", "399ms1000us"):
-        made["extenders"][0]["httpTimeout"] = text
-        assert list(validate_config(made)) == []
+        rendered["extenders"][0]["httpTimeout"] = text
+        assert list(validate_config(rendered)) == []
 
 
-def test_a_file_that_would_not_work_is_told(document) -> None:
-    """Plugins of ours, a filter that is gone, and no extender at all."""
+def test_an_unusable_file_has_problems(document) -> None:
+    """Plugins of ours, a disabled NodeResourcesFit and a missing extender are reported."""
     document["profiles"][0]["plugins"]["multiPoint"]["disabled"] = [{"name": "NodeResourcesFit"}]
-    found = list(validate_config(document))
-    assert any("profiles[0].plugins.score: a stock kube-scheduler has no plugin LowRisk" in each for each in found)
-    assert any("profiles[0].pluginConfig" in each for each in found)
-    assert any("profiles[0].plugins.multiPoint: NodeResourcesFit is disabled at all points" in each for each in found)
-    assert "extenders: none prioritizes" in found
+    problems = list(validate_config(document))
+    assert any("profiles[0].plugins.score: a stock kube-scheduler has no plugin LowRisk" in each for each in problems)
+    assert any("profiles[0].pluginConfig" in each for each in problems)
+    assert any(
+        "profiles[0].plugins.multiPoint: NodeResourcesFit is disabled at all extension points" in each
+        for each in problems
+    )
+    assert "extenders: no extender has a prioritizeVerb" in problems
 
 
-def test_the_command_writes_and_checks(tmp_path) -> None:
-    """What ``trimaran extender config`` writes it accepts; its input it does not."""
+def test_the_command_renders_and_validates(tmp_path) -> None:
+    """``trimaran extender config --check`` accepts a rendered file, and refuses its input."""
     file = tmp_path / "scheduler.yaml"
     file.write_text(TRIMARAN)
-    run = CliRunner().invoke
-    done = run(main, ["extender", "config", str(file)])
-    assert done.exit_code == 0
+    invoke = CliRunner().invoke
+    rendered = invoke(main, ["extender", "config", str(file)])
+    assert rendered.exit_code == 0
     target = tmp_path / "stock.yaml"
-    target.write_text(done.output)
-    assert run(main, ["extender", "config", "--check", str(target)]).exit_code == 0
-    checked = run(main, ["extender", "config", "--check", str(file)])
+    target.write_text(rendered.output)
+    assert invoke(main, ["extender", "config", "--check", str(target)]).exit_code == 0
+    checked = invoke(main, ["extender", "config", "--check", str(file)])
     assert checked.exit_code == 1
-    assert "extenders: none prioritizes" in checked.output
-    assert run(main, ["extender", "config", "--check", str(target), "--url", "http://other"]).exit_code == 1
+    assert "extenders: no extender has a prioritizeVerb" in checked.output
+    assert invoke(main, ["extender", "config", "--check", str(target), "--url", "http://other"]).exit_code == 1
 
 
 @pytest.mark.parametrize("content", ["", "[]", "a: [", "kind: Pod", "\x00"])
-def test_what_is_no_configuration_is_told(tmp_path, content: str) -> None:
-    """Status 2 and one line that names the file."""
+def test_an_invalid_file_is_reported(tmp_path, content: str) -> None:
+    """An invalid file ends the command with status 2 and an error that names the file."""
     file = tmp_path / "scheduler.yaml"
     file.write_text(content)
     done = CliRunner().invoke(main, ["extender", "config", str(file)])

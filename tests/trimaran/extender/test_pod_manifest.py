@@ -1,4 +1,4 @@
-"""What is told of a pod that was asked about: what scores read of it, and nothing else."""
+"""Manifest of a recorded pod: all that scores read, and nothing else."""
 
 from dataclasses import fields, replace
 
@@ -54,25 +54,27 @@ spec:
 
 
 @pytest.mark.parametrize("text", [PLAIN, FULL, EMPTY_AFFINITY], ids=["plain", "full", "empty affinity"])
-def test_the_manifest_is_read_as_the_pod_was(text):
-    """All that scores and filters look at is as it was, exactly."""
+def test_the_manifest_is_read_as_the_same_pod(text):
+    """A pod read from the manifest equals the original in every field that scores and filters use."""
     pod = Pod.from_k8s(yaml.safe_load(text))
-    told = Pod.from_k8s(pod_manifest(pod))
-    unknown = {"uid": told.uid, "labels": {}, "owner": None, "node_name": ""}
+    decoded = Pod.from_k8s(pod_manifest(pod))
+    unknown = {"uid": decoded.uid, "labels": {}, "owner": None, "node_name": ""}
     expected = replace(pod, **unknown)
     for field in fields(Pod):
-        assert getattr(told, field.name) == getattr(expected, field.name), field.name
-    for ours, theirs in zip(told.containers + told.init_containers, pod.containers + pod.init_containers, strict=True):
+        assert getattr(decoded, field.name) == getattr(expected, field.name), field.name
+    for ours, theirs in zip(
+        decoded.containers + decoded.init_containers, pod.containers + pod.init_containers, strict=True
+    ):
         assert {name: ours.requests.nano(name) for name in ours.requests} == {
             name: theirs.requests.nano(name) for name in theirs.requests
         }
 
 
-def test_nothing_else_is_told():
-    """No environment, command, volume, label or annotation, and quantities as people write them."""
-    told = pod_manifest(Pod.from_k8s(yaml.safe_load(FULL)))
-    assert SECRET not in str(told)
-    assert told["spec"]["containers"] == [
+def test_the_manifest_has_no_other_fields():
+    """The manifest has no environment, command, volume, label or annotation, and quantities in the usual notation."""
+    manifest = pod_manifest(Pod.from_k8s(yaml.safe_load(FULL)))
+    assert SECRET not in str(manifest)
+    assert manifest["spec"]["containers"] == [
         {
             "image": "web:1",
             "resources": {

@@ -1,4 +1,4 @@
-"""Which scores candidates get, and what is answered without metrics, in time or not."""
+"""Scores of candidates: profiles, assumptions, outages and deadlines."""
 
 import dataclasses
 import random
@@ -42,7 +42,7 @@ def prioritizing(
 
 
 def test_a_less_loaded_node_scores_higher() -> None:
-    """The profile that the pod asks for orders its candidates by their load."""
+    """The profile of the pod's scheduler orders the candidates by load."""
     with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
     assert answer.outcome is PrioritizeOutcome.SCORED
@@ -52,8 +52,8 @@ def test_a_less_loaded_node_scores_higher() -> None:
     assert all(type(score) is int for score in scores.values())
 
 
-def test_scores_are_those_of_the_profile() -> None:
-    """With one plugin the answer is its score, to the point."""
+def test_scores_equal_those_of_the_profile() -> None:
+    """With one plugin the answer equals the plugin's scores."""
     view, held = StillView(*LOADS), HeldMetrics(LOADS)
     request = args("node-3", "node-1")
     expected = profiles().by_scheduler["load-aware"].profile.score(request.pod, view.state.table.copy(), held.held)
@@ -62,8 +62,8 @@ def test_scores_are_those_of_the_profile() -> None:
         assert prioritizer.answer(request).scores == {name: by_name[name] for name in ("node-3", "node-1")}
 
 
-def test_pods_of_other_schedulers_are_treated_alike() -> None:
-    """An extender is asked about every profile's pods; those without a plugin of ours get a constant."""
+def test_pods_of_other_schedulers_get_neutral_scores() -> None:
+    """A pod whose profile has no plugin of ours gets the same score for all nodes."""
     view = StillView(*LOADS)
     with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
         for scheduler in ("default-scheduler", "nobody's"):
@@ -72,8 +72,8 @@ def test_pods_of_other_schedulers_are_treated_alike() -> None:
     assert view.assumed == []
 
 
-def test_a_node_that_is_not_known_gets_the_minimum() -> None:
-    """Every candidate has a score; of one that the view has not heard of nothing is known."""
+def test_an_unknown_node_gets_the_minimum() -> None:
+    """Every candidate has a score, and a node that the view does not know gets 0."""
     with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
         scores = prioritizer.answer(args("node-1", "node-9")).scores
         assert scores.keys() == {"node-1", "node-9"}
@@ -82,14 +82,14 @@ def test_a_node_that_is_not_known_gets_the_minimum() -> None:
     assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NOT_SYNCED)
 
 
-def test_no_candidates_get_no_scores() -> None:
-    """An empty list is answered by one."""
+def test_an_empty_request_gets_no_scores() -> None:
+    """A request without candidates is answered with an empty list."""
     with prioritizing(StillView(*LOADS), HeldMetrics(LOADS)) as prioritizer:
         assert prioritizer.answer(args()).scores == {}
 
 
-def test_a_cluster_that_is_not_known_yet_is_treated_alike() -> None:
-    """Before the first whole list there is nothing to go by."""
+def test_an_unsynced_cluster_gets_neutral_scores() -> None:
+    """Before the first full lists all nodes get the same score."""
     view = StillView(*LOADS)
     view.is_synced = False
     with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
@@ -98,7 +98,7 @@ def test_a_cluster_that_is_not_known_yet_is_treated_alike() -> None:
 
 
 def test_the_best_candidate_is_assumed() -> None:
-    """A pod counts where it is expected, so that the next one of a burst goes elsewhere."""
+    """A pod counts on its best node, so that the next pod of a burst gets another best node."""
     view = StillView("node-1", "node-2")
     held = HeldMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
     with prioritizing(view, held) as prioritizer:
@@ -110,7 +110,7 @@ def test_the_best_candidate_is_assumed() -> None:
 
 
 def test_a_retried_pod_is_assumed_once() -> None:
-    """A pod that is asked about again is expected on one node, not on two."""
+    """A retried pod is assumed on one node only."""
     view = StillView(*LOADS)
     with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
         for _ in range(3):
@@ -121,8 +121,8 @@ def test_a_retried_pod_is_assumed_once() -> None:
     assert counted.count("uid-of-pod-1") == 1
 
 
-def test_a_retried_pod_is_not_in_its_own_way() -> None:
-    """What was assumed of a pod before does not count when it is scored again."""
+def test_a_retried_pod_does_not_count_itself() -> None:
+    """The earlier assumption of a pod does not count when the pod is scored again."""
     view = StillView("node-1", "node-2")
     held = HeldMetrics(dict.fromkeys(("node-1", "node-2"), 30.0))
     with prioritizing(view, held) as prioritizer:
@@ -133,21 +133,21 @@ def test_a_retried_pod_is_not_in_its_own_way() -> None:
 
 
 def test_the_assumed_node_is_the_one_with_the_highest_sum() -> None:
-    """Of nodes that are equal by load kube-scheduler takes the one of which less is requested, and so is it assumed."""
-    view, made = StillView(*LOADS), profiles()
+    """Of nodes with equal load the one with fewer requests is assumed, as kube-scheduler would choose it."""
+    view, ours = StillView(*LOADS), profiles()
     held = HeldMetrics({"node-1": 90.0, "node-2": 20.0, "node-3": 20.0})
     view.state.table.add(args("node-2", pod="there", cpu="1").pod, "node-2", placed_at=0.0)
-    with prioritizing(view, held, in_tree=in_tree_by_scheduler(made)) as prioritizer:
+    with prioritizing(view, held, in_tree=in_tree_by_scheduler(ours)) as prioritizer:
         for number in range(8):
             prioritizer.answer(args(*LOADS, pod=f"pod-{number}"))
-            prioritizer._thread.submit(int).result()  # what is assumed follows the answer
+            prioritizer._thread.submit(int).result()  # waits for the assumption, which follows the answer
             view.state.drop_pod(f"uid-of-pod-{number}")
     assert {node_name for _, node_name in view.assumed} == {"node-3"}
 
 
-def test_soft_taints_count_as_kube_scheduler_counts_them() -> None:
-    """A node that the scheduler would rather leave alone is not where a pod is assumed, unless it tolerates that."""
-    made, view = profiles(), StillView("node-1", "node-2", "node-3")
+def test_soft_taints_count_as_in_kube_scheduler() -> None:
+    """The predicted node avoids soft taints that the pod does not tolerate."""
+    ours, view = profiles(), StillView("node-1", "node-2", "node-3")
     taints = (Taint("spot", "true", "PreferNoSchedule"), Taint("slow", "", "PreferNoSchedule"))
     with view.lock:
         for place, each in enumerate(view.state.table.nodes):
@@ -156,20 +156,22 @@ def test_soft_taints_count_as_kube_scheduler_counts_them() -> None:
         args(*LOADS).pod,
         ScoredCandidates(("node-1", "node-2", "node-3"), (10, 13, 16), PrioritizeOutcome.SCORED),
     )
-    predictor = PlacementPredictor(made.weight, {"load-aware": InTreePlugins(Profile(()), 2)}, random.Random(1))
+    predictor = PlacementPredictor(ours.weight, {"load-aware": InTreePlugins(Profile(()), 2)}, random.Random(1))
     tolerant = dataclasses.replace(pod, tolerations=(Toleration("spot", "Exists"),))
-    # 100 and 130 less 2 x 50, 160 less 2 x 100; who tolerates the one is kept off by the other alone.
+    # 100, 130 - 2 x 50 and 160 - 2 x 100; the tolerant pod counts one of the two taints only.
     assert predictor.predict(pod, "load-aware", answer, view.state.table) == "node-1"
     assert predictor.predict(tolerant, "load-aware", answer, view.state.table) == "node-2"
     assert predictor.predict(pod, "another", answer, view.state.table) == "node-3"
     assert (
-        predictor.predict(pod, "load-aware", ScoredCandidates(("gone",), (5,), PrioritizeOutcome.SCORED), view.state.table)
+        predictor.predict(
+            pod, "load-aware", ScoredCandidates(("gone",), (5,), PrioritizeOutcome.SCORED), view.state.table
+        )
         == ""
     )
 
 
-def test_a_window_of_metrics_says_how_long_departed_pods_are_remembered() -> None:
-    """As long as metrics of the window that is served may show them."""
+def test_departed_pods_are_remembered_for_the_window() -> None:
+    """Departed pods are remembered for the window of the metrics plus their maximum age."""
     view = StillView(*LOADS)
     with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
         prioritizer.answer(args(*LOADS))
@@ -177,7 +179,7 @@ def test_a_window_of_metrics_says_how_long_departed_pods_are_remembered() -> Non
 
 
 def test_without_assumptions_nothing_is_assumed() -> None:
-    """The setting turns it off."""
+    """No pod is assumed if the option is off."""
     view = StillView(*LOADS)
     options = dataclasses.replace(PATIENT, assume=False)
     with prioritizing(view, HeldMetrics(LOADS), options) as prioritizer:
@@ -186,23 +188,23 @@ def test_without_assumptions_nothing_is_assumed() -> None:
     assert view.assumed == []
 
 
-def test_an_outage_is_answered_alike_and_told_once() -> None:
-    """Without metrics all candidates are alike, nothing is assumed; its begin and its end are told, once each."""
-    view, held, told = StillView(*LOADS), HeldMetrics(None), []
-    with prioritizing(view, held, report_outage=told.append) as prioritizer:
+def test_an_outage_gets_neutral_scores_and_is_reported_once() -> None:
+    """Without metrics all nodes get the same score, no pod is assumed, and begin and end are reported once each."""
+    view, held, reported = StillView(*LOADS), HeldMetrics(None), []
+    with prioritizing(view, held, report_outage=reported.append) as prioritizer:
         for _ in range(3):
             answer = prioritizer.answer(args(*LOADS))
             assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NO_METRICS)
-        assert told == ["the watcher has nothing fresh"]
+        assert reported == ["the watcher has nothing fresh"]
         assert view.assumed == []
         held.held = metrics(LOADS)
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.SCORED
         prioritizer.answer(args(*LOADS))
-    assert told == ["the watcher has nothing fresh", ""]
+    assert reported == ["the watcher has nothing fresh", ""]
 
 
 def test_an_outage_can_be_scored_by_allocation() -> None:
-    """The option fits pods best by what nodes have left of their allocatable."""
+    """With ``on_outage`` set to ``allocation`` pods are scored by best fit."""
     view, options = StillView("node-1", "node-2"), dataclasses.replace(PATIENT, on_outage="allocation")
     view.state.table.assume(args("node-1", pod="large", cpu="2").pod, "node-1")
     with prioritizing(view, HeldMetrics(None), options) as prioritizer:
@@ -211,34 +213,34 @@ def test_an_outage_can_be_scored_by_allocation() -> None:
     assert answer.scores["node-1"] > answer.scores["node-2"]
 
 
-def test_metrics_that_are_too_old_are_an_outage() -> None:
-    """What the policy does not trust is not scored by."""
+def test_old_metrics_are_an_outage() -> None:
+    """Metrics that the policy does not trust count as no metrics."""
     held = HeldMetrics(LOADS)
     held.held = metrics(LOADS, now=1000)
     with prioritizing(StillView(*LOADS), held) as prioritizer:
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.NO_METRICS
 
 
-def test_the_breaker_is_answered_alike_and_told() -> None:
-    """Above the share of nodes that are not measured no node is scored by its load."""
-    told = []
+def test_too_many_unmeasured_nodes_are_an_outage() -> None:
+    """Above the allowed share of unmeasured nodes all nodes get the same score."""
+    reported = []
     held = HeldMetrics({"node-1": 80.0})
-    with prioritizing(StillView(*LOADS), held, report_outage=told.append) as prioritizer:
+    with prioritizing(StillView(*LOADS), held, report_outage=reported.append) as prioritizer:
         answer = prioritizer.answer(args(*LOADS))
     assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.NO_METRICS)
-    assert told == ["2 of 3 nodes are not measured"]
+    assert reported == ["2 of 3 nodes are not measured"]
 
 
-def test_a_node_whose_agent_failed_gets_the_minimum() -> None:
-    """One node that is not measured is avoided; the others are scored."""
+def test_an_unmeasured_node_gets_the_minimum() -> None:
+    """A single node without metrics gets 0, and the others are scored."""
     held = HeldMetrics({"node-2": 10.0, "node-3": 50.0})
     with prioritizing(StillView(*LOADS), held) as prioritizer:
         scores = prioritizer.answer(args(*LOADS)).scores
     assert scores["node-1"] == 0 < scores["node-3"] < scores["node-2"]
 
 
-def test_what_is_not_there_in_time_is_answered_alike() -> None:
-    """A view that is busy holds up no answer beyond the deadline, and nothing of it is assumed later."""
+def test_late_scores_are_neutral() -> None:
+    """While the view is locked answers come at the deadline, and their pods are not assumed later."""
     view = StillView(*LOADS)
     options = PrioritizerOptions(deadline_seconds=0.01)
     with prioritizing(view, HeldMetrics(LOADS), options) as prioritizer:
@@ -246,18 +248,18 @@ def test_what_is_not_there_in_time_is_answered_alike() -> None:
             answers = [prioritizer.answer(args(*LOADS, pod=f"pod-{n}")) for n in range(3)]
         assert [answer.outcome for answer in answers] == [PrioritizeOutcome.DEADLINE] * 3
         assert {score for answer in answers for score in answer.scores.values()} == {NEUTRAL}
-        done = threading.Event()
-        prioritizer._thread.submit(done.set)
-        assert done.wait(20)
+        idle = threading.Event()
+        prioritizer._thread.submit(idle.set)
+        assert idle.wait(20)
     assert view.assumed == []
 
 
-def test_a_turn_lasts_until_the_pod_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever answers does later what follows the answer; until then no other pod is scored, which a probe sees."""
+def test_no_pod_is_scored_before_the_last_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the work after an answer is done no other pod is scored, which the liveness check reports."""
     view = StillView(*LOADS)
     later: list[Callable[[], None]] = []
     with prioritizing(view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.05)) as prioritizer:
-        prioritizer.answer(args(*LOADS))  # by the thread, which prepares
+        prioritizer.answer(args(*LOADS))  # on the worker thread, which prepares the profile
         assert prioritizer.answer(args(*LOADS, pod="pod-2"), later.append).outcome is PrioritizeOutcome.SCORED
         assert "uid-of-pod-2" not in dict(view.assumed)
         assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is PrioritizeOutcome.DEADLINE
@@ -269,8 +271,8 @@ def test_a_turn_lasts_until_the_pod_is_counted(monkeypatch: pytest.MonkeyPatch) 
         assert prioritizer.answer(args(*LOADS, pod="pod-3")).outcome is PrioritizeOutcome.SCORED
 
 
-def test_a_turn_is_given_back_where_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system gives no more threads for a moment: that costs one pod its scores, and no other one."""
+def test_the_lock_is_released_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed thread start costs one pod its scores, and the next pod is scored."""
     view = StillView(*LOADS)
 
     def refused(*_) -> None:
@@ -283,11 +285,11 @@ def test_a_turn_is_given_back_where_no_thread_can_be_had(monkeypatch: pytest.Mon
         assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.SCORED
 
 
-def test_who_waits_for_the_thread_while_it_is_closed_is_answered() -> None:
-    """An answer never fails, and no turn is left behind."""
+def test_requests_are_answered_while_the_prioritizer_closes() -> None:
+    """A request that waits for the worker thread is answered at the deadline, and the lock is released."""
     view, ended = StillView(*LOADS), threading.Event()
     with prioritizing(view, HeldMetrics(LOADS)) as prioritizer:
-        prioritizer._thread.submit(ended.wait)  # so that what comes next is in its queue
+        prioritizer._thread.submit(ended.wait)  # keeps the next job in the queue
         closing = threading.Timer(0.2, prioritizer.close)
         closing.start()
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.DEADLINE
@@ -297,32 +299,32 @@ def test_who_waits_for_the_thread_while_it_is_closed_is_answered() -> None:
         assert prioritizer.is_alive()
 
 
-def test_a_defect_that_looks_like_waiting_costs_one_pod_its_scores() -> None:
-    """The same error comes from the system where it is short of something: the thread does not ask for another one."""
+def test_a_foreign_blocking_error_costs_one_pod_its_scores() -> None:
+    """A BlockingIOError of the system on the worker thread is treated as a defect."""
 
-    def tell(_: str) -> None:
+    def fail(_: str) -> None:
         raise BlockingIOError
 
     held = HeldMetrics(None)
-    with prioritizing(StillView(*LOADS), held, report_outage=tell) as prioritizer:
+    with prioritizing(StillView(*LOADS), held, report_outage=fail) as prioritizer:
         assert prioritizer.answer(args(*LOADS)).outcome is PrioritizeOutcome.FAILED
         held.held = metrics(LOADS)
         assert prioritizer.answer(args(*LOADS, pod="pod-2")).outcome is PrioritizeOutcome.SCORED
 
 
 @given(st.data())
-def test_totals_of_replicas_are_as_if_each_came_alone(data: st.DataObject) -> None:
-    """Whatever pods come, alike or not, and whatever happens to nodes and their pods between them."""
-    made = profiles()
-    profile = in_tree_by_scheduler(made)["load-aware"].profile
+def test_cached_totals_equal_fresh_totals(data: st.DataObject) -> None:
+    """For any series of pods and changes the cached totals equal fresh totals."""
+    ours = profiles()
+    profile = in_tree_by_scheduler(ours)["load-aware"].profile
     view, counted = StillView(*LOADS), CountedOnce()
     totals = _Totals(profile, view.state.table)
     for number in range(data.draw(st.integers(1, 8))):
         body = orjson.dumps(asked(*LOADS, pod=f"pod-{number}", cpu=data.draw(st.sampled_from(["1", "100m", "100.5m"]))))
         pod = ExtenderArgs.decode(body, counted).pod
         rows = np.array(data.draw(st.lists(st.integers(0, len(view.state.table) - 1), min_size=1, unique=True)))
-        alone = profile.score(pod, view.state.table, MetricsTable.empty(view.state.table)).total
-        assert totals.for_rows(pod, rows).tolist() == alone[rows].tolist()
+        fresh = profile.score(pod, view.state.table, MetricsTable.empty(view.state.table)).total
+        assert totals.for_rows(pod, rows).tolist() == fresh[rows].tolist()
         node = data.draw(st.sampled_from(sorted(view.state.table.names)))
         match data.draw(st.sampled_from(["assume", "drop", "renew", "join", "nothing"])):
             case "assume":
@@ -336,8 +338,8 @@ def test_totals_of_replicas_are_as_if_each_came_alone(data: st.DataObject) -> No
                 view.state.put_node(Node(f"new-{number}", *[view.state.table.nodes[0].allocatable] * 2, created_at=0.0))
 
 
-def test_a_thread_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scoring that does not end is what a liveness probe is for."""
+def test_blocked_scoring_fails_the_liveness_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scoring that does not end makes the prioritizer unalive."""
     view = StillView(*LOADS)
     with prioritizing(view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.01)) as prioritizer:
         assert prioritizer.is_alive()
@@ -349,7 +351,7 @@ def test_a_thread_that_stands_still_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_defect_costs_one_pod_its_scores() -> None:
-    """What fails unexpectedly is answered alike."""
+    """An unexpected error results in neutral scores."""
     view = StillView(*LOADS)
 
     class Broken(HeldMetrics):
@@ -361,8 +363,8 @@ def test_a_defect_costs_one_pod_its_scores() -> None:
     assert (set(answer.scores.values()), answer.outcome) == ({NEUTRAL}, PrioritizeOutcome.FAILED)
 
 
-def test_a_new_snapshot_is_taken_up() -> None:
-    """Prepared scores last until metrics change."""
+def test_a_new_snapshot_changes_the_scores() -> None:
+    """Prepared scores are replaced when the metrics change."""
     view, held = StillView(*LOADS), HeldMetrics(LOADS)
     with prioritizing(view, held, dataclasses.replace(PATIENT, assume=False)) as prioritizer:
         before = prioritizer.answer(args(*LOADS)).scores
@@ -371,8 +373,8 @@ def test_a_new_snapshot_is_taken_up() -> None:
     assert (after["node-1"], after["node-2"]) == (before["node-2"], before["node-1"])
 
 
-def test_nodes_that_come_are_scored() -> None:
-    """A prepared profile follows the cluster."""
+def test_new_nodes_are_scored() -> None:
+    """A prepared profile follows new nodes of the cluster."""
     view, other = StillView(*LOADS), StillView("node-4")
     with prioritizing(view, HeldMetrics({**LOADS, "node-4": 1.0})) as prioritizer:
         assert prioritizer.answer(args("node-1", "node-4")).scores["node-4"] == 0
@@ -384,7 +386,7 @@ def test_nodes_that_come_are_scored() -> None:
 
 @given(st.lists(st.integers(-1, 100 * 7), min_size=2, max_size=20))
 def test_answers_keep_the_order_of_sums(totals: list[int]) -> None:
-    """A higher sum is never answered by a lower score; all are whole, 0 to 100."""
+    """A higher sum never gets a lower score, and all scores are whole numbers from 0 to 100."""
     configuration = {
         **CONFIGURATION,
         "profiles": [{
@@ -396,15 +398,15 @@ def test_answers_keep_the_order_of_sums(totals: list[int]) -> None:
     profile = profiles(configuration).by_scheduler["default-scheduler"]
     assert profile.weight == 7
     ascending = np.array(sorted(totals))
-    answered = profile.to_points(ascending)
-    assert (np.diff(answered) >= 0).all()
-    assert answered.min() >= 0
-    assert answered.max() <= 100
-    assert (np.abs(answered - np.maximum(ascending, 0) / 7) <= 0.5).all()
+    points = profile.to_points(ascending)
+    assert (np.diff(points) >= 0).all()
+    assert points.min() >= 0
+    assert points.max() <= 100
+    assert (np.abs(points - np.maximum(ascending, 0) / 7) <= 0.5).all()
 
 
-def test_recent_pods_are_counted_unless_the_file_says_otherwise() -> None:
-    """``countRecentPods`` is the extender's default, and an argument still decides."""
+def test_recent_pods_count_by_default() -> None:
+    """``countRecentPods`` is on by default, and an argument turns it off."""
 
     def counted(arguments) -> bool:
         name = "LoadVariationRiskBalancing"
@@ -421,6 +423,6 @@ def test_recent_pods_are_counted_unless_the_file_says_otherwise() -> None:
 
 
 def test_a_file_without_a_plugin_of_ours_is_refused() -> None:
-    """There is nothing to do for an extender then, and the message names what there could be."""
+    """A file without a plugin for the extender is an error that lists the plugins."""
     with pytest.raises(ValueError, match="LoadVariationRiskBalancing"):
         profiles({**CONFIGURATION, "profiles": [{}]})

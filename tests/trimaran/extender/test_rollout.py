@@ -1,4 +1,4 @@
-"""For which pods the extender acts, and how that is changed while it runs."""
+"""Rollout of the extender: shadow, canary, and changes at run time."""
 
 import logging
 from pathlib import Path
@@ -21,78 +21,78 @@ UIDS = [f"uid-{number}" for number in range(5000)]
 
 
 @pytest.mark.parametrize("canary", [0, 1, 10, 37.5, 99, 100])
-def test_the_share_is_what_was_asked_for(canary: float) -> None:
-    """Of many pods so many percent are acted for."""
+def test_the_active_share_matches_the_canary(canary: float) -> None:
+    """The share of active pods is within two points of the canary."""
     rollout = Rollout("active", canary)
     share = 100 * sum(map(rollout.is_active, UIDS)) / len(UIDS)
     assert abs(share - canary) < 2
 
 
-def test_shadow_acts_for_no_pod() -> None:
-    """Whatever the canary says."""
+def test_no_pod_is_active_in_shadow() -> None:
+    """In shadow no pod is active, even with a canary of 100."""
     assert not any(Rollout("shadow", 100).is_active(uid) for uid in UIDS)
 
 
 @given(st.text(max_size=50).filter(str.isprintable), st.floats(0, 100), st.floats(0, 100))
-def test_who_is_in_stays_in(uid: str, one: float, other: float) -> None:
-    """A larger share has all pods of a smaller one, so that nobody changes sides twice."""
+def test_a_larger_canary_includes_a_smaller_one(uid: str, one: float, other: float) -> None:
+    """A pod that is active in a smaller canary is active in a larger one."""
     small, large = sorted((one, other))
     assert Rollout("active", small).is_active(uid) <= Rollout("active", large).is_active(uid)
 
 
-def written(file: Path, text: str) -> None:
-    """Write a file as one whole, as a ConfigMap's volume does."""
+def replace_file(file: Path, text: str) -> None:
+    """Replace a file atomically, as a ConfigMap volume does."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.replace(file)
 
 
-def test_one_edit_turns_it_on_and_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The file is read anew when it changes; what cannot be read changes nothing; flags win over it."""
+def test_a_change_of_the_file_changes_the_rollout(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A changed file takes effect, an invalid or missing file changes nothing, and flags win over the file."""
     file = tmp_path / "settings.toml"
-    written(file, "[extender]\nmode = 'shadow'\n")
-    acting = follow_rollout(load(ExtenderSettings, file=file))
-    assert acting().percent == 0
+    replace_file(file, "[extender]\nmode = 'shadow'\n")
+    rollout = follow_rollout(load(ExtenderSettings, file=file))
+    assert rollout().percent == 0
     with caplog.at_level(logging.INFO):
-        written(file, "[extender]\ncanary = 10\n")
-        assert acting() == Rollout("active", 10)
+        replace_file(file, "[extender]\ncanary = 10\n")
+        assert rollout() == Rollout("active", 10)
     assert "another share" in caplog.text
-    written(file, "[extender]\ncanary = 1000\n")
-    assert acting() == Rollout("active", 10)
+    replace_file(file, "[extender]\ncanary = 1000\n")
+    assert rollout() == Rollout("active", 10)
     file.unlink()
-    assert acting() == Rollout("active", 10)
-    written(file, "[extender]\nmode = 'shadow'\n")
-    assert acting().percent == 0
-    fixed = follow_rollout(load(ExtenderSettings, {"extender.mode": "active"}, file))
-    assert fixed().percent == 100
+    assert rollout() == Rollout("active", 10)
+    replace_file(file, "[extender]\nmode = 'shadow'\n")
+    assert rollout().percent == 0
+    fixed_rollout = follow_rollout(load(ExtenderSettings, {"extender.mode": "active"}, file))
+    assert fixed_rollout().percent == 100
 
 
-def test_without_a_file_nothing_is_read_anew() -> None:
-    """The defaults act for all."""
+def test_without_a_file_all_pods_are_active() -> None:
+    """The defaults are active for all pods."""
     assert follow_rollout(load(ExtenderSettings))() == Rollout("active", 100)
 
 
 @pytest.mark.parametrize("acts", [True, False])
-def test_a_pod_in_shadow_is_answered_alike_and_recorded(acts: bool) -> None:
-    """What would have been answered is recorded either way; in shadow all get the same, and nothing is assumed."""
-    view, noted = StillView(*LOADS), []
+def test_a_pod_in_shadow_is_recorded_and_answered_neutrally(acts: bool) -> None:
+    """The scores are recorded in any case; in shadow all nodes get the same score, and no pod is assumed."""
+    view, recorded = StillView(*LOADS), []
 
     def record(request: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool) -> None:
-        noted.append((request.pod.uid, answer, best, active))
+        recorded.append((request.pod.uid, answer, best, active))
 
     request = ExtenderArgs.decode(orjson.dumps(asked(*LOADS)))
     options = PrioritizerOptions(deadline_seconds=20)
-    made = Prioritizer(
+    prioritizer = Prioritizer(
         profiles(), view, HeldMetrics(LOADS), options, is_active=lambda _: acts, record=record
     )  # fmt: skip
-    answer = made.answer(request)
-    made._thread.shutdown()
-    ((uid, would, best, active),) = noted
-    assert (uid, active, would.outcome) == (request.pod.uid, acts, PrioritizeOutcome.SCORED)
-    assert would.scores["node-1"] < would.scores["node-2"]
+    answer = prioritizer.answer(request)
+    prioritizer._thread.shutdown()
+    ((uid, scored, best, active),) = recorded
+    assert (uid, active, scored.outcome) == (request.pod.uid, acts, PrioritizeOutcome.SCORED)
+    assert scored.scores["node-1"] < scored.scores["node-2"]
     assert best == "node-2"
     if acts:
-        assert answer == would
+        assert answer == scored
         assert view.assumed == [(uid, "node-2")]
     else:
         assert answer.outcome is PrioritizeOutcome.SHADOW
@@ -100,11 +100,11 @@ def test_a_pod_in_shadow_is_answered_alike_and_recorded(acts: bool) -> None:
         assert view.assumed == []
 
 
-def test_what_is_alike_anyway_keeps_its_outcome() -> None:
-    """Shadow hides no outage: an answer that is the same for all tells why, whether it is acted for or not."""
-    made = Prioritizer(
+def test_a_neutral_answer_keeps_its_outcome_in_shadow() -> None:
+    """An outage keeps its outcome in shadow."""
+    prioritizer = Prioritizer(
         profiles(), StillView(*LOADS), HeldMetrics(None), PrioritizerOptions(20), is_active=lambda _: False
     )
     request = ExtenderArgs.decode(orjson.dumps(asked(*LOADS)))
-    assert made.answer(request).outcome is PrioritizeOutcome.NO_METRICS
-    made.close()
+    assert prioritizer.answer(request).outcome is PrioritizeOutcome.NO_METRICS
+    prioritizer.close()

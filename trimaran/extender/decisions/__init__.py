@@ -1,5 +1,5 @@
-"""What was decided for pods: recorded behind the answers, explained, and held against what came of it."""
+"""Record of the extender's decisions: explanations, and comparison with the nodes that the pods went to."""
 
 EXPLAIN, DECISIONS, REGRET = "/explain", "/decisions", "/regret"
-#: Tell of pods, to those that ``Readers`` let know of them.
-OF_PODS = (EXPLAIN, DECISIONS)
+#: Routes with information about pods; the pod read authorizer decides who may read them.
+POD_ROUTES = (EXPLAIN, DECISIONS)

@@ -1,4 +1,4 @@
-"""One decision: what was asked, what was answered and why, where the pod went, and what came of it."""
+"""Decision about one pod: the request, the scores and their explanation, the chosen node and its regret."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,29 +10,29 @@ import orjson
 from scoring import Pod, Scores
 from scoring.profiles.explanations import PackedScores
 from scoring.table.node_rows import NodeRows
-from trimaran.extender.answer import ScoredCandidates, ScoringDetails, PrioritizeOutcome
-from trimaran.extender.decisions.manifest import of_pod
-from trimaran.extender.decisions.regret import Use, PlacementRegret, requested, used
+from trimaran.extender.answer import PrioritizeOutcome, ScoredCandidates, ScoringDetails
+from trimaran.extender.decisions.manifest import pod_manifest
+from trimaran.extender.decisions.regret import PlacementRegret, Use, requested_percent, used_percent
 from trimaran.extender.wire import ExtenderArgs
 from watcher.model import WatcherMetrics
 
 BEST = 10
-_OVERHEAD_BYTES = 2750  # of a decision in memory with what came of it, beside its nodes and what its pod asks for
-_NAME_BYTES, _TERM_BYTES = 100, 8  # of a candidate: its name, and each term of its score
+_OVERHEAD_BYTES = 2750  # memory of a decision with its regret, without its nodes and its manifest
+_NAME_BYTES, _TERM_BYTES = 100, 8  # memory of a candidate's name, and of each term of its score
 _LONGEST_WHY = 400
-_LONGEST_MANIFEST = 16384  # as JSON; of a pod that asks for more than so much is not told
+_LONGEST_MANIFEST = 16384  # bytes of JSON; longer manifests are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenNode:
-    """Where a pod went.
+    """Node that a pod was bound to.
 
     Attributes:
-        node: its name.
-        bound_at: unix seconds.
-        score: what we gave it; None if it was no candidate.
-        rank: how many candidates had a higher score, plus one.
-        margin: how many points below the best it was.
+        node: name of the node.
+        bound_at: time of the binding, Unix seconds.
+        score: our score of the node; None if it was not a candidate.
+        rank: number of candidates with a higher score, plus one.
+        margin: points below the best score.
     """
 
     node: str
@@ -44,12 +44,12 @@ class ChosenNode:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedNodes:
-    """The nodes of a decision that can be explained, ours first.
+    """Nodes of a decision with their explanations, our best node first.
 
     Attributes:
-        scores: what we gave them.
-        points: what was answered for them, in that order.
-        chosen: the one that the pod went to; "" where that is not known.
+        scores: our scores of the nodes.
+        points: answered scores, in the same order.
+        chosen: node that the pod was bound to; "" if unknown.
     """
 
     scores: PackedScores
@@ -57,36 +57,36 @@ class ExplainedNodes:
     chosen: str
 
     def as_documents(self) -> list[dict[str, Any]]:
-        """Return their explanations as what JSON has."""
-        found = []
+        """Return the explanations as JSON objects."""
+        documents = []
         for explanation, points in zip(self.scores.explain(), self.points, strict=True):
             document = explanation.as_document()
             for plugin in document["plugins"]:
                 plugin["why"] = plugin["why"][:_LONGEST_WHY]
-            found.append({**document, "answered": points, "chosen": explanation.node == self.chosen})
-        return found
+            documents.append({**document, "answered": points, "chosen": explanation.node == self.chosen})
+        return documents
 
 
 @dataclass(slots=True, eq=False)
 class Decision:
-    """What is kept of a decision.
+    """Recorded decision about a pod.
 
     Attributes:
         pod: ``namespace/name``.
-        uid: of the pod.
-        scheduler: the profile that the pod asks for.
-        at: when it was answered, unix seconds.
-        outcome: how the answer came to be, if it was acted for.
-        acted: whether it was; else all nodes were answered alike.
-        candidates: how many nodes were asked about.
-        in_flight: pods that were on their way then.
-        data: what the metrics were: window, source, their age.
-        best, best_score: ours; empty where the answer is not by node.
-        request: what the pod requests in percent of our best node.
-        chosen: where it went, once that is known.
-        worth: what came of it, once that is.
-        manifest: what the pod asks for, as JSON; null where that is very long.
-        nodes: the nodes that can be explained; None where the answer is not by node.
+        uid: uid of the pod.
+        scheduler: scheduler name of the pod.
+        at: time of the answer, Unix seconds.
+        outcome: outcome of the scoring, whether the rollout was active for the pod or not.
+        active: whether the scores were answered; otherwise all nodes got the same score.
+        candidates: number of nodes in the request.
+        in_flight: number of assumed pods at that time.
+        data: window, source and age of the metrics.
+        best, best_score: our best node and its score; empty if all nodes got the same score.
+        request: requests of the pod, percent of our best node.
+        chosen: node that the pod was bound to; None until known.
+        placement_regret: regret of the placement; None until measured.
+        manifest: scheduling constraints of the pod as JSON; null if longer than the limit.
+        nodes: explained nodes; None if all nodes got the same score.
     """
 
     pod: str
@@ -94,7 +94,7 @@ class Decision:
     scheduler: str
     at: float
     outcome: PrioritizeOutcome
-    acted: bool
+    active: bool
     candidates: int
     in_flight: int
     data: dict[str, Any] = field(default_factory=dict)
@@ -102,45 +102,45 @@ class Decision:
     best_score: int = 0
     request: Use = field(default_factory=dict)
     chosen: ChosenNode | None = None
-    worth: PlacementRegret | None = None
+    placement_regret: PlacementRegret | None = None
     manifest: bytes = b"null"
     nodes: ExplainedNodes | None = None
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory it takes."""
+        """Approximate memory in bytes."""
         return _OVERHEAD_BYTES + len(self.manifest) + (0 if self.nodes is None else self.nodes.scores.nbytes)
 
     def drop_details(self) -> None:
-        """Keep no more of it than what :meth:`summary` returns."""
+        """Drop everything that :meth:`summary` does not return."""
         self.manifest, self.nodes = b"null", None
 
     def measure(self, snapshot: WatcherMetrics) -> PlacementRegret | None:
-        """Return what came of it by a snapshot of the time afterwards; None where a node was not measured."""
+        """Return the regret by a snapshot from after the binding; None if a node was not measured."""
         if self.chosen is None or not self.best:
             return None
-        chosen, ours = used(snapshot, self.chosen.node), used(snapshot, self.best)
-        if chosen is None or ours is None or chosen.keys() != ours.keys():
+        chosen, best = used_percent(snapshot, self.chosen.node), used_percent(snapshot, self.best)
+        if chosen is None or best is None or chosen.keys() != best.keys():
             return None
         same = self.chosen.node == self.best
-        with_pod = chosen if same else {name: ours[name] + self.request.get(name, 0.0) for name in ours}
+        with_pod = chosen if same else {name: best[name] + self.request.get(name, 0.0) for name in best}
         window = snapshot.window.start, snapshot.window.end
-        return PlacementRegret(self.scheduler, self.acted, same, chosen, with_pod, window)
+        return PlacementRegret(self.scheduler, self.active, same, chosen, with_pod, window)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the same as what JSON has."""
+        """Return the decision as a JSON object."""
         nodes = [] if self.nodes is None else self.nodes.as_documents()
         return {**self.summary(), "manifest": orjson.loads(self.manifest), "nodes": nodes}
 
     def summary(self) -> dict[str, Any]:
-        """Return the same without the explained nodes and what the pod asks for."""
-        chosen, worth = self.chosen, self.worth
+        """Return the decision as a JSON object without the explained nodes and the manifest."""
+        chosen, regret = self.chosen, self.placement_regret
         return {
             "pod": self.pod,
             "uid": self.uid,
             "scheduler": self.scheduler,
             "at": round(self.at, 3),
-            "mode": "active" if self.acted else "shadow",
+            "mode": "active" if self.active else "shadow",
             "outcome": self.outcome,
             "candidates": self.candidates,
             "in_flight": self.in_flight,
@@ -150,96 +150,99 @@ class Decision:
                 "node": chosen.node, "bound_at": round(chosen.bound_at, 3), "score": chosen.score,
                 "rank": chosen.rank, "margin": chosen.margin,
             },
-            "after": worth and worth.as_document(),
+            "after": regret and regret.as_document(),
         }  # fmt: skip
 
 
 class OpenDecision:
-    """A decision whose pod is on its way: with all scores, until it is known which one was chosen.
+    """Decision whose pod is not bound yet, with all scores.
 
     Attributes:
-        decision: what will be kept.
-        size: about how many bytes the scores take.
+        decision: decision to record.
+        size: approximate memory of the scores in bytes.
     """
 
-    def __init__(self, asked: ExtenderArgs, answer: ScoredCandidates, best: str, acted: bool, at: float, in_flight: int) -> None:
-        pod, basis = asked.pod, answer.basis
-        self._pod, self._basis = pod, basis
+    def __init__(
+        self, args: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool, at: float, in_flight: int
+    ) -> None:
+        pod, details = args.pod, answer.details
+        self._pod, self._details = pod, details
         self._answer = answer
         self.decision = Decision(
-            f"{pod.namespace}/{pod.name}", pod.uid, asked.scheduler_name, at, answer.outcome, acted,
-            len(asked.node_names), in_flight,
+            f"{pod.namespace}/{pod.name}", pod.uid, args.scheduler_name, at, answer.outcome, active,
+            len(args.node_names), in_flight,
         )  # fmt: skip
-        manifest = orjson.dumps(of_pod(pod))
+        manifest = orjson.dumps(pod_manifest(pod))
         if len(manifest) <= _LONGEST_MANIFEST:
-            self.decision.manifest = bytes(memoryview(manifest))  # a copy, without the room that its writer had left
+            self.decision.manifest = bytes(memoryview(manifest))  # a copy, without the writer's spare capacity
         self.size = self.decision.size
-        self._points = None if basis is None else basis.points
-        if basis is None:
+        self._points = None if details is None else details.points
+        if details is None:
             return
-        if len(basis.points) < len(answer.names):
+        if len(details.points) < len(answer.names):
             self._points = np.array(answer.points)
-        self.decision.data = _data(basis, at)
+        self.decision.data = _data(details, at)
         self.decision.best = best
         self.decision.best_score = answer.points[answer.names.index(best)] if best else 0
-        terms = sum(len(part.terms) for part in basis.scores.plugins.values() if part.terms)
+        terms = sum(len(part.terms) for part in details.scores.plugins.values() if part.terms)
         self.size += (_NAME_BYTES + terms * _TERM_BYTES) * len(answer.names)
 
     @property
     def pod(self) -> Pod:
-        """The pod."""
+        """Pod of the decision."""
         return self._pod
 
     def close(self, nodes: NodeRows, node_name: str = "", bound_at: float = 0.0) -> Decision:
-        """Return what is kept.
+        """Return the decision to record.
 
         Args:
-            nodes: the nodes, for what the pod requests of ours.
-            node_name: where the pod went; "" where that is not known.
-            bound_at: when, unix seconds.
+            nodes: nodes, to express the pod's requests in percent of our best node.
+            node_name: node that the pod was bound to; "" if unknown.
+            bound_at: time of the binding, Unix seconds.
         """
         decision = self.decision
         row = nodes.row_by_name.get(decision.best)
         if row is not None:
-            decision.request = requested(self._pod, nodes.nodes[row])
+            decision.request = requested_percent(self._pod, nodes.nodes[row])
         if node_name:
             decision.chosen = self._chosen(node_name, bound_at)
-        if self._basis is not None:
-            decision.nodes = self._nodes(self._basis.scores, decision.best, node_name)
+        if self._details is not None:
+            decision.nodes = self._nodes(self._details.scores, decision.best, node_name)
         return decision
 
     def _chosen(self, node_name: str, bound_at: float) -> ChosenNode:
-        place, points = _place(self._answer.names, node_name), self._points
-        if points is None or place < 0:
+        position, points = _position(self._answer.names, node_name), self._points
+        if points is None or position < 0:
             return ChosenNode(node_name, bound_at)
-        score = points.item(place)
-        return ChosenNode(node_name, bound_at, score, 1 + int(np.count_nonzero(points > score)), int(points.max()) - score)
+        score = points.item(position)
+        rank = 1 + int(np.count_nonzero(points > score))
+        return ChosenNode(node_name, bound_at, score, rank, int(points.max()) - score)
 
     def _nodes(self, scores: Scores, best: str, chosen: str) -> ExplainedNodes:
-        """Return the best candidates, ours first, and the chosen one."""
+        """Return the best candidates, our best node first, and the chosen node."""
         answer = self._answer
         all_known = len(scores.total) == len(answer.names)
         names = answer.names if all_known else scores.names
         points = answer.points if all_known else [answer.scores[name] for name in names]
-        first = np.argpartition(-scores.total, min(BEST, len(names)) - 1)[:BEST]
-        first = first[np.argsort(-scores.total[first], kind="stable")].tolist()
-        ours, went = (_place(names, name) for name in (best, chosen))
-        places = list(dict.fromkeys([ours, *first] if ours >= 0 else first))[:BEST]
-        if went >= 0 and went not in places:
-            places.append(went)
-        return ExplainedNodes(scores.pack(places), [points[place] for place in places], chosen)
+        top = np.argpartition(-scores.total, min(BEST, len(names)) - 1)[:BEST]
+        top = top[np.argsort(-scores.total[top], kind="stable")].tolist()
+        best_position, chosen_position = (_position(names, name) for name in (best, chosen))
+        positions = list(dict.fromkeys([best_position, *top] if best_position >= 0 else top))[:BEST]
+        if chosen_position >= 0 and chosen_position not in positions:
+            positions.append(chosen_position)
+        return ExplainedNodes(scores.pack(positions), [points[position] for position in positions], chosen)
 
 
-def _place(names: Sequence[str], name: str) -> int:
-    """Return where a name is, -1 where it is not."""
+def _position(names: Sequence[str], name: str) -> int:
+    """Return the position of a name; -1 if it is missing."""
     try:
         return names.index(name) if name else -1
     except ValueError:
         return -1
 
 
-def _data(basis: ScoringDetails, at: float) -> dict[str, Any]:
-    snapshot = basis.snapshot
+def _data(details: ScoringDetails, at: float) -> dict[str, Any]:
+    snapshot = details.snapshot
     if snapshot is None:
         return {}
     return {

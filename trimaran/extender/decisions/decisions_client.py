@@ -1,4 +1,4 @@
-"""A running extender, asked what it decided: for the commands and the page."""
+"""HTTP client of a running extender's decisions, for the commands and the dashboard."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,25 +8,25 @@ import orjson
 import requests
 
 from runtime import masking
+from runtime.http.credentials import UnusableToken, read_token
 from runtime.http.failures import describe
 from runtime.http.session import BoundedSession
-from runtime.kubernetes.credentials import UnusableToken, read_token
 
 _TIMEOUT_SECONDS = 15.0
 
 
-class NoAnswer(Exception):
-    """The extender refuses, or cannot be asked; the message says why."""
+class DecisionsUnavailable(Exception):
+    """Error of a request for decisions; the message says why the extender refuses or is unreachable."""
 
 
-class Extender:
-    """Reads an extender's decisions. Safe to use from several threads.
+class DecisionsClient:
+    """Thread-safe client of an extender's decisions.
 
     Args:
-        address: its address.
-        token_file: a file with a token, read anew for every request.
-        ca_file: certificate authorities to trust instead of the system's.
-        client_certificate: a PEM file with a certificate and its key.
+        address: URL of the extender.
+        token_file: file with a bearer token, read again for every request.
+        ca_file: CA certificates to trust instead of the system's.
+        client_certificate: PEM file with a certificate and its key.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Extender:
         ca_file: Path | None = None,
         client_certificate: Path | None = None,
     ) -> None:
-        """Prepare; nothing is sent yet."""
+        """Prepare the session; no request is sent."""
 
         def authenticate(request: requests.PreparedRequest) -> None:
             if token_file is not None:
@@ -50,30 +50,32 @@ class Extender:
             follow_redirects=False,
         )
 
-    def ask(self, path: str, **query: str) -> dict[str, Any]:
-        """Return what an answer holds.
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        """Return the JSON object of a route.
 
         Raises:
-            NoAnswer: there is none.
+            DecisionsUnavailable: the extender refuses the request, or is unreachable.
         """
         shown = masking.without_credentials(self.address)
         try:
-            answer = self._session.get(self.address.rstrip("/") + path, params=query, timeout=_TIMEOUT_SECONDS)
-            found: dict[str, Any] = orjson.loads(answer.content)
-            if answer.status_code != 200:
-                raise NoAnswer(str(found["error"]["message"]))
+            response = self._session.get(self.address.rstrip("/") + path, params=query, timeout=_TIMEOUT_SECONDS)
+            document: dict[str, Any] = orjson.loads(response.content)
+            if response.status_code != 200:
+                raise DecisionsUnavailable(str(document["error"]["message"]))
         except (requests.RequestException, UnusableToken) as error:
-            raise NoAnswer(f"the extender at {shown}: {describe(error).reason}") from None
+            raise DecisionsUnavailable(f"the extender at {shown}: {describe(error).reason}") from None
         except (ValueError, KeyError, TypeError):
-            raise NoAnswer(f"{shown} is no extender: it answers {answer.status_code} with something else") from None
-        return found
+            raise DecisionsUnavailable(
+                f"{shown} is not an extender: it answers {response.status_code} with unexpected content"
+            ) from None
+        return document
 
 
-def regret_rows(found: Mapping[str, Any]) -> list[list[str]]:
-    """Return the table of regrets as texts.
+def regret_rows(document: Mapping[str, Any]) -> list[list[str]]:
+    """Return the rows of the regret table as texts.
 
-    Columns: scheduler, mode, pods, pods on the best node, load of the chosen nodes, of the best, regret, its 95th
-    percentile, chosen nodes that were hot, best ones that were.
+    Columns: scheduler, mode, pods, pods on our best node, load of the chosen nodes, load of the best nodes, regret, its
+    95th percentile, hot chosen nodes, hot best nodes.
     """
     return [
         [
@@ -81,5 +83,5 @@ def regret_rows(found: Mapping[str, Any]) -> list[list[str]]:
             f"{row['best_percent']:.1f}%", f"{row['regret']:+.2f}", f"{row['regret_p95']:+.2f}",
             str(row["chosen_hot"]), str(row["best_hot"]),
         ]
-        for row in found["schedulers"]
+        for row in document["schedulers"]
     ]  # fmt: skip

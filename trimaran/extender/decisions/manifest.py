@@ -1,6 +1,6 @@
-"""A pod that was asked about, as the manifest of one that asks for the same: what scores and filters read, no more.
+"""Manifest of a recorded pod, with the fields that scores and filters read.
 
-Nothing else of a pod is known here, so that no environment, command, volume or label can be told.
+Nothing else of a pod is recorded, so that no environment, command, volume or label can leak.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ _NANO, _NANO_PER_MILLI = 10**9, 10**6
 _UNITS = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
-def of_pod(pod: Pod) -> dict[str, Any]:
-    """Return the manifest; ``Pod.from_k8s`` reads of it what was read of the pod's own."""
+def pod_manifest(pod: Pod) -> dict[str, Any]:
+    """Return a manifest that ``Pod.from_k8s`` reads as the same pod, for scoring and filtering."""
     metadata = {"name": pod.name, "namespace": pod.namespace, "annotations": _quantities(pod.annotated)}
     spec = {
         "schedulerName": pod.scheduler_name,
@@ -62,7 +62,7 @@ def _quantities(amounts: ResourceList) -> dict[str, str]:
 
 
 def _quantity(name: str, nano: int) -> str:
-    """Return an amount, exactly, as people write it."""
+    """Return an exact amount in the usual notation."""
     if nano % _NANO:
         return f"{nano}n" if nano % _NANO_PER_MILLI else f"{nano // _NANO_PER_MILLI}m"
     whole = nano // _NANO
@@ -71,5 +71,5 @@ def _quantity(name: str, nano: int) -> str:
 
 
 def _filled(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that say something."""
+    """Return the fields without empty values."""
     return {name: value for name, value in fields.items() if value not in ("", 0, [], {})}

@@ -1,11 +1,11 @@
-"""What a placement was worth: what the node that was chosen used afterwards, and what ours would have used.
+"""Regret of a placement: load of the chosen node, compared with the expected load of our best node.
 
     load(node)   the higher of its CPU and memory, percent of capacity, averaged over the first window that began after
                  the pod was bound
-    regret       load(chosen) - load(ours, with the pod's requests added)      in points; above 0 ours was better
+    regret       load(chosen) - load(best, with the pod's requests added)      in points; above 0 our node was better
 
-The pod runs on the chosen node, so what that one used has the pod in it; on ours it is added as what it requests, which
-is the best that is known of it without having run there. Where both are the same node the regret is 0.
+The pod runs on the chosen node, so the measured load includes it. On our best node the pod's requests are added, which
+is the best known estimate for a node that the pod did not run on. If both are the same node, the regret is 0.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,36 +25,36 @@ Use = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """What came of one placement.
+class PlacementRegret:
+    """Measured loads of one placement.
 
     Attributes:
-        scheduler: the profile.
-        acted: whether our scores were answered.
-        same: whether the chosen node was ours.
-        chosen: what the chosen node used.
-        ours: what ours would have used with the pod.
-        window: start and end of the measurement, unix seconds.
+        scheduler: scheduler name of the pod.
+        active: whether our scores were answered.
+        same: whether the chosen node was our best node.
+        chosen: use of the chosen node.
+        best: expected use of our best node with the pod.
+        window: start and end of the measurement, Unix seconds.
     """
 
     scheduler: str
-    acted: bool
+    active: bool
     same: bool
     chosen: Use
-    ours: Use
+    best: Use
     window: tuple[int, int]
 
     @property
     def regret(self) -> float:
-        """The points that the chosen node was worse by."""
-        return load(self.chosen) - load(self.ours)
+        """Points by which the load of the chosen node was higher."""
+        return load(self.chosen) - load(self.best)
 
     def as_document(self) -> dict[str, Any]:
-        """Return the same as what JSON has."""
+        """Return the regret as a JSON object."""
         return {
             "window": {"start": self.window[0], "end": self.window[1]},
             "chosen_percent": dict(self.chosen),
-            "best_percent": dict(self.ours),
+            "best_percent": dict(self.best),
             "regret": round(self.regret, 3),
         }
 
@@ -64,48 +64,48 @@ def load(use: Use) -> float:
     return max(use.values())
 
 
-def requested(pod: Pod, node: Node) -> Use:
-    """Return what a pod requests, in percent of a node's capacity."""
+def requested_percent(pod: Pod, node: Node) -> Use:
+    """Return the requests of a pod in percent of a node's capacity."""
     return {
         resource: 100 * in_tree_requests(pod, resource) / max(node.capacity.amount(resource), 1)
         for resource in RESOURCES
     }
 
 
-def used(snapshot: WatcherMetrics, node_name: str) -> Use | None:
-    """Return what a node used, for the resources that were measured; None where nothing was."""
+def used_percent(snapshot: WatcherMetrics, node_name: str) -> Use | None:
+    """Return the use of a node's measured resources; None if none is measured."""
     if node_name not in snapshot.data:
         return None
-    found = averages(snapshot.data[node_name])
-    return {resource: found[type_] for resource, type_ in RESOURCES.items() if type_ in found} or None
+    percents = averages(snapshot.data[node_name])
+    return {resource: percents[type_] for resource, type_ in RESOURCES.items() if type_ in percents} or None
 
 
-def table(worths: Iterable[Worth], hot_percent: float) -> list[dict[str, Any]]:
-    """Return a row for each scheduler, apart for pods that were acted for and pods in shadow.
+def regret_table(regrets: Iterable[PlacementRegret], hot_percent: float) -> list[dict[str, Any]]:
+    """Return a row for each scheduler, separately for active pods and pods in shadow.
 
     Args:
-        worths: of single placements.
-        hot_percent: a node at this load, or above, is hot.
+        regrets: regrets of single placements.
+        hot_percent: load from which a node counts as hot.
     """
-    groups: dict[tuple[str, bool], list[Worth]] = {}
-    for each in worths:
-        groups.setdefault((each.scheduler, each.acted), []).append(each)
+    groups: dict[tuple[str, bool], list[PlacementRegret]] = {}
+    for each in regrets:
+        groups.setdefault((each.scheduler, each.active), []).append(each)
     return [
-        {"scheduler": scheduler, "mode": "active" if acted else "shadow", **_row(group, hot_percent)}
-        for (scheduler, acted), group in sorted(groups.items())
+        {"scheduler": scheduler, "mode": "active" if active else "shadow", **_row(group, hot_percent)}
+        for (scheduler, active), group in sorted(groups.items())
     ]
 
 
-def _row(group: list[Worth], hot_percent: float) -> dict[str, Any]:
+def _row(group: list[PlacementRegret], hot_percent: float) -> dict[str, Any]:
     regrets = np.array([each.regret for each in group])
-    chosen, ours = (np.array([load(getattr(each, which)) for each in group]) for which in ("chosen", "ours"))
+    chosen, best = (np.array([load(getattr(each, which)) for each in group]) for which in ("chosen", "best"))
     return {
         "pods": len(group),
         "same_node": sum(each.same for each in group),
         "chosen_percent": round(float(chosen.mean()), 3),
-        "best_percent": round(float(ours.mean()), 3),
+        "best_percent": round(float(best.mean()), 3),
         "regret": round(float(regrets.mean()), 3),
         "regret_p95": round(float(np.percentile(regrets, 95)), 3),
         "chosen_hot": int((chosen >= hot_percent).sum()),
-        "best_hot": int((ours >= hot_percent).sum()),
+        "best_hot": int((best >= hot_percent).sum()),
     }
