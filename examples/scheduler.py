@@ -1,15 +1,15 @@
-"""A scheduler in Python: it places pods by what nodes really use, and keeps gangs within one zone.
+"""Scheduler in Python that places pods by the actual use of nodes, and keeps gangs within one zone.
 
     python examples/scheduler.py --watcher http://127.0.0.1:2020 --kube-config ~/.kube/config
 
-It places the pods whose ``spec.schedulerName`` is its name, highest priority first, beside any other scheduler. Pods
-with the label ``pod-group.scheduling.sigs.k8s.io/name`` are a gang: they wait until there are as many as their label
-``pod-group.scheduling.sigs.k8s.io/min-available`` says, and are bound all together, in the zone where they score most,
-or not at all. Without metrics pods go where they fit best by what others request.
+It places the pods whose ``spec.schedulerName`` is its name, highest priority first, and can run in addition to other
+schedulers. Pods with the label ``pod-group.scheduling.sigs.k8s.io/name`` are a gang: they wait until their number is at
+least their label ``pod-group.scheduling.sigs.k8s.io/min-available``. Then all of them are bound in the zone with the
+highest scores, or none is bound. Without metrics, nodes are scored by the requests of their pods.
 
-Looked at are free resources, cordons, taints, node selectors and required node affinity. Not looked at, so leave such
-pods to kube-scheduler: host ports, volumes, topology spread, affinity to other pods, scheduling gates. Nothing is
-preempted. Run one: two would place the same pods.
+Checked are free resources, cordons, taints, node selectors and required node affinity. Host ports, volumes, topology
+spread, affinity to other pods and scheduling gates are not checked: leave pods that need them to kube-scheduler. There
+is no preemption. Run one replica: two would place the same pods.
 """
 
 import argparse
@@ -25,9 +25,9 @@ import numpy as np
 import requests
 
 from client import ClientError, Collector, connect
+from runtime.http.credentials import UnusableAccess, UnusableToken
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import Access, KubernetesApi
-from runtime.kubernetes.credentials import UnusableAccess, UnusableToken
 from scoring import (
     FallbackPolicy,
     Judgment,
@@ -44,10 +44,10 @@ from trimaran.cluster.view import ClusterView
 GANG = "pod-group.scheduling.sigs.k8s.io/name"
 SIZE = "pod-group.scheduling.sigs.k8s.io/min-available"
 ZONE = "topology.kubernetes.io/zone"
-TURN_SECONDS = 0.1
+CYCLE_SECONDS = 0.1
 RETRY_SECONDS = 5.0
 NEVER = "", 0.0
-# Load decides; what others request decides between nodes that are equal by load.
+# Load decides; requests decide between nodes with equal load scores.
 PLUGINS = (
     WeightedPlugin(LoadVariationRiskBalancing(count_recent_pods=True), 10),
     WeightedPlugin(NodeResourcesFit()),
@@ -56,14 +56,14 @@ PLUGINS = (
 
 
 def gang_of(pod: Pod) -> str:
-    """Return the name of a pod's gang, "" without one."""
+    """Return the name of a pod's gang, or ""."""
     return f"{pod.namespace}/{pod.labels[GANG]}" if pod.labels.get(GANG) else ""
 
 
 def zones(pods: list[Pod], nodes: NodeTable) -> Iterator[np.ndarray]:
-    """Yield the nodes that pods of a gang may go to together, zone after zone, shape (nodes,); all for a single pod.
+    """Yield the nodes of each zone as a mask, shape (nodes,); for a pod without a gang, yield all nodes.
 
-    It is one zone, that of the pods which are bound already, after a failure in the middle of a gang.
+    If some pods of the gang are already bound, after a failure during binding, yield only their zone.
 
     Raises:
         LookupError: the gang is not complete yet.
@@ -72,37 +72,37 @@ def zones(pods: list[Pod], nodes: NodeTable) -> Iterator[np.ndarray]:
         yield np.ones(len(nodes), bool)
         return
     bound = [row for row, placed in nodes.placed_pods() if gang_of(placed.pod) == name]
-    there, size = len(pods) + len(bound), pods[0].labels.get(SIZE, "1")
-    if size.isdecimal() and there < int(size):
-        raise LookupError(f"{there} of {size} pods of the gang are there")
+    present, size = len(pods) + len(bound), pods[0].labels.get(SIZE, "1")
+    if size.isdecimal() and present < int(size):
+        raise LookupError(f"{present} of {size} pods of the gang exist")
     zone_of = np.array([node.labels.get(ZONE, "") for node in nodes.nodes])
     for zone in np.unique(zone_of[bound] if bound else zone_of):
         yield zone_of == zone
 
 
 class Scheduler:
-    """Places the pending pods of its name, again and again. One thread."""
+    """Scheduling loop for the pending pods of one scheduler name. For one thread."""
 
     def __init__(self, name: str, view: ClusterView, api: KubernetesApi, load: Collector) -> None:
         self.view, self.api, self.load = view, api, load
         self.profile = Profile(PLUGINS, name)
         self.policy = FallbackPolicy()
-        self.dice = np.random.default_rng()
-        self.bound: set[str] = set()  # by uid, until the view has seen it
-        self.refused: dict[str, tuple[str, float]] = {}  # by uid: why, and when to try again, monotonic
+        self.rng = np.random.default_rng()
+        self.bound: set[str] = set()  # uids, until the view reports the binding
+        self.refused: dict[str, tuple[str, float]] = {}  # by uid: reason, and monotonic time of the next attempt
 
-    def turn(self) -> None:
+    def run_cycle(self) -> None:
         """Place every gang that is due."""
         gangs = self.due()
         if not gangs:
             return
-        with self.view.reading() as table:  # a moment: events wait for its end
+        with self.view.reading() as table:  # short: events wait until the block ends
             nodes = table.copy()
         try:
             snapshot = self.load.snapshot()
         except ClientError as error:
             snapshot = None
-            print(f"nodes are scored by what pods request: {error}", file=sys.stderr)
+            print(f"no metrics, so nodes are scored by requests: {error}", file=sys.stderr)
         judgment = self.policy.judge(nodes, snapshot, time.time())
         for gang in gangs:
             try:
@@ -114,7 +114,7 @@ class Scheduler:
                 self.bind(pod, node_name)
 
     def due(self) -> list[list[Pod]]:
-        """Return the pods to place now, by gangs: highest priority first, then the oldest."""
+        """Return the gangs to place now: highest priority first, then the oldest."""
         pending = [pod for pod in self.view.pending() if pod.scheduler_name == self.profile.scheduler_name]
         uids = {pod.uid for pod in pending}
         self.bound &= uids
@@ -123,62 +123,63 @@ class Scheduler:
         for pod in sorted(pending, key=lambda pod: -pod.priority):
             if pod.uid not in self.bound and not pod.terminating:
                 gangs.setdefault(gang_of(pod) or pod.uid, []).append(pod)
-        now = time.monotonic()  # a gang that a pod has joined is tried at once
+        now = time.monotonic()  # a gang is tried at once when a pod joins it
         return [gang for gang in gangs.values() if any(self.refused.get(pod.uid, NEVER)[1] <= now for pod in gang)]
 
     def place(self, gang: list[Pod], nodes: NodeTable, judgment: Judgment) -> tuple[NodeTable, list[tuple[Pod, str]]]:
-        """Return a node for each pod, and a table that counts them there.
+        """Return a table with the pods placed, and the node of each pod.
 
         Raises:
-            LookupError: the gang is not complete, or no zone has room for all of it.
+            LookupError: the gang is not complete, or does not fit in any zone.
         """
-        found, why = [], LookupError("there are no nodes")
-        for here in zones(gang, nodes):
+        candidates, failure = [], LookupError("the cluster has no nodes")
+        for in_zone in zones(gang, nodes):
             plan, placed, total = nodes.copy(), [], 0
             prepared = self.profile.prepare(plan, judgment)
             try:
                 for pod in gang:
-                    scores = prepared.score(pod, plan.feasible(pod) & here)
-                    placed.append((pod, scores.best(self.dice)))
+                    scores = prepared.score(pod, plan.feasible(pod) & in_zone)
+                    placed.append((pod, scores.best(self.rng)))
                     total += int(scores.total.max())
                     plan.assume(*placed[-1])
-                found.append((total, plan, placed))
+                candidates.append((total, plan, placed))
             except LookupError as error:
-                why = error
-        if not found:
-            raise why
-        return max(found, key=lambda each: each[0])[1:]
+                failure = error
+        if not candidates:
+            raise failure
+        return max(candidates, key=lambda candidate: candidate[0])[1:]
 
     def bind(self, pod: Pod, node_name: str) -> None:
-        """Bind a pod; where that fails it is tried again while it is pending."""
+        """Bind a pod. After a failure the pod is retried while it is pending."""
         binding = {
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name, "uid": pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node_name},
         }  # fmt: skip
         if self.send("POST", pod, "binding", binding, "application/json"):
             self.bound.add(pod.uid)
-            self.view.assume(pod, node_name)  # counts until the watch tells
+            self.view.assume(pod, node_name)  # counts until the watch reports the binding
             print(f"{pod.namespace}/{pod.name} is bound to {node_name}", flush=True)
         else:
             self.refused[pod.uid] = "", time.monotonic() + RETRY_SECONDS
 
-    def refuse(self, pods: list[Pod], why: str) -> None:
-        """Say in the pods' status, once, why they are not placed; kubectl and the cluster autoscaler read it there."""
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    def refuse(self, pods: list[Pod], reason: str) -> None:
+        """Write the reason into the pods' status, once; kubectl and the cluster autoscaler read it there."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
         for pod in pods:
             before, _ = self.refused.get(pod.uid, NEVER)
-            self.refused[pod.uid] = why, time.monotonic() + RETRY_SECONDS
-            if before != why:
+            self.refused[pod.uid] = reason, time.monotonic() + RETRY_SECONDS
+            if before != reason:
                 patch = {"status": {"conditions": [condition]}}
                 self.send("PATCH", pod, "status", patch, "application/strategic-merge-patch+json")
 
-    def send(self, method: str, pod: Pod, what: str, body: object, content_type: str) -> bool:
-        """Send something about a pod; return whether the API server took it."""
-        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{what}"
+    def send(self, method: str, pod: Pod, subresource: str, body: object, content_type: str) -> bool:
+        """Write a subresource of a pod; return whether the API server accepted it."""
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{subresource}"
         try:
             self.api.send(method, path, Deadline.after(10), body, content_type)
         except (requests.RequestException, UnusableToken, UnusableAccess) as error:
-            print(f"{pod.namespace}/{pod.name}: {error}", file=sys.stderr)  # gone or bound meanwhile, or no API server
+            # The pod was deleted or bound by somebody else, or the API server is unreachable.
+            print(f"{pod.namespace}/{pod.name}: {error}", file=sys.stderr)
             return False
         return True
 
@@ -186,9 +187,9 @@ class Scheduler:
 def main() -> int:
     """Schedule until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", default="trimaran", help="which pods are its work [default: trimaran]")
-    parser.add_argument("--watcher", help="the watcher's address; without one, this process watches by itself")
-    parser.add_argument("--kube-config", type=Path, help="a kubeconfig; without one, the pod's service account")
+    parser.add_argument("--name", default="trimaran", help="schedulerName of the pods to place [default: trimaran]")
+    parser.add_argument("--watcher", help="address of a watcher; without it, this process embeds a watcher")
+    parser.add_argument("--kube-config", type=Path, help="a kubeconfig; without it, the pod's service account is used")
     options = parser.parse_args()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -196,19 +197,19 @@ def main() -> int:
     with ExitStack() as closing:
         try:
             access = Access(kube_config=options.kube_config)
-            api, for_view = KubernetesApi(access), KubernetesApi(access)  # the view ends what its own is asked
+            api, view_api = KubernetesApi(access), KubernetesApi(access)  # closing the view ends all calls of its API
             load = closing.enter_context(Collector(connect(options.watcher), interval_seconds=15))
         except (ValueError, UnusableAccess) as error:
             parser.error(str(error))
         closing.callback(api.close)
-        closing.callback(for_view.close)
-        view = ClusterView(for_view)
+        closing.callback(view_api.close)
+        view = ClusterView(view_api)
         closing.callback(view.close)
         view.start()
         scheduler = Scheduler(options.name, view, api, load)
-        while not stop.wait(TURN_SECONDS):
+        while not stop.wait(CYCLE_SECONDS):
             if view.is_synced:
-                scheduler.turn()
+                scheduler.run_cycle()
     return 0
 
 

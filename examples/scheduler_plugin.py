@@ -1,10 +1,10 @@
-"""A scheduler plugin in Python: where should the next pods go, by what nodes really use?
+"""Scheduler plugin in Python that places pods by the actual use of nodes.
 
-    python examples/scheduler_plugin.py                                  # embeds a watcher, in this process
-    python examples/scheduler_plugin.py --watcher http://127.0.0.1:2020  # reads one that runs as a service
+    python examples/scheduler_plugin.py                                  # embeds a watcher in this process
+    python examples/scheduler_plugin.py --watcher http://127.0.0.1:2020  # reads a watcher that runs as a service
 
-The plugin below is what you would put into your own scheduler: it keeps a fresh copy of the load in the background,
-and places a whole gang of pods or none of it, counting each placed pod at once instead of when it is first measured.
+Use this class in a scheduler of your own. It keeps a fresh copy of the load in the background, and places a whole gang
+of pods or none of it. Each placed pod counts at once, before any measurement shows it.
 """
 
 import argparse
@@ -19,14 +19,14 @@ from scoring import LoadVariationRiskBalancing, MetricsTable, NodeTable, Pod
 
 
 class LoadAwarePlacement:
-    """Places pods on the nodes where load and its variation leave most room."""
+    """Placement of gangs on the nodes with the lowest load and variation."""
 
     def __init__(self, watcher: WatcherClient) -> None:
         self.load = Collector(watcher, interval_seconds=30, max_age_seconds=120)
         self.plugin = LoadVariationRiskBalancing(count_recent_pods=True)
 
     def start(self) -> None:
-        """Begin to collect; needed once."""
+        """Start to collect; call it once."""
         self.load.start()
 
     def stop(self) -> None:
@@ -34,18 +34,18 @@ class LoadAwarePlacement:
         self.load.close()
 
     def place(self, gang: Iterable[Pod], nodes: NodeTable) -> dict[str, str]:
-        """Return a node for every pod of the gang, by name; the table then counts them.
+        """Return the node of each pod of the gang, by pod name; the table then counts the pods.
 
         Raises:
-            ClientError: there is no load to go by, or it is too old.
-            LookupError: no node is feasible for some pod.
+            ClientError: there is no load, or it is too old.
+            LookupError: a pod has no feasible node.
         """
         snapshot = self.load.snapshot()
         placed = {}
         with nodes.transaction() as plan:  # all or nothing
             prepared = self.plugin.prepare(plan, MetricsTable.align(snapshot, plan))
             for pod in gang:
-                feasible = plan.feasible(pod)  # it fits, and neither cordon, taint nor selector keeps it off
+                feasible = plan.feasible(pod)  # resources, cordons, taints and selectors permit it
                 if not feasible.any():
                     raise LookupError(f"no feasible node for pod {pod.name}")
                 best = plan.names[int(np.where(feasible, prepared.score(pod), -1).argmax())]
@@ -56,9 +56,9 @@ class LoadAwarePlacement:
 
 
 def main() -> int:
-    """Place two pods on the nodes that the watcher knows, and say why."""
+    """Place two pods on the nodes of the watcher, and print the reasons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--watcher", help="the watcher's address; without one, this process watches by itself")
+    parser.add_argument("--watcher", help="address of a watcher; without it, this process embeds a watcher")
     options = parser.parse_args()
 
     try:
@@ -68,7 +68,7 @@ def main() -> int:
     placement = LoadAwarePlacement(watcher)
     placement.start()
     try:
-        # In a scheduler, nodes come from its own cache: NodeTable.from_k8s takes what the Kubernetes client returns.
+        # A scheduler has nodes in its own cache: NodeTable.from_k8s accepts the Kubernetes client's objects.
         nodes = NodeTable.from_k8s([_node(name) for name in placement.load.snapshot().data], [])
         print(placement.place([Pod.from_k8s(_pod(name)) for name in ("web-0", "web-1")], nodes))
     except (ClientError, LookupError) as error:
