@@ -225,7 +225,8 @@ def _judged(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> Jud
 
 
 def _graded(policy: FallbackPolicy, nodes: NodeTable, evidence: Evidence) -> tuple[Texts, Texts]:
-    """Return each node's grade and reason, independent of the other nodes; only unmeasured nodes take a Python step."""
+    """Return the grade and the reason of each node, independent of the other nodes."""
+    # Grade all nodes at once, then look for reasons where a node is not measured.
     measured = _measured(policy, evidence.metrics, evidence.now)
     grades = np.where(measured, NodeGrade.MEASURED.value, NodeGrade.AVOIDED.value).astype(object)
     reasons = np.full(len(nodes), "", object)

@@ -1,7 +1,7 @@
 """Nodes of a table as arrays, one row per node, in an immutable value.
 
 Adding, removing or changing nodes creates a new value. Unchanged parts are shared or copied as whole arrays, so a
-change of one node takes no Python step for the others.
+change of one node runs no Python code for the others.
 
 Rows keep their order. A node that joins gets the last row; when a node leaves, the rows below it move up. A row number
 therefore identifies a node only until some node leaves. A node's id identifies it for the table's lifetime: ids ascend,
