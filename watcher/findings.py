@@ -1,4 +1,4 @@
-"""What was found wrong with metrics: one shape for providers, the analyzer, the API and the log."""
+"""Findings: problems with metrics, in one form for providers, the analyzer, the API and the log."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from runtime import masking
 
 
 class Kind(StrEnum):
-    """What is wrong."""
+    """Kind of problem. docs/quality.md has a table of all kinds."""
 
     FETCH_FAILED = "fetch_failed"
     FELL_BACK = "fell_back"
@@ -40,27 +40,27 @@ class Kind(StrEnum):
 
 
 class Action(StrEnum):
-    """What was done about it."""
+    """Action that was taken on the affected metrics."""
 
     REPORTED = "reported"  # nothing was changed
-    MARKED = "marked"  # the node's metadata says so
-    MERGED = "merged"  # of several that say the same, one is used
-    CLAMPED = "clamped"  # the nearest value that can be is used
+    MARKED = "marked"  # the node's metadata names the kind
+    MERGED = "merged"  # one value is used in place of several
+    CLAMPED = "clamped"  # replaced by the nearest possible value
     DROPPED = "dropped"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One problem with metrics.
 
     Attributes:
-        kind: what.
-        window: the window it was found in, such as ``15m``.
-        node: the node it is about; empty when it is about the whole fetch.
-        metric: the metric's name at the provider; empty when it is about all of them.
-        message: what happened, and the way out where we know one.
-        action: what we did about it.
-        since: when it began, unix seconds; 0 where whoever found it does not know more than that it is so now.
+        kind: the kind of problem.
+        window: the window that has the problem, such as ``15m``.
+        node: the affected node; empty if the problem concerns the whole fetch.
+        metric: the metric's name at the provider; empty if the problem concerns all metrics.
+        message: a description of the problem, with a remedy where one is known.
+        action: the action that was taken.
+        since: start of the problem, Unix seconds; 0 if only the present moment is known.
     """
 
     kind: Kind
@@ -72,18 +72,18 @@ class Finding:
     since: int = 0
 
     def __post_init__(self) -> None:
-        """Leave out what must not be said: much of it comes from outside."""
+        """Redact secrets and control characters: much of the text comes from other systems."""
         masking.say_safely(self, "message", "node", "metric")
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a fetch changed.
+    """Changes of the findings between two fetches.
 
     Attributes:
-        current: all findings that are true now, each with the time since when.
-        opened: one of each that was not true before.
-        closed: those that are not true any more.
+        current: all findings that are open now, each with the time it was opened.
+        opened: the findings that were not open before, one for each problem.
+        closed: the findings that are no longer open.
     """
 
     current: tuple[Finding, ...] = ()

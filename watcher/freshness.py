@@ -1,23 +1,24 @@
-"""What is fresh enough to act on, by a clock that may be set."""
+"""Freshness of measurements, by a wall clock that may be changed."""
 
 from dataclasses import dataclass
 
-#: Fetches, or rounds of samples, that are forgotten at a time: more than one adds, so that it catches up; and few, so
-#: that a clock that is ahead for a moment does not take the history with it.
-PRUNED_AT_ONCE = 5
-CLOCK_CORRECTION_SECONDS = 5.0  # as time servers make them; what is more is a clock that was set
+#: Number of old fetches, or rounds of samples, that are deleted at a time. It is more than one so that deletion catches
+#: up, and small so that a clock that is ahead for a moment does not delete the whole history.
+PRUNE_BATCH_SIZE = 5
+CLOCK_CORRECTION_SECONDS = 5.0  # size of the corrections by time servers; larger steps mean that the clock was changed
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What is fresh at a moment: what ended no more than ``expiry_seconds`` before it.
+    """Freshness check at a moment: measurements are fresh for ``expiry_seconds`` after their end.
 
-    What ends after it is not, but for small corrections: then the clock was set back, and the age says nothing.
+    Measurements that end in the future are not fresh, except for small clock corrections: the clock was set back, so
+    their age is unknown.
     """
 
     now: float
     expiry_seconds: float
 
-    def holds(self, end: float) -> bool:
-        """Return whether measurements that end then, unix seconds, are fresh."""
+    def is_fresh(self, end: float) -> bool:
+        """Return whether measurements that end at ``end``, Unix seconds, are fresh."""
         return -CLOCK_CORRECTION_SECONDS <= self.now - end <= self.expiry_seconds

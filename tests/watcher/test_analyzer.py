@@ -49,7 +49,7 @@ def test_what_is_below_0_counts_as_0_and_is_told(value: float, operator: str) ->
     left, findings = clean(metric(1), memory, metric(value, operator, memory.name if operator == "STD" else "other"))
     assert left[-1].value == 0
     assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.OUT_OF_RANGE, "a", "clamped")]
-    assert findings[0].message == f"{operator} is {value:g} percent of capacity and counts as 0"
+    assert findings[0].message == f"{operator} is {value:g} percent of capacity; 0 is used instead"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_labels_that_are_not_text_are_dropped(tags: Any, metadata: Any, bad: str
     nodes, findings = analyzer.clean({"a": NodeMetrics((metric(1),), tags, metadata)}, "15m")
     assert nodes == {"a": NodeMetrics((metric(1),), {"pool": "x"}, {})}
     assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_LABEL, "a", "dropped")]
-    assert findings[0].message == f"labels that are not text are left out: {bad}"
+    assert findings[0].message == f"labels that are not text are dropped: {bad}"
 
 
 @pytest.mark.parametrize("tags", [None, ["pool"], "pool"])

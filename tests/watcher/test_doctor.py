@@ -117,11 +117,11 @@ def test_matchers_that_match_nothing_are_blamed_once(prometheus_with_rules: Hist
 
 
 def test_an_empty_prometheus_is_one_failure(tmp_path: Path):
-    """Without any series one step fails, with queries that Prometheus takes as they stand."""
+    """Without any series one step fails, with queries that Prometheus accepts."""
     other = "# TYPE up gauge\n", f"up 1 {int(time.time())}\n"
     with run_prometheus(tmp_path, iter(other)) as url:
         (failed,) = failures(prometheus(url))
-        queries = failed.message.removeprefix("no series of ").partition(". Is node_exporter")[0].split(" | ")
+        queries = failed.message.removeprefix("no series of ").partition(". Has node_exporter")[0].split(" | ")
         for query in queries:
             assert requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=5).json()["status"] == "success"
     assert failed.setting == "prometheus.queries"

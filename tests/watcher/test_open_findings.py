@@ -43,7 +43,7 @@ def test_findings_differ_by_kind_window_node_and_metric() -> None:
 def test_findings_about_no_node_differ_by_what_they_say() -> None:
     """Two names that cannot be read are two; the same one with other numbers is the same."""
     findings = OpenFindings()
-    names = [Finding(Kind.BAD_NODE_NAME, f"'{name}' is no node name", "5m") for name in ("a b", "c d")]
+    names = [Finding(Kind.BAD_NODE_NAME, f"'{name}' is not a valid node name", "5m") for name in ("a b", "c d")]
     assert len(findings.update(100, names).opened) == 2
     findings.update(160, [Finding(Kind.FROZEN, "7 of 10 nodes, for one: 41.5", "5m")])
     assert findings.update(220, [Finding(Kind.FROZEN, "8 of 10 nodes, for one: 3", "5m")]).opened == ()

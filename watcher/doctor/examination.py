@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from runtime.errors import SettingsError
 from watcher.doctor.address import examine_address, expects_tls
 from watcher.doctor.metrics import examine_metrics
-from watcher.doctor.place import examine_store
+from watcher.doctor.store_check import examine_store
 from watcher.providers.base import Check, close_provider, open_provider
 from watcher.settings import Settings
 

@@ -1,1 +1,1 @@
-"""Where metrics come from: one file per provider, found by name through entry points."""
+"""Metrics providers: a file or package for each, found by name through entry points."""

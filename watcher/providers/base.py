@@ -1,10 +1,10 @@
-"""What a provider is, and how one is found.
+"""Provider interface, and the lookup of providers by name.
 
-A provider is a class with two methods. Write ``fetch`` and ``check`` when the source has history, ``sample`` and
-``check`` when it only knows the present. Its constructor takes the :class:`~watcher.settings.Settings`. Announce it
-under the entry point group ``trimaran.providers`` and it can be named in METRICS_PROVIDER_NAME: docs/extending.md
-has a whole one. Two things are optional: a method ``close()``, called at the end, and an attribute ``address``, the URL
-that ``trimaran doctor`` shall try to reach before it calls ``check()``.
+A provider is a class with two methods: ``fetch`` and ``check`` if the source has history, ``sample`` and ``check`` if
+the source only knows the present. The constructor takes the :class:`~watcher.settings.Settings`. Register the class
+under the entry point group ``trimaran.providers``, then METRICS_PROVIDER_NAME can name it: docs/extending.md has a
+complete example. Two members are optional: a method ``close()``, called at the end, and an attribute ``address``, the
+URL that ``trimaran doctor`` tries to reach before it calls ``check()``.
 """
 
 import difflib
@@ -43,33 +43,33 @@ ENTRY_POINT_GROUP = "trimaran.providers"
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch brought.
+    """Result of a fetch.
 
     Attributes:
-        nodes: node name to its metrics; empty means that the provider answered and knows no node.
-        findings: what went wrong along the way without making the fetch worthless.
-        source: the provider that answered, when that is not the one that was asked.
-        newest: node to the time of its newest sample by the source's own clock, unix seconds, where that is known.
-        beside: what a second source says of the nodes, to hold these metrics against; it is not served.
+        nodes: node name to its metrics; empty if the provider answered but has no nodes.
+        findings: problems that leave the rest of the result usable.
+        source: name of the provider that answered, if it is not the configured one.
+        newest: node name to the time of its newest sample by the source's own clock, Unix seconds, where known.
+        second_source: node name to metrics from a second source, for comparison; they are not served.
     """
 
     nodes: Mapping[str, NodeMetrics]
     findings: tuple[Finding, ...] = ()
     source: str = ""
     newest: Mapping[str, float] = field(default_factory=dict)
-    beside: Mapping[str, NodeMetrics] = field(default_factory=dict)
+    second_source: Mapping[str, NodeMetrics] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One step of a check.
+    """One step of a provider's check.
 
     Attributes:
-        step: what was tried.
-        ok: whether it worked.
-        message: what came of it.
-        setting: the setting that mends it, such as ``provider.address``.
-        details: lines for whoever wants to know more: which series became which node, say.
+        step: name of the step.
+        ok: whether the step succeeded.
+        message: the result of the step.
+        setting: the setting to change if the step failed, such as ``provider.address``.
+        details: additional lines, such as the node of each series.
     """
 
     step: str
@@ -79,43 +79,49 @@ class Check:
     details: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Leave out what must not be said: much of it comes from outside."""
+        """Redact secrets and control characters: much of the text comes from other systems."""
         masking.say_safely(self, "step", "message", "details")
 
 
 @runtime_checkable
 class WindowProvider(Protocol):
-    """A source with history: it computes a window itself."""
+    """Provider for a source with history: it computes windows itself."""
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         """Return all nodes' metrics over the window.
 
-        Called from several threads at once, one for each window.
+        Called from several threads at the same time, one for each window.
 
         Raises:
-            ProviderError: nothing could be had; the message says from where, why, and the way out.
+            ProviderError: the source returned nothing usable; the message names the source, the reason and the remedy.
         """
         ...
 
     def check(self) -> Iterator[Check]:
-        """Yield the steps that lead to metrics, each tried for real, stopping where going on makes no sense."""
+        """Yield the steps from the address to the metrics, each with a real request.
+
+        The provider stops after a failed step if no further step can succeed.
+        """
         ...
 
 
 @runtime_checkable
 class SampleProvider(Protocol):
-    """A source that only knows the present. The watcher keeps its samples and computes windows from them."""
+    """Provider for a source that only knows the present.
+
+    The watcher stores its samples and computes windows from them.
+    """
 
     def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
-        """Return all nodes' present state: a dict, or :class:`Samples` where there are findings to report.
+        """Return the present state of all nodes: a dict, or :class:`Samples` if there are findings to report.
 
         Raises:
-            ProviderError: nothing could be had.
+            ProviderError: the source returned nothing usable.
         """
         ...
 
     def check(self) -> Iterator[Check]:
-        """Yield the steps that lead to metrics, as :meth:`WindowProvider.check` does."""
+        """Yield the steps from the address to the metrics, as :meth:`WindowProvider.check` does."""
         ...
 
 
@@ -123,33 +129,33 @@ ProviderFactory = Callable[[Settings], WindowProvider | SampleProvider]
 
 
 def close_provider(provider: WindowProvider | SampleProvider) -> None:
-    """Call a provider's ``close()`` where it has one."""
+    """Call the provider's ``close()`` if it has one."""
     close = getattr(provider, "close", None)
     if close is not None:
         close()
 
 
 def unverified(settings: ProviderSettings) -> Finding | None:
-    """Return the finding that the provider's certificate is not verified, where there is one and that is so."""
+    """Return the finding that the provider's TLS certificate is not verified, or None if it is verified or not used."""
     if not settings.insecure_skip_verify or (settings.address or "").startswith("http://"):
         return None
     return Finding(
         Kind.UNVERIFIED,
-        f"the certificate of {settings.name} is not verified: whoever is in between can read what is sent, tokens too, "
-        "and answer in its place; set provider.ca_file instead of provider.insecure_skip_verify",
+        f"the certificate of {settings.name} is not verified: an attacker on the network can read the traffic, with "
+        "its tokens, and forge responses; set provider.ca_file instead of provider.insecure_skip_verify",
     )
 
 
 def known_providers() -> dict[str, EntryPoint]:
-    """Return all installed providers by name."""
+    """Return the entry points of all installed providers by name."""
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def check_providers(settings: Settings) -> None:
-    """Build every provider that the settings name, fallbacks too, and close it again.
+    """Build and close every provider in the settings, fallbacks included.
 
     Raises:
-        SettingsError: with the problems of all that cannot be built.
+        SettingsError: a provider cannot be built; the error lists the problems of all of them.
     """
     problems: list[str] = []
     for view in settings.for_each_provider():
@@ -162,19 +168,19 @@ def check_providers(settings: Settings) -> None:
 
 
 def open_provider(settings: Settings) -> WindowProvider | SampleProvider:
-    """Build the provider that the settings name. Nothing is contacted yet.
+    """Build the provider in the settings. It does not connect yet.
 
     Raises:
-        SettingsError: no such provider, or it lacks a setting or a package it needs.
+        SettingsError: the provider does not exist, or lacks a setting or a package.
     """
     name, known = settings.provider.name, known_providers()
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]}?" if close else "."
-        fallbacks = (f"fallback.providers[{number}].name" for number, each in enumerate(settings.fallback.providers)
-                     if each is settings.provider)  # fmt: skip
-        where = next(fallbacks, "provider.name (METRICS_PROVIDER_NAME)")
-        problem = f"{where} = {name[:80]!r}: there is no such provider{hint}"
+        matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {matches[0]}?" if matches else "."
+        fallbacks = (f"fallback.providers[{number}].name" for number, fallback in enumerate(settings.fallback.providers)
+                     if fallback is settings.provider)  # fmt: skip
+        setting = next(fallbacks, "provider.name (METRICS_PROVIDER_NAME)")
+        problem = f"{setting} = {name[:80]!r}: there is no such provider{hint}"
         raise SettingsError([f"{problem} Known: {', '.join(sorted(known))}"])
     try:
         factory: ProviderFactory = known[name].load()

@@ -1,4 +1,4 @@
-"""A provider with a second one beside it, which says what it knows of the same nodes and never costs it a fetch."""
+"""Provider with a second source for comparison. Failures of the second source never affect a fetch."""
 
 import logging
 from collections.abc import Iterator
@@ -15,61 +15,61 @@ _log = logging.getLogger(__name__)
 
 
 class Corroborated:
-    """Serves what the first provider says; what the second says is in :attr:`Fetched.beside`.
+    """Serves the metrics of one provider and adds those of a second as :attr:`Fetched.second_source`.
 
     Args:
-        provider: the first, and its name.
-        second: the second, and its name. It is not asked for what it answered itself.
-        window: the one window that the second is asked for.
+        provider: name of the first provider, and the provider.
+        second: name of the second provider, and the provider. Metrics that it served itself are not compared with it.
+        window: the only window that is fetched from the second provider.
     """
 
     def __init__(self, provider: tuple[str, WindowProvider], second: tuple[str, WindowProvider], window: str) -> None:
         self._name, self._provider = provider
         self._second_name, self._second = second
         self._window = window
-        self._late = Bulkhead()
-        self._answers = True
+        self._bulkhead = Bulkhead()
+        self._second_answers = True
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return what the first provider says, with what the second does where it answers in time.
+        """Return the first provider's metrics, with those of the second if it answers in time.
 
         Raises:
-            ProviderError: the first has no answer.
+            ProviderError: the first provider failed.
         """
         if window.duration != self._window:
             return self._provider.fetch(window, deadline)
-        # What is sampled in the background is there or not, and not waited for.
-        patience = Deadline.after(0) if isinstance(self._second, Sampled) else deadline
-        second = partial(apart, "second", partial(self._second.fetch, window, patience))
+        # A sampled provider answers from memory, so there is no point in waiting for it.
+        second_deadline = Deadline.after(0) if isinstance(self._second, Sampled) else deadline
+        second_call = partial(apart, "second", partial(self._second.fetch, window, second_deadline))
         answers = gather(
             {
                 "first": partial(self._provider.fetch, window, deadline),
-                "second": partial(self._late.run, "second", second),
+                "second": partial(self._bulkhead.run, "second", second_call),
             },
             deadline,
         )
-        fetched, beside = answers["first"], answers["second"]
-        self._note(beside)
+        fetched, second_answer = answers["first"], answers["second"]
+        self._log_change(second_answer)
         if isinstance(fetched, Exception):
             raise fetched
-        if isinstance(beside, Exception) or (fetched.source or self._name) == self._second_name:
+        if isinstance(second_answer, Exception) or (fetched.source or self._name) == self._second_name:
             return fetched
-        return replace(fetched, beside=beside.nodes)
+        return replace(fetched, second_source=second_answer.nodes)
 
     def check(self) -> Iterator[Check]:
-        """Yield the first provider's own steps."""
+        """Yield the steps of the first provider."""
         return self._provider.check()
 
     def close(self) -> None:
-        """Close both."""
+        """Close both providers."""
         close_provider(self._provider)
         close_provider(self._second)
 
-    def _note(self, answer: Fetched | Exception) -> None:
-        """Log when the second source begins or ceases to answer."""
+    def _log_change(self, answer: Fetched | Exception) -> None:
+        """Log when the second source starts or stops answering."""
         answers = isinstance(answer, Fetched)
-        if answers != self._answers:
-            said = "metrics are corroborated" if answers else "metrics are not corroborated"
-            why = "" if answers else str(answer)
-            _log.info(said, extra={"provider": self._second_name, **({"error": why} if why else {})})
-        self._answers = answers
+        if answers != self._second_answers:
+            message = "metrics are corroborated" if answers else "metrics are not corroborated"
+            reason = "" if answers else str(answer)
+            _log.info(message, extra={"provider": self._second_name, **({"error": reason} if reason else {})})
+        self._second_answers = answers

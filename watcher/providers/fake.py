@@ -1,8 +1,8 @@
-"""Nodes that are made up: for tests of what reads the watcher, without a cluster and without a metrics source.
+"""Made-up nodes, to test clients of the watcher without a cluster and without a metrics source.
 
-Each node has the load that a file says, read anew for every fetch, or, without a file, one that follows from its
-number. The same settings always give the same metrics. ``fake:cpu:percent`` and its like are percent of a capacity,
-as they stand in the file.
+A file gives the load of each node and is read at every fetch; without a file the load follows from the node's number.
+The same settings always give the same metrics. The values of ``fake:cpu:percent`` and the other metrics are percent of
+capacity, unchanged from the file.
 """
 
 import json
@@ -24,14 +24,14 @@ _OPERATORS = {
     "p99": Operator.P99, "maximum": Operator.MAX,
 }  # fmt: skip
 _FAILURES = {
-    "unavailable": ProviderUnavailable("Fake cannot be reached: fake.failure says so"),
-    "refused": ProviderRefused("Fake refuses the credentials: fake.failure says so"),
-    "unusable": ProviderAnswerError("Fake answered something that cannot be used: fake.failure says so"),
+    "unavailable": ProviderUnavailable("Fake cannot be reached (simulated by fake.failure)"),
+    "refused": ProviderRefused("Fake refuses the credentials (simulated by fake.failure)"),
+    "unusable": ProviderAnswerError("Fake returned an unusable response (simulated by fake.failure)"),
 }
 
 
 class FakeProvider:
-    """Serves what its settings describe."""
+    """Provider that serves the nodes described in its settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.fake
@@ -39,7 +39,7 @@ class FakeProvider:
         self._closed = threading.Event()
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return the nodes as described, the same for every window.
+        """Return the described nodes, the same for every window.
 
         Raises:
             ProviderError: the settings ask for a failure, or the file cannot be used.
@@ -51,23 +51,23 @@ class FakeProvider:
             raise type(error)(str(error))
         if failure == "slow":
             self._closed.wait(deadline.remaining_seconds())
-            raise ProviderUnavailable("Fake did not answer in time: fake.failure says so")
+            raise ProviderUnavailable("Fake did not answer in time (simulated by fake.failure)")
         if failure == "empty":
             return Fetched({})
         return Fetched({name: self._node(name, load, window) for name, load in self._nodes().items()})
 
     def check(self) -> Iterator[Check]:
-        """Yield one step: whether the description can be used."""
+        """Yield one step: reading the description."""
         setting = "fake.file" if self._settings.file else "fake.nodes"
         try:
             nodes = self.fetch(Window("5m", 0, 300), Deadline.after(1)).nodes
         except ProviderError as error:
             yield Check("read the description", ok=False, message=str(error), setting=setting)
             return
-        yield Check("read the description", ok=True, message=f"{len(nodes)} nodes, none of them real", setting=setting)
+        yield Check("read the description", ok=True, message=f"{len(nodes)} nodes, all made up", setting=setting)
 
     def close(self) -> None:
-        """End a fetch that is being slow."""
+        """Interrupt a fetch that simulates a slow source."""
         self._closed.set()
 
     def _nodes(self) -> Mapping[str, Any]:
@@ -83,21 +83,20 @@ class FakeProvider:
         }
 
     def _node(self, name: str, load: Any, window: Window) -> NodeMetrics:
-        where = f"fake.file ({self._settings.file}): {name}"
+        location = f"fake.file ({self._settings.file}): {name}"
         if not isinstance(load, dict):
-            raise ProviderAnswerError(f'{where} must be an object such as {{"cpu": 20}}')
+            raise ProviderAnswerError(f'{location} must be an object such as {{"cpu": 20}}')
         metrics: list[Metric] = []
-        for key, given in load.items():
+        for key, entry in load.items():
             if key not in _TYPES:
-                raise ProviderAnswerError(f"{where} has {key!r}; known: {', '.join(_TYPES)}")
-            values = given if isinstance(given, dict) else {"average": given}
-            for word, value in values.items():
-                if word not in _OPERATORS or isinstance(value, bool) or not isinstance(value, int | float):
-                    raise ProviderAnswerError(f"{where}.{key} wants numbers for {', '.join(_OPERATORS)}")
-                if _OPERATORS[word] in self._operators:
-                    metrics.append(
-                        Metric(f"fake:{key}:percent", _TYPES[key], _OPERATORS[word], window.duration, float(value))
-                    )
+                raise ProviderAnswerError(f"{location} has the unknown resource {key!r}; known: {', '.join(_TYPES)}")
+            values = entry if isinstance(entry, dict) else {"average": entry}
+            for operator_name, value in values.items():
+                if operator_name not in _OPERATORS or isinstance(value, bool) or not isinstance(value, int | float):
+                    raise ProviderAnswerError(f"{location}.{key} must have numbers for {', '.join(_OPERATORS)}")
+                if _OPERATORS[operator_name] in self._operators:
+                    operator = _OPERATORS[operator_name]
+                    metrics.append(Metric(f"fake:{key}:percent", _TYPES[key], operator, window.duration, float(value)))
         return NodeMetrics(tuple(metrics))
 
 

@@ -1,7 +1,8 @@
-"""This machine, through psutil: the embedded default where there is no cluster.
+"""The local machine, measured with psutil: the default provider of the embedded watcher where there is no cluster.
 
-CPU is the busy share of all processors between two samples; Memory what is not available; Storage the time the busiest
-disk spent on input and output; Bandwidth the busier direction of the busiest link, where its speed is known.
+CPU is the busy share of all processors between two samples; Memory is the share that is not available; Storage is the
+share of time that the busiest disk spent on input and output; Bandwidth is the busier direction of the busiest link of
+known speed.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ _BITS_PER_MEGABIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """What only grows since boot; a rate is the difference of two of these."""
+    """Counters that only grow since boot; the difference of two gives a rate."""
 
     at: float
     cpu_busy_seconds: float
@@ -34,7 +35,7 @@ class _Counters:
 
 
 class HostProvider:
-    """Samples this machine."""
+    """Provider that samples the local machine."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._node_name = settings.host.node_name
@@ -43,8 +44,8 @@ class HostProvider:
         self._lock = threading.Lock()
 
     def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
-        """Return the load since the last sample; the first one looks at a fifth of a second."""
-        del deadline  # local calls that do not wait
+        """Return the load since the last sample; the first sample covers a fifth of a second."""
+        del deadline  # not needed: local calls do not wait
         with self._lock:
             if self._previous is None:
                 self._previous = _count()
@@ -54,7 +55,7 @@ class HostProvider:
         return {self._node_name: Sample(self._clock(), tuple(_readings(before, now)))}
 
     def check(self) -> Iterator[Check]:
-        """Yield one step: that the machine can be read."""
+        """Yield one step: reading the machine's load."""
         readings = self.sample(Deadline.after(1))[self._node_name].readings
         seen = ", ".join(f"{reading.type} {reading.value:.1f} %" for reading in readings)
         yield Check("read this machine", ok=True, message=f"{self._node_name}: {seen}", setting="host.node_name")
@@ -90,7 +91,7 @@ def _readings(before: _Counters, now: _Counters) -> Iterator[Reading]:
 
 def _count() -> _Counters:
     times = psutil.cpu_times()
-    # guest time is part of user time, and waiting for a disk is not work: the same reading as node_exporter's rules.
+    # Guest time is already part of user time, and waiting for a disk counts as idle, as in node_exporter's rules.
     total = sum(times) - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
     idle = times.idle + getattr(times, "iowait", 0) + getattr(times, "steal", 0)
     disks: Mapping[str, Any] = {}
@@ -111,5 +112,5 @@ def _count() -> _Counters:
 
 
 def _percent(ratio: float) -> float:
-    """Counters that are read one after another differ by a tick, which may leave a ratio just outside."""
+    """Return the ratio in percent, clamped to 0 to 100: counters read one after another may differ by a tick."""
     return min(100.0, max(0.0, ratio * 100))

@@ -1,7 +1,7 @@
-"""From what a source calls a node to its Kubernetes name.
+"""Translation of a source's node names to Kubernetes node names.
 
-Sources know nodes by name, by address, by address and port, or by a longer or shorter form of the name. Aliases are
-resolved through what the source itself tells of its nodes; nothing is cut off unless exactly one node is meant.
+Sources identify nodes by name, address, address and port, or a longer or shorter form of the name. Aliases are resolved
+with the source's own data about its nodes; a name is only shortened if exactly one node matches.
 """
 
 import ipaddress
@@ -10,98 +10,101 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-#: What a source calls the node that a series is about, the most telling word first; empty where it has no such word.
-Words = tuple[str, ...]
+#: Labels of a series that may name its node, the most specific first; a missing label is empty.
+NodeLabels = tuple[str, ...]
 
 _HOST_AND_PORT = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^:\[\]]+)):[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A node's name, and why it is doubtful; ``problem`` is empty when it is not."""
+    """Node name of a series, and the reason why it is uncertain; ``problem`` is empty if it is certain."""
 
     name: str
     problem: str = ""
 
 
 class NodeNames:
-    """Resolves what a source calls nodes.
+    """Resolver from a source's labels to node names.
 
     Args:
-        names: the nodes' names, where a list of them is known; empty when it is not.
-        aliases: other words for a node, such as addresses, to the names they were seen with.
+        names: the node names, if the source lists them; else empty.
+        aliases: other names of nodes, such as addresses, to the node names that they were seen with.
     """
 
     def __init__(self, names: Iterable[str] = (), aliases: Mapping[str, Iterable[str]] | None = None) -> None:
         self._names = frozenset(names)
-        self._aliases = {alias: frozenset(found) for alias, found in (aliases or {}).items()}
-        self._last: tuple[frozenset[Words], dict[Words, Resolved]] = (frozenset(), {})
+        self._aliases = {alias: frozenset(candidates) for alias, candidates in (aliases or {}).items()}
+        self._last: tuple[frozenset[NodeLabels], dict[NodeLabels, Resolved]] = (frozenset(), {})
         self._short: dict[str, set[str]] = {}
         for name in self._names:
             self._short.setdefault(name.partition(".")[0], set()).add(name)
 
     @classmethod
     def unknown(cls) -> Self:
-        """Return what resolves when the source tells nothing of its nodes: names stay, ports go."""
+        """Return a resolver for a source without data about its nodes: it keeps names and removes ports."""
         return cls()
 
-    def resolve(self, *words: str) -> Resolved:
-        """Return the node that a series is about.
+    def resolve(self, *labels: str) -> Resolved:
+        """Return the node of a series.
 
         Args:
-            words: what the series' labels call it, the most telling first; empty ones are skipped.
+            labels: labels of the series that may name the node, the most specific first; empty labels are skipped.
         """
-        words = tuple(filter(None, words))
-        if not words:
+        labels = tuple(filter(None, labels))
+        if not labels:
             return Resolved("", "the series has no label that names a node")
-        hosts = tuple(map(without_port, words))
+        hosts = tuple(map(without_port, labels))
         for host in hosts:
             if host in self._names:
                 return Resolved(host)
         ambiguous: frozenset[str] | set[str] = frozenset()
-        for word, host in zip(words, hosts, strict=True):
-            for found in (self._aliases.get(word), self._aliases.get(host), self._by_short_form(host)):
-                if found and len(found) == 1:
-                    return Resolved(next(iter(found)))
-                ambiguous = ambiguous or found or frozenset()
+        for label, host in zip(labels, hosts, strict=True):
+            for candidates in (self._aliases.get(label), self._aliases.get(host), self._by_short_form(host)):
+                if candidates and len(candidates) == 1:
+                    return Resolved(next(iter(candidates)))
+                ambiguous = ambiguous or candidates or frozenset()
         if ambiguous:
-            return Resolved(hosts[0], f"{words[0]!r} may be any of {', '.join(sorted(ambiguous)[:5])}")
+            return Resolved(hosts[0], f"{labels[0]!r} may be any of the nodes {', '.join(sorted(ambiguous)[:5])}")
         if self._names:
-            return Resolved(hosts[0], f"{words[0]!r} is none of the {len(self._names)} nodes that the source lists")
+            return Resolved(hosts[0], f"{labels[0]!r} is not one of the {len(self._names)} nodes that the source lists")
         return Resolved(next((host for host in hosts if not is_address(host)), hosts[0]))
 
-    def resolve_all(self, series: Iterable[Words]) -> Mapping[Words, Resolved]:
-        """Resolve what all series are called, and take back what would make two nodes one.
+    def resolve_all(self, series: Iterable[NodeLabels]) -> Mapping[NodeLabels, Resolved]:
+        """Resolve the labels of all series; hosts that would wrongly share a node name keep their own names.
 
-        That two hosts have one name is believed of nodes that the source lists, each with its addresses; not where a
-        name was cut, nor where all hosts may say that they are ``localhost``.
+        Several hosts may share one node name only if the source lists the node with each of these addresses. They stay
+        separate if a name was shortened, or if all hosts call themselves ``localhost``.
         """
-        asked = frozenset(series)
-        remembered, found = self._last
-        if asked != remembered:  # the windows of a fetch, and one fetch after the other, mostly ask the same
-            found = self._resolve_apart(asked)
-            self._last = (asked, found)
-        return found
+        requested = frozenset(series)
+        last_requested, resolved = self._last
+        if requested != last_requested:  # all windows, and successive fetches, mostly have the same series
+            resolved = self._resolve_separately(requested)
+            self._last = (requested, resolved)
+        return resolved
 
-    def _resolve_apart(self, series: frozenset[Words]) -> dict[Words, Resolved]:
-        found = {words: self.resolve(*words) for words in series}
+    def _resolve_separately(self, series: frozenset[NodeLabels]) -> dict[NodeLabels, Resolved]:
+        results = {labels: self.resolve(*labels) for labels in series}
         hosts: dict[str, set[str]] = {}
-        for words, resolved in found.items():
-            hosts.setdefault(resolved.name, set()).add(_first_host(words))
-        for words, resolved in found.items():
-            host = _first_host(words)
-            if len(hosts[resolved.name]) > 1 and host != resolved.name and not self._is_listed_alias(words):
-                problem = f"{', '.join(sorted(hosts[resolved.name])[:5])} would all be {resolved.name!r}: kept apart"
-                found[words] = Resolved(host, problem)
-        return found
+        for labels, resolved in results.items():
+            hosts.setdefault(resolved.name, set()).add(_first_host(labels))
+        for labels, resolved in results.items():
+            host = _first_host(labels)
+            if len(hosts[resolved.name]) > 1 and host != resolved.name and not self._is_listed_alias(labels):
+                problem = (
+                    f"{', '.join(sorted(hosts[resolved.name])[:5])} would all be the node {resolved.name!r}: they are "
+                    "served under their own names"
+                )
+                results[labels] = Resolved(host, problem)
+        return results
 
-    def _is_listed_alias(self, words: Words) -> bool:
-        spellings = {spelling for word in words for spelling in (word, without_port(word))}
+    def _is_listed_alias(self, labels: NodeLabels) -> bool:
+        spellings = {spelling for label in labels for spelling in (label, without_port(label))}
         aliased = any(self._aliases.get(spelling, frozenset()) & self._names for spelling in spellings)
         return aliased or bool(spellings & self._names)
 
     def _by_short_form(self, host: str) -> set[str]:
-        """Return the nodes whose name is a longer or shorter form of this one; never by cutting an address."""
+        """Return the nodes whose name is a longer or shorter form of the host's; addresses are never shortened."""
         if is_address(host):
             return set()
         short = host.partition(".")[0]
@@ -110,31 +113,31 @@ class NodeNames:
         return self._short.get(short, set())
 
 
-def most_by_node(rows: Iterable[tuple[Words, float]], resolved: Mapping[Words, Resolved]) -> dict[str, float]:
-    """Return the highest value of each node's series; those that are no node's are left out."""
+def most_by_node(rows: Iterable[tuple[NodeLabels, float]], resolved: Mapping[NodeLabels, Resolved]) -> dict[str, float]:
+    """Return the highest value among each node's series; series without a node are left out."""
     most: dict[str, float] = {}
-    for words, value in rows:
-        if words in resolved and (node := resolved[words].name):
+    for labels, value in rows:
+        if labels in resolved and (node := resolved[labels].name):
             most[node] = max(value, most.get(node, value))
     return most
 
 
-def _first_host(words: Words) -> str:
-    return next((without_port(word) for word in words if word), "")
+def _first_host(labels: NodeLabels) -> str:
+    return next((without_port(label) for label in labels if label), "")
 
 
-def without_port(word: str) -> str:
-    """Return the word without the port that scraped targets carry: ``node-1`` for ``node-1:9100``."""
-    match = _HOST_AND_PORT.fullmatch(word)
-    return (match["host"] or match["ipv6"]) if match else word
+def without_port(host: str) -> str:
+    """Return the host without the port of a scrape target: ``node-1`` for ``node-1:9100``."""
+    match = _HOST_AND_PORT.fullmatch(host)
+    return (match["host"] or match["ipv6"]) if match else host
 
 
-def is_address(word: str) -> bool:
-    """Return whether the word is an IP address."""
-    if not (word[-1:].isdigit() or ":" in word):
+def is_address(text: str) -> bool:
+    """Return whether the text is an IP address."""
+    if not (text[-1:].isdigit() or ":" in text):
         return False
     try:
-        ipaddress.ip_address(word)
+        ipaddress.ip_address(text)
     except ValueError:
         return False
     return True

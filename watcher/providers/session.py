@@ -1,4 +1,4 @@
-"""HTTP to providers: a session with the settings' credentials and certificates, and failures with what mends them."""
+"""HTTP access to providers: a session with the settings' credentials and certificates, and errors with remedies."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Any
 import requests
 
 from runtime import masking
+from runtime.http import credentials
+from runtime.http.credentials import UnusableAccess, UnusableToken
 from runtime.http.failures import Trouble, describe
 from runtime.http.session import BoundedSession
 from runtime.kubernetes import api as kubernetes
-from runtime.kubernetes import credentials
 from runtime.kubernetes.api import Access, KubernetesApi
-from runtime.kubernetes.credentials import UnusableAccess, UnusableToken
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.settings import ProviderSettings
 
@@ -26,12 +26,15 @@ _NAMES = {
 _UNREACHABLE = (ProviderUnavailable, "{where} cannot be reached: {reason} (provider.address)")
 _LATE = (ProviderUnavailable, "{where}: no answer in time (watch.fetch_timeout_seconds)")
 _WORDS: dict[Trouble, tuple[type[ProviderError], str]] = {
-    Trouble.CREDENTIALS: (ProviderRefused, "{where} was not asked: {reason}"),
-    Trouble.BAD_HEADER: (ProviderRefused, "{where} was not asked: {reason} (provider.token, provider.headers)"),
+    Trouble.CREDENTIALS: (ProviderRefused, "no request was sent to {where}: {reason}"),
+    Trouble.BAD_HEADER: (
+        ProviderRefused,
+        "no request was sent to {where}: {reason} (provider.token, provider.headers)",
+    ),
     Trouble.NO_WAY_IN: (ProviderAnswerError, "{reason}"),
     Trouble.LATE: _LATE,
     Trouble.NO_HANDSHAKE: _LATE,
-    Trouble.NOT_TLS: (ProviderUnavailable, "{where} does not speak TLS: is it http:// in provider.address?"),
+    Trouble.NOT_TLS: (ProviderUnavailable, "{where} does not speak TLS: should provider.address begin with http://?"),
     Trouble.TLS: (ProviderUnavailable, "{where}: TLS failed: {reason} (provider.ca_file, provider.client_certificate)"),
     Trouble.UNTRUSTED: (
         ProviderUnavailable,
@@ -39,15 +42,15 @@ _WORDS: dict[Trouble, tuple[type[ProviderError], str]] = {
     ),
     Trouble.REDIRECT: (ProviderAnswerError, "{reason}: is provider.address right?"),
     Trouble.TOO_LARGE: (ProviderAnswerError, "{where}: {reason}"),
-    Trouble.GARBLED: (ProviderAnswerError, "{where}: the answer cannot be used: {reason}"),
-    Trouble.NOT_JSON: (ProviderAnswerError, "{where}: the answer is not JSON; is provider.address right?"),
+    Trouble.GARBLED: (ProviderAnswerError, "{where}: the response cannot be used: {reason}"),
+    Trouble.NOT_JSON: (ProviderAnswerError, "{where}: the response is not JSON; is provider.address right?"),
     Trouble.UNUSABLE: (ProviderAnswerError, "{where}: {reason}; is provider.address right?"),
-    Trouble.OTHER: (ProviderAnswerError, "{where}: the answer cannot be used: {reason}"),
+    Trouble.OTHER: (ProviderAnswerError, "{where}: the response cannot be used: {reason}"),
 }
 
 
 class ProviderSession(BoundedSession):
-    """A session to one provider: answers of status 400 and above raise, beside all that it holds by itself."""
+    """HTTP session to one provider, with the limits of a bounded session; responses of status 400 and above raise."""
 
     def __init__(
         self,
@@ -55,12 +58,12 @@ class ProviderSession(BoundedSession):
         authenticate: credentials.Authenticate,
         inspect: Callable[[requests.Response], None] | None = None,
     ) -> None:
-        """Prepare; nothing is sent yet.
+        """Prepare the session; nothing is sent yet.
 
         Args:
             settings: credentials, certificates and headers.
-            authenticate: sets the credentials of each request.
-            inspect: sees each whole answer, in the thread that asked for it.
+            authenticate: a function that sets the credentials of each request.
+            inspect: a function that receives each complete response, in the thread of the request.
         """
         super().__init__(
             authenticate,
@@ -71,7 +74,7 @@ class ProviderSession(BoundedSession):
         self._inspect = inspect
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a prepared request; an answer of 400 and above raises."""
+        """Send a prepared request. Responses of status 400 and above raise."""
         response = super().send(request, **options)
         response.raise_for_status()
         if self._inspect is not None:
@@ -80,10 +83,10 @@ class ProviderSession(BoundedSession):
 
 
 def read_token(settings: ProviderSettings) -> str:
-    """Return the token to use now: the file's, the settings', or the pod's own on OpenShift; empty when there is none.
+    """Return the token to use now: from the file, the settings, or the pod (on OpenShift); empty if there is none.
 
     Raises:
-        ProviderRefused: the token's file cannot be read, or what is in it cannot be sent.
+        ProviderRefused: the token's file cannot be read, or its content cannot be sent.
     """
     file, setting = settings.token_file, "provider.token_file"
     if file is None and settings.token is None and settings.openshift_auth:
@@ -97,12 +100,12 @@ def read_token(settings: ProviderSettings) -> str:
 
 
 def bearer(settings: ProviderSettings) -> credentials.Authenticate:
-    """Return what sets the Authorization header of a request, if there is a token."""
+    """Return a function that sets the Authorization header of a request if there is a token."""
     return credentials.bearer(lambda: read_token(settings))
 
 
 def client_certificate(settings: ProviderSettings) -> str | tuple[str, str] | None:
-    """Return the settings' certificate as requests takes it."""
+    """Return the settings' certificate in the form that requests expects."""
     certificate, key = settings.client_certificate, settings.client_key
     if certificate is None:
         return None
@@ -110,15 +113,15 @@ def client_certificate(settings: ProviderSettings) -> str | tuple[str, str] | No
 
 
 def open_kubernetes(settings: ProviderSettings, context: str = "") -> KubernetesApi:
-    """Return the Kubernetes API that the settings lead to; nothing is contacted yet.
+    """Return the Kubernetes API in the settings; nothing is sent yet.
 
     Args:
-        settings: ``kube_config`` wins; then ``address``; then the pod's service account. Tokens and certificates in the
-            settings win over those found with the address.
-        context: the kubeconfig's context; empty: its current one.
+        settings: ``kube_config`` has priority, then ``address``, then the pod's service account. Tokens and
+            certificates in the settings override those found with the address.
+        context: the kubeconfig's context; empty for its current context.
 
     Raises:
-        SettingsError: there is no way in, or it cannot be used as it is.
+        SettingsError: there is no access to an API, or it is unusable.
     """
     file, names = settings.token_file, _NAMES
     if file is None and settings.token is None and settings.openshift_auth:
@@ -143,7 +146,7 @@ def open_kubernetes(settings: ProviderSettings, context: str = "") -> Kubernetes
 
 
 def provider_error(provider: str, address: str, error: Exception) -> ProviderError:
-    """Translate what a session, the reader of its answers or a missed deadline raised. Never quotes credentials."""
+    """Translate an error of a session, of a response's reader or of a missed deadline, without credentials."""
     masking.keep_secrets_of(address)
     if isinstance(error, ProviderError):
         return error
@@ -151,8 +154,8 @@ def provider_error(provider: str, address: str, error: Exception) -> ProviderErr
     failure = describe(error)
     if failure.trouble is Trouble.STATUS:
         return _status_error(where, failure.reason, failure.status)
-    kind, words = _WORDS.get(failure.trouble, _UNREACHABLE)
-    return kind(words.format(where=where, reason=failure.reason))
+    kind, template = _WORDS.get(failure.trouble, _UNREACHABLE)
+    return kind(template.format(where=where, reason=failure.reason))
 
 
 def _status_error(where: str, reason: str, status: int) -> ProviderError:

@@ -202,8 +202,8 @@ class Cache:
 
     def _found(self, decided: _Decided, window: str | None, now: float) -> Published | None:
         found = decided.default if window is None else decided.exact.get(window)
-        fresh = Freshness(now, self._expiry_seconds)
-        return found if found is not None and fresh.holds(found.metrics.window.end) else None
+        freshness = Freshness(now, self._expiry_seconds)
+        return found if found is not None and freshness.is_fresh(found.metrics.window.end) else None
 
     def _decide(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
         fresh, before = Freshness(now, self._expiry_seconds), self._decided.exact

@@ -24,12 +24,12 @@ def of_window(
     """
     if fetched is not None:
         return fetched if before is None else _completed(fetched, [(Grade.LAST_GOOD, before)], freshness)
-    if before is None or not freshness.holds(before.window.end):
+    if before is None or not freshness.is_fresh(before.window.end):
         return before
     nodes = {
         name: _graded(node, Grade.LAST_GOOD)
         for name, node in before.data.items()
-        if freshness.holds(_span(node, before)[1])
+        if freshness.is_fresh(_span(node, before)[1])
     }
     same = len(nodes) == len(before.data) and all(node is before.data[name] for name, node in nodes.items())
     return before if same else replace(before, data=nodes)
@@ -49,8 +49,8 @@ def of_default(
         exact: what :func:`of_window` returned, by window.
         freshness: no node is served that is not fresh.
     """
-    came = [fetched[name] for name in order if name in fetched and freshness.holds(fetched[name].window.end)]
-    kept = [exact[name] for name in order if name in exact and freshness.holds(exact[name].window.end)]
+    came = [fetched[name] for name in order if name in fetched and freshness.is_fresh(fetched[name].window.end)]
+    kept = [exact[name] for name in order if name in exact and freshness.is_fresh(exact[name].window.end)]
     if not came and not kept:
         return None
     base, *shorter = came or kept[:1]
@@ -68,7 +68,7 @@ def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> fl
         for metrics in snapshots
         for end in (metrics.window.end, *(_span(node, metrics)[1] for node in metrics.data.values()))
     }
-    return min((end + freshness.expiry_seconds for end in ends if freshness.holds(end)), default=float("inf"))
+    return min((end + freshness.expiry_seconds for end in ends if freshness.is_fresh(end)), default=float("inf"))
 
 
 def _completed(
@@ -85,7 +85,7 @@ def _completed(
             continue
         for name in sorted((donor.data.keys() - base.data.keys()) | (donor.data.keys() & incomplete)):
             node, stand_in = changed.get(name, base.data.get(name)), donor.data[name]
-            if freshness.holds(_span(stand_in, donor)[1]):
+            if freshness.is_fresh(_span(stand_in, donor)[1]):
                 filled = _filled(node, stand_in, grade, base, donor)
                 if filled is not None:
                     changed[name] = filled

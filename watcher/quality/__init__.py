@@ -1,1 +1,1 @@
-"""What is wrong with metrics: each fetch by itself (``analyzer``) and against those before (``suspicion``)."""
+"""Quality checks of metrics: each fetch on its own (``analyzer``), and against earlier fetches (``anomalies``)."""

@@ -1,6 +1,6 @@
-"""What is wrong with values by themselves, and what is done about it: a fetch in, clean metrics and findings out. Pure.
+"""Checks of a fetch on its own: takes a fetch and returns clean metrics and findings. Pure functions.
 
-What only shows against other fetches is found in ``anomalies``.
+Problems that only show in comparison with other fetches are found in ``anomalies``.
 """
 
 import math
@@ -13,56 +13,56 @@ from runtime import masking
 from watcher.findings import Action, Finding, Kind
 from watcher.model import AVERAGES, SLACK_PERCENT, Metric, NodeMetrics, Operator
 
-# What a node's metrics are like beside their numbers: what was good once is not looked at again, as the nodes of a
-# cluster are alike.
+# Everything in a node's metrics except the numbers. The nodes of a cluster mostly have the same shape, and a shape that
+# was good once is not checked again.
 _Shape = tuple[tuple[object, ...], ...]
 _shape_of = attrgetter("name", "type", "operator", "rollup", "value.__class__")
 
 _MAX_NAME_LENGTH = 253  # of a Kubernetes node
-_SHAPES = 8  # kinds of nodes that are remembered as good; more cost time and nothing else
-_ROUNDING_PERCENT = 1e-6  # a sum of floats may miss 0 by so much
+_SHAPES = 8  # good shapes that are remembered; more would only cost time
+_ROUNDING_PERCENT = 1e-6  # rounding error in a sum of floats around 0
 
 
 def clean(nodes: Mapping[str, NodeMetrics], window: str) -> tuple[dict[str, NodeMetrics], list[Finding]]:
-    """Keep what may be published.
+    """Return the metrics that may be published, and findings about the others.
 
-    What is no number or not finite is dropped; values a little outside 0 to 100 percent are clamped and those far
-    outside dropped; so are deviations without their average, labels that are not text, nodes with impossible names and
-    nodes that are left without metrics. Of two metrics with one name and operator the first stays.
+    Values that are not finite numbers are dropped. Values a little outside 0 to 100 percent are clamped, values far
+    outside are dropped. Also dropped are deviations without an average, labels that are not text, nodes with impossible
+    names and nodes without remaining metrics. Of two metrics with the same name and operator the first is used.
 
     Args:
         nodes: node name to metrics, as fetched.
         window: the window's duration, for the findings.
     """
-    kept: dict[str, NodeMetrics] = {}
+    cleaned: dict[str, NodeMetrics] = {}
     findings: list[Finding] = []
-    good: list[_Shape] = []
-    named = _are_names(nodes)
-    suspect = masking.has_secret(" ".join(map(str, nodes)))  # a source may repeat a token as a label
+    good_shapes: list[_Shape] = []
+    all_names_valid = _are_names(nodes)
+    may_have_secret = masking.has_secret(" ".join(map(str, nodes)))  # a source may return a token as a label
     for name, node in nodes.items():
-        if not (named or _is_name(name)) or (suspect and masking.has_secret(name)):
-            message = f"{_shown(name)} is no node name"
+        if not (all_names_valid or _is_name(name)) or (may_have_secret and masking.has_secret(name)):
+            message = f"{_shown(name)} is not a valid node name"
             findings.append(Finding(Kind.BAD_NODE_NAME, message, window, action=Action.DROPPED))
             continue
-        metrics = _clean_metrics(name, node.metrics, window, findings, good)
+        metrics = _clean_metrics(name, node.metrics, window, findings, good_shapes)
         if metrics:
             tags, metadata = node.tags, node.metadata
-            if tags.__class__ is not dict or tags:  # quicker than a look where there are none
+            if tags.__class__ is not dict or tags:  # faster than a call for nodes without tags
                 tags = _clean_labels(name, tags, window, findings, may_be_numbers=False)
             if metadata.__class__ is not dict or metadata:
                 metadata = _clean_labels(name, metadata, window, findings, may_be_numbers=True)
-            same = metrics is node.metrics and tags is node.tags and metadata is node.metadata
-            kept[name] = node if same else NodeMetrics(metrics, tags, metadata)
-    return kept, findings
+            unchanged = metrics is node.metrics and tags is node.tags and metadata is node.metadata
+            cleaned[name] = node if unchanged else NodeMetrics(metrics, tags, metadata)
+    return cleaned, findings
 
 
 def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Mapping[str, NodeMetrics], list[Finding]]:
-    """Keep at most so many nodes, the first by name, so that the same ones stay; with a finding where some go.
+    """Return at most ``most`` nodes, the first by name so that the same ones stay, with a finding if nodes are dropped.
 
     Args:
         nodes: node name to metrics.
         window: the window's duration, for the finding.
-        most: how many may stay.
+        most: the maximum number of nodes.
     """
     if len(nodes) <= most:
         return nodes, []
@@ -72,19 +72,20 @@ def limit(nodes: Mapping[str, NodeMetrics], window: str, most: int) -> tuple[Map
 
 
 def _clean_metrics(
-    node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding], good: list[_Shape]
+    node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding], good_shapes: list[_Shape]
 ) -> tuple[Metric, ...]:
-    """Return what may be published of a node's metrics: the same tuple where that is all of them.
+    """Return the publishable metrics of a node; the same tuple if all of them are.
 
     Args:
-        node: its name.
-        metrics: as fetched.
-        window: for the findings.
-        findings: what is found is added here.
-        good: the shapes that were good, the newest last: to compare is quicker than to hash, and neighbours are alike.
+        node: the node's name.
+        metrics: the metrics as fetched.
+        window: the window's duration, for the findings.
+        findings: a list that new findings are added to.
+        good_shapes: recent good shapes, the newest last: comparing is faster than hashing, and neighbors are mostly
+            alike.
     """
     shape = tuple(map(_shape_of, metrics))
-    if (good and shape == good[-1]) or shape in good:
+    if (good_shapes and shape == good_shapes[-1]) or shape in good_shapes:
         for metric in metrics:
             if not 0 <= metric.value <= 100:
                 break
@@ -93,22 +94,22 @@ def _clean_metrics(
     clean = _without_lone_deviations(node, metrics, [*_good_metrics(node, metrics, window, findings)], window, findings)
     if len(clean) != len(metrics) or not all(map(lambda a, b: a is b, clean, metrics)):
         return clean
-    good.append(shape)
-    del good[:-_SHAPES]
+    good_shapes.append(shape)
+    del good_shapes[:-_SHAPES]
     return metrics
 
 
 def _good_metrics(node: str, metrics: tuple[Metric, ...], window: str, findings: list[Finding]) -> Iterator[Metric]:
     seen: set[tuple[str, str]] = set()
     for metric in metrics:
-        value: Any = metric.value  # a provider may be anybody's
+        value: Any = metric.value  # untyped, as third-party providers may return anything
         texts = metric.name, metric.type, metric.operator, metric.rollup
         if not (isinstance(value, float | int) and all(map(_is_text, texts))):
-            message = f"{_shown(metric)} is no metric: names must be text, and values numbers"
+            message = f"{_shown(metric)} is not a valid metric: names must be text, and values numbers"
             findings.append(Finding(Kind.BAD_VALUE, message, window, node, action=Action.DROPPED))
             continue
         if (metric.name, metric.operator) in seen:
-            message = f"{metric.operator} is given twice; the first is used"
+            message = f"there are two values of {metric.operator}; the first is used"
             findings.append(Finding(Kind.DUPLICATE, message, window, node, metric.name, Action.MERGED))
             continue
         seen.add((metric.name, metric.operator))
@@ -118,8 +119,9 @@ def _good_metrics(node: str, metrics: tuple[Metric, ...], window: str, findings:
             message = f"{metric.operator} is {value}"
             findings.append(Finding(Kind.NOT_FINITE, message, window, node, metric.name, Action.DROPPED))
         elif -SLACK_PERCENT <= value <= 100 + SLACK_PERCENT:
-            if value < -_ROUNDING_PERCENT:  # above 100 a node is full either way; below 0 nobody knows how idle it is
-                message = f"{metric.operator} is {value:g} percent of capacity and counts as 0"
+            # Above 100 the node is full either way; below 0 its true load is unknown, so there is a finding.
+            if value < -_ROUNDING_PERCENT:
+                message = f"{metric.operator} is {value:g} percent of capacity; 0 is used instead"
                 findings.append(Finding(Kind.OUT_OF_RANGE, message, window, node, metric.name, Action.CLAMPED))
             yield Metric(metric.name, metric.type, metric.operator, metric.rollup, min(100.0, max(0.0, value)))
         else:
@@ -130,9 +132,9 @@ def _good_metrics(node: str, metrics: tuple[Metric, ...], window: str, findings:
 def _without_lone_deviations(
     node: str, fetched: tuple[Metric, ...], metrics: list[Metric], window: str, findings: list[Finding]
 ) -> tuple[Metric, ...]:
-    """Drop deviations whose average is missing: a plugin reads such a node as idle, with an average of 0.
+    """Drop deviations without an average: a plugin would read such a node as idle, with an average of 0.
 
-    Where the average was fetched but could not be used, that has been said already.
+    There is no further finding if the average was fetched but unusable.
     """
     levels = {metric.name for metric in metrics if metric.operator in AVERAGES}
     lone = [metric for metric in metrics if metric.operator == Operator.STD and metric.name not in levels]
@@ -149,7 +151,7 @@ def _without_lone_deviations(
 def _clean_labels(
     node: str, labels: Any, window: str, findings: list[Finding], *, may_be_numbers: bool
 ) -> Mapping[str, Any]:
-    """Drop labels that readers could not read; return the same mapping where all are good."""
+    """Drop labels that clients cannot read; return the same mapping if all are good."""
     if isinstance(labels, Mapping):
         bad = {key: value for key, value in labels.items() if not _is_label(key, value, may_be_number=may_be_numbers)}
         good = {key: value for key, value in labels.items() if key not in bad} if bad else labels
@@ -157,19 +159,19 @@ def _clean_labels(
         bad, good = {"": labels}, {}
     if bad:
         shown = ", ".join(f"{_shown(key)}: {_shown(value)}" for key, value in islice(bad.items(), 3))
-        message = f"labels that are not text are left out: {shown}{', ...' if len(bad) > 3 else ''}"
+        message = f"labels that are not text are dropped: {shown}{', ...' if len(bad) > 3 else ''}"
         findings.append(Finding(Kind.BAD_LABEL, message, window, node, action=Action.DROPPED))
     return good
 
 
 def _are_names(nodes: Mapping[str, NodeMetrics]) -> bool:
-    """Return whether all nodes can have their names, in less time than one by one."""
+    """Return whether all nodes have valid names; faster than a check of each name."""
     try:
         text = "".join(nodes)
-    except TypeError:  # one is no text
+    except TypeError:  # a name is not text
         return False
-    most = max(map(len, nodes), default=0)
-    return 0 < most <= _MAX_NAME_LENGTH and "" not in nodes and _fits_names(text)
+    longest = max(map(len, nodes), default=0)
+    return 0 < longest <= _MAX_NAME_LENGTH and "" not in nodes and _fits_names(text)
 
 
 def _is_name(name: object) -> bool:
@@ -181,7 +183,7 @@ def _fits_names(text: str) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Return whether it is text that can be sent: no half of a surrogate pair."""
+    """Return whether the value is text that can be encoded, without unpaired surrogates."""
     if not isinstance(value, str):
         return False
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
@@ -196,6 +198,6 @@ def _is_label(key: object, value: object, *, may_be_number: bool) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return what a message may show of anything."""
+    """Return a bounded, printable form of a value for a message."""
     text = value if isinstance(value, str) else repr(value)
     return repr(text[:80].encode("ascii", "backslashreplace").decode())

@@ -1,8 +1,7 @@
-"""What is wrong with metrics as the fetches before show it, and what is done about it. No clock, no input, no output.
+"""Checks of a fetch against earlier fetches and a second source. No clock, no input, no output.
 
-Values are held against the past of one window, the shortest that overlaps from fetch to fetch, where a fault shows
-first; what is found there is done to all windows. What each kind means, and what is done by default, stands in
-docs/quality.md.
+Values are compared with the past of one window: the shortest that overlaps from fetch to fetch, where a fault shows
+first. Actions are applied to all windows. docs/quality.md describes each kind of finding and its default action.
 """
 
 import math
@@ -14,23 +13,23 @@ from runtime import duration
 from watcher.findings import Finding, Kind
 from watcher.model import AVERAGES, REQUIRED, NodeMetrics, WatcherMetrics
 from watcher.quality.corroboration import Corroboration
-from watcher.quality.history import Floats, alike
+from watcher.quality.history import Floats, group_by_series
 from watcher.quality.judged_window import judged_window
-from watcher.quality.past import Past
-from watcher.quality.reactions import DONE, act, together
+from watcher.quality.reactions import ACTION_OF, apply_actions, merge_common
+from watcher.quality.source_anomalies import SourceAnomalyDetector
 from watcher.quality.staleness import Staleness
 from watcher.settings import QualitySettings, Reaction
 
-_AVERAGED = ("step", "smoothing")  # tags with the span that samples are averages over
-_MOST_SOURCES = 4  # with a past of their own; more are providers gone mad
+_SPAN_TAGS = ("step", "smoothing")  # tags with the time span that samples are averages over
+_MOST_SOURCES = 4  # sources with a history; more can only come from a faulty provider
 
 
 class AnomalyDetector:
-    """Holds every fetch against the ones before, and against a second source where there is one.
+    """Detector that compares every fetch with earlier ones, and with a second source where there is one.
 
     Attributes:
-        window: the window whose past is kept.
-        depth: how many fetches of it.
+        window: the window whose history is kept.
+        depth: the number of fetches in the history.
     """
 
     def __init__(self, settings: QualitySettings, windows: Sequence[str], interval_seconds: float) -> None:
@@ -38,121 +37,127 @@ class AnomalyDetector:
         self.depth = settings.history_fetches
         self._settings = settings
         self._interval = interval_seconds
-        self._pasts: dict[str, Past] = {}  # by source: another provider's values may mean something else
-        self._against: dict[tuple[str, ...], Corroboration] = {}  # by source, metric, operator and the other's metric
+        # One for each source, as another provider's values may have another meaning.
+        self._detectors: dict[str, SourceAnomalyDetector] = {}
+        # By source, metric, operator and the second source's metric.
+        self._corroborations: dict[tuple[str, ...], Corroboration] = {}
         self._staleness = Staleness(settings)
-        self._in_history: list[Finding] = []
+        self._history_findings: list[Finding] = []
 
     def remember(self, metrics: WatcherMetrics) -> None:
-        """Make a snapshot of the window part of the past without judging it, as after a restart."""
-        self._past(metrics.source).remember(metrics.timestamp, metrics.data)
+        """Add a snapshot to the history without judging it, as after a restart."""
+        self._detector(metrics.source).remember(metrics.timestamp, metrics.data)
 
     def judge(
         self,
         now: int,
         snapshots: Mapping[str, WatcherMetrics],
         newest: Mapping[str, float],
-        known: Iterable[Finding] = (),
-        beside: Mapping[str, NodeMetrics] | None = None,
+        known_findings: Iterable[Finding] = (),
+        second_source: Mapping[str, NodeMetrics] | None = None,
     ) -> tuple[dict[str, WatcherMetrics], list[Finding]]:
-        """Judge one fetch, which becomes part of the past.
+        """Judge one fetch and add it to the history.
 
         Args:
-            now: when it was, unix seconds.
-            snapshots: what came, by window.
-            newest: node to the time of its newest sample by the source's own clock, where the provider can tell.
-            known: what was found already; what was dropped for a reason is not missing.
-            beside: what a second source says of the nodes, over :attr:`window`.
+            now: time of the fetch, Unix seconds.
+            snapshots: the fetched snapshots by window.
+            newest: node name to the time of its newest sample by the source's own clock, where known.
+            known_findings: findings of earlier checks: dropped metrics are not reported as missing.
+            second_source: metrics of a second source over :attr:`window`, by node name.
 
         Returns:
-            The snapshots with suspect metrics marked or dropped, as the settings say, and what was found. A window that
-            nothing is left of is left out.
+            The snapshots with suspect metrics marked or dropped, as the settings say, and the findings. A window
+            without remaining metrics is left out.
         """
-        findings = list(self._about_windows(snapshots))
-        fresh = snapshots.get(self.window)
-        if fresh is not None:
-            explained = {finding.node for finding in known if finding.window == self.window}
-            self._in_history = self._past(fresh.source).judge(fresh, explained)
-            if beside:
-                self._in_history += self._contradicted(fresh, beside)
+        findings = list(self._window_findings(snapshots))
+        snapshot = snapshots.get(self.window)
+        if snapshot is not None:
+            explained = {finding.node for finding in known_findings if finding.window == self.window}
+            self._history_findings = self._detector(snapshot.source).judge(snapshot, explained)
+            if second_source:
+                self._history_findings += self._disagreements(snapshot, second_source)
         nodes = {name for metrics in snapshots.values() for name in metrics.data}
         ages = list(
             self._staleness.judge(
                 now, {node: time for node, time in newest.items() if node in nodes and math.isfinite(time)}
             )
         )
-        judged = act(snapshots, [*self._in_history, *ages])
-        findings += together(ages, len(nodes))
-        if fresh is not None:
-            findings += together(self._in_history, len(fresh.data))
+        judged = apply_actions(snapshots, [*self._history_findings, *ages])
+        findings += merge_common(ages, len(nodes))
+        if snapshot is not None:
+            findings += merge_common(self._history_findings, len(snapshot.data))
         return judged, findings
 
     def size_bytes(self) -> int:
-        """Return the memory that recent values take."""
-        return sum(past.history.size_bytes for past in self._pasts.values())
+        """Return the memory used by recent values."""
+        return sum(detector.history.size_bytes for detector in self._detectors.values())
 
-    def _past(self, source: str) -> Past:
-        """Return a source's past; of too many sources that have been gone for longest is forgotten."""
-        past = self._pasts.pop(source, None) or Past(self._settings, self.window, self._interval)
-        self._pasts[source] = past
-        if len(self._pasts) > _MOST_SOURCES:
-            del self._pasts[next(iter(self._pasts))]
-        return past
+    def _detector(self, source: str) -> SourceAnomalyDetector:
+        """Return a source's detector; with too many sources, the least recently used one is dropped."""
+        detector = self._detectors.pop(source, None) or SourceAnomalyDetector(
+            self._settings, self.window, self._interval
+        )
+        self._detectors[source] = detector
+        if len(self._detectors) > _MOST_SOURCES:
+            del self._detectors[next(iter(self._detectors))]
+        return detector
 
-    def _contradicted(self, fresh: WatcherMetrics, beside: Mapping[str, NodeMetrics]) -> Iterator[Finding]:
-        """Yield where a second source says otherwise."""
-        history = self._past(fresh.source).history  # which has the fetch already
-        names = [name for name in fresh.data if name in beside]
+    def _disagreements(self, snapshot: WatcherMetrics, second_source: Mapping[str, NodeMetrics]) -> Iterator[Finding]:
+        """Yield a finding for each node and metric at which the second source disagrees."""
+        history = self._detector(snapshot.source).history  # already includes this fetch
+        names = [name for name in snapshot.data if name in second_source]
         rows = [history.nodes[name] for name in names]
-        theirs = _levels(beside, names)
+        their_levels = _levels(second_source, names)
         for (metric, operator), column in history.series.items():
             type_, values = history.types[column], history["value"][rows, column]
             if operator in AVERAGES and type_ in REQUIRED and not np.isnan(values).all():
-                for other, others in theirs[type_].items():
-                    key = (fresh.source, metric, operator, other)
-                    against = self._against.setdefault(key, Corroboration(self._settings.disagreement_percent))
-                    found = against.judge(fresh.timestamp, names, values, others)
-                    # More than half of them, and it is as likely that the second source is wrong.
-                    all_ = 2 * found.found.sum() > len(names)
-                    action = DONE[Reaction.REPORT if all_ else self._settings.disagreement_action]
-                    for row in np.flatnonzero(found.found):
+                for their_metric, their_values in their_levels[type_].items():
+                    key = (snapshot.source, metric, operator, their_metric)
+                    corroboration = self._corroborations.setdefault(
+                        key, Corroboration(self._settings.disagreement_percent)
+                    )
+                    result = corroboration.judge(snapshot.timestamp, names, values, their_values)
+                    # If more than half of the nodes disagree, the second source is as likely to be wrong.
+                    most_disagree = 2 * result.found.sum() > len(names)
+                    action = ACTION_OF[Reaction.REPORT if most_disagree else self._settings.disagreement_action]
+                    for row in np.flatnonzero(result.found):
                         message = (
-                            f"{type_} is {values[row]:.1f}, but {found.usual[row]:.1f} by what a second source says "
-                            f"({other} {others[row]:.1f})"
+                            f"{type_} is {values[row]:.1f}, but a second source suggests {result.expected[row]:.1f} "
+                            f"({their_metric} {their_values[row]:.1f})"
                         )
                         yield Finding(Kind.DISAGREEMENT, message, self.window, names[row], metric, action,
-                                      int(found.since[row]))  # fmt: skip
+                                      int(result.since[row]))  # fmt: skip
 
-    def _about_windows(self, snapshots: Mapping[str, WatcherMetrics]) -> Iterator[Finding]:
+    def _window_findings(self, snapshots: Mapping[str, WatcherMetrics]) -> Iterator[Finding]:
         for window, metrics in snapshots.items():
-            thin = [
+            low_coverage = [
                 Finding(Kind.LOW_COVERAGE, f"only {coverage:.0%} of the window has samples", window, node)
-                for node, found in metrics.data.items()
-                if found.metadata
-                and isinstance(coverage := found.metadata.get("coverage", 1.0), int | float)
+                for node, node_metrics in metrics.data.items()
+                if node_metrics.metadata
+                and isinstance(coverage := node_metrics.metadata.get("coverage", 1.0), int | float)
                 and coverage < self._settings.min_coverage
             ]
-            yield from together(thin, len(metrics.data))
+            yield from merge_common(low_coverage, len(metrics.data))
             tags = {
-                tag for node in metrics.data.values() if node.tags for tag in node.tags.items() if tag[0] in _AVERAGED
+                tag for node in metrics.data.values() if node.tags for tag in node.tags.items() if tag[0] in _SPAN_TAGS
             }
             for tag, span in sorted(tags):
                 if _seconds(span) > duration.seconds(window):
-                    message = f"samples are averages over {span}: deviations within {window} say little (its {tag})"
+                    message = f"samples are averages over {span} ({tag}): deviations within {window} are too low"
                     yield Finding(Kind.DOUBLE_SMOOTHING, message, window)
 
 
 def _levels(data: Mapping[str, NodeMetrics], names: Sequence[str]) -> dict[str, dict[str, Floats]]:
-    """Return the averages of each resource by the metric's name; NaN where a node has none."""
-    found: dict[str, dict[str, Floats]] = {type_: {} for type_ in REQUIRED}
-    places = {name: row for row, name in enumerate(names)}
-    for series, (alike_names, values) in alike({name: data[name] for name in names}).items():
-        rows = [places[name] for name in alike_names]
+    """Return the averages of each resource by metric name, shape (nodes,); NaN for nodes without a value."""
+    levels: dict[str, dict[str, Floats]] = {type_: {} for type_ in REQUIRED}
+    row_of = {name: row for row, name in enumerate(names)}
+    for series, (group, values) in group_by_series({name: data[name] for name in names}).items():
+        rows = [row_of[name] for name in group]
         for column, (metric, operator, type_) in enumerate(series):
-            if operator in AVERAGES and type_ in found:
-                levels = found[type_].setdefault(metric, np.full(len(names), np.nan))
-                levels[rows] = values[column :: len(series)]
-    return found
+            if operator in AVERAGES and type_ in levels:
+                metric_levels = levels[type_].setdefault(metric, np.full(len(names), np.nan))
+                metric_levels[rows] = values[column :: len(series)]
+    return levels
 
 
 def _seconds(span: str) -> int:

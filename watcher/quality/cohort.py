@@ -1,8 +1,9 @@
-"""How a node's level usually goes with those of the others, and which nodes have left that: changepoints and drift.
+"""Changepoints and drift: nodes whose load has fallen far below the prediction from their past and the other nodes.
 
-Nodes of a cluster move together: by day and night, by the same deployments. What a node shows is held against what its
-own past days and the others now make likely, and only what is far below is told: a node shown cooler than it is gets
-pods that it has no room for. How far is far, the cluster says itself, as some clusters' loads jump and others' do not.
+The nodes of a cluster move together: with day and night, and with the same deployments. A node's load is compared with
+the prediction from its own past days and from the other nodes. Only a load far below the prediction is reported, as a
+node that looks cooler than it is gets pods that it has no room for. The threshold is learned from the cluster, as loads
+jump in some clusters and not in others.
 """
 
 from collections.abc import Sequence
@@ -13,31 +14,31 @@ import numpy as np
 from watcher.quality.history import Flags, Floats
 from watcher.quality.node_states import NodeStates, blank
 
-_MIN_NODES = 5  # fewer say nothing about a whole cluster
-_LEARN_SECONDS = 4 * 3600.0  # how long a node is watched before its deficits say anything
-_WARM_SECONDS = 8 * 3600.0  # and before anything is said of it
+_MIN_NODES = 5  # fewer nodes do not represent a cluster
+_LEARN_SECONDS = 4 * 3600.0  # observation time before a node's deficits are recorded
+_WARM_SECONDS = 8 * 3600.0  # observation time before a node can have findings
 _DAY_SECONDS = 24 * 3600.0
-_MEMORY_SECONDS = _DAY_SECONDS  # half-life of what is usual
-_HABIT_SECONDS = 7 * _DAY_SECONDS  # and of the largest deficits
-_FAST_SECONDS, _SLOW_SECONDS = 240.0, 1800.0  # half-lives of the two averages that a deficit is looked for in
-_FLOORS = np.array([18.0, 14.0])  # percent; what is less misleads nobody much
-_HABIT_FACTOR = 1.25  # a deficit that is told exceeds by so much all that the node itself had
-_CROWD_FACTOR = 1.2  # and by so much what almost all nodes had,
-_RATE = 0.03  # where so many a node and day had more, over all the days that are remembered
-_HELD_SECONDS = 12 * 3600.0  # after so long what is found is how the node is
-_SOFTENING = 1.0  # added to variances, percent squared: values may come in whole percents
+_MEMORY_SECONDS = _DAY_SECONDS  # half-life of the regression
+_HABIT_SECONDS = 7 * _DAY_SECONDS  # half-life of the largest deficits
+_FAST_SECONDS, _SLOW_SECONDS = 240.0, 1800.0  # half-lives of the two smoothed deficits
+_FLOORS = np.array([18.0, 14.0])  # minimum thresholds in percent: smaller deficits do little harm
+_HABIT_FACTOR = 1.25  # the threshold as a multiple of the node's own largest deficit
+_CROWD_FACTOR = 1.2  # the threshold as a multiple of the deficit that is exceeded at _RATE
+_RATE = 0.03  # times per node and day, over all remembered days
+_HELD_SECONDS = 12 * 3600.0  # maximum duration of a finding; afterwards the new load counts as normal
+_SOFTENING = 1.0  # added to variances, percent squared: values may be rounded to whole percents
 
 _BLANK = blank(
     [
-        ("seconds", "f8"),  # watched
+        ("seconds", "f8"),  # observation time
         ("mean", "f8"),  # percent
         ("variance", "f8"),
-        ("covariance", "f8"),  # with what the cluster does
-        ("deficit", "f8", (2,)),  # how far below expectation, smoothed fast and slow; percent
-        ("peak", "f8", (2,)),  # the largest that each was since it began to grow
-        ("worst", "f8", (2,)),  # the largest such peak that is over, slowly forgotten
-        ("since", "f8"),  # when what is found began; NaN while nothing is
-        ("limit", "f8", (2,)),  # what was exceeded then
+        ("covariance", "f8"),  # with the cluster's common movement
+        ("deficit", "f8", (2,)),  # distance below the prediction, smoothed fast and slow; percent
+        ("peak", "f8", (2,)),  # the largest value of each deficit since it began to grow
+        ("worst", "f8", (2,)),  # the largest peak in the past, slowly decaying
+        ("since", "f8"),  # start of the finding; NaN without one
+        ("limit", "f8", (2,)),  # the threshold that was exceeded at the start
     ],
     since=np.nan,
 )
@@ -45,13 +46,13 @@ _BLANK = blank(
 
 @dataclass(frozen=True, slots=True)
 class Deficits:
-    """Which nodes are far below what is to be expected of them.
+    """Nodes whose load is far below the prediction.
 
     Attributes:
-        sudden: (nodes,) within minutes.
-        slow: (nodes,) over hours.
-        expected: (nodes,) percent.
-        since: (nodes,) unix seconds; NaN for the others.
+        sudden: nodes that fell within minutes, shape (nodes,).
+        slow: nodes that fell over hours, shape (nodes,).
+        expected: the predicted load in percent, shape (nodes,).
+        since: start of the finding, Unix seconds, shape (nodes,); NaN for nodes without one.
     """
 
     sudden: Flags
@@ -61,7 +62,7 @@ class Deficits:
 
 
 class Cohort:
-    """The levels of one metric at all nodes, and how they go together."""
+    """Model of one metric at all nodes, and of their common movement."""
 
     def __init__(self) -> None:
         self._nodes = NodeStates(_BLANK)
@@ -69,12 +70,12 @@ class Cohort:
         self._now = float("nan")
 
     def judge(self, now: float, names: Sequence[str], values: Floats) -> Deficits:
-        """Hold the levels of a fetch against what is to be expected; they become part of that.
+        """Compare the loads of a fetch with their prediction, and learn from them.
 
         Args:
-            now: unix seconds, later than the last.
-            names: of the nodes.
-            values: (nodes,) percent; NaN where there is none.
+            now: Unix seconds, later than the last call.
+            names: the nodes' names.
+            values: percent, shape (nodes,); NaN where there is no value.
         """
         state = self._nodes.align(now, names)
         elapsed = 0.0 if np.isnan(self._now) else max(0.0, now - self._now)
@@ -82,75 +83,80 @@ class Cohort:
         present = ~np.isnan(values)
         new = present & (state["seconds"] == 0)
         state["mean"][new] = values[new]
+        # Predict each load by a linear regression on the common movement of the other nodes.
         with np.errstate(invalid="ignore"):
             moved = np.where(present, values - state["mean"], 0.0)
-        common = self._common_now(moved, present)
-        off = common - self._common_mean
+        common = self._common_movement(moved, present)
+        deviation = common - self._common_mean
         slope = state["covariance"] / (self._common_variance + 0.05)
-        expected: Floats = np.clip(state["mean"] + slope * off, 0.0, 100.0)
+        expected: Floats = np.clip(state["mean"] + slope * deviation, 0.0, 100.0)
         deficit = np.where(present, expected - values, 0.0)
         for column, half_life in enumerate((_FAST_SECONDS, _SLOW_SECONDS)):
             gain = np.where(present, _gain(elapsed, half_life), 0.0)
             state["deficit"][:, column] += gain * (deficit - state["deficit"][:, column])
-        found = self._tell(now, present)
+        flags = self._find(now, present)
         self._learn(elapsed, present & np.isnan(state["since"]), moved, common)
-        return Deficits(found[:, 0], found[:, 1], expected, state["since"].copy())
+        return Deficits(flags[:, 0], flags[:, 1], expected, state["since"].copy())
 
-    def _common_now(self, moved: Floats, present: Flags) -> float:
-        """Return how far from usual the cluster's nodes are: the median of their moves, each by its own spread."""
+    def _common_movement(self, moved: Floats, present: Flags) -> float:
+        """Return the cluster's common movement: the median of the nodes' moves, each relative to the node's spread."""
         state = self._nodes.rows
         known = present & (state["seconds"] > 0) & np.isnan(state["since"])
         if known.sum() < _MIN_NODES:
             return 0.0
         return float(np.median(moved[known] / np.sqrt(state["variance"][known] + _SOFTENING)))
 
-    def _tell(self, now: float, present: Flags) -> Flags:
-        """Return which deficits are beyond what the node and the cluster know, fast and slow; found ones are held."""
+    def _find(self, now: float, present: Flags) -> Flags:
+        """Return the fast and slow deficits above their thresholds, shape (nodes, 2); findings stay until they end."""
         state = self._nodes.rows
         warm = state["seconds"] >= _WARM_SECONDS
         if warm.sum() < _MIN_NODES:
             return np.zeros((len(state), 2), bool)
+        # The threshold is the largest of: a minimum, the node's own past deficits, and those of nearly all nodes.
         days = min(_HABIT_SECONDS, float(np.median(state["seconds"][warm])) - _LEARN_SECONDS) / _DAY_SECONDS
         crowd = _CROWD_FACTOR * np.quantile(state["worst"][warm], 1 - _RATE * days, axis=0)
         limits = np.maximum(np.maximum(_FLOORS, crowd), _HABIT_FACTOR * state["worst"])
+        # Begin findings. The fast deficit must exceed the threshold, too: otherwise the load is back already.
         held = ~np.isnan(state["since"])
-        stays = state["deficit"][:, :1] > limits  # what is over already is no news
-        begins = (present & warm & ~held)[:, None] & (state["deficit"] > limits) & stays
+        still_low = state["deficit"][:, :1] > limits
+        begins = (present & warm & ~held)[:, None] & (state["deficit"] > limits) & still_low
         begun = begins.any(axis=1)
         state["since"][begun] = now
         state["limit"][begun] = np.where(begins, limits, np.inf)[begun]
+        # End findings: the deficit has halved, or the finding has lasted too long (then the node is learned again).
         with np.errstate(invalid="ignore"):
             over = held & ((state["deficit"][:, 0] < np.fmin.reduce(state["limit"], axis=1) / 2)
                            | (now - state["since"] > _HELD_SECONDS))  # fmt: skip
         state["seconds"][over] = np.where(now - state["since"][over] > _HELD_SECONDS, 0, state["seconds"][over])
         state["since"][over] = np.nan
         state["worst"][over] = np.maximum(state["worst"], state["peak"])[over]
+        # Record the peaks of deficits that have ended.
         known = present & (state["seconds"] >= _LEARN_SECONDS)
         state["peak"] = np.where(known[:, None], np.maximum(state["peak"], state["deficit"]), 0.0)
-        ended = state["deficit"] < state["peak"] / 2  # until then it may be a fault that is growing
+        ended = state["deficit"] < state["peak"] / 2  # before that it may be a growing fault
         state["worst"][ended] = np.maximum(state["worst"], state["peak"])[ended]
         state["peak"][ended] = 0.0
         result: Flags = ~np.isnan(state["since"])[:, None] & np.isfinite(state["limit"])
         result[:, 1] &= ~result[:, 0]
         return result
 
-    def _learn(self, elapsed: float, free: Flags, moved: Floats, common: float) -> None:
-        """Make a fetch part of what is usual, of nodes that nothing is found of."""
+    def _learn(self, elapsed: float, learning: Flags, moved: Floats, common: float) -> None:
+        """Update the regression with a fetch, for nodes without findings."""
         state = self._nodes.rows
         state["worst"] *= 0.5 ** (elapsed / _HABIT_SECONDS)
-        usual = _gain(elapsed, _MEMORY_SECONDS)
+        memory_gain = _gain(elapsed, _MEMORY_SECONDS)
         with np.errstate(divide="ignore", invalid="ignore"):
             young = np.fmin(1.0, np.nan_to_num(elapsed / (state["seconds"] + elapsed)))
-        gain = np.where(free, np.maximum(usual, young), 0.0)
-        off = common - self._common_mean
-        state["covariance"] += gain * (moved * off - state["covariance"])
+        gain = np.where(learning, np.maximum(memory_gain, young), 0.0)
+        deviation = common - self._common_mean
+        state["covariance"] += gain * (moved * deviation - state["covariance"])
         state["variance"] += gain * (moved * moved - state["variance"])
         state["mean"] += gain * moved
-        state["seconds"][free] += max(elapsed, 1e-3)
-        self._common_mean += usual * off
-        self._common_variance += usual * (off * off - self._common_variance)
+        state["seconds"][learning] += max(elapsed, 1e-3)
+        self._common_mean += memory_gain * deviation
+        self._common_variance += memory_gain * (deviation * deviation - self._common_variance)
 
 
 def _gain(elapsed: float, half_life: float) -> float:
-    """Return the weight of the newest value in an average that forgets half of itself in a half-life."""
+    """Return the weight of the newest value in an exponential average with the given half-life."""
     return 1.0 - float(0.5 ** (elapsed / half_life))

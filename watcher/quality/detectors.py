@@ -1,105 +1,111 @@
-"""What values give away about themselves. Pure functions over arrays: nodes, or nodes by recent fetches.
+"""Detectors of implausible values. Pure functions over arrays of nodes, or of nodes by recent fetches.
 
-Each says what it takes for proof, since a real load jumps, rests and falls asleep too. What they miss and what they
-wrongly see on traces of real machines is measured by ``research/detectors.py``.
+Each function documents the evidence that it requires, since real loads jump, rest and become idle, too. Missed faults
+and false alarms on traces of real machines are measured by ``research/detectors.py``.
 """
 
 import numpy as np
 
 from watcher.quality.history import Flags, Floats
 
-_HABIT_FACTOR = 2.0  # a value that is frozen outlasts by so much the longest rest that the node had before
-_MOVES = 0.5  # share of fetches that change a live value, in all but coarse steps
-_MIN_PAST = 10  # recent fetches without which nothing can be said
+_HABIT_FACTOR = 2.0  # a frozen value rests longer than this multiple of the node's longest earlier rest
+_MOVES = 0.5  # minimum share of fetches that change a live value, unless it is counted in coarse steps
+_MIN_PAST = 10  # minimum number of recent fetches
 _OUTLIER_DEVIATIONS = 6.0
 _MIN_DEVIATION_PERCENT = 1.0
-_SPAN_OF_HUNDRED = (50.0, 200.0)  # loads change a little while their scale does
-_EMPTY_BAND = (3.0, 30.0)  # times the new value: a load that really falls passes through
-_MIN_VALUE = 1e-3  # zero is not a hundredth of anything
-_MIN_FALL = 5.0  # percent; what falls from less misleads nobody
-_IDLE_SPREAD = 0.2  # percent, from the lowest to the highest tenth of idle nodes
-_MIN_LOG_FACTOR = 1.0  # smaller changes of all nodes are no other unit
-_FACTOR_SPREADS = 8.0  # times the nodes' spread that a change of them all has to be
-_MIN_NODES = 5  # fewer say nothing about a whole cluster
+_SPAN_OF_HUNDRED = (50.0, 200.0)  # factors that count as a hundred, as loads change at the same time
+_EMPTY_BAND = (3.0, 30.0)  # multiples of the new value: a load that really falls passes through this range
+_MIN_VALUE = 1e-3  # percent; excludes 0, which is not a hundredth of the old value
+_MIN_FALL = 5.0  # percent; falls from lower loads do little harm
+_IDLE_SPREAD = 0.2  # maximum distance of the lowest and the highest decile of idle nodes, percent
+_MIN_LOG_FACTOR = 1.0  # smaller common changes are not a change of unit
+_FACTOR_SPREADS = 8.0  # minimum of a common change, as a multiple of its spread over nodes
+_MIN_NODES = 5  # fewer nodes do not represent a cluster
 
 
 def may_rest(values: Floats, moved: Floats, longest_seconds: Floats, spans: Floats) -> Floats:
-    """Return for how many seconds each node's values may stand still before they are frozen.
+    """Return the maximum time that each node's values may stay constant before they count as frozen.
 
-    The short span is for those that used to move from fetch to fetch, and for those that never moved at all. Others are
-    counted in coarse steps, as an idle machine's load may be; so may be whole numbers, and then say little.
+    The short time is for values that used to change from fetch to fetch, and for values that never changed. Other
+    values are counted in coarse steps, as an idle machine's load may be. Whole numbers get the long time, too: they may
+    be rounded.
 
     Args:
-        values: (nodes, operators) average and deviation, percent, as last fetched; NaN where there is none.
-        moved: (nodes,) the share of fetches that changed any of them before they stood still.
-        longest_seconds: (nodes,) the longest time that they stood still before.
-        spans: the short and the long one, seconds.
+        values: average and deviation in percent, as last fetched, shape (nodes, operators); NaN where there is no
+            value.
+        moved: the share of fetches that changed any of them before they became constant, shape (nodes,).
+        longest_seconds: the longest time that they were constant before, shape (nodes,).
+        spans: the short and the long time, seconds.
+
+    Returns:
+        seconds, shape (nodes,).
     """
-    whole = ((values == np.round(values)) | np.isnan(values)).all(axis=1)
-    telling = ~whole & ((moved >= _MOVES) | (moved == 0))
-    allowed: Floats = np.fmax(np.where(telling, spans[0], spans[1]), _HABIT_FACTOR * longest_seconds)
+    rounded = ((values == np.round(values)) | np.isnan(values)).all(axis=1)
+    precise = ~rounded & ((moved >= _MOVES) | (moved == 0))
+    allowed: Floats = np.fmax(np.where(precise, spans[0], spans[1]), _HABIT_FACTOR * longest_seconds)
     return allowed
 
 
 def spikes(values: Floats, past: Floats, ages: Floats, window_seconds: float, factor: float) -> Flags:
-    """Return which nodes' averages moved faster than an average over this window can, away from where they use to be.
+    """Return the nodes whose average moved faster than an average over this window can, away from its usual range.
 
-    The average over a window of 5 minutes of what is between 0 and 100 moves by at most 20 points in a minute. Where
-    the window is not longer than the time between fetches, anything is possible and nothing is found.
+    The average over a window of 5 minutes of values between 0 and 100 moves by at most 20 points in a minute. If the
+    window is not longer than the time between fetches, any move is possible, so nothing is found.
 
     Args:
-        values: (nodes,) averages, percent.
-        past: (nodes, times) those of earlier fetches.
-        ages: (times,) how long ago those were fetched, seconds.
-        window_seconds: the span that each value averages over.
-        factor: how many times faster than possible; above 1, as windows are not always full of samples.
+        values: averages in percent, shape (nodes,).
+        past: averages of earlier fetches, shape (nodes, times).
+        ages: ages of those fetches in seconds, shape (times,).
+        window_seconds: the time span of each average.
+        factor: tolerance, as a multiple of the possible move; above 1, as windows may have gaps.
     """
     possible = factor * 100.0 * ages / window_seconds
-    near = possible < 100.0
+    limiting = possible < 100.0
     with np.errstate(invalid="ignore"):
-        jumped = np.abs(values[:, None] - past[:, near]) > possible[near]
-        found: Flags = np.logical_or.reduce(jumped, axis=1) & ((~np.isnan(past)).sum(axis=1) >= _MIN_PAST)
-        suspects = np.flatnonzero(found)
+        jumped = np.abs(values[:, None] - past[:, limiting]) > possible[limiting]
+        result: Flags = np.logical_or.reduce(jumped, axis=1) & ((~np.isnan(past)).sum(axis=1) >= _MIN_PAST)
+        # Keep the suspects that are outliers, too, measured in robust deviations from their median.
+        suspects = np.flatnonzero(result)
         ordered = np.sort(past[suspects], axis=1)  # NaN come last
         counts = (~np.isnan(ordered)).sum(axis=1)
         lower, median, upper = (ordered[np.arange(len(counts)), (counts - 1) * part // 4] for part in (1, 2, 3))
-        deviation = np.fmax((upper - lower) / 1.349, _MIN_DEVIATION_PERCENT)  # the quartiles' distance, as of a normal
-        found[suspects] = np.abs(values[suspects] - median) > _OUTLIER_DEVIATIONS * deviation
-    return found
+        deviation = np.fmax((upper - lower) / 1.349, _MIN_DEVIATION_PERCENT)  # a normal's quartiles are this far apart
+        result[suspects] = np.abs(values[suspects] - median) > _OUTLIER_DEVIATIONS * deviation
+    return result
 
 
 def fell_to_a_hundredth(values: Floats, past: Floats) -> Flags:
-    """Return which nodes' values became a hundredth of what they were, as percents do that turn into ratios.
+    """Return the nodes whose value fell to a hundredth, as when percents become ratios.
 
-    A load that really falls leaves values between, as windows overlap; so nothing may lie there.
+    A load that really falls leaves intermediate values, as windows overlap. So there must be no intermediate values.
 
     Args:
-        values: (nodes,) percent.
-        past: (nodes, times) those of earlier fetches.
+        values: percent, shape (nodes,).
+        past: values of earlier fetches, shape (nodes, times).
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Flags = (values >= _MIN_VALUE) & (np.fmax.reduce(past, axis=1, initial=0) > _EMPTY_BAND[1] * values)
-        suspects = np.flatnonzero(found)
+        result: Flags = (values >= _MIN_VALUE) & (np.fmax.reduce(past, axis=1, initial=0) > _EMPTY_BAND[1] * values)
+        suspects = np.flatnonzero(result)
         ratios = past[suspects] / values[suspects, None]
         before = ratios > _EMPTY_BAND[1]
         between = (ratios > _EMPTY_BAND[0]) & ~before
         level = np.where(before, ratios, 0).sum(axis=1) / np.fmax(before.sum(axis=1), 1)
         like_hundred = (level > _SPAN_OF_HUNDRED[0]) & (level < _SPAN_OF_HUNDRED[1])
         high = level * values[suspects] >= _MIN_FALL
-        found[suspects] = (before.sum(axis=1) >= _MIN_PAST) & ~between.any(axis=1) & like_hundred & high
-    return found
+        result[suspects] = (before.sum(axis=1) >= _MIN_PAST) & ~between.any(axis=1) & like_hundred & high
+    return result
 
 
 def are_ratios(values: Floats, past: Floats, *, may_idle: bool) -> bool:
-    """Return whether the levels of a whole fetch are ratios and not percents: none is above 1.
+    """Return whether the values of a whole fetch are ratios instead of percents: no value is above 1.
 
-    Where nodes may idle below 1 percent, none may have been above 1 in the past either, and they must not be as alike
-    as idle nodes are.
+    If nodes may idle below 1 percent, two more conditions hold: no value in the past was above 1, and the values differ
+    more than those of idle nodes do.
 
     Args:
-        values: (nodes,) levels; NaN where there is none.
-        past: (nodes, times) those of earlier fetches.
-        may_idle: whether a node may be at less than 1 percent, as with CPU; memory never is.
+        values: averages, shape (nodes,); NaN where there is no value.
+        past: averages of earlier fetches, shape (nodes, times).
+        may_idle: whether a node may be below 1 percent, as with CPU; memory never is.
     """
     known = values[~np.isnan(values)]
     if len(known) < _MIN_NODES or known.max() > 1.0 or known.max() <= 0:
@@ -111,14 +117,14 @@ def are_ratios(values: Floats, past: Floats, *, may_idle: bool) -> bool:
 
 
 def common_factor(values: Floats, before: Floats) -> float:
-    """Return the factor by which all nodes' values changed alike, as with another unit; NaN when they did not.
+    """Return the common factor by which all nodes' values changed, as with another unit; NaN if there is none.
 
-    Loads of a whole cluster that rise or fall do so by different factors; so the spread of the factors must be small
-    against the change itself.
+    When the load of a whole cluster rises or falls, the factors differ by node. So the spread of the factors must be
+    small compared with the change.
 
     Args:
-        values: (nodes,) percent.
-        before: (nodes, times) those of fetches whose windows do not overlap with this one's.
+        values: percent, shape (nodes,).
+        before: values of fetches whose windows do not overlap with the current one, shape (nodes, times).
     """
     if before.shape[1] < _MIN_PAST:
         return float("nan")
@@ -133,33 +139,36 @@ def common_factor(values: Floats, before: Floats) -> float:
 
 
 def walk_correction(samples: float) -> float:
-    """Return how much higher :func:`smoothing_ratio` is for a random walk of so few samples a window than of many.
+    """Return the ratio of :func:`smoothing_ratio` for a random walk with few samples in a window to that with many.
 
-    Means of n steps of a walk differ by (2 n^2 + 1) / 3 n squares of a step from window to window, and the square of
-    the deviation within is (n^2 - 1) / 6 n of them. Infinite where a window has one sample, and no deviation.
+    For a walk with n samples in a window, in units of the squared step: the mean squared difference of successive
+    windows' means is (2 n^2 + 1) / 3 n, and the squared deviation within a window is (n^2 - 1) / 6 n. The result is
+    infinite for one sample, which has no deviation.
     """
     squared = max(1.0, samples) ** 2
     return (2 * squared + 1) / (2 * (squared - 1)) if squared > 1 else float("inf")
 
 
 def smoothing_ratio(averages: Floats, deviations: Floats, lag: int) -> float:
-    """Return by how much averages of successive windows differ, against what the deviations within them allow.
+    """Return the variation of averages from window to window, relative to the deviations within windows.
 
-    It is the mean square of the difference over the mean square of the deviation, of the median node: about 0 for
-    noise, 4 for a random walk, which loads stay below, and more for samples that are averages themselves over a window
-    or longer. NaN when too little is known.
+    It is the mean squared difference over the mean squared deviation, of the median node: about 0 for noise and 4 for a
+    random walk. Loads stay below 4; samples that are averages over a window or longer are above it. NaN if too little
+    is known.
 
     Args:
-        averages: (nodes, times) averages of one window each, oldest first.
-        deviations: (nodes, times) those within each window.
-        lag: how many times apart windows do not overlap any more.
+        averages: averages of one window each, oldest first, shape (nodes, times).
+        deviations: the deviations within these windows, shape (nodes, times).
+        lag: the number of fetches after which windows no longer overlap.
     """
     if lag < 1 or averages.shape[1] < lag + _MIN_PAST:
         return float("nan")
-    moved = averages[:, lag:] - averages[:, :-lag]
-    known = ~np.isnan(moved) & ~np.isnan(deviations[:, lag:])
+    differences = averages[:, lag:] - averages[:, :-lag]
+    known = ~np.isnan(differences) & ~np.isnan(deviations[:, lag:])
     pairs = known.sum(axis=1)
-    within = np.where(known, deviations[:, lag:], 0) ** 2
-    ratios = (np.where(known, moved, 0) ** 2).sum(axis=1) / np.fmax(within.sum(axis=1), 1e-9)
-    enough = (pairs >= _MIN_PAST) & (within.sum(axis=1) > 0)  # a deviation that is always 0 is none
+    squared_deviations = np.where(known, deviations[:, lag:], 0) ** 2
+    ratios = (np.where(known, differences, 0) ** 2).sum(axis=1) / np.fmax(squared_deviations.sum(axis=1), 1e-9)
+    enough = (pairs >= _MIN_PAST) & (
+        squared_deviations.sum(axis=1) > 0
+    )  # a deviation that is always 0 is not informative
     return float(np.median(ratios[enough])) if enough.sum() >= _MIN_NODES else float("nan")

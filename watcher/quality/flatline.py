@@ -1,6 +1,6 @@
-"""Values that live no more: CPU at exactly 0 while the node lives, and levels that hardly move as they used to.
+"""Flatlines: CPU at exactly 0 on a live node, and loads that move much less than they used to.
 
-Counters that are not read any more, and averages since the boot instead of over the window, look like that.
+Causes are counters that are no longer read, and averages since boot instead of over the window.
 """
 
 from collections.abc import Sequence
@@ -11,25 +11,25 @@ import numpy as np
 from watcher.quality.history import Flags, Floats
 from watcher.quality.node_states import NodeStates, blank
 
-_WARM_SECONDS = 3600.0  # how long a node is watched before anything is said of it
-_STILL_WARM_SECONDS = 6 * 3600.0
-_HELD_SECONDS = 12 * 3600.0  # after so long it is how the node is
-_REST_FETCHES = 30  # over so many recent fetches a level moves
-_STILL_SHARE = 0.2  # of the least that a level ever moved
-_MIN_MOVE_PERCENT = 1.0  # what moves less may be idle
-_MIN_LEVEL, _MAX_LEVEL = 10.0, 95.0  # idle and full machines may rest
-_MIN_USUAL_PERCENT = 2.0  # an idle machine may be at 0, and misleads nobody
-_HABIT = 1 / 60  # what a fetch counts for in the usual level
-_RARE = 0.02  # share of nodes that may have been at 0, where nothing else tells that a node lives
-_FORGET = 0.5 ** (1 / 10080)  # a fetch, of the least that a level moved: half in a week of minutes
+_WARM_SECONDS = 3600.0  # observation time before a node can have findings of 0
+_STILL_WARM_SECONDS = 6 * 3600.0  # and of still loads
+_HELD_SECONDS = 12 * 3600.0  # maximum duration of a finding; afterwards the state counts as normal
+_REST_FETCHES = 30  # number of recent fetches over which the movement is measured
+_STILL_SHARE = 0.2  # a load is still below this share of its smallest movement in the past
+_MIN_MOVE_PERCENT = 1.0  # nodes that move less may be idle
+_MIN_LEVEL, _MAX_LEVEL = 10.0, 95.0  # percent; idle and full machines may be still
+_MIN_USUAL_PERCENT = 2.0  # an idle machine may be at 0, which does no harm
+_HABIT = 1 / 60  # weight of a fetch in the usual load
+_RARE = 0.02  # maximum share of nodes that were ever at 0, if no other metric shows that the node is alive
+_FORGET = 0.5 ** (1 / 10080)  # decay of the smallest movement in a fetch: half in a week of minutes
 
 _BLANK = blank(
     [
-        ("seconds", "f8"),  # watched
-        ("was_zero", "?"),  # ever, for longer than a finding is held
+        ("seconds", "f8"),  # observation time
+        ("was_zero", "?"),  # whether the node was at 0 in its first hour, or for longer than a finding lasts
         ("zero_since", "f8"),
-        ("usual", "f8"),  # level while it is not at 0, percent
-        ("least", "f8"),  # that the level moved, percent
+        ("usual", "f8"),  # average load while it is not 0, percent
+        ("least", "f8"),  # smallest movement of the load, percent
         ("still_since", "f8"),
     ],
     zero_since=np.nan,
@@ -39,29 +39,34 @@ _BLANK = blank(
 
 
 @dataclass(frozen=True, slots=True)
-class Flat:
-    """Which nodes' values live no more, and since when: unix seconds, NaN for the others."""
+class FlatNodes:
+    """Start of each flatline, Unix seconds, shape (nodes,); NaN for nodes without one.
+
+    Attributes:
+        zero: loads at exactly 0.
+        still: loads that hardly move.
+    """
 
     zero: Floats
     still: Floats
 
 
 class Flatlines:
-    """The levels of one metric at all nodes, and which have been at 0, or still, before."""
+    """Detector of flatlines in one metric of all nodes."""
 
     def __init__(self) -> None:
         self._nodes = NodeStates(_BLANK)
         self._now = float("nan")
 
-    def judge(self, now: float, names: Sequence[str], values: Floats, recent: Floats, alive: Flags) -> Flat:
-        """Judge the levels of a fetch, which become part of the past.
+    def judge(self, now: float, names: Sequence[str], values: Floats, recent: Floats, alive: Flags) -> FlatNodes:
+        """Judge the loads of a fetch, and learn from them.
 
         Args:
-            now: unix seconds, later than the last.
-            names: of the nodes.
-            values: (nodes,) percent; NaN where there is none.
-            recent: (nodes, times) those of earlier fetches, oldest first.
-            alive: (nodes,) whether other metrics show that the node lives.
+            now: Unix seconds, later than the last call.
+            names: the nodes' names.
+            values: percent, shape (nodes,); NaN where there is no value.
+            recent: values of earlier fetches, oldest first, shape (nodes, times).
+            alive: whether other metrics show that the node is alive, shape (nodes,).
         """
         state = self._nodes.align(now, names)
         elapsed = 0.0 if np.isnan(self._now) else max(0.0, now - self._now)
@@ -69,7 +74,7 @@ class Flatlines:
         present = ~np.isnan(values)
         state["seconds"][present] += elapsed
         zero = self._zero(now, values, alive)
-        return Flat(zero, self._still(now, values, recent))
+        return FlatNodes(zero, self._still(now, values, recent))
 
     def _zero(self, now: float, values: Floats, alive: Flags) -> Floats:
         state = self._nodes.rows
@@ -79,10 +84,11 @@ class Flatlines:
         cold = zero & (state["seconds"] < _WARM_SECONDS)
         state["was_zero"] |= cold | (now - state["zero_since"] > _HELD_SECONDS)
         state["zero_since"] = np.where(zero, np.fmin(state["zero_since"], now), np.nan)
+        # Report a node that was busy and never at 0, if other metrics or nearly all other nodes are not at 0.
         busy = state["usual"] >= _MIN_USUAL_PERCENT
-        strange = zero & busy & ~state["was_zero"] & (alive | (state["was_zero"].mean() < _RARE))
-        found: Floats = np.where(strange, state["zero_since"], np.nan)
-        return found
+        unexpected = zero & busy & ~state["was_zero"] & (alive | (state["was_zero"].mean() < _RARE))
+        result: Floats = np.where(unexpected, state["zero_since"], np.nan)
+        return result
 
     def _still(self, now: float, values: Floats, recent: Floats) -> Floats:
         state = self._nodes.rows
@@ -90,12 +96,14 @@ class Flatlines:
             return np.full(len(values), np.nan)
         span = np.concatenate([recent[:, -_REST_FETCHES:], values[:, None]], axis=1)
         moved = span.max(axis=1) - span.min(axis=1)  # NaN where a value is missing
+        # A finding begins below a share of the smallest movement in the past, and ends above that movement.
         warm = (state["seconds"] >= _STILL_WARM_SECONDS) & (state["least"] >= _MIN_MOVE_PERCENT)
         with np.errstate(invalid="ignore"):
             still = warm & (moved < _STILL_SHARE * state["least"]) & (values > _MIN_LEVEL) & (values < _MAX_LEVEL)
             held = ~np.isnan(state["still_since"]) & (moved < state["least"])
         state["still_since"] = np.where(still | held, np.fmin(state["still_since"], now), np.nan)
         state["still_since"][now - state["still_since"] > _HELD_SECONDS] = np.nan
-        free = np.isnan(state["still_since"])
-        state["least"][free] = np.fmin(state["least"] / _FORGET, moved)[free]
+        # Only normal nodes update the smallest movement, which slowly grows so that old values are forgotten.
+        normal = np.isnan(state["still_since"])
+        state["least"][normal] = np.fmin(state["least"] / _FORGET, moved)[normal]
         return state["still_since"].copy()

@@ -1,4 +1,4 @@
-"""What is done about findings: nodes are marked, metrics dropped, and what most nodes share becomes one finding."""
+"""Actions on findings: nodes are marked, metrics are dropped, and findings about most nodes are merged."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -8,12 +8,15 @@ from watcher.findings import Action, Finding
 from watcher.model import NodeMetrics, WatcherMetrics
 from watcher.settings import Reaction
 
-_MANY = 5  # nodes, and more than half of them all, are one finding
-DONE = {Reaction.REPORT: Action.REPORTED, Reaction.MARK: Action.MARKED, Reaction.DROP: Action.DROPPED}
+_MANY = 5  # minimum number of affected nodes for a merged finding, with more than half of all nodes
+ACTION_OF = {Reaction.REPORT: Action.REPORTED, Reaction.MARK: Action.MARKED, Reaction.DROP: Action.DROPPED}
 
 
-def act(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Finding]) -> dict[str, WatcherMetrics]:
-    """Mark and drop what the findings say. One without a node is about all, and so is one without a metric."""
+def apply_actions(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Finding]) -> dict[str, WatcherMetrics]:
+    """Mark nodes and drop metrics as the findings' actions say.
+
+    A finding without a node applies to all nodes, and one without a metric to all metrics.
+    """
     marked: dict[str, set[str]] = defaultdict(set)
     dropped: dict[str, set[str]] = defaultdict(set)
     for finding in findings:
@@ -24,18 +27,18 @@ def act(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Finding]) ->
     if not marked and not dropped:
         return dict(snapshots)
     judged = {}
-    named = marked.keys() | dropped.keys()
+    affected = marked.keys() | dropped.keys()
     for window, metrics in snapshots.items():
         data = dict(metrics.data)
-        for name in metrics.data if "" in named else named & data.keys():
-            left = _without(data[name], dropped[""] | dropped[name])
+        for name in metrics.data if "" in affected else affected & data.keys():
+            remaining = _without(data[name], dropped[""] | dropped[name])
             kinds = marked[""] | marked[name]
-            if not left.metrics:
+            if not remaining.metrics:
                 del data[name]
             elif kinds:
-                data[name] = replace(left, metadata={**left.metadata, "suspect": ",".join(sorted(kinds))})
+                data[name] = replace(remaining, metadata={**remaining.metadata, "suspect": ",".join(sorted(kinds))})
             else:
-                data[name] = left
+                data[name] = remaining
         if data:
             judged[window] = replace(metrics, data=data)
     return judged
@@ -44,11 +47,13 @@ def act(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Finding]) ->
 def _without(node: NodeMetrics, names: set[str]) -> NodeMetrics:
     if not names:
         return node
-    return replace(node, metrics=tuple(each for each in node.metrics if "" not in names and each.name not in names))
+    return replace(
+        node, metrics=tuple(metric for metric in node.metrics if "" not in names and metric.name not in names)
+    )
 
 
-def together(findings: Iterable[Finding], nodes: int) -> list[Finding]:
-    """Make one finding of those of one kind about most nodes."""
+def merge_common(findings: Iterable[Finding], nodes: int) -> list[Finding]:
+    """Merge findings of one kind about most nodes into one finding."""
     groups: dict[tuple[str, ...], list[Finding]] = defaultdict(list)
     for finding in findings:
         groups[finding.kind, finding.window, finding.metric, finding.action].append(finding)
@@ -64,5 +69,5 @@ def together(findings: Iterable[Finding], nodes: int) -> list[Finding]:
 
 
 def is_most(count: int, nodes: int) -> bool:
-    """Return whether so many nodes are most of them."""
+    """Return whether the count is large, and more than half of the nodes."""
     return count >= _MANY and 2 * count > nodes

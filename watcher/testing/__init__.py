@@ -1,7 +1,7 @@
-"""For people who write providers: the suite that every provider has to pass, and what it takes to run it.
+"""Test suite for metrics providers, and helpers to run it.
 
-:class:`ProviderContract` and its two companions are suites for pytest, which has to be installed. Give one a
-:class:`Harness`, which stands for your provider and the source behind it; docs/extending.md has a whole example.
+:class:`ProviderContract` and its two companions are pytest suites; pytest must be installed. Give a suite a
+:class:`Harness`, which represents your provider and the source behind it; docs/extending.md has a complete example.
 """
 
 import pytest
@@ -12,9 +12,9 @@ from watcher.testing.contract import DuplicatedSeriesContract, HttpContract, Pro
 from watcher.testing.harness import (  # noqa: E402
     DuplicatingHarness,
     Harness,
+    RunningSource,
     SampledSource,
     Series,
-    RunningSource,
     WindowSource,
 )
 from watcher.testing.servers import FakeServer, reply, serving, trickling  # noqa: E402
@@ -26,9 +26,9 @@ __all__ = [
     "Harness",
     "HttpContract",
     "ProviderContract",
+    "RunningSource",
     "SampledSource",
     "Series",
-    "RunningSource",
     "WindowSource",
     "reply",
     "serving",

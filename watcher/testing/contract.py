@@ -1,6 +1,6 @@
-"""What every provider promises, as tests: whatever the source does, a fetch returns the truth or says what is wrong.
+"""Provider contract as tests: whatever the source does, a fetch returns correct metrics or reports the problem.
 
-Subclass what fits, in a class whose name pytest collects, and give it a harness::
+Subclass the suites that apply, in a class whose name pytest collects, and set its harness::
 
     class TestInventory(ProviderContract, HttpContract):
         harness = Harness()
@@ -26,50 +26,50 @@ from watcher.testing.harness import STEP_SECONDS, DuplicatingHarness, Harness, S
 from watcher.testing.servers import reply, serving, trickling
 
 _MINUTES = 20
-_HANGS_SECONDS = 60  # a fetch that is not back by then never will be
+_HANGS_SECONDS = 60  # a longer fetch counts as hanging
 _WINDOWS = ("15m", "10m", "5m")
 
 
 class ProviderContract:
-    """What a fetch returns. For every provider."""
+    """Tests of the result of a fetch, for every provider."""
 
     harness: ClassVar[Harness]
 
-    def test_average_and_deviation_are_numpys(self) -> None:
+    def test_average_and_deviation_match_numpy(self) -> None:
         """AVG and STD (population) of every window equal numpy's over the same samples."""
         nodes = {f"node-{number}": _series(number) for number in range(3)}
-        asked = [_window(name, nodes) for name in _WINDOWS]
+        windows = [_window(name, nodes) for name in _WINDOWS]
         with self.harness.running(nodes) as source:
-            found = [_values(source.fetch(window)) for window in asked]
-        for window, values in zip(asked, found, strict=True):
+            results = [_values(source.fetch(window)) for window in windows]
+        for window, values in zip(windows, results, strict=True):
             for node, samples in nodes.items():
-                inside = samples.inside(window)
-                for type_, expected in (("CPU", inside.cpu), ("Memory", inside.memory)):
+                covered = samples.inside(window)
+                for type_, expected in (("CPU", covered.cpu), ("Memory", covered.memory)):
                     average, deviation = values[node, type_, "AVG"], values[node, type_, "STD"]
                     assert average == pytest.approx(expected.mean(), rel=self.harness.tolerance), window.duration
                     assert deviation == pytest.approx(expected.std(), rel=self.harness.tolerance, abs=1e-9)
 
-    def test_nodes_come_and_go(self) -> None:
-        """A node without samples in the window is not there; others are, under their own names, dots and all."""
+    def test_nodes_without_samples_are_left_out(self) -> None:
+        """A node without samples in the window is left out; other nodes keep their names, dots included."""
         nodes = {"node-1": _series(1), "node-2.example.com": _series(2), "node-2.example.org": _series(3)}
         window = _window("15m", nodes)
         with self.harness.running({**nodes, "gone": _earlier(_series(4), 3600)}) as source:
             fetched = source.fetch(window)
         assert set(fetched.nodes) == set(nodes)
 
-    def test_poisoned_series_cost_only_themselves(self) -> None:
-        """Whatever one node's samples are, nothing outside 0 to 100 is published and the other nodes are served."""
+    def test_bad_series_do_not_affect_other_nodes(self) -> None:
+        """For any samples of one node, published values are within 0 to 100, and the other nodes are served."""
         good = _series(1)
         nodes = {"good": good}
-        for number, poison in enumerate((float("nan"), float("inf"), -50.0, 1e308)):
-            nodes[f"bad-{number}"] = Series(good.times, np.full_like(good.cpu, poison), good.memory)
+        for number, bad_value in enumerate((float("nan"), float("inf"), -50.0, 1e308)):
+            nodes[f"bad-{number}"] = Series(good.times, np.full_like(good.cpu, bad_value), good.memory)
         with self.harness.running(nodes) as source:
-            found = _values(source.fetch(_window("15m", nodes)))
-        assert {("good", "CPU", "AVG"), ("good", "CPU", "STD"), ("good", "Memory", "AVG")} <= found.keys()
-        assert all(0 <= value <= 100 for value in found.values())
+            values = _values(source.fetch(_window("15m", nodes)))
+        assert {("good", "CPU", "AVG"), ("good", "CPU", "STD"), ("good", "Memory", "AVG")} <= values.keys()
+        assert all(0 <= value <= 100 for value in values.values())
 
-    def test_no_node_is_an_error_or_empty(self) -> None:
-        """A source without any node never yields metrics: it is a ProviderError or an empty fetch."""
+    def test_no_nodes_give_an_error_or_an_empty_fetch(self) -> None:
+        """A source without nodes yields a ProviderError or an empty fetch, never metrics."""
         nodes = {"elsewhere": _series(1)}
         with self.harness.running({name: _earlier(series, 7200) for name, series in nodes.items()}) as source:
             fetched = Fetched({})
@@ -79,12 +79,12 @@ class ProviderContract:
 
 
 class DuplicatedSeriesContract:
-    """What two series of one node come to. For providers of sources that can hold such a thing."""
+    """Tests of two series of one node, for providers of sources that can hold them."""
 
     harness: ClassVar[DuplicatingHarness]
 
     def test_duplicated_series_are_merged(self) -> None:
-        """Two series of one node give one value an operator, and a finding says so."""
+        """Two series of one node give one value for each operator, and a finding."""
         nodes = {"node-1": _series(1), "node-2": _series(2)}
         window = _window("15m", nodes)
         with self.harness.running(nodes, duplicated="node-1") as source:
@@ -95,7 +95,7 @@ class DuplicatedSeriesContract:
 
 
 class HttpContract:
-    """How failures are told. For providers that talk HTTP to ``provider.address``."""
+    """Tests of failures, for providers that use HTTP with ``provider.address``."""
 
     harness: ClassVar[Harness]
 
@@ -110,10 +110,10 @@ class HttpContract:
             (503, {}, ProviderUnavailable),
         ],
     )
-    def test_a_refusal_is_the_error_that_says_so(
+    def test_error_statuses_become_provider_errors(
         self, status: int, headers: dict[str, str], expected: type[ProviderError]
     ) -> None:
-        """A status is translated, with provider and status in the message, at once, whatever Retry-After says."""
+        """An error status becomes a ProviderError with provider and status, without a wait for Retry-After."""
         with _answering(status, b'{"error": "because"}', **headers) as address:
             error = self._failure(address)
         assert isinstance(error, expected)
@@ -124,22 +124,22 @@ class HttpContract:
         "body",
         [b"<html>please log in</html>", b"", b"[]", b"null", b'{"data": 7}', b'{"data": {"result": {}}}', b"\xff"],
     )
-    def test_something_else_with_status_200_is_an_error(self, body: bytes) -> None:
-        """A page of a proxy, or JSON of another shape, is a ProviderError that names the provider."""
+    def test_unexpected_bodies_are_errors(self, body: bytes) -> None:
+        """A proxy's page, or JSON of another shape, becomes a ProviderError that names the provider."""
         with _answering(200, body, Content_Type="application/json") as address:
             error = self._failure(address)
         assert self.harness.name in str(error)
 
-    def test_nobody_there_is_unavailable(self) -> None:
-        """A closed port is ProviderUnavailable and names the setting."""
+    def test_closed_port_is_unavailable(self) -> None:
+        """A closed port becomes a ProviderUnavailable that names the setting."""
         with _answering(200) as address:
             pass
         error = self._failure(address)
         assert isinstance(error, ProviderUnavailable)
         assert "provider.address" in str(error)
 
-    def test_a_trickle_does_not_hold_the_fetch(self) -> None:
-        """A server that never comes to an end is given up at the deadline, and no thread stays behind."""
+    def test_slow_response_ends_at_the_deadline(self) -> None:
+        """A response that never ends is aborted at the deadline, and no thread is left."""
         with trickling() as address:
             error = self._failure(address, seconds=0.3)
             assert isinstance(error, ProviderUnavailable)
@@ -148,8 +148,8 @@ class HttpContract:
                 assert time.monotonic() < limit, "a call was left behind"
                 time.sleep(0.01)
 
-    def test_check_says_what_does_not_work(self) -> None:
-        """Against a refusing server check() yields, and does not raise, a step that is not ok and names a setting."""
+    def test_check_reports_a_refusing_server(self) -> None:
+        """For a refusing server, check() yields a failed step that names a setting, and does not raise."""
         with _answering(401) as address:
             provider = open_provider(self.harness.settings(address))
             try:
@@ -159,10 +159,10 @@ class HttpContract:
         assert [step for step in steps if not step.ok and step.setting and step.message]
 
     def _failure(self, address: str, seconds: float = 5) -> ProviderError:
-        """Return the error of a fetch, or of a sample, from an address; no secret may be in it."""
+        """Return the error of a fetch, or of a sample, from an address; assert that it has no secret."""
         provider = open_provider(self.harness.settings(address))
         end, deadline = int(time.time()), Deadline.after(seconds)
-        ask: Callable[[], object] = (
+        request: Callable[[], object] = (
             (lambda: provider.fetch(Window("5m", end - 300, end), deadline))
             if isinstance(provider, WindowProvider)
             else (lambda: provider.sample(deadline))
@@ -171,8 +171,8 @@ class HttpContract:
 
         def call() -> None:
             try:
-                ask()
-            except BaseException as error:  # noqa: BLE001  whatever it is, the test is told
+                request()
+            except BaseException as error:  # noqa: BLE001  checked by the test
                 raised.append(error)
 
         thread = threading.Thread(target=call, daemon=True)
@@ -188,7 +188,7 @@ class HttpContract:
 
 
 def _series(seed: int) -> Series:
-    """Return 20 minutes of plausible samples on whole minutes, which are what some sources keep, up to the last one."""
+    """Return 20 minutes of plausible samples, up to now; on whole minutes, as some sources only keep these."""
     random = np.random.default_rng(seed)
     now = int(time.time()) // STEP_SECONDS * STEP_SECONDS
     times = np.arange(now - (_MINUTES - 1) * STEP_SECONDS, now + 1, STEP_SECONDS)
@@ -201,28 +201,28 @@ def _earlier(series: Series, seconds: int) -> Series:
 
 
 def _window(name: str, nodes: Mapping[str, Series]) -> Window:
-    """Return the window that ends half a step after the newest sample: no sample lies on either of its ends.
+    """Return a window that ends half a step after the newest sample, so that no sample lies on its ends.
 
     Sources differ in whether a window's ends belong to it.
     """
-    end = int(max(each.times[-1] for each in nodes.values())) + STEP_SECONDS // 2
+    end = int(max(series.times[-1] for series in nodes.values())) + STEP_SECONDS // 2
     return Window(name, end - duration.seconds(name), end)
 
 
 def _values(fetched: Fetched) -> dict[tuple[str, str, str], float]:
-    """Return what would be published, by node, type and operator."""
-    kept, _ = analyzer.clean(fetched.nodes, "15m")
-    found: dict[tuple[str, str, str], float] = {}
-    for node, metrics in kept.items():
+    """Return the values that would be published, by node, type and operator."""
+    cleaned, _ = analyzer.clean(fetched.nodes, "15m")
+    values: dict[tuple[str, str, str], float] = {}
+    for node, metrics in cleaned.items():
         for metric in metrics.metrics:
             key = (node, metric.type, metric.operator)
-            assert key not in found, f"{key} comes twice"
-            found[key] = metric.value
-    return found
+            assert key not in values, f"{key} comes twice"
+            values[key] = metric.value
+    return values
 
 
 @contextmanager
 def _answering(status: int, body: bytes = b"", **headers: str) -> Iterator[str]:
-    """Run a server that gives one answer to everything."""
+    """Run a server that sends one response to every request."""
     with serving(lambda handler: reply(handler, body, status, **headers)) as fake:
         yield fake.url

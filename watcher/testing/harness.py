@@ -1,4 +1,4 @@
-"""What a provider's author brings to the contract: the provider under test, and the source behind it."""
+"""Interface between the contract and a provider's author: the provider under test, and the source behind it."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -21,12 +21,12 @@ _TIMEOUT_SECONDS = 20
 
 @dataclass(frozen=True)
 class Series:
-    """Samples of one node, one a minute.
+    """Samples of one node, one per minute.
 
     Attributes:
-        times: unix seconds, whole minutes, rising; shape (samples,).
-        cpu: percent of capacity at these times; same shape.
-        memory: the same for memory.
+        times: Unix seconds, whole minutes, ascending, shape (samples,).
+        cpu: CPU in percent of capacity, shape (samples,).
+        memory: memory in percent of capacity, shape (samples,).
     """
 
     times: NDArray[np.int64]
@@ -34,25 +34,25 @@ class Series:
     memory: NDArray[np.float64]
 
     def inside(self, window: Window) -> "Series":
-        """Return the samples that a window covers."""
-        kept = (self.times > window.start) & (self.times <= window.end)
-        return Series(self.times[kept], self.cpu[kept], self.memory[kept])
+        """Return the samples inside a window."""
+        inside = (self.times > window.start) & (self.times <= window.end)
+        return Series(self.times[inside], self.cpu[inside], self.memory[inside])
 
 
 class RunningSource(Protocol):
-    """A source that runs and holds what it was started with."""
+    """Running source with the samples that it was started with."""
 
     def fetch(self, window: Window) -> Fetched:
-        """Return what the provider, built from settings like a user's, makes of the source."""
+        """Fetch from the source with the provider, built from settings like a user's."""
         ...
 
 
 class Harness(Protocol):
-    """One provider under test, and its source: the real one where it can run, else a fake of it.
+    """Provider under test, and its source: the real source if it can run here, else a fake.
 
     Attributes:
-        name: the provider's name in METRICS_PROVIDER_NAME; its package is installed, so that it is found by it.
-        tolerance: largest relative error of AVG and STD against numpy; 1e-9 unless the source itself is less exact.
+        name: the provider's name for METRICS_PROVIDER_NAME. Its package must be installed, so that the name is found.
+        tolerance: largest relative error of AVG and STD compared with numpy; 1e-9 unless the source is less exact.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Harness(Protocol):
 
         Args:
             nodes: node name to its samples, the newest less than a minute old. Values may be NaN, infinite, negative,
-                or 1e308: hand them on wherever the source can hold such a thing.
+                or 1e308: pass them on if the source can hold them.
 
         Returns:
             a :class:`WindowSource` or a :class:`SampledSource` while the source runs.
@@ -71,33 +71,33 @@ class Harness(Protocol):
         ...
 
     def settings(self, address: str) -> Settings:
-        """Return settings that send the provider to an address, with the token ``right-token`` where it takes one."""
+        """Return settings for an address, with the token ``right-token`` if the provider uses tokens."""
         ...
 
 
 class DuplicatingHarness(Harness, Protocol):
-    """A harness of a source that can hold two series of one node."""
+    """Harness of a source that can hold two series of one node."""
 
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> AbstractContextManager[RunningSource]:
         """Start the source with these nodes' samples.
 
         Args:
             nodes: as in :meth:`Harness.running`.
-            duplicated: a node to hold a second, identical, series of, as from a pair of highly available collectors.
+            duplicated: the node with a second, identical series, as from two highly available collectors.
         """
         ...
 
 
 class WindowSource:
-    """A source behind a provider that computes windows itself; every fetch is made by a provider of its own."""
+    """Source behind a provider that computes windows itself. Every fetch uses a new provider."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def fetch(self, window: Window) -> Fetched:
-        """Fetch as the watcher would."""
+        """Fetch like the watcher."""
         provider = open_provider(self._settings)
-        assert isinstance(provider, WindowProvider), "a provider with sample() stands behind a SampledSource"
+        assert isinstance(provider, WindowProvider), "use SampledSource for a provider with sample()"
         try:
             return provider.fetch(window, Deadline.after(_TIMEOUT_SECONDS))
         finally:
@@ -105,14 +105,14 @@ class WindowSource:
 
 
 class SampledSource:
-    """A source that only knows the present: the provider samples it at every time that the series have.
+    """Source that only knows the present: the provider samples it at every time of the series.
 
-    A context manager, as it keeps what it sampled: the samples are taken once, on entering.
+    Use it as a context manager: the samples are taken once, on entering.
 
     Args:
         settings: settings like a user's.
         nodes: as in :meth:`Harness.running`.
-        show: sets the source's present: unix seconds, and each node's CPU and memory then, in percent.
+        show: a function that sets the source's present: Unix seconds, and each node's CPU and memory in percent.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class SampledSource:
         show: Callable[[int, Mapping[str, tuple[float, float]]], None],
     ) -> None:
         provider = open_provider(settings)
-        assert not isinstance(provider, WindowProvider), "a provider with fetch() stands behind a WindowSource"
+        assert not isinstance(provider, WindowProvider), "use WindowSource for a provider with fetch()"
         self._now = 0
         self._store = Store(None)
         self._sampled = Sampled(provider, settings.watch, self._store, "contract", clock=lambda: self._now)
@@ -130,22 +130,22 @@ class SampledSource:
         self._show = show
 
     def __enter__(self) -> Self:
-        """Let the source live through all the samples."""
+        """Take all samples."""
         rounds: dict[int, dict[str, tuple[float, float]]] = {}
         for node, series in self._nodes.items():
-            for at, cpu, memory in zip(series.times, series.cpu, series.memory, strict=True):
-                rounds.setdefault(int(at), {})[node] = (float(cpu), float(memory))
-        for at, present in sorted(rounds.items()):
-            self._now = at
-            self._show(at, present)
+            for time, cpu, memory in zip(series.times, series.cpu, series.memory, strict=True):
+                rounds.setdefault(int(time), {})[node] = (float(cpu), float(memory))
+        for time, present in sorted(rounds.items()):
+            self._now = time
+            self._show(time, present)
             self._sampled.sample_once()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close provider and store."""
+        """Close the provider and the store."""
         self._sampled.close()
         self._store.close()
 
     def fetch(self, window: Window) -> Fetched:
-        """Fetch what the samples make, without waiting for more."""
+        """Fetch a window of the samples, without waiting for more."""
         return self._sampled.fetch(window, Deadline.after(0))

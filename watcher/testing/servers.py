@@ -1,4 +1,4 @@
-"""HTTP servers that answer as they are told: the fakes that stand for a provider's source."""
+"""Configurable HTTP servers for fake sources."""
 
 import json
 import socket
@@ -13,14 +13,14 @@ from typing import Any
 
 @dataclass
 class FakeServer:
-    """A real HTTP server on loopback with one handler; ``requests`` has the path and the headers of each request."""
+    """HTTP server on loopback with one handler; ``requests`` has the path and the headers of each request."""
 
     server: ThreadingHTTPServer
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Base URL of the server."""
         return f"http://127.0.0.1:{self.server.server_port}"
 
 
@@ -28,7 +28,7 @@ class FakeServer:
 def serving(
     answer: Callable[[BaseHTTPRequestHandler], None], tls: ssl.SSLContext | None = None
 ) -> Iterator[FakeServer]:
-    """Serve with a function that answers one request, GET or POST."""
+    """Run a server that responds with a function, which is called for each GET and POST request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -47,7 +47,7 @@ def serving(
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            pass  # a client that refuses our certificate hangs up
+            pass  # such as a client that refuses the certificate and closes the connection
 
     server = Server(("127.0.0.1", 0), Handler)
     fake = FakeServer(server)
@@ -66,7 +66,7 @@ def serving(
 def reply(
     handler: BaseHTTPRequestHandler, body: bytes | str | Mapping[str, Any], status: int = 200, **headers: str
 ) -> None:
-    """Answer with a body; a mapping is sent as JSON, and an underscore in a header's name stands for a hyphen."""
+    """Send a response. A mapping is sent as JSON; underscores in header names become hyphens."""
     data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
     handler.send_response(status)
     for name, value in headers.items():
@@ -78,34 +78,34 @@ def reply(
 
 @contextmanager
 def trickling() -> Iterator[str]:
-    """Run a server that sends a byte every 50 ms and never comes to an end; yields its address."""
+    """Run a server that sends one byte every 50 ms without end; yields its address."""
     listener = socket.create_server(("127.0.0.1", 0))
-    over = threading.Event()
+    stopped = threading.Event()
 
-    def drip(connection: socket.socket) -> None:
+    def send_slowly(connection: socket.socket) -> None:
         with connection:
             try:
                 connection.recv(65536)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-                while not over.wait(0.05):
+                while not stopped.wait(0.05):
                     connection.sendall(b" ")
             except OSError:
-                pass  # the client gave up, as it should
+                pass  # the client has closed the connection, as it should
 
     def accept() -> None:
-        while not over.is_set():
+        while not stopped.is_set():
             try:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=drip, args=(connection,), daemon=True).start()
+            threading.Thread(target=send_slowly, args=(connection,), daemon=True).start()
 
     thread = threading.Thread(target=accept)
     thread.start()
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        over.set()
+        stopped.set()
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()

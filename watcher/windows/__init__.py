@@ -1,1 +1,1 @@
-"""From samples and points to the metrics of a window."""
+"""Metrics of a window, computed from samples and points."""

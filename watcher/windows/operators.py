@@ -1,4 +1,4 @@
-"""What a window of samples amounts to: mean, population deviation and percentiles, of all nodes at once."""
+"""Statistics of a window of samples for all nodes at once: mean, population deviation and percentiles."""
 
 from collections.abc import Sequence
 
@@ -12,30 +12,30 @@ Counts = npt.NDArray[np.int64]
 
 
 def statistics(values: Floats, operators: Sequence[Operator]) -> tuple[Counts, dict[Operator, Floats]]:
-    """Return how many values each row has, and every operator over them; NaN are no values.
+    """Return the number of values in each row, and the result of every operator; NaN is not a value.
 
     The mean and the population deviation are computed in two passes, for precision; percentiles are interpolated
-    between neighbors, as Prometheus' ``quantile_over_time`` does. Infinite values, and what overflows, give results
-    that are not finite: whoever publishes them drops them and says so.
+    between neighbors, as Prometheus' ``quantile_over_time`` does. Infinite values and overflows give results that are
+    not finite: the analyzer drops these with a finding.
 
     Args:
-        values: shape (nodes, times).
-        operators: what to compute.
+        values: values, shape (nodes, times).
+        operators: the operators to compute.
     """
     present = ~np.isnan(values)
     counts = present.sum(axis=1)
-    some: Counts = np.maximum(counts, 1)
+    divisors: Counts = np.maximum(counts, 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        means = np.where(present, values, 0.0).sum(axis=1) / some
+        means = np.where(present, values, 0.0).sum(axis=1) / divisors
         squares = np.where(present, values - means[:, None], 0.0) ** 2
-        found = {Operator.AVG: means, Operator.STD: np.sqrt(squares.sum(axis=1) / some)}
-        wanted = {operator: QUANTILES[operator] for operator in operators if operator in QUANTILES}
-        if wanted:
-            ordered = np.sort(values, axis=1)  # NaN come last
+        results = {Operator.AVG: means, Operator.STD: np.sqrt(squares.sum(axis=1) / divisors)}
+        quantiles = {operator: QUANTILES[operator] for operator in operators if operator in QUANTILES}
+        if quantiles:
+            sorted_values = np.sort(values, axis=1)  # NaN come last
             rows = np.arange(len(values))
-            for operator, quantile in wanted.items():
-                place = quantile * (some - 1)
-                lower: Counts = np.floor(place).astype(np.int64)
-                low, high = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, some - 1)]
-                found[operator] = low + (high - low) * (place - lower)
-    return counts, {operator: found[operator] for operator in operators}
+            for operator, quantile in quantiles.items():
+                position = quantile * (divisors - 1)
+                lower: Counts = np.floor(position).astype(np.int64)
+                low, high = sorted_values[rows, lower], sorted_values[rows, np.minimum(lower + 1, divisors - 1)]
+                results[operator] = low + (high - low) * (position - lower)
+    return counts, {operator: results[operator] for operator in operators}

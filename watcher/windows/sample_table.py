@@ -1,4 +1,4 @@
-"""A window's metrics from samples, and how much of the window they cover. Pure."""
+"""Metrics and coverage of a window, computed from samples. Pure functions."""
 
 from collections.abc import Sequence
 
@@ -9,38 +9,38 @@ from watcher.model import Metric, NodeMetrics, Operator, Window
 from watcher.windows.operators import Floats, statistics
 from watcher.windows.samples import MIN_SAMPLES, SampleRound
 
-_GAP_FACTOR = 1.5  # a distance of more than so many of a node's usual steps is a gap
+_GAP_FACTOR = 1.5  # a distance above this multiple of a node's usual step is a gap
 
 
 def aggregate(
     rounds: Sequence[SampleRound], window: Window, interval_seconds: float, operators: Sequence[Operator]
 ) -> dict[str, NodeMetrics]:
-    """Return every operator over the samples of every node that has at least two, and their coverage.
+    """Return the metrics and the coverage of every node that has at least two samples.
 
     Args:
         rounds: the samples in the window, oldest first.
-        window: the window they lie in.
-        interval_seconds: how often the source is asked.
-        operators: what to compute.
+        window: the window.
+        interval_seconds: the sampling interval.
+        operators: the operators to compute.
     """
-    nodes = sorted({node for taken in rounds for node in taken.timestamps})
+    nodes = sorted({node for round_ in rounds for node in round_.timestamps})
     row_of = {node: row for row, node in enumerate(nodes)}
     metrics: dict[str, list[Metric]] = {node: [] for node in nodes}
-    series = dict.fromkeys(key for taken in rounds for key in taken.values)
+    series = dict.fromkeys(key for round_ in rounds for key in round_.values)
     for name, type_ in series:
         values = np.full((len(nodes), len(rounds)), np.nan)
-        for column, taken in enumerate(rounds):
-            for node, value in taken.values.get((name, type_), {}).items():
+        for column, round_ in enumerate(rounds):
+            for node, value in round_.values.get((name, type_), {}).items():
                 values[row_of[node], column] = value
         counts, computed = statistics(values, operators)
         for row in np.flatnonzero(counts >= MIN_SAMPLES):
-            for operator, found in computed.items():
-                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(found[row])))
+            for operator, results in computed.items():
+                metrics[nodes[row]].append(Metric(name, type_, operator, window.duration, float(results[row])))
     timestamps = np.full((len(nodes), len(rounds)), np.nan)
-    for column, taken in enumerate(rounds):
-        for node, timestamp in taken.timestamps.items():
+    for column, round_ in enumerate(rounds):
+        for node, timestamp in round_.timestamps.items():
             timestamps[row_of[node], column] = timestamp
-    taken_at = np.array([taken.taken_at for taken in rounds])
+    taken_at = np.array([round_.taken_at for round_ in rounds])
     coverage = dict(zip(nodes, _coverage(taken_at, timestamps, window, interval_seconds).tolist(), strict=True))
     return {
         node: NodeMetrics(
@@ -53,28 +53,31 @@ def aggregate(
 
 
 def _coverage(taken_at: Floats, timestamps: Floats, window: Window, interval_seconds: float) -> Floats:
-    """Return the share of the window that samples stand for, 0 to 1, for each node.
+    """Return the share of the window that each node's samples cover, 0 to 1, shape (nodes,).
 
-    A node's usual step is the median distance of its samples, so that a source which renews its values more slowly than
-    we ask leaves no gaps. Distances are taken between the source's own times, which are not rounded to our rounds;
-    only where the samples lie in the window is told by our clock, as the source's may be another.
+    A node's usual step is the median distance of its samples, so a source that updates its values less often than it is
+    sampled has no gaps. Distances are taken between the source's own timestamps, which are not rounded to sampling
+    rounds. The position of the samples in the window is taken from the local clock, as the source's clock may differ.
 
     Args:
-        taken_at: when each round was taken, ascending, unix seconds by our clock.
-        timestamps: (nodes, rounds) unix seconds by the source's clock; NaN where a round has no sample of the node.
-        window: the window that all rounds lie in.
-        interval_seconds: how often we ask.
+        taken_at: time of each round by the local clock, Unix seconds, ascending, shape (rounds,).
+        timestamps: Unix seconds by the source's clock, shape (nodes, rounds); NaN where a round has no sample of the
+            node.
+        window: the window that contains all rounds.
+        interval_seconds: the sampling interval.
     """
     start = np.full((len(timestamps), 1), -np.inf)
     latest_before = np.fmax.accumulate(np.hstack([start, timestamps[:, :-1]]), axis=1)
     distances = timestamps - latest_before
     distances[~(np.isfinite(distances) & (distances > 0))] = np.nan
     counts = np.maximum((~np.isnan(distances)).sum(axis=1), 1)
-    usual = np.sort(distances, axis=1)[np.arange(len(distances)), (counts - 1) // 2]  # NaN come last
-    steps = np.fmax(usual, interval_seconds)
-    between = np.where(distances > _GAP_FACTOR * steps[:, None], distances - steps[:, None], 0.0).sum(axis=1)
-    ours = np.where(np.isnan(timestamps), np.nan, taken_at)
-    edges = np.stack([np.fmin.reduce(ours, axis=1) - window.start, window.end - np.fmax.reduce(ours, axis=1)])
-    outside = np.where(edges > _GAP_FACTOR * steps + interval_seconds, edges - steps, 0.0).sum(axis=0)
-    covered: Floats = np.clip(1 - (between + outside) / duration.seconds(window.duration), 0.0, 1.0)
+    median_distances = np.sort(distances, axis=1)[np.arange(len(distances)), (counts - 1) // 2]  # NaN come last
+    steps = np.fmax(median_distances, interval_seconds)
+    gap_seconds = np.where(distances > _GAP_FACTOR * steps[:, None], distances - steps[:, None], 0.0).sum(axis=1)
+    local_times = np.where(np.isnan(timestamps), np.nan, taken_at)
+    edges = np.stack(
+        [np.fmin.reduce(local_times, axis=1) - window.start, window.end - np.fmax.reduce(local_times, axis=1)]
+    )
+    edge_seconds = np.where(edges > _GAP_FACTOR * steps + interval_seconds, edges - steps, 0.0).sum(axis=0)
+    covered: Floats = np.clip(1 - (gap_seconds + edge_seconds) / duration.seconds(window.duration), 0.0, 1.0)
     return covered

@@ -1,4 +1,4 @@
-"""Samples: what a source that only knows the present says, node by node, and round by round as they are kept."""
+"""Samples of a source without history: by node as a provider returns them, and by round as the watcher stores them."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,12 +7,12 @@ from typing import Protocol, Self
 
 from watcher.findings import Finding
 
-MIN_SAMPLES = 2  # of a node, without which it has no window
+MIN_SAMPLES = 2  # minimum for a node to have metrics of a window
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One value of one node now, in percent of capacity."""
+    """One current value of a node, in percent of capacity."""
 
     name: str
     type: str
@@ -21,17 +21,17 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """All readings of one node, with the source's own unix time: a sample repeated with the same time counts once."""
+    """All readings of one node, with the source's Unix time: a sample repeated with the same time counts once."""
 
     timestamp: float
     readings: tuple[Reading, ...]
 
 
 class Samples(dict[str, Sample]):
-    """Node name to sample, with findings: what :meth:`SampleProvider.sample` returns when something was wrong.
+    """Node name to sample, with findings. :meth:`SampleProvider.sample` returns it to report problems.
 
     Attributes:
-        findings: what was wrong without making the whole sample worthless; they are reported until the next sample.
+        findings: problems that leave the rest of the sample usable; they are reported until the next sample.
     """
 
     def __init__(self, samples: Mapping[str, Sample], findings: Iterable[Finding] = ()) -> None:
@@ -44,8 +44,8 @@ class SampleRound:
     """One sample of every node.
 
     Attributes:
-        taken_at: when we asked, unix seconds by our clock.
-        timestamps: node name to the source's own time.
+        taken_at: time of the request, Unix seconds by the local clock.
+        timestamps: node name to the source's own time, Unix seconds.
         values: (metric name, metric type) to node name to percent of capacity.
     """
 
@@ -55,32 +55,32 @@ class SampleRound:
 
     @classmethod
     def of(cls, taken_at: float, samples: Mapping[str, Sample]) -> Self:
-        """Turn what a provider returned by node into values by metric."""
+        """Build a round from the samples that a provider returned, without values that are not finite."""
         values: dict[tuple[str, str], dict[str, float]] = {}
         for node, sample in samples.items():
             for reading in sample.readings:
                 value = float(reading.value)
-                if math.isfinite(value):  # else it is a gap, which JSON could not hold either
+                if math.isfinite(value):  # other values count as a gap; JSON cannot store them
                     values.setdefault((reading.name, reading.type), {})[node] = value
         return cls(taken_at, {node: float(sample.timestamp) for node, sample in samples.items()}, values)
 
 
 class SampleStore(Protocol):
-    """Where samples are kept across restarts, by the source that they came from."""
+    """Storage of samples across restarts, by source."""
 
     @property
     def times_opened(self) -> int:
-        """How often the place could be opened: after another time there may be more to load."""
+        """The number of times that the store was opened. After it rises there may be more samples to load."""
         ...
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
-        """Keep a round; those taken before ``keep_since``, unix seconds, are forgotten little by little."""
+        """Save a round; rounds taken before ``keep_since``, Unix seconds, are deleted in small batches."""
         ...
 
     def load_samples(self, source: str, since: float) -> Sequence[SampleRound]:
-        """Return what was taken from then on, unix seconds, oldest first."""
+        """Return the rounds taken since then, Unix seconds, oldest first."""
         ...
 
     def forget_samples(self, source: str, since: float) -> None:
-        """Forget what was taken from then on, unix seconds."""
+        """Delete the rounds taken since then, Unix seconds."""
         ...

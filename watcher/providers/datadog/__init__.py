@@ -1,4 +1,4 @@
-"""The provider Datadog."""
+"""Provider for Datadog."""
 
 from watcher.providers.datadog.provider import DatadogProvider
 

@@ -1,12 +1,13 @@
 """Datadog, through its v2 timeseries API.
 
-A setting holds a query for each resource: metrics with their aggregation over a host's series, and arithmetic. Each
-metric gets the filter, the grouping by host and the average over steps of a minute (20 s for windows below 5 minutes,
-more for long ones); the arithmetic is the request's formula. Average and deviation of the points are computed here. The
-resources are asked for side by side.
+A setting holds a query for each resource: metrics with their aggregation over a host's series, and arithmetic. The
+provider adds the filter, the grouping by host and the average over steps of a minute to each metric (20 s for windows
+below 5 minutes, more for long ones); the arithmetic becomes the request's formula. Average and deviation of the points
+are computed here. The queries of all resources run concurrently.
 
 ``max:cpu.utilization``, ``max:memory.utilization``: CPU and Memory in percent, as load-watcher's users report them. The
-Agent has no such metrics: docs/providers/datadog.md has queries for its own. What is published has the query's name.
+Agent has no such metrics: docs/providers/datadog.md has queries for the Agent's metrics. A metric is published under
+the text of its query.
 """
 
 import re
@@ -39,18 +40,18 @@ _SHOWN = 5
 
 
 class DatadogProvider:
-    """Computes windows from Datadog's points."""
+    """Provider that computes windows from Datadog's points."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.provider
-        self._own = settings.datadog
+        self._options = settings.datadog
         self._queries, problems = read_queries(settings.datadog)
         if settings.provider.token is None and settings.provider.token_file is None:
             variables = "provider.token (METRICS_PROVIDER_TOKEN) or provider.token_file (TRIMARAN_PROVIDER__TOKEN_FILE)"
-            problems.append(f"{variables}: an API key is needed")
+            problems.append(f"{variables}: an API key is required")
         if settings.provider.app_key is None:
             variable = "provider.app_key (METRICS_PROVIDER_APP_KEY)"
-            problems.append(f"{variable}: an application key with the scope timeseries_query is needed")
+            problems.append(f"{variable}: an application key with the scope timeseries_query is required")
         if problems:
             raise SettingsError(problems)
         self._operators = settings.watch.operators
@@ -59,10 +60,10 @@ class DatadogProvider:
         self._session = ProviderSession(settings.provider, self._authenticate)
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return every node's metrics over the window; a failed query costs only itself.
+        """Return every node's metrics over the window. If one query fails, the others are used.
 
         Raises:
-            ProviderError: every query failed, or none found any series of a host.
+            ProviderError: every query failed, or no series belongs to a host.
         """
         scope = self._scope()
         answers = gather(
@@ -79,17 +80,17 @@ class DatadogProvider:
                 message = f"{query.type}: {failures[-1]}"
                 findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=query.text))
                 continue
-            table, found = self._table(query, answer, window)
+            table, table_findings = self._table(query, answer, window)
             tables.append(table)
-            findings += found
+            findings += table_findings
         tags = step_tags(_step(window))
-        nodes, doubts = combine(tables, window, self._operators, tags, "datadog.node_tag, datadog.cluster_name")
+        nodes, duplicates = combine(tables, window, self._operators, tags, "datadog.node_tag, datadog.cluster_name")
         if not nodes:
-            raise failures[0] if failures else ProviderAnswerError(self._nothing(findings))
-        return Fetched(nodes, (*findings, *doubts), newest=newest(tables))
+            raise failures[0] if failures else ProviderAnswerError(self._describe_empty_result(findings))
+        return Fetched(nodes, (*findings, *duplicates), newest=newest(tables))
 
     def check(self) -> Iterator[Check]:
-        """Yield the API key, then each query; where one finds nothing, what it finds with other settings."""
+        """Yield the API key, then each query; for a query without results, a diagnosis with other settings."""
         deadline = Deadline.after(20)
         now = int(time.time())
         window = Window("15m", now - 900, now)
@@ -110,29 +111,30 @@ class DatadogProvider:
                 if hosts:
                     yield Check(step, ok=True, message=f"{query.text}: {len(hosts)} hosts, such as {hosts[0]}")
                 else:
-                    yield self._diagnosis(step, query, window, deadline)
+                    yield self._diagnose(step, query, window, deadline)
             except Exception as error:  # noqa: BLE001  translated
                 problem = self._translated(error)
                 setting = "provider.app_key" if isinstance(problem, ProviderRefused) else query.setting
                 yield Check(step, ok=False, message=str(problem), setting=setting)
 
     def close(self) -> None:
-        """End what is under way and close the connections."""
+        """Abort requests in progress and close the connections."""
         self._session.abort()
         self._session.close()
 
-    def _diagnosis(self, step: str, query: DatadogQuery, window: Window, deadline: Deadline) -> Check:
-        """Say why a query that works finds no host."""
-        everywhere = self._hosts(query, window, deadline, "") if self._scope() else []
-        if everywhere:
-            message = f"{query.text}: no host with {self._scope()}, but without it {', '.join(everywhere[:_SHOWN])}"
-            setting = "datadog.cluster_name" if self._own.cluster_name else "datadog.host_name_suffix"
+    def _diagnose(self, step: str, query: DatadogQuery, window: Window, deadline: Deadline) -> Check:
+        """Find out why a working query has no hosts."""
+        unscoped_hosts = self._hosts(query, window, deadline, "") if self._scope() else []
+        if unscoped_hosts:
+            shown = ", ".join(unscoped_hosts[:_SHOWN])
+            message = f"{query.text}: no host with {self._scope()}; without this filter: {shown}"
+            setting = "datadog.cluster_name" if self._options.cluster_name else "datadog.host_name_suffix"
             return Check(step, ok=False, message=message, setting=setting)
-        message = f"{query.text} has no series by {self._own.node_tag} in the last 15 minutes"
+        message = f"{query.text} has no series by {self._options.node_tag} in the last 15 minutes"
         if query.type in AGENT_QUERIES:
-            agents = DatadogQuery.parse(AGENT_QUERIES[query.type], query.type, query.setting)
-            hosts = self._hosts(agents, window, deadline, self._scope())
-            message += f"; {agents.text}, of the Agent itself, has {len(hosts)} hosts"
+            agent_query = DatadogQuery.parse(AGENT_QUERIES[query.type], query.type, query.setting)
+            hosts = self._hosts(agent_query, window, deadline, self._scope())
+            message += f"; the Agent's own metrics ({agent_query.text}) have {len(hosts)} hosts"
         return Check(step, ok=False, message=message, setting=query.setting)
 
     def _hosts(self, query: DatadogQuery, window: Window, deadline: Deadline, scope: str) -> list[str]:
@@ -144,19 +146,22 @@ class DatadogProvider:
     def _validate(self, deadline: Deadline) -> Any:
         return self._session.get(f"{self._address}/api/v1/validate", timeout=deadline.remaining_seconds()).json()
 
-    def _ask(self, query: DatadogQuery, window: Window, deadline: Deadline, scope: str) -> tuple[Mapping[str, list[Any]], str]:
-        """Return the answer's times, series and values, and what it says went wrong."""
+    def _ask(
+        self, query: DatadogQuery, window: Window, deadline: Deadline, scope: str
+    ) -> tuple[Mapping[str, list[Any]], str]:
+        """Return the response's times, series and values, and its error messages."""
         step = _step(window)
         terms = [
             {
                 "data_source": "metrics",
                 "name": f"query{number}",
-                "query": f"{metric}{{{_joined(own, scope)}}} by {{{self._own.node_tag}}}.rollup(avg, {step})",
+                "query": f"{metric}{{{_joined(own_scope, scope)}}} by {{{self._options.node_tag}}}.rollup(avg, {step})",
             }
-            for number, (metric, own) in enumerate(query.terms, 1)
+            for number, (metric, own_scope) in enumerate(query.terms, 1)
         ]
         attributes = {
-            "from": (window.start + 1) * 1000,  # inclusive here, exclusive there: our windows end with their end
+            # Datadog includes the start and excludes the end; our windows do the opposite.
+            "from": (window.start + 1) * 1000,
             "to": (window.end + 1) * 1000,
             "interval": step * 1000,
             "queries": terms,
@@ -168,30 +173,31 @@ class DatadogProvider:
             timeout=max(0.1, deadline.remaining_seconds()),
         ).json()
         errors = answer.get("errors") if isinstance(answer, dict) else None
-        said = (", ".join(map(str, errors)) if isinstance(errors, list) else str(errors or ""))[:300]
+        error_text = (", ".join(map(str, errors)) if isinstance(errors, list) else str(errors or ""))[:300]
         data = answer.get("data") if isinstance(answer, dict) else None
-        found = data.get("attributes") if isinstance(data, dict) else None
+        content = data.get("attributes") if isinstance(data, dict) else None
         parts = (
-            {key: found[key] for key in _PARTS if isinstance(found.get(key), list)} if isinstance(found, dict) else {}
+            {key: content[key] for key in _PARTS if isinstance(content.get(key), list)}
+            if isinstance(content, dict)
+            else {}
         )
-        if len(parts) < len(_PARTS) or (said and not parts["series"]):
-            raise ProviderAnswerError(
-                f"Datadog at {self._shown} answered {query.text} without series{said and ': '}{said} ({query.setting})"
-            )
-        return parts, said
+        if len(parts) < len(_PARTS) or (error_text and not parts["series"]):
+            problem = f"answered {query.text} without series{error_text and ': '}{error_text}"
+            raise ProviderAnswerError(f"Datadog at {self._shown} {problem} ({query.setting})")
+        return parts, error_text
 
     def _table(
         self, query: DatadogQuery, answer: tuple[Mapping[str, list[Any]], str], window: Window
     ) -> tuple[PointTable, list[Finding]]:
-        """Put a query's points under their nodes, and say what could not be."""
-        attributes, said = answer
+        """Add a query's points to a table by node, and return findings about points that could not be assigned."""
+        attributes, error_text = answer
         table = PointTable(query.text, query.type, window, _step(window))
         times = to_floats(attributes["times"]) / 1000
         unmatched: list[str] = []
         unusable = abs(len(attributes["series"]) - len(attributes["values"]))
         for series, points in zip(attributes["series"], attributes["values"], strict=False):
             host = self._host(series)
-            node = without_port(host).removesuffix(self._own.host_name_suffix)
+            node = without_port(host).removesuffix(self._options.host_name_suffix)
             values = to_floats(points)
             if not node:
                 unmatched.append(str(series.get("group_tags") if isinstance(series, dict) else series)[:100])
@@ -200,13 +206,14 @@ class DatadogProvider:
             else:
                 table.add(node, times, values)
         messages = []
-        if said:
-            messages.append((Kind.PARTIAL_ANSWER, f"Datadog says: {said}", Action.REPORTED))
+        if error_text:
+            messages.append((Kind.PARTIAL_ANSWER, f"Datadog reports: {error_text}", Action.REPORTED))
         if unusable:
-            messages.append((Kind.PARTIAL_ANSWER, f"{unusable} series do not fit their points", Action.DROPPED))
+            message = f"{unusable} series do not have the same number of values as of times"
+            messages.append((Kind.PARTIAL_ANSWER, message, Action.DROPPED))
         if unmatched:
             shown = ", ".join(sorted(unmatched)[:_SHOWN])
-            message = f"{len(unmatched)} series name no {self._own.node_tag}: {shown} (datadog.node_tag)"
+            message = f"{len(unmatched)} series have no tag {self._options.node_tag}: {shown} (datadog.node_tag)"
             messages.append((Kind.UNMATCHED_NODE, message, Action.DROPPED))
         if not attributes["series"]:
             messages.append(
@@ -218,26 +225,27 @@ class DatadogProvider:
         ]
 
     def _host(self, series: Any) -> str:
-        """Return what the node's tag of a series says; empty where it says nothing."""
+        """Return the value of a series' node tag; empty if it has none."""
         tags = series.get("group_tags") if isinstance(series, dict) else None
-        prefix = f"{self._own.node_tag}:"
+        prefix = f"{self._options.node_tag}:"
         tags = tags if isinstance(tags, list) else []
-        found = [tag.removeprefix(prefix) for tag in tags if isinstance(tag, str) and tag.startswith(prefix)]
-        return found[0] if found and found[0] != "N/A" else ""
+        hosts = [tag.removeprefix(prefix) for tag in tags if isinstance(tag, str) and tag.startswith(prefix)]
+        return hosts[0] if hosts and hosts[0] != "N/A" else ""
 
     def _scope(self) -> str:
-        own = self._own
-        parts = [f"{own.node_tag}:*{own.host_name_suffix}"] if own.host_name_suffix else []
-        return ",".join([*parts, f"{own.cluster_tag}:{own.cluster_name}"] if own.cluster_name else parts)
+        options = self._options
+        parts = [f"{options.node_tag}:*{options.host_name_suffix}"] if options.host_name_suffix else []
+        return ",".join([*parts, f"{options.cluster_tag}:{options.cluster_name}"] if options.cluster_name else parts)
 
-    def _nothing(self, findings: list[Finding]) -> str:
+    def _describe_empty_result(self, findings: list[Finding]) -> str:
         queries = "; ".join(f"{query.text} ({query.setting})" for query in self._queries)
         scope = f" with {self._scope()} (datadog.cluster_name, datadog.host_name_suffix)" if self._scope() else ""
         unmatched = [finding.message for finding in findings if finding.kind is Kind.UNMATCHED_NODE]
-        agents = " and ".join(AGENT_QUERIES.values())
+        agent_queries = " and ".join(AGENT_QUERIES.values())
         return (
-            f"Datadog at {self._shown} has no points by {self._own.node_tag} (datadog.node_tag) of {queries}{scope}. "
-            f"{''.join(unmatched[:1])}{'. ' if unmatched else ''}The Agent's own metrics are {agents}"
+            f"Datadog at {self._shown} has no points by {self._options.node_tag} (datadog.node_tag) for "
+            f"{queries}{scope}. {''.join(unmatched[:1])}{'. ' if unmatched else ''}"
+            f"The Agent's own metrics are {agent_queries}"
         )
 
     def _authenticate(self, request: requests.PreparedRequest) -> None:
@@ -249,7 +257,7 @@ class DatadogProvider:
         problem = provider_error("Datadog", self._address, error)
         if isinstance(problem, ProviderRefused):
             keys = "the API key (provider.token) and the application key (provider.app_key, scope timeseries_query)"
-            return ProviderRefused(f"{problem}; {keys} are both of one site, {self._shown} (provider.address)?")
+            return ProviderRefused(f"{problem}; do {keys} both belong to the site {self._shown} (provider.address)?")
         response = error.response if isinstance(error, requests.HTTPError) else None
         if response is None or response.status_code != 429:
             return problem
@@ -257,13 +265,13 @@ class DatadogProvider:
             part: response.headers.get(f"X-RateLimit-{part}", "?") for part in ("Limit", "Period", "Reset", "Name")
         }
         return ProviderUnavailable(
-            f"{problem}; the limit {limit['Name']} is {limit['Limit']} requests in {limit['Period']} s, the next are "
-            f"allowed in {limit['Reset']} s (watch.interval_seconds, watch.windows)"
+            f"{problem}; the limit {limit['Name']} is {limit['Limit']} requests in {limit['Period']} s and is reset "
+            f"in {limit['Reset']} s (watch.interval_seconds, watch.windows)"
         )
 
 
 def api_address(address: str) -> str:
-    """Return where the API is: of a site, such as https://us3.datadoghq.com, or its web pages, the API's host."""
+    """Return the API's address: for the address of a site, such as https://us3.datadoghq.com, or of its web pages."""
     parts = urlsplit(address)
     match = _SITE.fullmatch(parts.hostname or "")
     return f"https://api.{match[1]}" if match and parts.scheme == "https" and parts.port is None else address
@@ -273,5 +281,5 @@ def _step(window: Window) -> int:
     return _SHORT_STEP if window.end - window.start < _SHORT_SPAN else choose_step(window, _STEPS)
 
 
-def _joined(own: str, scope: str) -> str:
-    return ",".join(filter(None, (own.strip(), scope))) or "*"
+def _joined(own_scope: str, scope: str) -> str:
+    return ",".join(filter(None, (own_scope.strip(), scope))) or "*"

@@ -1,4 +1,4 @@
-"""Datadog's queries as data: what stands in the settings, taken apart into metrics and arithmetic."""
+"""Datadog queries of the settings, parsed into metrics and arithmetic."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Self
 from watcher.model import MetricType
 from watcher.settings import DatadogSettings
 
-#: What the Agent reports on every host by itself, for those who have no cpu.utilization and memory.utilization.
+#: Queries for metrics that the Agent always reports, for hosts without cpu.utilization and memory.utilization.
 AGENT_QUERIES = {
     MetricType.CPU: "100 - avg:system.cpu.idle",
     MetricType.MEMORY: "100 - 100 * avg:system.mem.pct_usable",
@@ -18,14 +18,14 @@ _ARITHMETIC = re.compile(r"[\w\s.,+\-*/()]+")
 
 @dataclass(frozen=True, slots=True)
 class DatadogQuery:
-    """One resource's query, taken apart.
+    """Parsed query of one resource.
 
     Attributes:
-        text: as it stands in the setting, and as the metric is called.
+        text: the text of the setting, which is also the metric's published name.
         type: the resource.
-        setting: where it stands.
+        setting: the setting that holds the query.
         formula: the arithmetic over ``query1``, ``query2`` and so on.
-        terms: what these are: pairs of metric and scope of its own.
+        terms: metric and own scope of ``query1``, ``query2`` and so on.
     """
 
     text: str
@@ -36,24 +36,24 @@ class DatadogQuery:
 
     @classmethod
     def parse(cls, text: str, type_: MetricType, setting: str) -> Self:
-        """Take a query apart.
+        """Parse a query.
 
         Raises:
-            ValueError: it is not metrics and arithmetic.
+            ValueError: the query has something other than metrics and arithmetic.
         """
         terms = tuple((match["metric"], match["scope"] or "") for match in _TERM.finditer(text))
         numbers = iter(range(1, len(terms) + 1))
         formula = _TERM.sub(lambda _: f"query{next(numbers)}", text).strip()
         if not terms or ".rollup" in text or not _ARITHMETIC.fullmatch(formula):
             raise ValueError(
-                "must be metrics, such as max:cpu.utilization or avg:system.cpu.idle{env:prod}, and arithmetic; what "
-                "groups by host and rolls up is added"
+                "must be metrics, such as max:cpu.utilization or avg:system.cpu.idle{env:prod}, and arithmetic; the "
+                "grouping by host and the rollup are added automatically"
             )
         return cls(text, type_, setting, formula, terms)
 
 
-def read_queries(own: DatadogSettings) -> tuple[list[DatadogQuery], list[str]]:
-    """Return the queries of all settings, and what is wrong with those that cannot be read."""
+def read_queries(options: DatadogSettings) -> tuple[list[DatadogQuery], list[str]]:
+    """Return the queries of all settings, and the problems of queries that cannot be parsed."""
     queries: list[DatadogQuery] = []
     problems: list[str] = []
     for key, type_ in (
@@ -63,7 +63,7 @@ def read_queries(own: DatadogSettings) -> tuple[list[DatadogQuery], list[str]]:
         ("bandwidth_query", MetricType.BANDWIDTH),
         ("gpu_query", MetricType.GPU),
     ):
-        text = getattr(own, key).strip()
+        text = getattr(options, key).strip()
         try:
             queries += [DatadogQuery.parse(text, type_, f"datadog.{key}")] if text else []
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""The provider InfluxDB."""
+"""Provider for InfluxDB."""
 
 from watcher.providers.influxdb.provider import InfluxDbProvider
 

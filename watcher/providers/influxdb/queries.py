@@ -1,6 +1,7 @@
-"""What is asked of InfluxDB, as data, in the words of InfluxQL (1.x) and of Flux (2.x).
+"""InfluxDB queries in InfluxQL (1.x) and Flux (2.x).
 
-A statistic is asked of the field itself and made a percent afterwards: the highest CPU use is the lowest idle time.
+Statistics are computed over the field itself and converted to percent afterwards: the highest CPU use is the lowest
+idle time.
 """
 
 import math
@@ -12,11 +13,11 @@ from datetime import UTC, datetime
 from watcher.model import QUANTILES, MetricType, Operator, Window
 from watcher.settings import InfluxDbQuery, InfluxDbSettings
 
-#: Columns that are no operators of ours: how many samples there are, the lowest one, the newest one, and its time.
+#: Additional columns: the number of samples, the lowest sample, the newest sample, and its time.
 COUNT, LOWEST, NEWEST, TIME = "COUNT", "LOWEST", "NEWEST", "time"
 
 _OPERATORS = {str(operator): operator for operator in Operator}
-_LARGEST = 1e15  # beyond this, sums of squares overflow and InfluxDB 1.x can write no answer at all
+_LARGEST = 1e15  # beyond this, sums of squares overflow and InfluxDB 1.x cannot encode its response
 _TELEGRAF = (
     InfluxDbQuery(
         name="telegraf:cpu:percent", type=MetricType.CPU, measurement="cpu", field="usage_idle",
@@ -34,10 +35,10 @@ _TELEGRAF = (
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known of one or more series of a node over a window.
+    """Statistics of one or more series of a node over a window.
 
     Attributes:
-        count: how many samples.
+        count: the number of samples.
         values: operator to value; STD is the population deviation.
     """
 
@@ -46,12 +47,12 @@ class Statistics:
 
 
 def queries(settings: InfluxDbSettings) -> dict[str, tuple[InfluxDbQuery, ...]]:
-    """Return what to ask by published name, alternatives in order: the user's instead of ours of the same type."""
+    """Return the alternative queries of each metric, in order; the user's replace built-in ones of the same type."""
     replaced = {query.type for query in settings.queries}
-    found: dict[str, tuple[InfluxDbQuery, ...]] = {}
+    result: dict[str, tuple[InfluxDbQuery, ...]] = {}
     for query in (*settings.queries, *(query for query in _TELEGRAF if query.type not in replaced)):
-        found[query.name] = (*found.get(query.name, ()), query)
-    return found
+        result[query.name] = (*result.get(query.name, ()), query)
+    return result
 
 
 def influxql(
@@ -65,29 +66,31 @@ def influxql(
     """Return the InfluxQL statement, with a column for each statistic and a row for each series.
 
     Args:
-        query: what to ask.
-        operators: which statistics.
-        window: over which samples: after its start, up to its end.
-        retention_policy: where, when not in the database's default one.
+        query: the query.
+        operators: the statistics.
+        window: the time span of the samples: after its start, up to and including its end.
+        retention_policy: the retention policy; empty for the database's default.
         bounded: leave out samples so large that their sum is infinite.
     """
-    source, value, where = _influxql_source(query, window, retention_policy)
+    source, field_name, conditions = _influxql_source(query, window, retention_policy)
     if query.rate:
-        rise = f'SELECT NON_NEGATIVE_DERIVATIVE({value}, 1s) AS "rise" FROM {source}'  # noqa: S608  quoted below
-        source, value, where = f"({rise} WHERE {' AND '.join(where)} GROUP BY *)", '"rise"', where[-1:]
-    bounds = [f"{value} > -{_LARGEST:.1f}", f"{value} < {_LARGEST:.1f}"] if bounded else []
-    columns = ", ".join(f'{call} AS "{column}"' for column, call in _influxql_calls(query, operators, value).items())
-    return f"SELECT {columns} FROM {source} WHERE {' AND '.join([*bounds, *where])} GROUP BY *"  # noqa: S608
+        derivative = f'SELECT NON_NEGATIVE_DERIVATIVE({field_name}, 1s) AS "rise" FROM {source}'  # noqa: S608  quoted below
+        source = f"({derivative} WHERE {' AND '.join(conditions)} GROUP BY *)"
+        field_name, conditions = '"rise"', conditions[-1:]
+    bounds = [f"{field_name} > -{_LARGEST:.1f}", f"{field_name} < {_LARGEST:.1f}"] if bounded else []
+    calls = _influxql_calls(query, operators, field_name)
+    columns = ", ".join(f'{call} AS "{column}"' for column, call in calls.items())
+    return f"SELECT {columns} FROM {source} WHERE {' AND '.join([*bounds, *conditions])} GROUP BY *"  # noqa: S608
 
 
 def influxql_newest(query: InfluxDbQuery, window: Window, retention_policy: str = "") -> str:
-    """Return the InfluxQL statement for each series' newest sample and its time; aggregates have no time."""
-    source, value, where = _influxql_source(query, window, retention_policy)
-    return f'SELECT LAST({value}) AS "{NEWEST}" FROM {source} WHERE {" AND ".join(where)} GROUP BY *'  # noqa: S608
+    """Return the InfluxQL statement for each series' newest sample and its time, which aggregates do not have."""
+    source, field_name, conditions = _influxql_source(query, window, retention_policy)
+    return f'SELECT LAST({field_name}) AS "{NEWEST}" FROM {source} WHERE {" AND ".join(conditions)} GROUP BY *'  # noqa: S608
 
 
 def flux(query: InfluxDbQuery, operators: Iterable[Operator], window: Window, bucket: str) -> str:
-    """Return the Flux script, with a result for each statistic, each with a row for each series."""
+    """Return the Flux script, with a result for each statistic and in it a row for each series."""
     rate = ["|> derivative(unit: 1s, nonNegative: true)"] if query.rate else []
     tail = "|> drop(fn: (column) => column =~ /^_(start|stop|time|field|measurement)$/)"
     results = [
@@ -104,15 +107,15 @@ def flux_newest(query: InfluxDbQuery, window: Window, bucket: str) -> str:
 
 
 def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviation: bool) -> Statistics | None:
-    """Turn the statistics of a field into those of a percent.
+    """Convert the statistics of a field to percent.
 
     Args:
-        query: its scale and offset.
-        columns: the answer's columns by name, those without a value left out.
+        query: the query, with scale and offset.
+        columns: the response's columns by name, without columns that have no value.
         sample_deviation: whether STD is that of a sample (divided by n - 1), as InfluxQL's is.
 
     Returns:
-        None when there are no samples. Statistics that were not asked for may be among those of few samples.
+        The statistics, or None if there are no samples. For few samples, unrequested statistics may be among them.
     """
     samples = columns.get(COUNT, 0.0)
     if not 1 <= samples <= _LARGEST:
@@ -127,9 +130,9 @@ def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviat
         elif operator is not None:
             values[operator] = query.offset + query.scale * value
     if count == 1:
-        values[Operator.STD] = 0.0  # InfluxQL says nothing: it would divide by 0
+        values[Operator.STD] = 0.0  # InfluxQL returns null, as it would divide by 0
     if LOWEST in columns:
-        # A low rank of few samples is before the first one: InfluxQL then says nothing, and means the first.
+        # With few samples, a low rank is before the first sample: InfluxQL returns null instead of that sample.
         for operator in QUANTILES:
             values.setdefault(operator, query.offset + query.scale * columns[LOWEST])
     return Statistics(count, values)
@@ -138,7 +141,8 @@ def percent(query: InfluxDbQuery, columns: Mapping[str, float], *, sample_deviat
 def combined(query: InfluxDbQuery, parts: Sequence[Statistics]) -> Statistics:
     """Return the statistics of a node with several series: of all samples together, or of the busiest series.
 
-    Mean and deviation are exact; the percentiles of all samples are not known, the highest stands for them.
+    Mean and deviation are exact. The percentiles of all samples are unknown; the highest percentile of a series is
+    used.
     """
     if len(parts) == 1:
         return parts[0]
@@ -154,17 +158,17 @@ def combined(query: InfluxDbQuery, parts: Sequence[Statistics]) -> Statistics:
         values[Operator.AVG] = mean
         if all(Operator.STD in part.values for part in parts):
             distances = ((part.count, part.values[Operator.STD], part.values[Operator.AVG] - mean) for part in parts)
-            # hypot, as a square may overflow
+            # hypot() instead of squares, which may overflow
             spreads = [math.hypot(deviation, distance) * math.sqrt(n / count) for n, deviation, distance in distances]
             values[Operator.STD] = math.hypot(*spreads)
     return Statistics(count, values)
 
 
 def _influxql_source(query: InfluxDbQuery, window: Window, retention_policy: str) -> tuple[str, str, list[str]]:
-    """Return measurement, field, and conditions, of which the last one is about the time; all quoted."""
-    where = [f"{_identifier(tag)} = {_influxql_string(word)}" for tag, word in query.where.items()]
-    source = ".".join(_identifier(each) for each in (retention_policy, query.measurement) if each)
-    return source, _identifier(query.field), [*where, f"time > {window.start}s AND time <= {window.end}s"]
+    """Return measurement, field and conditions, all quoted; the last condition is the time range."""
+    conditions = [f"{_identifier(tag)} = {_influxql_string(value)}" for tag, value in query.where.items()]
+    source = ".".join(_identifier(part) for part in (retention_policy, query.measurement) if part)
+    return source, _identifier(query.field), [*conditions, f"time > {window.start}s AND time <= {window.end}s"]
 
 
 def _influxql_calls(query: InfluxDbQuery, operators: Iterable[Operator], value: str) -> dict[str, str]:
@@ -186,10 +190,10 @@ def _influxql_calls(query: InfluxDbQuery, operators: Iterable[Operator], value: 
 
 def _flux_source(query: InfluxDbQuery, window: Window, bucket: str) -> list[str]:
     tags = {"_measurement": query.measurement, "_field": query.field, **query.where}
-    conditions = " and ".join(f"r[{_flux_string(tag)}] == {_flux_string(word)}" for tag, word in tags.items())
+    conditions = " and ".join(f"r[{_flux_string(tag)}] == {_flux_string(value)}" for tag, value in tags.items())
     return [
         f"data = from(bucket: {_flux_string(bucket)})",
-        # Flux takes the start in and leaves the end out; we do the opposite, to the nanosecond.
+        # Flux includes the start and excludes the end; windows do the opposite: shift both by a nanosecond.
         f"|> range(start: {_moment(window.start)}, stop: {_moment(window.end)})",
         f"|> filter(fn: (r) => {conditions})",
     ]
@@ -221,14 +225,14 @@ def _moment(seconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.000000001Z"
 
 
-def _identifier(word: str) -> str:
-    return '"' + re.sub(r'(["\\])', r"\\\1", word).replace("\n", r"\n") + '"'
+def _identifier(name: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", name).replace("\n", r"\n") + '"'
 
 
-def _influxql_string(word: str) -> str:
-    return "'" + re.sub(r"(['\\])", r"\\\1", word).replace("\n", r"\n") + "'"
+def _influxql_string(text: str) -> str:
+    return "'" + re.sub(r"(['\\])", r"\\\1", text).replace("\n", r"\n") + "'"
 
 
-def _flux_string(word: str) -> str:
-    escaped = re.sub(r'(["\\]|\$(?={))', r"\\\1", word)
+def _flux_string(text: str) -> str:
+    escaped = re.sub(r'(["\\]|\$(?={))', r"\\\1", text)
     return '"' + escaped.replace("\n", r"\n").replace("\r", r"\r").replace("\t", r"\t") + '"'

@@ -1,4 +1,4 @@
-"""The provider Prometheus."""
+"""Provider for Prometheus."""
 
 from watcher.providers.prometheus.provider import PrometheusProvider
 

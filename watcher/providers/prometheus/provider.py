@@ -1,7 +1,7 @@
-"""Prometheus, and what speaks its query API: Thanos, Mimir, VictoriaMetrics, OpenShift's monitoring.
+"""Prometheus, and servers with its query API: Thanos, Mimir, VictoriaMetrics, OpenShift's monitoring.
 
-What is asked stands in ``prometheus_queries``; what its answers are about, in ``prometheus_names``. All queries of a
-window run side by side, and a failed one costs only itself.
+``queries`` has the PromQL expressions, ``node_name_cache`` the node names of their series. All queries of a window run
+concurrently; if one fails, the others are used.
 """
 
 import contextlib
@@ -24,28 +24,28 @@ from watcher.errors import ProviderAnswerError, ProviderError
 from watcher.findings import Action, Finding, Kind
 from watcher.model import Metric, MetricType, NodeMetrics, Operator, Window
 from watcher.providers.base import Check, Fetched
-from watcher.providers.node_names import Resolved, Words, most_by_node, without_port
-from watcher.providers.prometheus.names import NodeNameCache
+from watcher.providers.node_names import NodeLabels, Resolved, most_by_node, without_port
+from watcher.providers.prometheus.node_name_cache import NodeNameCache
 from watcher.providers.prometheus.queries import STEP, Expression, ResourceQuery, queries
 from watcher.providers.session import ProviderSession, bearer, provider_error
 from watcher.settings import Settings, without_credentials
 
 DEFAULT_ADDRESS = "http://prometheus-k8s:9090"
 _NODE_LABELS = ("node", "Hostname", "instance")
-_ABSENT_EXPIRY_SECONDS = 600  # an optional metric that is not there is looked for again after this
+_ABSENT_EXPIRY_SECONDS = 600  # retry interval for an optional metric without series
 
-_Rows = list[tuple[Words, float]]  # a series' words for its node, and its value
+_Rows = list[tuple[NodeLabels, float]]  # node labels and value of each series
 
-#: What is asked beside the metrics, and how findings call it.
-_BESIDE = {
+#: Queries in addition to the metrics, and their names in findings.
+_EXTRA_QUERIES = {
     "names": "the nodes' names",
-    "gaps": "how much of the window has samples",
+    "gaps": "the coverage of the window",
 }
 
 
 @dataclass(slots=True)
-class _Answer:
-    """What one query brought: the expression that had series, each series' words for its node with its value."""
+class _QueryAnswer:
+    """Result of a query: the expression that has series, the node labels and value of each series, and warnings."""
 
     expression: Expression
     values: _Rows = field(default_factory=list)
@@ -53,18 +53,18 @@ class _Answer:
 
 
 class PrometheusProvider:
-    """Computes windows with Prometheus' own functions over time."""
+    """Provider that computes windows with Prometheus' own functions over time."""
 
     def __init__(self, settings: Settings) -> None:
-        own = settings.prometheus
+        options = settings.prometheus
         self.address = settings.provider.address or DEFAULT_ADDRESS
         self._shown = without_credentials(self.address)
-        self._queries = queries(own)
+        self._queries = queries(options)
         self._operators = settings.watch.operators
-        self._timed_window = max(settings.watch.windows, key=duration.seconds)  # once a fetch is enough
-        self._matchers = own.matchers
-        self._words = (own.node_label,) if own.node_label else _NODE_LABELS
-        self._labels = ", ".join(self._words)
+        self._timed_window = max(settings.watch.windows, key=duration.seconds)  # one window per fetch is enough
+        self._matchers = options.matchers
+        self._node_labels = (options.node_label,) if options.node_label else _NODE_LABELS
+        self._labels = ", ".join(self._node_labels)
         self._seen = threading.local()
         self._session = ProviderSession(settings.provider, bearer(settings.provider), self._note_warnings)
         self._connect = PrometheusConnect(self.address, session=self._session, retry=Retry(total=0))
@@ -76,45 +76,47 @@ class PrometheusProvider:
         """Return every node's metrics over the window.
 
         Raises:
-            ProviderError: every query failed, or none found any series.
+            ProviderError: every query failed, or none has series.
         """
         now = time.monotonic()
-        asked = [query for query in self._queries if self._absent_until.get(query, 0) <= now]
-        calls: dict[Any, Any] = {"gaps": partial(self._ask_needed, Expression.gaps, window, deadline)} | {
+        due_queries = [query for query in self._queries if self._absent_until.get(query, 0) <= now]
+        calls: dict[Any, Any] = {"gaps": partial(self._ask_required, Expression.gaps, window, deadline)} | {
             (query, operator): partial(self._ask, query, operator, window, deadline)
-            for query in asked
+            for query in due_queries
             for operator in self._operators
         }
         if names_due := self._names.are_due():
             calls["names"] = partial(self._names.read, window.end, deadline)
         answers = gather(calls, deadline, give_up=self._session.abort)
-        beside = {key: answers.pop(key, None) for key in _BESIDE}
-        gaps = beside["gaps"]
+        extra_answers = {key: answers.pop(key, None) for key in _EXTRA_QUERIES}
+        gaps = extra_answers["gaps"]
         findings = [
-            Finding(Kind.QUERY_FAILED, f"{_BESIDE[key]} cannot be read: {self._translated(answer)}", window.duration)
-            for key, answer in beside.items()
+            Finding(
+                Kind.QUERY_FAILED, f"{_EXTRA_QUERIES[key]} cannot be read: {self._translated(answer)}", window.duration
+            )
+            for key, answer in extra_answers.items()
             if isinstance(answer, Exception)
         ]
         failures = {key: self._translated(answer) for key, answer in answers.items() if isinstance(answer, Exception)}
-        found = {key: answer for key, answer in answers.items() if isinstance(answer, _Answer)}
+        succeeded = {key: answer for key, answer in answers.items() if isinstance(answer, _QueryAnswer)}
         for (query, operator), problem in failures.items():
             findings.append(Finding(Kind.QUERY_FAILED, f"{operator}: {problem}", window.duration, metric=query.name))
-        words = frozenset(words for answer in found.values() for words, _ in answer.values)
-        resolved = self._names.resolve_fetched(words, window, deadline, just_read=names_due)
-        nodes = self._by_node(found, resolved, window.duration, findings)
+        labels = frozenset(labels for answer in succeeded.values() for labels, _ in answer.values)
+        resolved = self._names.resolve_fetched(labels, window, deadline, just_read=names_due)
+        nodes = self._by_node(succeeded, resolved, window.duration, findings)
         if not nodes:
-            raise next(iter(failures.values()), ProviderAnswerError(self._nothing_found()))
-        coverage = _least([most_by_node(rows, resolved) for rows in gaps] if isinstance(gaps, list) else [])
+            raise next(iter(failures.values()), ProviderAnswerError(self._describe_empty_result()))
+        coverage = _lowest([most_by_node(rows, resolved) for rows in gaps] if isinstance(gaps, list) else [])
         for node in coverage.keys() & nodes.keys():
             nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
         newest = {}
         if coverage and window.duration == self._timed_window:
-            with contextlib.suppress(Exception):  # that they have gaps is said already
+            with contextlib.suppress(Exception):  # the gaps are reported already
                 newest = self._newest(resolved, window, deadline)
         return Fetched(nodes, tuple(findings), newest=newest)
 
     def check(self) -> Iterator[Check]:
-        """Yield the connection, each query, and how series are matched to nodes."""
+        """Yield the connection, each query, and the matching of its series to nodes."""
         deadline = Deadline.after(10)
         try:
             self._run("vector(1)", None, deadline)
@@ -132,86 +134,90 @@ class PrometheusProvider:
                 yield Check(step, ok=False, message=str(self._translated(error)), setting="prometheus.queries")
                 return
             if series:
-                yield from self._check_series(step, self._shown_query(expression), series)
+                yield from self._check_series(step, self._printable(expression), series)
             elif query.required:
                 missing.append(query)
             else:
-                tried = " | ".join(map(self._shown_query, query.expressions))
-                yield Check(step, ok=True, message=f"not there, and not needed: {tried}")
+                tried = " | ".join(map(self._printable, query.expressions))
+                yield Check(step, ok=True, message=f"no series; this metric is optional: {tried}")
         if missing:
-            yield self._blame(missing, deadline)
+            yield self._diagnose(missing, deadline)
 
     def close(self) -> None:
-        """End what is under way and close the connections."""
+        """Abort requests in progress and close the connections."""
         self._session.abort()
         self._session.close()
 
     def _check_series(self, step: str, shown: str, series: list[dict[str, Any]]) -> Iterator[Check]:
         resolved = self._names.resolve(self._read(item)[0] for item in series)
         yield Check(step, ok=True, message=f"{len(series)} series of {shown}")
-        bad = [each.problem for each in resolved.values() if each.problem]
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        message = f"{bad[0]}{more}" if bad else f"all {len(resolved)} are matched"
-        became = tuple(sorted(f"{_shown_words(words)} is {each.name}" for words, each in resolved.items()))
+        problems = [node.problem for node in resolved.values() if node.problem]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        message = f"{problems[0]}{more}" if problems else f"all {len(resolved)} are matched"
+        details = tuple(sorted(f"{_joined(labels)} is {node.name}" for labels, node in resolved.items()))
         setting = "prometheus.node_label"
-        yield Check(f"{step}: node names", ok=not bad, message=message, setting=setting, details=became)
+        yield Check(f"{step}: node names", ok=not problems, message=message, setting=setting, details=details)
 
-    def _blame(self, missing: list[ResourceQuery], deadline: Deadline) -> Check:
-        """Say once what is missing, and whether the matchers are why."""
+    def _diagnose(self, missing: list[ResourceQuery], deadline: Deadline) -> Check:
+        """Return a failed step for all missing queries, which tells whether the matchers are the reason."""
         step = f"query {' and '.join(dict.fromkeys(query.type for query in missing))}"
-        tried = " | ".join(self._shown_query(each) for query in missing for each in query.expressions)
+        tried = " | ".join(self._printable(expression) for query in missing for expression in query.expressions)
         if self._matchers:
-            with contextlib.suppress(Exception):  # that it cannot be told says nothing against the rest
+            with contextlib.suppress(Exception):  # this query only serves the diagnosis
                 if any(self._find(query, "", deadline)[1] for query in missing):
-                    message = f"no series with {self._matchers}, but there are without: {tried}"
+                    message = f"no series with {self._matchers}, but there are series without these matchers: {tried}"
                     return Check(step, ok=False, message=message, setting="prometheus.matchers")
-        message = f"no series of {tried}. Is node_exporter scraped, and for half a minute already?"
+        message = f"no series of {tried}. Has node_exporter been scraped for half a minute?"
         return Check(step, ok=False, message=message, setting="prometheus.queries")
 
     def _find(self, query: ResourceQuery, matchers: str, deadline: Deadline) -> tuple[Expression, list[dict[str, Any]]]:
-        """Return the first expression that has series now, with them; the first without any where none has."""
+        """Return the first expression that has series now, with these series; the first expression if none has any."""
         for expression in query.expressions:
             series = self._run(expression.now(matchers, self._labels), None, deadline)
             if series:
                 return expression, series
         return query.expressions[0], []
 
-    def _shown_query(self, expression: Expression) -> str:
-        """Return an expression as it can be pasted into Prometheus."""
+    def _printable(self, expression: Expression) -> str:
+        """Return an expression in a form that can be pasted into Prometheus."""
         return expression.now(self._matchers, self._labels)
 
-    def _ask(self, query: ResourceQuery, operator: Operator, window: Window, deadline: Deadline) -> _Answer:
-        """Ask with the expression that had series last time, and with the others in turn if it has none now."""
+    def _ask(self, query: ResourceQuery, operator: Operator, window: Window, deadline: Deadline) -> _QueryAnswer:
+        """Run the expression that had series last time; if it has none now, run the others in turn."""
         chosen = self._chosen.get(query, query.expressions[0])
         self._seen.warnings = []
-        for expression in (chosen, *(each for each in query.expressions if each != chosen)):
+        for expression in (chosen, *(other for other in query.expressions if other != chosen)):
             series = self._run(
                 expression.over(window.duration, operator, self._matchers, self._labels), window.end, deadline
             )
             if series:
                 self._chosen[query] = expression
-                return _Answer(expression, [self._read(item) for item in series], self._seen.warnings)
+                return _QueryAnswer(expression, [self._read(item) for item in series], self._seen.warnings)
         if not query.required:
             self._absent_until[query] = time.monotonic() + _ABSENT_EXPIRY_SECONDS
-        return _Answer(chosen, [], self._seen.warnings)
+        return _QueryAnswer(chosen, [], self._seen.warnings)
 
-    def _ask_needed(
+    def _ask_required(
         self, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
     ) -> list[_Rows]:
-        """Ask about the series of each needed metric."""
+        """Query the source series of each required metric."""
         return [self._ask_about(query, promql_of, window, deadline) for query in self._queries if query.required]
 
-    def _newest(self, resolved: Mapping[Words, Resolved], window: Window, deadline: Deadline) -> dict[str, float]:
-        """Return when each node was measured last: its averages stay for as long as the window, whatever stopped."""
-        ended = self._ask_needed(Expression.newest_ended, window, deadline)
-        alive = self._ask_needed(Expression.newest_alive, window, deadline)
+    def _newest(self, resolved: Mapping[NodeLabels, Resolved], window: Window, deadline: Deadline) -> dict[str, float]:
+        """Return the time of each node's newest sample. An average does not show that a series has stopped."""
+        ended = self._ask_required(Expression.newest_ended, window, deadline)
+        alive = self._ask_required(Expression.newest_alive, window, deadline)
         by_node = ([most_by_node(rows, resolved) for rows in answer] for answer in (ended, alive))
-        return _least([ended | alive for ended, alive in zip(*by_node, strict=True)])
+        return _lowest([ended | alive for ended, alive in zip(*by_node, strict=True)])
 
     def _ask_about(
-        self, query: ResourceQuery, promql_of: Callable[[Expression, str, str, str], str], window: Window, deadline: Deadline
+        self,
+        query: ResourceQuery,
+        promql_of: Callable[[Expression, str, str, str], str],
+        window: Window,
+        deadline: Deadline,
     ) -> _Rows:
-        """Ask about the series that a metric is computed from; nothing when they are not known, or there are none."""
+        """Query the series that a metric is computed from; the result is empty if they are unknown or do not exist."""
         chosen = self._chosen.get(query)
         for expression in (chosen,) if chosen else query.expressions:
             promql = promql_of(expression, window.duration, self._matchers, self._labels)
@@ -222,17 +228,17 @@ class PrometheusProvider:
 
     def _by_node(
         self,
-        found: dict[tuple[ResourceQuery, Operator], _Answer],
-        resolved: Mapping[Words, Resolved],
+        answers: dict[tuple[ResourceQuery, Operator], _QueryAnswer],
+        resolved: Mapping[NodeLabels, Resolved],
         window: str,
         findings: list[Finding],
     ) -> dict[str, NodeMetrics]:
-        findings += [_unmatched(words, each, window) for words, each in resolved.items() if each.problem]
-        names = {words: each.name for words, each in resolved.items()}
+        findings += [_unmatched(labels, node, window) for labels, node in resolved.items() if node.problem]
+        names = {labels: node.name for labels, node in resolved.items()}
         nodes: dict[str, dict[tuple[str, str], Metric]] = {}
         merged: dict[str, set[str]] = {}
         tags: dict[str, str] = {}
-        for (query, operator), answer in found.items():
+        for (query, operator), answer in answers.items():
             name = answer.expression.name
             for warning in answer.warnings:
                 findings.append(Finding(Kind.PARTIAL_ANSWER, warning, window, metric=name))
@@ -243,19 +249,19 @@ class PrometheusProvider:
                 tags |= {} if answer.expression.is_selector() else {"step": STEP}
             counts: dict[str, int] = {}
             key, type_, scale = (name, operator), query.type, query.scale
-            for words, value in answer.values:
-                node = names[words]
+            for labels, value in answer.values:
+                node = names[labels]
                 metrics = nodes.get(node)
                 if metrics is None:
                     metrics = nodes[node] = {}
                 percent = value * scale
-                if key in metrics:  # the mean of all replicas, whatever order they come in
+                if key in metrics:  # the running mean of all replicas
                     counts[node] = counts.get(node, 1) + 1
                     percent = metrics[key].value + (percent - metrics[key].value) / counts[node]
                     merged.setdefault(node, set()).add(name)
                 metrics[key] = Metric(name, type_, operator, window, percent)
         for node, doubled in merged.items():
-            message = "several series are about this node: the mean is used; set prometheus.matchers to one replica"
+            message = "this node has several series: their mean is used; set prometheus.matchers to one replica"
             findings += [
                 Finding(Kind.DUPLICATE, message, window, node, name, Action.MERGED) for name in sorted(doubled)
             ]
@@ -265,51 +271,57 @@ class PrometheusProvider:
     def _run(self, promql: str, at: int | None, deadline: Deadline) -> list[dict[str, Any]]:
         seconds = deadline.remaining_seconds()
         if not seconds:
-            raise TimeoutError("no time is left")  # the expressions before this one took it
+            raise TimeoutError("no time is left")  # earlier expressions used all of it
         params = {"timeout": f"{seconds:.3f}", **({} if at is None else {"time": str(at)})}
         answer = self._connect.custom_query(promql, params=params, timeout=seconds)
         if not isinstance(answer, list) or not all(isinstance(item, dict) and "metric" in item for item in answer):
-            raise ProviderAnswerError(f"Prometheus at {self._shown} answered {promql} with no list of series")
+            raise ProviderAnswerError(
+                f"Prometheus at {self._shown} answered {promql} with something other than a list of series"
+            )
         return answer
 
-    def _read(self, series: dict[str, Any]) -> tuple[Words, float]:
+    def _read(self, series: dict[str, Any]) -> tuple[NodeLabels, float]:
         try:
             value = float(series["value"][1])
         except (LookupError, TypeError, ValueError):
-            value = math.nan  # costs one value, and a finding
-        labels = series["metric"]
-        return tuple(labels.get(word, "") for word in self._words), value
+            value = math.nan  # the analyzer drops this value, with a finding
+        series_labels = series["metric"]
+        return tuple(series_labels.get(label, "") for label in self._node_labels), value
 
     def _note_warnings(self, response: requests.Response) -> None:
-        """Keep what prometheus-api-client drops: warnings of an answer that may be partial."""
+        """Remember a response's warnings, which prometheus-api-client drops: the response may be partial."""
         if b'"warnings"' in response.content:
-            self._seen.warnings = [str(each)[:300] for each in orjson.loads(response.content).get("warnings") or ()]
+            self._seen.warnings = [
+                str(warning)[:300] for warning in orjson.loads(response.content).get("warnings") or ()
+            ]
 
     def _translated(self, error: Exception) -> ProviderError:
         return provider_error("Prometheus", self.address, error)
 
-    def _nothing_found(self) -> str:
-        tried = dict.fromkeys(each.promql for query in self._queries if query.required for each in query.expressions)
+    def _describe_empty_result(self) -> str:
+        tried = dict.fromkeys(
+            expression.promql for query in self._queries if query.required for expression in query.expressions
+        )
         matchers = f" with {self._matchers}" if self._matchers else ""
         return (
             f"Prometheus at {self._shown} has no series of any of: {'; '.join(tried)}{matchers}. "
-            "Is node_exporter scraped, and for half a minute already? "
+            "Has node_exporter been scraped for half a minute? "
             "(prometheus.query_set, prometheus.matchers, prometheus.queries)"
         )
 
 
-def _least(by_metric: list[dict[str, float]]) -> dict[str, float]:
+def _lowest(by_metric: list[dict[str, float]]) -> dict[str, float]:
     """Return the lowest value of each node."""
     least: dict[str, float] = {}
-    for node, value in (item for each in by_metric for item in each.items()):
+    for node, value in (item for values in by_metric for item in values.items()):
         least[node] = min(value, least.get(node, value))
     return least
 
 
-def _shown_words(words: Words) -> str:
-    return " ".join(filter(None, words)) or "what has no label"
+def _joined(labels: NodeLabels) -> str:
+    return " ".join(filter(None, labels)) or "a series without labels"
 
 
-def _unmatched(words: Words, resolved: Resolved, window: str) -> Finding:
-    shown = without_port(next(filter(None, words), ""))
+def _unmatched(labels: NodeLabels, resolved: Resolved, window: str) -> Finding:
+    shown = without_port(next(filter(None, labels), ""))
     return Finding(Kind.UNMATCHED_NODE, f"{resolved.problem} (prometheus.node_label)", window, resolved.name or shown)

@@ -1,9 +1,9 @@
-"""What is asked of Prometheus, as data: for each resource, expressions to try in order.
+"""Prometheus queries: for each resource, expressions to try in order.
 
-``$matchers`` stands for the label matchers of ``prometheus.matchers``, ``$labels`` for the labels that name a node.
-The expressions over node_exporter's own series have the same definition as the recording rules before them, so that
-average and deviation mean the same, but are right about new nodes, too; they average over processors and over
-replicas alike, so that two Prometheus that scrape the same node do not count it twice.
+``$matchers`` is a placeholder for the label matchers of ``prometheus.matchers``, ``$labels`` for the labels that name a
+node. The expressions over node_exporter's own series have the same definition as the recording rules before them, so
+average and deviation have the same meaning; in addition they are right for new nodes. They average over processors and
+over replicas alike, so two Prometheus servers that scrape the same node do not count it twice.
 """
 
 import re
@@ -13,7 +13,7 @@ from runtime import duration
 from watcher.model import QUANTILES, MetricType, Operator
 from watcher.settings import PrometheusSettings
 
-#: The step of subqueries: how often kube-prometheus evaluates the rules that the expressions stand in for.
+#: Step of subqueries: the interval at which kube-prometheus evaluates the corresponding recording rules.
 STEP = "30s"
 
 _FUNCTIONS = {
@@ -21,19 +21,19 @@ _FUNCTIONS = {
     Operator.STD: "stddev_over_time(%s)",
     Operator.MAX: "max_over_time(%s)",
 }
-_LOOK_BACK_STEP = "150s"  # half of how far back Prometheus looks for a series' last sample
+_LOOK_BACK_STEP = "150s"  # half of Prometheus' lookback delta of 5 minutes
 _SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One way to ask for a metric.
+    """PromQL expression for a metric.
 
     Attributes:
-        name: the name it is published under.
-        promql: an instant expression; its value times the query's scale is a percent of capacity.
-        smoothing: the span it averages over by itself, where known.
-        source: for an expression that is no plain series, one of those that it is computed from.
+        name: the metric's published name.
+        promql: an instant expression; its value times the query's scale is a percentage of capacity.
+        smoothing: the time span that the expression averages over, where known.
+        source: for an expression that is not a plain series, one of the series that it is computed from.
     """
 
     name: str
@@ -49,21 +49,21 @@ class Expression:
         return function % ranged
 
     def gaps(self, window: str, matchers: str, labels: str) -> str:
-        """Return the expression for the share of a window in which each node was measured, where that is not all of it.
+        """Return the expression for the share of a window in which each node has samples, for nodes with gaps only.
 
-        Empty where no series can tell; so are the next two.
+        The result is empty if no source series is known; this also holds for ``newest_alive`` and ``newest_ended``.
         """
         selector = self._selector(matchers)
         steps = max(1, duration.seconds(window) // duration.seconds(STEP))
         return selector and f"max by ({labels}) (count_over_time({selector}[{window}:{STEP}])) / {steps} < 1"
 
     def newest_alive(self, _window: str, matchers: str, _labels: str) -> str:
-        """Return the expression for the time of each living series' newest sample, unix seconds."""
+        """Return the expression for the time of each live series' newest sample, Unix seconds."""
         selector = self._selector(matchers)
         return selector and f"timestamp({selector})"
 
     def newest_ended(self, window: str, matchers: str, labels: str) -> str:
-        """Return the same that knows series which ended in the window, too: within a step."""
+        """Return the same expression for series that ended in the window, too, accurate to one step."""
         alive = self.newest_alive(window, matchers, labels)
         return alive and f"max_over_time({alive}[{window}:{_LOOK_BACK_STEP}])"
 
@@ -72,7 +72,7 @@ class Expression:
         return self.promql.replace("$matchers", matchers).replace("$labels", labels)
 
     def is_selector(self) -> bool:
-        """Return whether this is a plain series, such as a recording rule's, that needs no subquery."""
+        """Return whether this is a plain series, such as a recording rule's, which needs no subquery."""
         return _SELECTOR.fullmatch(self.promql) is not None
 
     def _selector(self, matchers: str) -> str:
@@ -81,13 +81,13 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class ResourceQuery:
-    """One metric of a node.
+    """Query for one metric of a node.
 
     Attributes:
         type: the resource.
-        expressions: the first that has series is used.
-        scale: what makes a percent of it: 100 for ratios.
-        required: whether it is worth a finding when no expression has series.
+        expressions: alternatives; the first that has series is used.
+        scale: the factor from the value to percent: 100 for ratios.
+        required: whether missing series are reported as a finding.
     """
 
     type: str
@@ -106,8 +106,8 @@ _CPU_5M = Expression("instance:node_cpu_utilisation:rate5m", "instance:node_cpu_
 _CPU_1M = Expression("instance:node_cpu_utilisation:rate1m", "instance:node_cpu_utilisation:rate1m{$matchers}", "1m")
 _RAW_CPU = Expression(
     "instance:node_cpu:ratio",
-    # A rate is over five minutes also when a series is younger, and then too low. All that processor 0 did takes one
-    # second a second: its rate is too low by the same share.
+    # A rate over 5 minutes is too low for a younger series. The time of processor 0 over all modes grows by one second
+    # per second, so its rate is too low by the same factor: the quotient is right.
     'avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{mode!~"idle|iowait|steal",$matchers}[5m])))'
     ' / avg by ($labels) (sum without (mode) (rate(node_cpu_seconds_total{cpu="0",$matchers}[5m])))',
     "5m",
@@ -131,7 +131,7 @@ _RAW_DISK = Expression(
 
 
 def _link(direction: str) -> Expression:
-    # Percent of the link's speed, the busiest link; a link that does not tell its speed has a negative one.
+    # Percent of the link's speed, for the busiest link; a link of unknown speed reports a negative speed.
     rate = f'rate(node_network_{direction}_bytes_total{{device!="lo",$matchers}}[5m])'
     speed = "(node_network_speed_bytes{$matchers} > 0)"
     name = f"instance:node_network_{direction}_bytes:rate:sum"
@@ -165,7 +165,7 @@ def _energy(watts: float) -> tuple[Expression, ...]:
 
 
 def queries(settings: PrometheusSettings) -> tuple[ResourceQuery, ...]:
-    """Return what to ask: the built-in set, with the user's own queries instead of all of the same type."""
+    """Return the queries: the user's, and the built-in ones for all other types."""
     builtin = [
         ResourceQuery(MetricType.CPU, _CPU_RULES[settings.query_set], required=True),
         ResourceQuery(MetricType.MEMORY, _MEMORY_RULES[settings.query_set], required=True),
@@ -176,9 +176,14 @@ def queries(settings: PrometheusSettings) -> tuple[ResourceQuery, ...]:
     ]
     if settings.node_power_watts:
         builtin.append(ResourceQuery(MetricType.ENERGY, _energy(settings.node_power_watts)))
-    own = tuple(
-        ResourceQuery(each.type, (Expression(each.name, each.query, each.smoothing),), each.scale, required=True)
-        for each in settings.queries
+    custom = tuple(
+        ResourceQuery(
+            query_settings.type,
+            (Expression(query_settings.name, query_settings.query, query_settings.smoothing),),
+            query_settings.scale,
+            required=True,
+        )
+        for query_settings in settings.queries
     )
-    replaced = {query.type for query in own}
-    return (*own, *(query for query in builtin if query.type not in replaced))
+    replaced = {query.type for query in custom}
+    return (*custom, *(query for query in builtin if query.type not in replaced))

@@ -1,4 +1,4 @@
-"""The provider SignalFx."""
+"""Provider for SignalFx."""
 
 from watcher.providers.signalfx.provider import SignalFxProvider
 

@@ -1,4 +1,4 @@
-"""Which node each of SignalFx' series is about: its metadata, read through the signalfx package and kept."""
+"""Series metadata of SignalFx, which name the node of each series; read through the signalfx package and cached."""
 
 import threading
 import time
@@ -15,18 +15,18 @@ from watcher.errors import ProviderAnswerError
 from watcher.providers.session import ProviderSession
 from watcher.settings import without_credentials
 
-MOST_SERIES = 10_000  # that one answer has, however many match
+MOST_SERIES = 10_000  # maximum in one response, however many match
 _MOST_PAGES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesHosts:
-    """Which host each series of a metric is about.
+    """Hosts of a metric's series.
 
     Attributes:
         hosts: series id to the value of the node's dimension.
-        missing: how many series there are beyond those that could be read.
-        began: when they were asked for, on the monotonic clock.
+        missing: the number of matching series that could not be read.
+        began: time of the request on the monotonic clock.
     """
 
     hosts: Mapping[str, str] = field(default_factory=dict)
@@ -35,14 +35,14 @@ class SeriesHosts:
 
 
 class MetadataCache:
-    """The names of some metrics' series, each read when it is asked for and what is kept is too old.
+    """Cache of the series' hosts of several metrics; a metric's entry is read again on demand after it expires.
 
     Args:
-        address: where the API is.
-        session: whose bounds, certificates and credentials the package's client is to have.
+        address: the API's address.
+        session: the HTTP session, with its limits, certificates and credentials, for the package's client.
         queries: metric to the query for its series.
-        dimension: the one that holds the node's name.
-        keep_seconds: how long names are good for.
+        dimension: the dimension that holds the node's name.
+        keep_seconds: how long an entry is valid.
     """
 
     def __init__(
@@ -53,37 +53,37 @@ class MetadataCache:
         self._queries = dict(queries)
         self._dimension = dimension
         self._keep_seconds = keep_seconds
-        self._kept = dict.fromkeys(queries, SeriesHosts())
+        self._entries = dict.fromkeys(queries, SeriesHosts())
         self._locks = {metric: threading.Lock() for metric in queries}
 
     def names(self, metric: str, deadline: Deadline, newer_than: float = float("-inf")) -> SeriesHosts:
-        """Return the names; one thread reads them, the others wait for it.
+        """Return the hosts of a metric's series. One thread reads them, other threads wait for it.
 
         Args:
-            metric: one of those with a query.
+            metric: a metric that has a query.
             deadline: when to stop waiting.
-            newer_than: a moment on the monotonic clock; names that were asked for before it are read anew.
+            newer_than: a moment on the monotonic clock; an entry requested before it is read again.
         """
         lock = self._locks[metric]
         if not lock.acquire(timeout=deadline.remaining_seconds()):
             raise TimeoutError
         try:
-            if self._kept[metric].began < max(newer_than, time.monotonic() - self._keep_seconds):
-                self._kept[metric] = self._read(self._queries[metric], deadline)
-            return self._kept[metric]
+            if self._entries[metric].began < max(newer_than, time.monotonic() - self._keep_seconds):
+                self._entries[metric] = self._read(self._queries[metric], deadline)
+            return self._entries[metric]
         finally:
             lock.release()
 
     def last(self, metric: str) -> SeriesHosts:
-        """Return the names as last read, however old."""
-        return self._kept[metric]
+        """Return the entry that was read last, of any age."""
+        return self._entries[metric]
 
     def page(self, query: str, offset: int, limit: int, deadline: Deadline) -> tuple[list[dict[str, Any]], int, bool]:
-        """Return some results of a query, how many there are in all, and whether there may be more than that."""
+        """Return one page of a query's results, the total count, and whether the count is only a lower bound."""
         seconds = deadline.remaining_seconds()
         if not seconds:
             raise TimeoutError
-        # The package puts the query into the address as it is: an & would end it.
+        # The package does not quote the query in the URL, so an & would end it.
         answer = self._client.search_metric_time_series(
             quote(query, safe=""), offset=offset, limit=limit, timeout=seconds
         )
@@ -92,7 +92,11 @@ class MetadataCache:
             raise ProviderAnswerError(f"SignalFx at {self._shown}: /v2/metrictimeseries answered without results")
         count = answer.get("count")
         total = count if isinstance(count, int) else offset + len(results)
-        return [each if isinstance(each, dict) else {} for each in results], total, answer.get("partialCount") is True
+        return (
+            [result if isinstance(result, dict) else {} for result in results],
+            total,
+            answer.get("partialCount") is True,
+        )
 
     def _read(self, query: str, deadline: Deadline) -> SeriesHosts:
         began = time.monotonic()
@@ -103,7 +107,7 @@ class MetadataCache:
                 results, count, more = self.page(query, received, MOST_SERIES, deadline)
             except requests.HTTPError as error:
                 if received and error.response is not None and error.response.status_code == 400:
-                    break  # no page begins beyond the limit
+                    break  # the API refuses offsets above its limit
                 raise
             received += len(results)
             for result in results:
@@ -118,7 +122,7 @@ class MetadataCache:
 
 def _client(address: str, session: ProviderSession) -> Any:
     class Client(SignalFxRestClient):  # type: ignore[misc]  # the package has no types
-        """The package's client, which makes a session of its own, over ours."""
+        """Client of the package, with our session in place of the one that its constructor makes."""
 
         def __init__(self) -> None:
             super().__init__(token="", endpoint=address)

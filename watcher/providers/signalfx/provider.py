@@ -1,9 +1,9 @@
-"""SignalFx, which is Splunk Observability Cloud.
+"""SignalFx, now called Splunk Observability Cloud.
 
-Two things are asked, side by side, for each metric. ``/v1/timeserieswindow`` gives the points of a window by the ids of
-their series, averaged over one of the steps that SignalFx keeps (1 s, 1 m, 5 m, 1 h: the finest that stays small);
-average and deviation of these points are computed here. ``/v2/metrictimeseries``, through the signalfx package, tells
-which node each id is about; it is slow, and kept until its time is over or a series comes that it does not have.
+Two requests run concurrently for each metric. ``/v1/timeserieswindow`` returns the points of a window by series id,
+averaged over one of SignalFx' steps (1 s, 1 m, 5 m, 1 h: the finest that stays small); their average and deviation are
+computed here. ``/v2/metrictimeseries``, through the signalfx package, returns the node of each series id; it is slow,
+so its result is cached until it expires or an unknown series appears.
 
 ``sf_metric:"cpu.utilization"``: CPU, the busy share of all processors in percent.
 ``sf_metric:"memory.utilization"``: Memory, the used share in percent.
@@ -36,14 +36,14 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class _Points:
-    """The points of a metric: series id to (unix milliseconds, value) pairs, and what the service says went wrong."""
+    """Points of a metric: series id to (Unix milliseconds, value) pairs, and the errors that the service reports."""
 
     series: Mapping[str, Any]
     errors: str
 
 
 class SignalFxProvider:
-    """Computes windows from SignalFx' points."""
+    """Provider that computes windows from SignalFx' points."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.provider
@@ -51,46 +51,48 @@ class SignalFxProvider:
             problem = "an access token with the scope API is needed"
             variables = "provider.token (METRICS_PROVIDER_TOKEN) or provider.token_file (TRIMARAN_PROVIDER__TOKEN_FILE)"
             raise SettingsError([f"{variables}: {problem}"])
-        self._own = settings.signalfx
+        self._options = settings.signalfx
         self._operators = settings.watch.operators
         self._address = settings.provider.address or DEFAULT_ADDRESS
         self._shown = without_credentials(self._address)
         self._session = ProviderSession(settings.provider, self._authenticate)
         queries = {metric: self._query(metric) for metric in METRICS}
         self._metadata = MetadataCache(
-            self._address, self._session, queries, self._own.node_dimension, self._own.metadata_seconds
+            self._address, self._session, queries, self._options.node_dimension, self._options.metadata_seconds
         )
         self._unmatched: dict[str, frozenset[str]] = {}
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Return every node's metrics over the window; a failed query costs only itself.
+        """Return every node's metrics over the window. If one query fails, the others are used.
 
         Raises:
-            ProviderError: every query failed, or nothing they brought is about a node.
+            ProviderError: every query failed, or no series belongs to a node.
         """
         began = time.monotonic()
         points = {("points", metric): partial(self._ask_points, metric, window, deadline) for metric in METRICS}
         names = {("names", metric): partial(self._metadata.names, metric, deadline) for metric in METRICS}
         answers: dict[Any, Any] = gather({**points, **names}, deadline, give_up=self._session.abort)
-        new = {
+        refreshed_names = {
             ("names", metric): partial(self._metadata.names, metric, deadline, newer_than=began)
             for metric in METRICS
             if self._has_new_series(metric, answers, began)
         }
-        if new:
-            answers |= gather(new, deadline, give_up=self._session.abort)
+        if refreshed_names:
+            answers |= gather(refreshed_names, deadline, give_up=self._session.abort)
         findings: list[Finding] = []
         tables = [self._table(metric, answers, window, findings) for metric in METRICS]
         tags = step_tags(choose_step(window, _STEPS))
         hint = "signalfx.cluster_name, signalfx.node_dimension"
-        nodes, doubts = combine(tables, window, self._operators, tags, hint)
+        nodes, duplicates = combine(tables, window, self._operators, tags, hint)
         if not nodes:
             failures = [answer for answer in answers.values() if isinstance(answer, Exception)]
-            raise self._translated(failures[0]) if failures else ProviderAnswerError(self._nothing(answers, window))
-        return Fetched(nodes, (*findings, *doubts), newest=newest(tables))
+            if failures:
+                raise self._translated(failures[0])
+            raise ProviderAnswerError(self._describe_empty_result(answers, window))
+        return Fetched(nodes, (*findings, *duplicates), newest=newest(tables))
 
     def check(self) -> Iterator[Check]:
-        """Yield for each metric: that its series are there, name nodes, and have points."""
+        """Yield two steps for each metric: its series name nodes, and they have points."""
         deadline = Deadline.after(20)
         now = int(time.time())
         for metric in METRICS:
@@ -113,7 +115,7 @@ class SignalFxProvider:
             yield Check(step, ok=bool(matched), message=message, setting="signalfx.cluster_name")
 
     def close(self) -> None:
-        """End what is under way and close the connections."""
+        """Abort requests in progress and close the connections."""
         self._session.abort()
         self._session.close()
 
@@ -121,29 +123,31 @@ class SignalFxProvider:
         return within(call, deadline, self._session.abort)
 
     def _check_names(self, step: str, metric: str, names: SeriesHosts, deadline: Deadline) -> Iterator[Check]:
-        """Yield whether there are series; where there are none, the filter that leaves them out."""
+        """Yield the step for a metric's series; if there are none, it names the filter that excludes them."""
         if names.hosts:
             hosts = ", ".join(sorted(set(names.hosts.values()))[:_SHOWN])
             yield Check(step, ok=True, message=f"{len(names.hosts)} series, of {hosts}")
             return
-        found = self._within(deadline, partial(self._metadata.page, f'sf_metric:"{metric}"', 0, 100, deadline))[0]
-        dimensions = [each["dimensions"] for each in found if isinstance(each.get("dimensions"), dict)]
-        own = self._own
+        results = self._within(deadline, partial(self._metadata.page, f'sf_metric:"{metric}"', 0, 100, deadline))[0]
+        dimensions = [entry["dimensions"] for entry in results if isinstance(entry.get("dimensions"), dict)]
+        options = self._options
+        cluster = options.cluster_name
         if not dimensions:
-            message, setting = f"nothing reports {metric} to {self._shown}", "provider.address"
-        elif not any(own.node_dimension in each for each in dimensions):
-            seen = ", ".join(sorted({str(key) for each in dimensions for key in each})[:20])
-            message, setting = f"no series has {own.node_dimension}; they have {seen}", "signalfx.node_dimension"
-        elif own.cluster_name and not any(each.get(own.cluster_dimension) == own.cluster_name for each in dimensions):
-            seen = ", ".join(sorted({str(each.get(own.cluster_dimension)) for each in dimensions})[:_SHOWN])
-            message, setting = f"{own.cluster_dimension} is {seen}, not {own.cluster_name}", "signalfx.cluster_name"
+            message, setting = f"there are no series of {metric} at {self._shown}", "provider.address"
+        elif not any(options.node_dimension in entry for entry in dimensions):
+            values = ", ".join(sorted({str(key) for entry in dimensions for key in entry})[:20])
+            message, setting = f"no series has {options.node_dimension}; they have {values}", "signalfx.node_dimension"
+        elif cluster and not any(entry.get(options.cluster_dimension) == cluster for entry in dimensions):
+            values = ", ".join(sorted({str(entry.get(options.cluster_dimension)) for entry in dimensions})[:_SHOWN])
+            message, setting = f"{options.cluster_dimension} is {values}, not {cluster}", "signalfx.cluster_name"
         else:
-            seen = ", ".join(sorted({str(each.get(own.node_dimension)) for each in dimensions})[:_SHOWN])
-            message, setting = f"no series matches {self._query(metric)}; hosts are {seen}", "signalfx.host_name_suffix"
+            values = ", ".join(sorted({str(entry.get(options.node_dimension)) for entry in dimensions})[:_SHOWN])
+            message = f"no series matches {self._query(metric)}; the hosts are {values}"
+            setting = "signalfx.host_name_suffix"
         yield Check(step, ok=False, message=message, setting=setting)
 
     def _table(self, metric: str, answers: Mapping[Any, Any], window: Window, findings: list[Finding]) -> PointTable:
-        """Put a metric's points under their nodes, and say what could not be."""
+        """Add a metric's points to a table by node, and add findings about points that could not be assigned."""
         table = PointTable(_published(metric), METRICS[metric], window, choose_step(window, _STEPS))
 
         def note(kind: Kind, message: str, node: str = "", action: Action = Action.REPORTED) -> None:
@@ -152,18 +156,19 @@ class SignalFxProvider:
         points, names = answers["points", metric], answers["names", metric]
         if isinstance(names, Exception):
             note(Kind.QUERY_FAILED, f"metadata: {self._translated(names)}")
-            names = self._metadata.last(metric)  # older ones are right for the nodes that they have
+            names = self._metadata.last(metric)  # expired metadata is still right for known series
         if isinstance(points, Exception):
             note(Kind.QUERY_FAILED, f"points: {self._translated(points)}")
             return table
         if points.errors:
-            note(Kind.PARTIAL_ANSWER, f"SignalFx says: {points.errors}")
+            note(Kind.PARTIAL_ANSWER, f"SignalFx reports: {points.errors}")
         if names.missing or len(points.series) >= MOST_SERIES:
-            note(Kind.PARTIAL_ANSWER, "more series than one answer has: some nodes may miss (signalfx.cluster_name)")
+            message = "more series match than one response holds: nodes may be missing (signalfx.cluster_name)"
+            note(Kind.PARTIAL_ANSWER, message)
         unmatched = []
         for key, pairs in points.series.items():
             host = names.hosts.get(key, "")
-            node = without_port(host).removesuffix(self._own.host_name_suffix)
+            node = without_port(host).removesuffix(self._options.host_name_suffix)
             if not node:
                 unmatched.append(host or key)
                 continue
@@ -174,7 +179,7 @@ class SignalFxProvider:
         self._unmatched[metric] = frozenset(points.series.keys() - names.hosts.keys())
         if unmatched:
             shown = ", ".join(sorted(unmatched)[:_SHOWN])
-            message = f"{len(unmatched)} series are of no known node: {shown} (signalfx.node_dimension)"
+            message = f"{len(unmatched)} series belong to no known node: {shown} (signalfx.node_dimension)"
             note(Kind.UNMATCHED_NODE, message, action=Action.DROPPED)
         return table
 
@@ -197,32 +202,32 @@ class SignalFxProvider:
         ).json()
         series = answer.get("data") if isinstance(answer, dict) else None
         errors = answer.get("errors") if isinstance(answer, dict) else None
-        said = ", ".join(map(str, errors)) if isinstance(errors, list) else str(errors or "")
-        if not isinstance(series, dict) or (said and not series):
-            raise ProviderAnswerError(
-                f"SignalFx at {self._shown}: /v1/timeserieswindow answered without data{said and ': '}{said[:300]}"
-            )
-        return _Points(series, said[:300])
+        error_text = ", ".join(map(str, errors)) if isinstance(errors, list) else str(errors or "")
+        if not isinstance(series, dict) or (error_text and not series):
+            problem = f"/v1/timeserieswindow answered without data{error_text and ': '}{error_text[:300]}"
+            raise ProviderAnswerError(f"SignalFx at {self._shown}: {problem}")
+        return _Points(series, error_text[:300])
 
     def _query(self, metric: str) -> str:
-        own = self._own
-        terms = [f"{own.node_dimension}:*{own.host_name_suffix}", f'sf_metric:"{metric}"']
-        if own.cluster_name:
-            terms.insert(1, f'{own.cluster_dimension}:"{own.cluster_name}"')
+        options = self._options
+        terms = [f"{options.node_dimension}:*{options.host_name_suffix}", f'sf_metric:"{metric}"']
+        if options.cluster_name:
+            terms.insert(1, f'{options.cluster_dimension}:"{options.cluster_name}"')
         return " AND ".join(terms)
 
-    def _nothing(self, answers: Mapping[Any, Any], window: Window) -> str:
-        """Say what is missing where nothing failed."""
+    def _describe_empty_result(self, answers: Mapping[Any, Any], window: Window) -> str:
+        """Return the error message for a fetch without nodes in which no request failed."""
         query = self._query(next(iter(METRICS)))
-        listed = sum(len(answers["names", metric].hosts) for metric in METRICS)
-        pointed = sum(len(answers["points", metric].series) for metric in METRICS)
-        where = f"SignalFx at {self._shown}"
-        if listed and not pointed:
-            return f"{where}: {listed} series for {query}, but no points in {window.duration}; do the agents report?"
-        if pointed:
-            return f"{where} has {pointed} series, none of a known node, for {query} (signalfx.node_dimension)"
+        series_count = sum(len(answers["names", metric].hosts) for metric in METRICS)
+        points_count = sum(len(answers["points", metric].series) for metric in METRICS)
+        source = f"SignalFx at {self._shown}"
+        if series_count and not points_count:
+            points = f"no points in {window.duration}; do the agents report?"
+            return f"{source}: {series_count} series for {query}, but {points}"
+        if points_count:
+            return f"{source} has {points_count} series for {query}, but no known node (signalfx.node_dimension)"
         settings = "signalfx.cluster_name, signalfx.host_name_suffix, signalfx.node_dimension, provider.address"
-        return f"{where} has no series for {query}, nor for {' or '.join(list(METRICS)[1:])} ({settings})"
+        return f"{source} has no series for {query}, nor for {' or '.join(list(METRICS)[1:])} ({settings})"
 
     def _authenticate(self, request: requests.PreparedRequest) -> None:
         request.headers["X-SF-TOKEN"] = read_token(self._settings)
@@ -231,7 +236,7 @@ class SignalFxProvider:
         problem = provider_error("SignalFx", self._address, error)
         if isinstance(problem, ProviderRefused):
             return ProviderRefused(
-                f"{problem}; a token is of one realm: https://api.<realm>.signalfx.com (provider.address)"
+                f"{problem}; a token is valid in one realm: https://api.<realm>.signalfx.com (provider.address)"
             )
         return problem
 

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import requests
 
+from runtime.http.credentials import UnusableToken, bearer, read_token
 from runtime.http.failures import Trouble, describe
 from runtime.http.session import BoundedSession
-from runtime.kubernetes.credentials import UnusableToken, bearer, read_token
 from watcher import wire
 from watcher.doctor.address import examine_address, expects_tls
 from watcher.doctor.metrics import compare, judge
@@ -25,7 +25,7 @@ _OPTIONS = {"provider.address": "--watcher", "provider.ca_file": "--ca-file"}
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class WatcherConnection:
     """The way to a watcher.
 
     Attributes:
@@ -41,7 +41,7 @@ class Running:
     certificate: Path | None = None
 
 
-def examine_running(running: Running, nodes: Collection[str] = ()) -> Iterator[Check]:
+def examine_watcher(running: WatcherConnection, nodes: Collection[str] = ()) -> Iterator[Check]:
     """Yield every step; none follows one without which there is nothing more to tell.
 
     Args:

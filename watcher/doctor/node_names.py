@@ -15,11 +15,11 @@ from watcher.settings import ProviderSettings, Settings
 _SECONDS = 30.0
 
 
-class UnknownNodes(ValueError):
+class NodeListError(ValueError):
     """The cluster's nodes cannot be told; the message says why."""
 
 
-def nodes_in(file: Path) -> frozenset[str]:
+def read_node_names(file: Path) -> frozenset[str]:
     """Return the names of the nodes in a file, as ``kubectl get nodes -o yaml`` writes it.
 
     Raises:
@@ -28,7 +28,7 @@ def nodes_in(file: Path) -> frozenset[str]:
     return _names(read_objects(file, "Node"))
 
 
-def nodes_of_cluster(settings: Settings) -> frozenset[str]:
+def list_node_names(settings: Settings) -> frozenset[str]:
     """Return the names of the nodes that the API server has.
 
     Args:
@@ -45,9 +45,9 @@ def nodes_of_cluster(settings: Settings) -> frozenset[str]:
         finally:
             api.close()
     except SettingsError as error:
-        raise UnknownNodes("; ".join(error.problems)) from None
+        raise NodeListError("; ".join(error.problems)) from None
     except kubernetes.REQUEST_FAILURES as error:
-        raise UnknownNodes(f"the API server does not list the nodes: {describe(error).reason}") from None
+        raise NodeListError(f"the API server does not list the nodes: {describe(error).reason}") from None
 
 
 def _names(nodes: Iterable[Mapping[str, Any]]) -> frozenset[str]:
