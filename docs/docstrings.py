@@ -1,4 +1,4 @@
-"""Make Markdown of what docstrings have besides it: cross-references in roles, and examples at the prompt."""
+"""Converter of docstrings to Markdown: cross-references in roles, and examples at the prompt."""
 
 import re
 from typing import Any
@@ -10,20 +10,20 @@ _EXAMPLE = re.compile(r"(?:^>>> .*\n(?:^(?:>>> |\.\.\. ?).*(?:\n|\Z))*)", re.MUL
 
 
 class Docstrings(griffe.Extension):
-    """Changes the docstrings of a package once it is loaded."""
+    """Extension of griffe that converts the docstrings of a package when it is loaded."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Turn :class:`~package.Name` into a link, where the site has it, and ``>>>`` into a block of code."""
-        _change(pkg)
+        """Convert :class:`~package.Name` to a link, if the site has the class, and ``>>>`` to a block of code."""
+        _convert(pkg)
 
 
-def _change(thing: griffe.Object) -> None:
-    if thing.docstring:
-        text = _ROLE.sub(_reference, thing.docstring.value)
-        thing.docstring.value = _EXAMPLE.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text)
-    for member in thing.members.values():
-        if isinstance(member, griffe.Object):  # and no alias of what is changed at its home
-            _change(member)
+def _convert(item: griffe.Object) -> None:
+    if item.docstring:
+        text = _ROLE.sub(_reference, item.docstring.value)
+        item.docstring.value = _EXAMPLE.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", text)
+    for member in item.members.values():
+        if isinstance(member, griffe.Object):  # not an alias, whose target is converted in its own module
+            _convert(member)
 
 
 def _reference(match: re.Match[str]) -> str:

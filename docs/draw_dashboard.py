@@ -1,4 +1,4 @@
-"""Draws the dashboard's pictures in ``images/``: python docs/draw_dashboard.py (needs chromium and playwright)."""
+"""Draw the screenshots of the dashboard in ``images/``: python docs/draw_dashboard.py (needs chromium, playwright)."""
 
 import sys
 import tempfile
@@ -15,7 +15,7 @@ _DECIDED = [f"node-{number}" for number in range(1, 201)]
 
 
 def main() -> None:
-    """Draw every screen, over a watcher that has seen a day, and an extender that acts for half of the pods."""
+    """Draw every page, with a watcher that has a day of history, and an extender that acts for half of the pods."""
     folder = Path(tempfile.mkdtemp())
     (HERE / "images").mkdir(exist_ok=True)
     with (

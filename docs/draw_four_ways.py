@@ -1,9 +1,9 @@
-"""Draw ``images/four-ways.svg``: four ways to balance load, each by the scores that do it.
+"""Draw ``images/four-ways.svg``: four ways to balance load, from their scores.
 
-python docs/draw_four_ways.py [directory]      by default images/ beside this file
+python docs/draw_four_ways.py [directory]      by default images/ in this folder
 
-Each panel is the plane of a node's mean CPU use and its deviation; the darker, the higher the score of a pod there. In
-grey: a use between 0 and 100 percent swings no further. The dots are four nodes.
+Each panel is the plane of a node's mean CPU use and its deviation. Darker cells have a higher score for the pod. Gray
+cells are impossible: use between 0 and 100 percent cannot vary that much. The dots are four nodes.
 """
 
 import sys
@@ -32,15 +32,15 @@ STEP = 2.5  # percent, the side of a cell
 
 
 class Way(NamedTuple):
-    """A way to balance: what it is called, what goes by it, in words and as a score."""
+    """Way to balance, with a title, a subtitle, and the plugin that computes its score."""
 
     title: str
-    words: str
+    subtitle: str
     plugin: ScorePlugin
 
 
-class Spot(NamedTuple):
-    """A node in the plane: mean and deviation of its CPU use, percent."""
+class NodeLoad(NamedTuple):
+    """Point in the plane: a node with the mean and the deviation of its CPU use, percent."""
 
     name: str
     mean: float
@@ -53,27 +53,27 @@ WAYS = (
     Way("By both", "the same, balance: risk (the default)", LoadVariationRiskBalancing()),
     Way("By the tail", "TailRisk, target: 80", TailRisk(80, smoothing_window_size=1, resources=(CPU_LOAD,))),
 )
-NODES = (Spot("jumpy", 14, 34), Spot("lively", 25, 21), Spot("even", 45, 6), Spot("full", 72, 2))
+NODES = (NodeLoad("jumpy", 14, 34), NodeLoad("lively", 25, 21), NodeLoad("even", 45, 6), NodeLoad("full", 72, 2))
 
 
-def scores(plugin: ScorePlugin, spots: list[Spot] | tuple[Spot, ...]) -> Int64s:
+def scores(plugin: ScorePlugin, loads: list[NodeLoad] | tuple[NodeLoad, ...]) -> Int64s:
     """Return the scores of a pod that requests ``POD_PERCENT`` of a node, on nodes of one core."""
     core = ResourceList({"cpu": 1000})
-    nodes = NodeTable([Node(spot.name, core, core) for spot in spots])
+    nodes = NodeTable([Node(load.name, core, core) for load in loads])
     data = {
-        spot.name: NodeMetrics(
-            (Metric("m", "CPU", "AVG", "15m", spot.mean), Metric("m", "CPU", "STD", "15m", spot.deviation))
+        load.name: NodeMetrics(
+            (Metric("m", "CPU", "AVG", "15m", load.mean), Metric("m", "CPU", "STD", "15m", load.deviation))
         )
-        for spot in spots
+        for load in loads
     }
     pod = Pod(name="web", containers=(Container(ResourceList({"cpu": 10 * POD_PERCENT})),))
     return plugin.score(pod, nodes, WatcherMetrics(900, Window("15m", 0, 900), "drawn", data))
 
 
-def plane() -> list[Spot]:
-    """Return a node for the middle of each cell that can be: its variance is at most mean (100 - mean)."""
+def plane() -> list[NodeLoad]:
+    """Return a node for the center of each possible cell, whose variance is at most mean (100 - mean)."""
     return [
-        Spot(f"{mean}/{deviation}", float(mean), float(deviation))
+        NodeLoad(f"{mean}/{deviation}", float(mean), float(deviation))
         for deviation in np.arange(STEP / 2, 50, STEP)
         for mean in np.arange(STEP / 2, 100, STEP)
         if deviation**2 <= mean * (100 - mean)
@@ -102,7 +102,7 @@ def draw() -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(way: Way, cells: list[Spot], left: int, top: int) -> list[str]:
+def _panel(way: Way, cells: list[NodeLoad], left: int, top: int) -> list[str]:
     def x_of(mean: float) -> float:
         return left + SIDE * mean / 100
 
@@ -111,12 +111,12 @@ def _panel(way: Way, cells: list[Spot], left: int, top: int) -> list[str]:
 
     parts = [
         f'<text x="{left}" y="{top - 26}" font-size="16" font-weight="600" fill="#222222">{escape(way.title)}</text>',
-        f'<text x="{left}" y="{top - 8}" fill="#555555">{escape(way.words)}</text>',
+        f'<text x="{left}" y="{top - 8}" fill="#555555">{escape(way.subtitle)}</text>',
         f'<rect x="{left}" y="{top}" width="{SIDE}" height="{TALL}" fill="#f2f2f2"/>',
     ]
     shades = np.minimum(scores(way.plugin, cells) // 10, 9).tolist()
     start = 0
-    for cell in range(1, len(cells) + 1):  # cells beside each other of one shade are one bar
+    for cell in range(1, len(cells) + 1):  # draw adjacent cells of the same shade as one bar
         if cell < len(cells) and (cells[cell].deviation, shades[cell]) == (cells[start].deviation, shades[start]):
             continue
         first, last = cells[start], cells[cell - 1]
@@ -141,16 +141,16 @@ def _panel(way: Way, cells: list[Spot], left: int, top: int) -> list[str]:
         'fill="#222222">deviation</text>'
     )
     values = scores(way.plugin, NODES).tolist()
-    for spot, value in zip(NODES, values, strict=True):
+    for load, value in zip(NODES, values, strict=True):
         best = value == max(values)
-        x, y = x_of(spot.mean), y_of(spot.deviation)
+        x, y = x_of(load.mean), y_of(load.deviation)
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{8 if best else 5}" fill="{"#d55e00" if best else "#ffffff"}" '
             'stroke="#222222" stroke-width="1.5"/>'
         )
         parts.append(
             f'<text x="{x + 12:.1f}" y="{y + 4:.1f}" fill="#111111" stroke="#ffffff" stroke-width="3" '
-            f'paint-order="stroke" font-weight="{600 if best else 400}">{spot.name} {value}</text>'
+            f'paint-order="stroke" font-weight="{600 if best else 400}">{load.name} {value}</text>'
         )
     return parts
 
@@ -161,9 +161,7 @@ def _legend() -> list[str]:
         parts.append(f'<rect x="{116 + 22 * number}" y="{HEIGHT - 27}" width="22" height="16" fill="{shade}"/>')
     parts.append(f'<text x="344" y="{HEIGHT - 14}" fill="#222222">100</text>')
     parts.append(f'<circle cx="400" cy="{HEIGHT - 19}" r="8" fill="#d55e00" stroke="#222222" stroke-width="1.5"/>')
-    parts.append(
-        f'<text x="416" y="{HEIGHT - 14}" fill="#222222">where the pod goes; in grey: no load can be there</text>'
-    )
+    parts.append(f'<text x="416" y="{HEIGHT - 14}" fill="#222222">the chosen node; gray: impossible loads</text>')
     return parts
 
 

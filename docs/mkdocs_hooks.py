@@ -1,9 +1,9 @@
-"""What ``make docs`` does besides mkdocs: links that leave this folder lead to pages of the site, too.
+"""Hooks of mkdocs for ``make docs``: links to files outside of this folder lead to pages of the site, too.
 
-The pages are written for readers of the repository, where ``../CHANGELOG.md`` and ``../examples/scheduler.py`` are
-right. So each file outside of ``docs/`` that a page links to becomes a page below ``repository/``, Markdown as it is,
-notebooks cell by cell, and source as text; links are turned to where their file is on the site. What leads nowhere is
-left alone, and strict mode tells.
+The pages are written for the repository, where links such as ``../CHANGELOG.md`` and ``../examples/scheduler.py`` work.
+Each file outside of ``docs/`` that a page links to becomes a page below ``repository/``: Markdown unchanged, notebooks
+cell by cell, and source as text. Links are rewritten to these pages. Broken links stay unchanged, and strict mode
+reports them.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-_log = logging.getLogger("mkdocs.hooks.elsewhere")  # strict mode counts the warnings of mkdocs' loggers
+_log = logging.getLogger("mkdocs.hooks.elsewhere")  # strict mode counts warnings of mkdocs' loggers only
 _ELSEWHERE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 _CODE_OR_LINK = re.compile(
     r"^ *(?P<fence>```+|~~~+).*?^ *(?P=fence) *$|\]\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)",
@@ -24,7 +24,7 @@ _CODE_OR_LINK = re.compile(
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add a page for every file of the repository that a page links to, and for those that these link to."""
+    """Add a page for every file of the repository that a page links to, directly or through other such files."""
     from mkdocs.structure.files import File  # only where the site is built
 
     seen: set[str] = set()
@@ -39,7 +39,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Turn the links of a page to where their files are on the site."""
+    """Rewrite the links of a page to the pages of their files."""
     here = page.file.src_uri
     source = _source(here)
 
@@ -54,26 +54,26 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Leave the shell's prompt to site.css, so that what is copied are commands."""
+    """Remove the shell's prompt, which site.css adds, so that readers copy only the commands."""
     return html.replace('<span class="gp">$ </span>', '<span class="gp"></span>')
 
 
 def on_post_page(output: str, *, page: Any, **_: Any) -> str:
-    """Warn of a page that loads anything from elsewhere, and so tells a third party what is read; name the search."""
+    """Warn of a page that loads anything from another host, which would learn the reader's pages; label the search."""
     for match in _ELSEWHERE.finditer(output):
-        _log.warning("%s loads from elsewhere: %s", page.file.src_uri, match[0])
+        _log.warning("%s loads from another host: %s", page.file.src_uri, match[0])
     return output.replace(
         'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
     )
 
 
 def _page(path: str) -> str:
-    """Return where on the site a file of the repository is, relative to ``docs/``."""
+    """Return the path of a repository file's page, relative to ``docs/``."""
     return f"repository/{path}" if path.endswith(".md") else f"repository/{path}.md"
 
 
 def _source(page: str) -> str:
-    """Return the file of the repository that a page is made of."""
+    """Return the repository file of a page."""
     if not page.startswith("repository/"):
         return f"docs/{page}"
     path = page.removeprefix("repository/")
@@ -81,7 +81,7 @@ def _source(page: str) -> str:
 
 
 def _content(path: str) -> str:
-    """Return a page for a file: itself where it is Markdown, a notebook's cells, else the text of it."""
+    """Return the page of a file: Markdown unchanged, the cells of a notebook, or any other text in a code block."""
     text = (ROOT / path).read_text(encoding="utf-8")
     match Path(path).suffix:
         case ".md":
@@ -107,7 +107,7 @@ def _targets(source: str) -> Iterator[str]:
 
 
 def _target(source: str, link: str) -> str | None:
-    """Return the path in the repository that a link of a file leads to; None where it leaves the repository."""
+    """Return the path in the repository that a link of a file leads to, or None if it leaves the repository."""
     if "://" in link or link.startswith(("mailto:", "/")):
         return None
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))

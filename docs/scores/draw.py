@@ -1,6 +1,6 @@
-"""Draw the pictures of the scores, from the scores themselves.
+"""Draw the pictures of the scores, from computed scores.
 
-python docs/scores/draw.py [directory]      writes one SVG a plugin, by default beside this file
+python docs/scores/draw.py [directory]      writes one SVG per plugin, by default into this folder
 """
 
 import itertools
@@ -36,20 +36,20 @@ from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#a0457f")
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 64, 200, 44, 52
-CPU = 1000  # millicores of every node here: one percent is 10
+CPU = 1000  # millicores of each node: one percent is 10
 
 Points = list[tuple[float, float]]
 
 
 class Line(NamedTuple):
-    """A line of a chart: its label and its points, x in percent, y a score."""
+    """Line of a chart, with a label and points: x in percent, y a score."""
 
     label: str
     points: Points
 
 
 def chart(title: str, x_label: str, lines: Sequence[Line]) -> str:
-    """Return an SVG of lines over 0..100 by 0..100, each labeled at its right end."""
+    """Return an SVG of lines with axes from 0 to 100, each labeled at its right end."""
 
     def x_of(value: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * value / 100
@@ -93,7 +93,7 @@ def chart(title: str, x_label: str, lines: Sequence[Line]) -> str:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Move heights apart so that labels do not overlap, in the order that they are in."""
+    """Move heights apart so that labels do not overlap, and keep their order."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     moved = list(heights)
     for above, below in itertools.pairwise(order):
@@ -118,7 +118,7 @@ def loads(averages: Sequence[float], deviation: float = 0.0) -> WatcherMetrics:
 
 
 def pod(percent: float, limit: float | None = None, **fields: str) -> Pod:
-    """Return a pod that requests so many percent of a node."""
+    """Return a pod with a request, and optionally a limit, in percent of a node."""
     limits = ResourceList({} if limit is None else {"cpu": int(limit * CPU / 100)})
     return Pod(containers=(Container(ResourceList({"cpu": int(percent * CPU / 100)}), limits),), **fields)
 
@@ -138,7 +138,7 @@ def target_load_packing() -> str:
 
 
 def load_variation_risk_balancing() -> str:
-    """Draw the score over load for several deviations, and what sensitivity does."""
+    """Draw the score over load for several deviations, and with a higher sensitivity."""
     plain, sensitive = LoadVariationRiskBalancing(), LoadVariationRiskBalancing(safe_variance_sensitivity=2)
     lines = [
         Line("deviation 0", over_load(plain, 0)),
@@ -150,7 +150,7 @@ def load_variation_risk_balancing() -> str:
 
 
 def low_risk_over_commitment() -> str:
-    """Draw the score over load for several limits: half of the node is requested."""
+    """Draw the score over load for several limits; half of the node is requested."""
     plugin = LowRiskOverCommitment(smoothing_window_size=1, resources=(CPU_LOAD,))
     averages = [float(x) for x in np.linspace(0, 100, 201)]
     lines = []
@@ -185,7 +185,7 @@ def tail_risk() -> str:
 
 
 def congestion_cost() -> str:
-    """Draw by how much a pod of ten percent raises the cost of nodes of every load, and the score that comes of it."""
+    """Draw the rise in cost that a pod of ten percent causes on nodes of every load, and the resulting score."""
     cpu = CONGESTED_CPU_AND_MEMORY[0]
     averages = [float(x) for x in np.linspace(0, 100, 201)]
     lines = []

@@ -55,7 +55,7 @@ def test_what_is_loaded_from_elsewhere_is_told(caplog: pytest.LogCaptureFixture)
     assert not caplog.records
     HOOKS["on_post_page"]('<link rel="stylesheet" href="https://fonts.example.com/x.css">', page=page)
     (record,) = caplog.records
-    assert "api.md loads from elsewhere: <link" in record.message
+    assert "api.md loads from another host: <link" in record.message
     assert record.name.startswith("mkdocs.")
 
 
