@@ -46,7 +46,7 @@ def used(trace: Trace) -> float:
     begin = np.maximum(trace.warm_up_minutes - trace.arrival_minute, 0)
     end = np.minimum(trace.end_minute, trace.minutes) - trace.arrival_minute
     lives = enumerate(zip(begin.tolist(), end.tolist(), strict=True))
-    total = sum(float(trace.used(pod, first, last)[0].sum()) for pod, (first, last) in lives if first < last)
+    total = sum(float(trace.usage(pod, first, last)[0].sum()) for pod, (first, last) in lives if first < last)
     return total / (trace.minutes - trace.warm_up_minutes)
 
 

@@ -198,5 +198,5 @@ def test_nothing_is_written_over(
     with pytest.raises(SystemExit, match="is no empty folder; name another one"):
         script.main()
     monkeypatch.setattr(sys, "argv", ["recombined.py", "--into", str(into), *folders, str(tmp_path / "none")])
-    with pytest.raises(SystemExit, match="none: is no folder"):
+    with pytest.raises(SystemExit, match="none: is not a folder"):
         script.main()

@@ -1,4 +1,4 @@
-"""``trimaran simulate import``: a public data set as a trace."""
+"""``trimaran simulate import``: import of a public data set as a trace."""
 
 from math import isfinite
 from pathlib import Path
@@ -16,7 +16,7 @@ from trimaran.traces.loaders.google2011 import Google2011
 from trimaran.traces.loaders.google2019 import Google2019
 from trimaran.traces.loaders.openb import Openb
 from trimaran.traces.loaders.planetlab import PlanetLab
-from trimaran.traces.loaders.rows import LoadError, DatasetFiles
+from trimaran.traces.loaders.rows import DatasetFiles, LoadError
 from trimaran.traces.trace import world_name
 
 FORMATS: dict[str, DatasetFormat] = {
@@ -30,12 +30,12 @@ FORMATS: dict[str, DatasetFormat] = {
 
 
 class _Hours(click.FloatRange):
-    """Hours in a range, of which not-a-number is none."""
+    """Number of hours in a range; NaN is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the hours."""
         hours = float(super().convert(value, param, ctx))
-        return hours if isfinite(hours) else self.fail(f"{value} is no number of hours.", param, ctx)
+        return hours if isfinite(hours) else self.fail(f"{value} is not a number of hours.", param, ctx)
 
 
 _HOURS = _Hours(0)
@@ -46,43 +46,54 @@ _HOURS = _Hours(0)
 @click.argument("folder", type=click.Path(path_type=Path), metavar="SOURCE")
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
-    "--nodes", default=60, show_default=True, type=click.IntRange(1, 100_000), help="Machines, at most; drawn."
+    "--nodes",
+    default=60,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="Largest number of machines, sampled at random.",
 )
-@click.option("--from-hour", default=0.0, show_default=True, type=_HOURS, help="Where the span begins.")
-@click.option("--hours", default=60.0, show_default=True, type=_Hours(0.1, 10_000), help="How long it is.")
-@click.option("--warm-up-hours", default=12.0, show_default=True, type=_HOURS, help="Not measured.")
-@click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
+@click.option("--from-hour", default=0.0, show_default=True, type=_HOURS, help="Start of the span.")
+@click.option("--hours", default=60.0, show_default=True, type=_Hours(0.1, 10_000), help="Length of the span.")
+@click.option(
+    "--warm-up-hours",
+    default=12.0,
+    show_default=True,
+    type=_HOURS,
+    help="First part of the span, which is not measured.",
+)
+@click.option("--seed", default=0, show_default=True, help="Random seed of the sample.")
 def import_(
     form: str, folder: Path, out: Path, nodes: int, from_hour: float, hours: float, warm_up_hours: float, seed: int
 ) -> None:
-    """Write a trace of a public data set, read from the folder that it was downloaded into.
+    """Import a public data set from its downloaded files in SOURCE, and write it as a trace into OUT.
 
     \b
     Formats: alibaba2018, azure2019, google2011, google2019, openb, planetlab
     Example: trimaran simulate import google2011 clusterdata-2011-2 worlds/google --nodes 60 --hours 60
 
-    Files are read in a stream, packed or not; rows that cannot be read are counted. Ends with status 0 when the trace
-    is written, 2 when the data cannot be used.
+    Packed and unpacked files are read as a stream. Unreadable rows are left out and counted.
+
+    Exit status: 0 if the trace is written, 2 if the data or an option cannot be used.
     """
     check_new(out)
-    wanted = ImportOptions(nodes, round(60 * from_hour), round(60 * hours), round(60 * warm_up_hours), seed)
-    if wanted.warm_up_minutes >= wanted.minutes:
-        raise click.UsageError(f"--warm-up-hours {warm_up_hours:g} leaves nothing of --hours {hours:g}")
+    options = ImportOptions(nodes, round(60 * from_hour), round(60 * hours), round(60 * warm_up_hours), seed)
+    if options.warm_up_minutes >= options.minutes:
+        raise click.UsageError(f"--warm-up-hours {warm_up_hours:g} must be less than --hours {hours:g}")
     try:
         source = DatasetFiles(folder, FORMATS[form].title)
         try:
-            trace, left = build_trace(world_name(out), source, FORMATS[form], wanted)
+            trace, omitted = build_trace(world_name(out), source, FORMATS[form], options)
         finally:
-            _tell_bad_rows(source)
+            _report_bad_rows(source)
     except LoadError as error:
         fail(error, 2)
     write_or_fail(trace, out)
-    if left.without_use:
-        click.echo(f"trimaran: {left.without_use} pods are left out: nothing is told of their use", err=True)
-    if trace.minutes < wanted.minutes:
+    if omitted.without_use:
+        click.echo(f"trimaran: {omitted.without_use} pods are left out: their use is not in the data set", err=True)
+    if trace.minutes < options.minutes:
         click.echo(
-            f"trimaran: nothing is told after {_hours(trace.minutes)} of these {_hours(wanted.minutes)} hours: "
-            f"the trace ends there, and its warm-up after {_hours(trace.warm_up_minutes)}",
+            f"trimaran: the data set ends after {_hours(trace.minutes)} of these {_hours(options.minutes)} hours: the "
+            f"trace has {_hours(trace.minutes)} hours, with a warm-up of {_hours(trace.warm_up_minutes)}",
             err=True,
         )
     factors = " and ".join(f"{factor:g}" for factor in trace.overcommit)
@@ -92,7 +103,7 @@ def import_(
     )
 
 
-def _tell_bad_rows(source: DatasetFiles) -> None:
+def _report_bad_rows(source: DatasetFiles) -> None:
     for name, count in source.bad.items():
         click.echo(f"trimaran: {name}: {count} rows cannot be read and are left out; {source.examples[name]}", err=True)
 

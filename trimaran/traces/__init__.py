@@ -1,1 +1,1 @@
-"""Traces: the format, public data sets, recordings of a cluster, and the synthetic world."""
+"""Traces: file format, import of public data sets, recording of a cluster, and a synthetic world."""

@@ -1,9 +1,9 @@
-"""Nodes that fail and join in the course of a replay, from a list.
+"""Nodes that fail or join during a replay.
 
-The list is a table ``minute, event, node, cpu_capacity_milli, memory_capacity_bytes``:
+The events are a table ``minute, event, node, cpu_capacity_milli, memory_capacity_bytes``:
 
-    fail   the node is gone from that minute on, and its pods with it; they are placed again
-    join   the node is there from that minute on; without amounts it has those that it had before
+    fail   the node is removed in that minute; its pods are placed again
+    join   the node is added in that minute; without capacities it has the ones that it had before
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ Amounts = tuple[int, int]
 
 
 class EventKind(StrEnum):
-    """What happens to a node; see above."""
+    """Kind of node event; see the module."""
 
     FAIL = "fail"
     JOIN = "join"
@@ -27,13 +27,13 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """Something that happens to a node.
+    """Event of a node.
 
     Attributes:
-        minute: when; events of one minute happen in their order.
-        kind: what.
-        node: its name.
-        capacity: of a node that joins, millicores and bytes; None is what it had before.
+        minute: minute of the trace; events of one minute happen in their order in the file.
+        kind: kind of event.
+        node: name of the node.
+        capacity: millicores and bytes of a node that joins; None for the capacity that it had before.
     """
 
     minute: int
@@ -43,30 +43,30 @@ class NodeEvent:
 
 
 def read_events(path: Path) -> tuple[NodeEvent, ...]:
-    """Read a list of events, in the order of their minutes.
+    """Read a table of events; they are returned in the order of their minutes.
 
     Raises:
-        TraceError: it cannot be read, or a row has no meaning; the message names it.
+        TraceError: the file cannot be read, or a row is invalid; the message names the row.
     """
     table = read_table(path, COLUMNS, may_be_empty=True)
     minutes = table.whole_numbers("minute").tolist()
-    cpu, memory = (table.whole_numbers(column, least=1, empty=0).tolist() for column in COLUMNS[3:])
+    cpu, memory = (table.whole_numbers(column, minimum=1, empty=0).tolist() for column in COLUMNS[3:])
     events = []
-    for place, (minute, kind, node, amounts) in enumerate(
+    for index, (minute, kind, node, amounts) in enumerate(
         zip(minutes, table["event"], table["node"], zip(cpu, memory, strict=True), strict=True)
     ):
         if kind not in set(EventKind):
-            raise TraceError(f"{table.where(place)}: event must be {' or '.join(EventKind)}, got {kind!r}")
+            raise TraceError(f"{table.location(index)}: event must be {' or '.join(EventKind)}, got {kind!r}")
         if any(amounts) and (kind == EventKind.FAIL or not all(amounts)):
             raise TraceError(
-                f"{table.where(place)}: a node that joins has both amounts or none, one that fails has none"
+                f"{table.location(index)}: a node that joins has both capacities or none, one that fails none"
             )
         events.append(NodeEvent(minute, EventKind(kind), node, amounts if any(amounts) else None))
     return tuple(sorted(events, key=lambda event: event.minute))
 
 
 def write_events(events: Iterable[NodeEvent], path: Path) -> None:
-    """Write a list of events."""
+    """Write a table of events."""
     events = tuple(events)
     amounts = [event.capacity or ("", "") for event in events]
     columns = ([e.minute for e in events], [e.kind for e in events], [e.node for e in events])
@@ -74,27 +74,29 @@ def write_events(events: Iterable[NodeEvent], path: Path) -> None:
 
 
 def check_events(events: Iterable[NodeEvent], nodes: Mapping[str, Amounts], world: Path | str) -> None:
-    """See that events can happen to a trace's nodes.
+    """Check that events are possible with a trace's nodes.
 
     Args:
-        events: in their order.
-        nodes: the amounts of those that are there at first.
-        world: the trace's folder or name, for what is refused.
+        events: events, in order.
+        nodes: capacities of the nodes at the start of the trace.
+        world: folder or name of the trace, for error messages.
 
     Raises:
-        TraceError: a node fails that is not there, joins that is, or joins with amounts that nobody knows.
+        TraceError: a failing node does not exist, or a joining node already exists or has no known capacity.
     """
-    known, there = set(nodes), set(nodes)
+    known, present = set(nodes), set(nodes)
     for event in events:
-        what = f"{world}: events, minute {event.minute}: node {event.node!r}"
+        location = f"{world}: events, minute {event.minute}: node {event.node!r}"
         if event.kind is EventKind.FAIL:
-            if event.node not in there:
-                raise TraceError(f"{what} fails and is not there")
-            there.remove(event.node)
+            if event.node not in present:
+                raise TraceError(f"{location} fails but does not exist")
+            present.remove(event.node)
             continue
-        if not event.node or event.node in there:
-            raise TraceError(f"{what} joins and is there already, or has no name")
+        if not event.node or event.node in present:
+            raise TraceError(f"{location} joins but already exists, or has no name")
         if event.capacity is None and event.node not in known:
-            raise TraceError(f"{what} joins with no cpu_capacity_milli and memory_capacity_bytes, and had none before")
+            raise TraceError(
+                f"{location} joins without cpu_capacity_milli and memory_capacity_bytes, and is a new node"
+            )
         known.add(event.node)
-        there.add(event.node)
+        present.add(event.node)

@@ -1,4 +1,4 @@
-"""Tables of comma-separated values at the boundary: what is wrong is refused with the file, and the row."""
+"""Reading and writing of CSV tables; errors name the file and the row."""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,21 +12,21 @@ import numpy as np
 from runtime.kubernetes.objects import MOST
 from scoring.arrays import Int64s
 
-_TOLD = 200  # characters, of a header that is refused
+_MAX_SHOWN = 200  # characters of a header in an error message
 
 
 class TraceError(Exception):
-    """A trace cannot be read; the message names the file, what is wrong and what to do."""
+    """Error in a trace's files; the message names the file, the problem and the remedy."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table as text.
+    """Columns of a CSV table, as text.
 
     Attributes:
-        path: the file's.
-        columns: the values by column.
-        rows: the number of each value's row in the file, where the header is the first; empty ones are counted.
+        path: path of the file.
+        columns: values by column.
+        rows: row numbers in the file, by index of the value; the header is row 1, and empty rows count.
     """
 
     path: Path
@@ -36,24 +36,24 @@ class Table:
     def __getitem__(self, column: str) -> list[str]:
         return self.columns[column]
 
-    def where(self, place: int) -> str:
-        """Return the file and the row of a value, for what is refused."""
-        return f"{self.path}: row {self.rows[place]}"
+    def location(self, index: int) -> str:
+        """Return file and row of a value, for error messages."""
+        return f"{self.path}: row {self.rows[index]}"
 
-    def whole_numbers(self, column: str, *, least: int = 0, most: int = MOST, empty: int | None = None) -> Int64s:
+    def whole_numbers(self, column: str, *, minimum: int = 0, maximum: int = MOST, empty: int | None = None) -> Int64s:
         """Return a column of whole numbers.
 
         Args:
-            column: which.
-            least: what a number is at least.
-            most: what a number is at most.
-            empty: what an empty value is; None refuses it.
+            column: name of the column.
+            minimum: smallest valid number.
+            maximum: largest valid number.
+            empty: number that an empty value stands for; None to refuse empty values.
 
         Raises:
-            TraceError: a value is none, or out of range; the message names the row.
+            TraceError: a value is not a whole number or is out of range; the message names the row.
         """
         numbers = []
-        for place, text in enumerate(self.columns[column]):
+        for index, text in enumerate(self.columns[column]):
             if not text and empty is not None:
                 numbers.append(empty)
                 continue
@@ -61,42 +61,42 @@ class Table:
                 number = float(text)
             except ValueError:
                 number = float("nan")
-            if not isfinite(number) or number != int(number) or not least <= number <= most:
+            if not isfinite(number) or number != int(number) or not minimum <= number <= maximum:
                 raise TraceError(
-                    f"{self.where(place)}: {column} must be a whole number from {least} to {most}, got {text!r}"
+                    f"{self.location(index)}: {column} must be a whole number from {minimum} to {maximum}, got {text!r}"
                 )
             numbers.append(int(number))
         return np.array(numbers, np.int64)
 
     def names(self, column: str) -> tuple[str, ...]:
-        """Return a column of names, each of which is there once.
+        """Return a column of unique names.
 
         Raises:
-            TraceError: one is empty, or there twice; the message names the row.
+            TraceError: a name is empty or a duplicate; the message names the row.
         """
-        first: dict[str, int] = {}
-        for place, name in enumerate(self.columns[column]):
+        indexes: dict[str, int] = {}
+        for index, name in enumerate(self.columns[column]):
             if not name:
-                raise TraceError(f"{self.where(place)}: {column} is empty")
-            if name in first:
-                raise TraceError(f"{self.where(place)}: {column} {name!r} is in row {self.rows[first[name]]}, too")
-            first[name] = place
-        return tuple(first)
+                raise TraceError(f"{self.location(index)}: {column} is empty")
+            if name in indexes:
+                raise TraceError(f"{self.location(index)}: {column} {name!r} is also in row {self.rows[indexes[name]]}")
+            indexes[name] = index
+        return tuple(indexes)
 
 
 def read_table(
     path: Path, columns: Sequence[str], optional: Sequence[str] = (), *, may_be_empty: bool = False
 ) -> Table:
-    """Read a table; other columns than those asked for are left out, and so are empty rows, and spaces after commas.
+    """Read a CSV table. Other columns, empty rows and spaces after commas are ignored.
 
     Args:
-        path: the table's.
-        columns: those that it must have.
-        optional: those that it may have; where one is missing its values are empty.
-        may_be_empty: whether a file without even a header is a table without rows.
+        path: path of the file.
+        columns: required columns.
+        optional: optional columns; a missing column has empty values.
+        may_be_empty: accept a file without a header as a table without rows.
 
     Raises:
-        TraceError: it cannot be read, lacks a column, or a row is not as long as the header.
+        TraceError: the file cannot be read, a column is missing, or a row and the header differ in length.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -104,23 +104,23 @@ def read_table(
             header = next(reader, list(columns) if may_be_empty else [])
             missing = [name for name in columns if name not in header]
             if missing:
-                wanted, there = ",".join((*columns, *optional)), repr(",".join(header)[:_TOLD])
-                raise TraceError(f"{path}: has no column {missing[0]}: its header is {there}; columns are {wanted}")
+                expected, actual = ",".join((*columns, *optional)), repr(",".join(header)[:_MAX_SHOWN])
+                raise TraceError(f"{path}: has no column {missing[0]}: its header is {actual}; columns are {expected}")
             rows = {number: row for number, row in enumerate(reader, 2) if row}
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: is no table of comma-separated values: {error}") from None
+        raise TraceError(f"{path}: is not a valid CSV file: {error}") from None
     for number, row in rows.items():
         if len(row) != len(header):
             raise TraceError(f"{path}: row {number} has {len(row)} values, the header has {len(header)}")
-    places = {name: header.index(name) for name in (*columns, *optional) if name in header}
-    found = {name: [row[place] for row in rows.values()] for name, place in places.items()}
-    return Table(path, {name: [""] * len(rows) for name in optional} | found, tuple(rows))
+    positions = {name: header.index(name) for name in (*columns, *optional) if name in header}
+    values = {name: [row[position] for row in rows.values()] for name, position in positions.items()}
+    return Table(path, {name: [""] * len(rows) for name in optional} | values, tuple(rows))
 
 
 def write_table(path: Path, header: Sequence[str], columns: Iterable[Iterable[Any]]) -> None:
-    """Write a table from its columns."""
+    """Write a CSV table from its columns."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)

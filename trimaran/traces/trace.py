@@ -1,17 +1,16 @@
-"""A trace: nodes, pods and what each pod really used, minute by minute. What a replay is made from.
+"""Trace of a cluster: nodes, pods, and the CPU and memory that each pod used, minute by minute. Input of a replay.
 
-On disk it is a folder:
+On disk a trace is a folder:
 
-    world.json   overcommit (cpu, memory; or one number for both; none is 1), warm_up_minutes (none is 0), minutes
-    nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable is capacity
-    pods.csv     pod, owner_kind, owner (empty: it has none), arrival_minute, end_minute (it ends before that minute),
-                 cpu_request_milli, memory_request_bytes, cpu_limit_milli, memory_limit_bytes (empty, or no such column:
-                 none)
-    events.csv   nodes that fail and join, see :mod:`trimaran.traces.events`; may be absent
-    usage.npz    offsets (pods + 1); cpu and memory: use in parts of the request, minute by minute from the arrival on,
-                 pod i's at offsets[i] to offsets[i + 1]
+    world.json   overcommit (cpu, memory; or one number for both; default 1), warm_up_minutes (default 0), minutes
+    nodes.csv    node, cpu_capacity_milli, memory_capacity_bytes; allocatable equals capacity
+    pods.csv     pod, owner_kind, owner (may be empty), arrival_minute, end_minute (exclusive), cpu_request_milli,
+                 memory_request_bytes, cpu_limit_milli, memory_limit_bytes (no limit if empty or without the column)
+    events.csv   nodes that fail and join, see :mod:`trimaran.traces.events`; optional
+    usage.npz    offsets, shape (pods + 1,); cpu and memory: use as a share of the request, minute by minute from the
+                 arrival on; pod i has the values from offsets[i] to offsets[i + 1]
 
-This is a boundary: what is wrong is refused with the file, and the row where there is one.
+All input is validated; errors name the file, and the row if there is one.
 """
 
 import json
@@ -40,20 +39,20 @@ POD_COLUMNS = (
 LIMIT_COLUMNS = ("cpu_limit_milli", "memory_limit_bytes")
 RESOURCES = ("cpu", "memory")
 NO_LIMIT = -1
-_MOST_MINUTES = 10_000_000
-MOST_LEVEL = 10_000.0
-LEAST_OVERCOMMIT, MOST_OVERCOMMIT = 0.01, 1000.0
+_MAX_MINUTES = 10_000_000
+MAX_LEVEL = 10_000.0
+MIN_OVERCOMMIT, MAX_OVERCOMMIT = 0.01, 1000.0
 _ARRAYS = ("offsets", "cpu", "memory")
 
 
 @dataclass(frozen=True, eq=False)
 class PodUse:
-    """What pods used, in parts of their requests, minute by minute.
+    """Use of pods as a share of their requests, minute by minute.
 
     Attributes:
-        offsets: where each pod's minutes begin and, one further, end; shape (pods + 1,).
-        cpu: shape (minutes of all pods,).
-        memory: the same.
+        offsets: start of each pod's minutes, followed by the end of the last pod's; shape (pods + 1,).
+        cpu: CPU use of all pods one after the other, shape (minutes of all pods,).
+        memory: memory use in the same form.
     """
 
     offsets: Int64s
@@ -63,26 +62,26 @@ class PodUse:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Nodes, pods and their use; all pods' arrays have shape (pods,), nodes' (nodes,).
+    """Nodes, pods and their use. Arrays of nodes have shape (nodes,), arrays of pods (pods,).
 
     Attributes:
-        name: of the world, for reports.
-        nodes: the nodes' names.
-        cpu_capacity_milli: allocatable is capacity.
-        memory_capacity_bytes: the same.
-        pods: the pods' names.
-        owner_kinds: such as ``Deployment``, ``Job``.
-        owners: the names of what made them; a pod that nothing made is its own.
-        arrival_minute: when each is created, ascending.
-        end_minute: it runs before this minute.
-        cpu_request_milli: as its user wrote it, that is, before overcommit.
-        memory_request_bytes: the same.
-        cpu_limit_milli: -1 without one.
-        memory_limit_bytes: -1 without one.
-        use: what they really use.
-        overcommit: what an admission webhook divides requests by: of CPU and of memory.
-        warm_up_minutes: what is not measured.
-        minutes: how long it is.
+        name: name of the world in reports.
+        nodes: node names.
+        cpu_capacity_milli: millicores of the nodes; allocatable equals capacity.
+        memory_capacity_bytes: bytes of the nodes; allocatable equals capacity.
+        pods: pod names.
+        owner_kinds: kinds of the pods' owners, such as ``Deployment`` or ``Job``.
+        owners: names of the pods' owners; a pod without an owner has its own name.
+        arrival_minute: minute in which each pod is created, ascending.
+        end_minute: minute before which each pod ends.
+        cpu_request_milli: CPU request in the manifest, before overcommit.
+        memory_request_bytes: memory request in the manifest, before overcommit.
+        cpu_limit_milli: CPU limit; -1 if there is none.
+        memory_limit_bytes: memory limit; -1 if there is none.
+        use: measured use of the pods.
+        overcommit: divisors that an admission webhook applies to CPU and memory requests.
+        warm_up_minutes: first part of the trace, which is not measured.
+        minutes: length of the trace.
         events: nodes that fail and join, in the order of their minutes.
     """
 
@@ -106,14 +105,15 @@ class Trace:
     events: tuple[NodeEvent, ...] = ()
 
     def amounts(self) -> dict[str, Amounts]:
-        """Return the millicores and bytes of each node that is there at first."""
+        """Return millicores and bytes of each node at the start of the trace."""
         both = zip(self.cpu_capacity_milli.tolist(), self.memory_capacity_bytes.tolist(), strict=True)
         return dict(zip(self.nodes, both, strict=True))
 
-    def used(self, pod: int, begin: int = 0, end: int = _MOST_MINUTES) -> Float64s:
-        """Return what a pod uses in the minutes from one on and before another, both counted from its arrival.
+    def usage(self, pod: int, begin: int = 0, end: int = _MAX_MINUTES) -> Float64s:
+        """Return the use of a pod in the minutes from ``begin`` to before ``end``, counted from its arrival.
 
-        Millicores and bytes, shape (2, minutes); what lies beyond its minutes is left out.
+        Returns:
+            Millicores and bytes, shape (2, minutes); minutes after the pod's last value are left out.
         """
         first, last = self.use.offsets[pod : pod + 2].tolist()
         first, last = min(first + begin, last), min(first + end, last)
@@ -124,26 +124,26 @@ class Trace:
         return used
 
 
-def named_path(folder: Path) -> Path:
-    """Return a folder's whole path as it is named: a link is another folder than the one that it leads to."""
+def absolute_path(folder: Path) -> Path:
+    """Return the absolute path of a folder; symbolic links are not resolved, as a link is a world of its own name."""
     return Path(os.path.abspath(folder))  # noqa: PTH100  Path.absolute keeps "..", and resolve follows links
 
 
 def world_name(folder: Path) -> str:
-    """Return what the world in a folder is called: as the folder is."""
-    return named_path(folder).name
+    """Return the name of the world in a folder: the folder's name."""
+    return absolute_path(folder).name
 
 
 def read_trace(folder: Path) -> Trace:
-    """Read a trace from its folder. What lies beyond the minutes of its world is left out.
+    """Read a trace from its folder. Anything after the last minute of the world is left out.
 
     Raises:
-        TraceError: something is missing or has no meaning.
+        TraceError: a file, key or column is missing or invalid.
     """
     if not folder.is_dir():
-        raise TraceError(f"{folder}: is no folder; a trace is a folder with {WORLD}, {NODES}, {PODS} and {USAGE}")
+        raise TraceError(f"{folder}: is not a folder; a trace is a folder with {WORLD}, {NODES}, {PODS} and {USAGE}")
     world = _world(folder / WORLD)
-    minutes = _whole(folder / WORLD, world, "minutes", 1, _MOST_MINUTES)
+    minutes = _whole(folder / WORLD, world, "minutes", 1, _MAX_MINUTES)
     nodes = read_table(folder / NODES, NODE_COLUMNS)
     pods = read_table(folder / PODS, POD_COLUMNS, LIMIT_COLUMNS)
     if not nodes["node"]:
@@ -152,8 +152,8 @@ def read_trace(folder: Path) -> Trace:
     trace = Trace(
         name=world_name(folder),
         nodes=nodes.names("node"),
-        cpu_capacity_milli=nodes.whole_numbers("cpu_capacity_milli", least=1),
-        memory_capacity_bytes=nodes.whole_numbers("memory_capacity_bytes", least=1),
+        cpu_capacity_milli=nodes.whole_numbers("cpu_capacity_milli", minimum=1),
+        memory_capacity_bytes=nodes.whole_numbers("memory_capacity_bytes", minimum=1),
         pods=pods.names("pod"),
         owner_kinds=tuple(pods["owner_kind"]),
         owners=tuple(owner or pod for owner, pod in zip(pods["owner"], pods["pod"], strict=True)),
@@ -169,13 +169,13 @@ def read_trace(folder: Path) -> Trace:
         minutes=minutes,
         events=read_events(folder / EVENTS) if (folder / EVENTS).exists() else (),
     )
-    _check_lives(folder, trace)
+    _check_lifetimes(folder, trace)
     check_events(trace.events, trace.amounts(), folder)
     return trace
 
 
 def write_trace(trace: Trace, folder: Path) -> None:
-    """Write a trace into a folder, which is made."""
+    """Write a trace into a folder, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
     world = {
         "overcommit": dict(zip(RESOURCES, trace.overcommit, strict=True)),
@@ -208,46 +208,40 @@ def _world(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path}: is no JSON: {error}") from None
+        raise TraceError(f"{path}: is not valid JSON: {error}") from None
     if not isinstance(world, dict):
-        raise TraceError(f"{path}: must be an object")
+        raise TraceError(f"{path}: must be a JSON object")
     return world
 
 
-def _whole(path: Path, world: Mapping[str, Any], key: str, least: int, most: int) -> int:
+def _whole(path: Path, world: Mapping[str, Any], key: str, minimum: int, maximum: int) -> int:
     value = world.get(key)
     # Some libraries write whole numbers as 360.0.
-    if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 or not least <= value <= most:
-        raise TraceError(f"{path}: {key} must be a whole number from {least} to {most}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 or not minimum <= value <= maximum:
+        raise TraceError(f"{path}: {key} must be a whole number from {minimum} to {maximum}, got {value!r}")
     return int(value)
 
 
 def _overcommit(path: Path, world: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the factors of CPU and of memory: of an object, one number for both, or none, which is 1."""
-    written = world.get("overcommit")
-    if written is None:
+    """Return the factors of CPU and memory, written as an object or as one number for both; 1 by default."""
+    overcommit = world.get("overcommit")
+    if overcommit is None:
         return 1.0, 1.0
-    if isinstance(written, dict):
-        missing, unknown = set(RESOURCES) - set(written), [key for key in written if key not in RESOURCES]
-        if missing and unknown:  # more likely misspelt than meant to be 1
-            raise TraceError(f"{path}: overcommit is of {' and '.join(RESOURCES)}, got {unknown[0]!r}")
-        cpu, memory = (_factor(path, f"overcommit.{name}", written.get(name, 1.0)) for name in RESOURCES)
+    if isinstance(overcommit, dict):
+        missing, unknown = set(RESOURCES) - set(overcommit), [key for key in overcommit if key not in RESOURCES]
+        if missing and unknown:  # probably a misspelled key, not a default
+            raise TraceError(f"{path}: the keys of overcommit are {' and '.join(RESOURCES)}, got {unknown[0]!r}")
+        cpu, memory = (_factor(path, f"overcommit.{name}", overcommit.get(name, 1.0)) for name in RESOURCES)
         return cpu, memory
-    if isinstance(written, bool) or not isinstance(written, int | float):
-        raise TraceError(f"{path}: overcommit must be an object, or one number, got {written!r}")
-    both = _factor(path, "overcommit", written)
+    if isinstance(overcommit, bool) or not isinstance(overcommit, int | float):
+        raise TraceError(f"{path}: overcommit must be an object or a number, got {overcommit!r}")
+    both = _factor(path, "overcommit", overcommit)
     return both, both
 
 
 def _factor(path: Path, key: str, value: object) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not LEAST_OVERCOMMIT <= value <= MOST_OVERCOMMIT
-    ):
-        raise TraceError(
-            f"{path}: {key} must be a number from {LEAST_OVERCOMMIT:g} to {MOST_OVERCOMMIT:g}, got {value!r}"
-        )
+    if isinstance(value, bool) or not isinstance(value, int | float) or not MIN_OVERCOMMIT <= value <= MAX_OVERCOMMIT:
+        raise TraceError(f"{path}: {key} must be a number from {MIN_OVERCOMMIT:g} to {MAX_OVERCOMMIT:g}, got {value!r}")
     return float(value)
 
 
@@ -257,46 +251,46 @@ def _use(path: Path, pods: Sequence[str]) -> PodUse:
         raise TraceError(f"{path}: offsets must be {len(pods) + 1} whole numbers, one more than pods")
     for name, values in (("cpu", cpu), ("memory", memory)):
         if values.ndim != 1 or values.dtype.kind not in "fiu":
-            raise TraceError(f"{path}: {name} must be a row of numbers")
-    if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any():  # a difference of unsigned ones is never below 0
-        raise TraceError(f"{path}: offsets must ascend from 0 on")
+            raise TraceError(f"{path}: {name} must be a one-dimensional array of numbers")
+    if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any():  # np.diff of unsigned offsets is never negative
+        raise TraceError(f"{path}: offsets must start at 0 or more and ascend")
     if offsets[-1] > min(cpu.size, memory.size):
         raise TraceError(f"{path}: offsets end at {offsets[-1]}, cpu at {cpu.size} and memory at {memory.size}")
     for name, values in (("cpu", cpu), ("memory", memory)):
-        wrong = np.flatnonzero(~((values >= 0) & (values <= MOST_LEVEL)))  # which what is not a number is not
-        if wrong.size:
-            pod = int(np.searchsorted(offsets, wrong[0], side="right")) - 1
-            whose = f"pod {pods[pod]}" if 0 <= pod < len(pods) else "no pod"
+        invalid = np.flatnonzero(~((values >= 0) & (values <= MAX_LEVEL)))  # also NaN
+        if invalid.size:
+            pod = int(np.searchsorted(offsets, invalid[0], side="right")) - 1
+            owner = f"pod {pods[pod]}" if 0 <= pod < len(pods) else "no pod"
             raise TraceError(
-                f"{path}: {name} must be from 0 to {MOST_LEVEL:g} times the request, got {values[wrong[0]]} of {whose}"
+                f"{path}: {name} must be from 0 to {MAX_LEVEL:g} times the request, got {values[invalid[0]]} of {owner}"
             )
     cpu, memory = (v if v.dtype.kind == "f" else v.astype(np.float32) for v in (cpu, memory))
     return PodUse(offsets.astype(np.int64), cpu, memory)
 
 
 def _arrays(path: Path) -> list[NDArray[Any]]:
-    wanted = f"{path}: must be an .npz archive as numpy.savez writes it, with the arrays {', '.join(_ARRAYS)}"
+    expected = f"{path}: must be an .npz archive written by numpy.savez, with the arrays {', '.join(_ARRAYS)}"
     try:
         with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):  # numpy would take it for a pickle
-                raise TraceError(wanted)
+            if not zipfile.is_zipfile(file):  # numpy would read it as a pickle
+                raise TraceError(expected)
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 missing = [name for name in _ARRAYS if name not in archive]
                 if missing:
-                    raise TraceError(f"{wanted}: has no array {missing[0]}")
+                    raise TraceError(f"{expected}: has no array {missing[0]}")
                 return [archive[name] for name in _ARRAYS]
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise TraceError(f"{wanted}: {error}") from None
+        raise TraceError(f"{expected}: {error}") from None
 
 
-def _check_lives(folder: Path, trace: Trace) -> None:
-    lives = trace.end_minute - trace.arrival_minute
-    wrong = np.flatnonzero(lives < 0)
-    if wrong.size:
-        raise TraceError(f"{folder / PODS}: pod {trace.pods[wrong[0]]} ends before it arrives")
-    short = np.flatnonzero(np.diff(trace.use.offsets) < lives)
+def _check_lifetimes(folder: Path, trace: Trace) -> None:
+    minutes = trace.end_minute - trace.arrival_minute
+    negative = np.flatnonzero(minutes < 0)
+    if negative.size:
+        raise TraceError(f"{folder / PODS}: pod {trace.pods[negative[0]]} ends before it arrives")
+    short = np.flatnonzero(np.diff(trace.use.offsets) < minutes)
     if short.size:
-        raise TraceError(f"{folder / USAGE}: pod {trace.pods[short[0]]} has fewer minutes of use than it lives")
+        raise TraceError(f"{folder / USAGE}: pod {trace.pods[short[0]]} has fewer minutes of use than its lifetime")

@@ -1,4 +1,4 @@
-"""``trimaran record``: from a Kubernetes API and a real Prometheus with history to a trace that is replayed."""
+"""``trimaran record``: recording from a fake Kubernetes API and a real Prometheus, and replay of the trace."""
 
 import json
 import re
@@ -27,7 +27,7 @@ GIB = 1024**3
 
 @dataclass(frozen=True)
 class Recorded:
-    """A cluster that was recorded: its sources, and what there is."""
+    """Sources of a recording."""
 
     kubernetes: FakeKubernetes
     config: Path
@@ -41,23 +41,23 @@ class Recorded:
         return CliRunner().invoke(main, ["record", *map(str, (*sources, *asked, *arguments))])
 
 
-def made_by(name: str, node_name: str, kind: str, owner: str, cpu: str, memory: str, **labels: str) -> dict[str, Any]:
-    """Return a pod of one container that has an owner and requests."""
-    made = pod(name, node_name, namespace="shop")
-    made["metadata"] |= {
+def owned_pod(name: str, node_name: str, kind: str, owner: str, cpu: str, memory: str, **labels: str) -> dict[str, Any]:
+    """Return a pod with an owner, and one container with requests."""
+    manifest = pod(name, node_name, namespace="shop")
+    manifest["metadata"] |= {
         "labels": labels,
         "ownerReferences": [{"kind": kind, "name": owner, "uid": f"uid-of-{owner}", "controller": True}],
     }
     resources = {"requests": {"cpu": cpu, "memory": memory}} if cpu else {}
-    made["spec"]["containers"][0]["resources"] = resources
-    return made
+    manifest["spec"]["containers"][0]["resources"] = resources
+    return manifest
 
 
 def history(begin: int) -> Iterator[str]:
-    """Yield what cAdvisor and kube-state-metrics told of six pods, in OpenMetrics text.
+    """Yield metrics of cAdvisor and kube-state-metrics about six pods, in OpenMetrics text.
 
-    web uses half a core all the time, and a whole one in its last hour; batch lives from minute 60 to 100; idle asks
-    for nothing; logs is a DaemonSet's; old is gone: the Kubernetes API knows nothing of it; nobody knows stranger.
+    web uses half a core, and a whole core in its last hour; batch runs from minute 60 to 100; idle has no requests;
+    logs belongs to a DaemonSet; old is deleted, and only in kube-state-metrics; stranger is in neither source.
     """
     lives = {"web-5f7c9d-aaaaa": (-10, MINUTES + 1), "batch-28391040-x": (60, 100), "idle": (0, MINUTES + 1),
              "logs-1": (0, MINUTES + 1), "old-0": (0, 50), "stranger": (5, 15)}  # fmt: skip
@@ -75,9 +75,9 @@ def history(begin: int) -> Iterator[str]:
         for minute in range(start, end):
             for container in ("main", "POD"):
                 labels = f'namespace="shop",pod="{name}",container="{container}"'
-                used = 1e300 if name == "idle" and minute == 30 and container == "main" else GIB  # what no node has
+                used = 1e300 if name == "idle" and minute == 30 and container == "main" else GIB  # an impossible value
                 yield f"container_memory_working_set_bytes{{{labels}}} {used} {begin + 60 * minute}\n"
-    yield f'container_memory_working_set_bytes{{id="/docker/1",container="main"}} {GIB} {begin + 60}\n'  # of no pod
+    yield f'container_memory_working_set_bytes{{id="/docker/1",container="main"}} {GIB} {begin + 60}\n'  # without a pod
     infos = {
         "kube_pod_info": ['pod="old-0",node="a",created_by_kind="ReplicaSet",created_by_name="old-6d8"'],
         "kube_replicaset_owner": ['replicaset="old-6d8",owner_kind="Deployment",owner_name="old"'],
@@ -103,16 +103,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     end = int(time.time()) // 60 * 60 - 120
     nodes = {"a": node("a", pool="web"), "b": node("b", cpu="8")}
     pods = [
-        made_by("web-5f7c9d-aaaaa", "a", "ReplicaSet", "web-5f7c9d", "1", "2Gi", **{"pod-template-hash": "5f7c9d"}),
-        made_by("batch-28391040-x", "b", "Job", "batch-28391040", "4", "4Gi"),
-        made_by("idle", "b", "StatefulSet", "idle", "", ""),
-        made_by("logs-1", "a", "DaemonSet", "logs", "500m", "1Gi"),
-        made_by("huge", "", "Job", "huge", "1e18", "1Gi"),  # waits for ever, and costs nobody else anything
+        owned_pod("web-5f7c9d-aaaaa", "a", "ReplicaSet", "web-5f7c9d", "1", "2Gi", **{"pod-template-hash": "5f7c9d"}),
+        owned_pod("batch-28391040-x", "b", "Job", "batch-28391040", "4", "4Gi"),
+        owned_pod("idle", "b", "StatefulSet", "idle", "", ""),
+        owned_pod("logs-1", "a", "DaemonSet", "logs", "500m", "1Gi"),
+        owned_pod("huge", "", "Job", "huge", "1e18", "1Gi"),  # never runs; it must not break the recording
     ]
-    what = {"nodes": nodes, "pods": {f"shop/{each['metadata']['name']}": each for each in pods}}
+    objects = {"nodes": nodes, "pods": {f"shop/{each['metadata']['name']}": each for each in pods}}
     with (
         run_prometheus(folder, history(end - 60 * MINUTES)) as prometheus,
-        run_fake_kubernetes(folder, **what) as kubernetes,
+        run_fake_kubernetes(folder, **objects) as kubernetes,
     ):
         yield Recorded(kubernetes, kubernetes.kube_config(), prometheus, end)
 
@@ -120,20 +120,21 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 @pytest.fixture(scope="module")
 def trace(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Trace:
     folder = tmp_path_factory.mktemp("traces") / "yesterday"
-    made = recorded.run(folder)
-    assert made.exit_code == 0, made.output
-    said = (
-        "2 nodes, 4 runs of pods, 180 minutes, 1 pods of DaemonSets and static pods, taken off their nodes, 1 pods that"
+    result = recorded.run(folder)
+    assert result.exit_code == 0, result.output
+    summary = (
+        "2 nodes, 4 pods, 180 minutes, 1 DaemonSet and static pods subtracted from their nodes, "
+        "1 pods without a CPU or memory request"
     )
-    assert said in made.stdout
-    assert "1 pods are left out" in made.stderr
-    assert "shop/stranger" in made.stderr
-    assert "memory of containers without a namespace or a pod is left out" in made.stderr
+    assert summary in result.stdout
+    assert "1 pods are left out" in result.stderr
+    assert "shop/stranger" in result.stderr
+    assert "memory of containers without the labels namespace and pod is left out" in result.stderr
     return read_trace(folder)
 
 
-def test_pods_are_as_their_users_wrote_them(trace: Trace) -> None:
-    """Owners stand for what made them, requests and limits come from the API, or from kube-state-metrics."""
+def test_pods_have_their_owners_requests_and_limits(trace: Trace) -> None:
+    """Owners, requests and limits come from the Kubernetes API or from kube-state-metrics."""
     rows = dict(
         zip(
             trace.pods,
@@ -150,36 +151,38 @@ def test_pods_are_as_their_users_wrote_them(trace: Trace) -> None:
     }
 
 
-def test_lives_and_use_are_those_of_the_history(trace: Trace) -> None:
-    """Pods arrive and end as their memory did; use is what was used, minute by minute, without the pause container."""
-    place = {name: number for number, name in enumerate(trace.pods)}
-    lives = {name: (int(trace.arrival_minute[number]), int(trace.end_minute[number])) for name, number in place.items()}
-    web, batch = place["shop/web-5f7c9d-aaaaa"], place["shop/batch-28391040-x"]
-    assert lives["shop/web-5f7c9d-aaaaa"] == (0, MINUTES)
-    assert lives["shop/idle"] == (0, MINUTES)
-    # Minute 59 ends with the first sample; after the last, Prometheus believes a value for five minutes.
-    assert lives["shop/batch-28391040-x"] == (59, 104)
+def test_lifetimes_and_use_are_those_of_the_history(trace: Trace) -> None:
+    """Lifetimes are those of the memory series; use is that of each minute, without the pause container."""
+    index = {name: number for number, name in enumerate(trace.pods)}
+    lifetimes = {
+        name: (int(trace.arrival_minute[number]), int(trace.end_minute[number])) for name, number in index.items()
+    }
+    web, batch = index["shop/web-5f7c9d-aaaaa"], index["shop/batch-28391040-x"]
+    assert lifetimes["shop/web-5f7c9d-aaaaa"] == (0, MINUTES)
+    assert lifetimes["shop/idle"] == (0, MINUTES)
+    # Minute 59 ends with the first sample; a query of Prometheus returns the last sample for five more minutes.
+    assert lifetimes["shop/batch-28391040-x"] == (59, 104)
     assert trace.usage(batch)[0][3:40] == pytest.approx(np.full(37, 2000), rel=0.001)
     use = trace.usage(web)[0]
     assert use[:119] == pytest.approx(np.full(119, 500), rel=0.001)
     assert use[122:] == pytest.approx(np.full(58, 1000), rel=0.001)
-    assert trace.usage(place["shop/idle"])[1] == pytest.approx(np.full(MINUTES, GIB), rel=0.001)
+    assert trace.usage(index["shop/idle"])[1] == pytest.approx(np.full(MINUTES, GIB), rel=0.001)
 
 
-def test_nodes_have_what_pods_of_daemon_sets_leave(trace: Trace) -> None:
-    """What DaemonSets request is no scheduler's to give; overcommit is none, as it is the users' own requests."""
+def test_requests_of_daemon_sets_are_subtracted_from_nodes(trace: Trace) -> None:
+    """A node's capacity is its allocatable minus the requests of DaemonSet pods; overcommit is 1."""
     assert trace.nodes == ("a", "b")
     assert trace.cpu_capacity_milli.tolist() == [3500, 8000]
     assert trace.memory_capacity_bytes.tolist() == [15 * GIB, 16 * GIB]
     assert (trace.overcommit, trace.warm_up_minutes, trace.minutes) == ((1.0, 1.0), 60, MINUTES)
 
 
-def test_what_is_recorded_is_replayed(recorded: Recorded, tmp_path: Path) -> None:
-    """``simulate compare`` takes the folder as it is, also in small spans and of chosen nodes only."""
-    made = recorded.run(tmp_path / "w", "--minutes-at-once", 25, "--node-selector", "pool=web")
-    assert made.exit_code == 0, made.output
-    assert "2 pods on other nodes, left out" in made.stdout
-    asked = [
+def test_a_recording_can_be_replayed(recorded: Recorded, tmp_path: Path) -> None:
+    """``simulate compare`` replays a recording that was made in short queries and of selected nodes."""
+    result = recorded.run(tmp_path / "w", "--minutes-at-once", 25, "--node-selector", "pool=web")
+    assert result.exit_code == 0, result.output
+    assert "2 pods on other nodes left out" in result.stdout
+    command = [
         "simulate",
         "compare",
         "--trace",
@@ -190,14 +193,14 @@ def test_what_is_recorded_is_replayed(recorded: Recorded, tmp_path: Path) -> Non
         "congestion-cost",
         "--json",
     ]
-    result = json.loads(CliRunner().invoke(main, asked).stdout)["w"]
-    assert result["default"]["nodes"] == 1
-    assert result["default"]["unplaced_pods"] == 0
+    measures = json.loads(CliRunner().invoke(main, command).stdout)["w"]
+    assert measures["default"]["nodes"] == 1
+    assert measures["default"]["unplaced_pods"] == 0
     assert recorded.run(tmp_path / "w").exit_code == 2
 
 
-def test_a_span_that_is_too_much_is_asked_for_in_parts(recorded: Recorded, tmp_path: Path) -> None:
-    """What the server refuses as too many samples is asked for in halves, and nothing is lost or asked twice."""
+def test_a_query_that_is_too_large_is_split(recorded: Recorded, tmp_path: Path) -> None:
+    """A query with too many samples is repeated in halves; no minute is lost or queried twice."""
     spans: list[tuple[int, int]] = []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -216,16 +219,16 @@ def test_a_span_that_is_too_much_is_asked_for_in_parts(recorded: Recorded, tmp_p
         reply(handler, {"status": "success", "data": {"resultType": "matrix", "result": result}})
 
     with serving(answer) as fake:
-        made = recorded.run(tmp_path / "w", "--prometheus", fake.url)
-    assert made.exit_code == 0, made.output
+        result = recorded.run(tmp_path / "w", "--prometheus", fake.url)
+    assert result.exit_code == 0, result.output
     cpu = spans[: len(spans) // 2]
     assert [end - start for start, end in cpu[:-1]] == [60 * 29] * (len(cpu) - 1)
     assert all(later[0] == earlier[1] + 60 for earlier, later in pairwise(cpu))
     assert cpu[-1][1] == recorded.end
 
 
-def test_series_that_name_no_pod_are_told(recorded: Recorded, tmp_path: Path) -> None:
-    """Where none does, as after a scrape that renames labels, it is one line, and nothing is written."""
+def test_series_without_pod_labels_are_an_error(recorded: Recorded, tmp_path: Path) -> None:
+    """If no series has a pod, as after a scrape that renames labels, the error is one line, and nothing is written."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         end = int(re.search(r"end=(\d+)", handler.path)[1])
@@ -233,73 +236,73 @@ def test_series_that_name_no_pod_are_told(recorded: Recorded, tmp_path: Path) ->
         reply(handler, {"status": "success", "data": {"resultType": "matrix", "result": result}})
 
     with serving(answer) as fake:
-        made = recorded.run(tmp_path / "w", "--prometheus", fake.url)
-    assert made.exit_code == 1
-    assert "no series of the CPU of containers has a namespace and a pod" in made.stderr
-    assert "Traceback" not in made.output
+        result = recorded.run(tmp_path / "w", "--prometheus", fake.url)
+    assert result.exit_code == 1
+    assert "no series of the CPU of containers has the labels namespace and pod" in result.stderr
+    assert "Traceback" not in result.output
     assert not (tmp_path / "w").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         (["--prometheus", "prometheus:9090"], 2, "--prometheus prometheus:9090: must begin with http:// or https://"),
         (
             ["--prometheus", "http://127.0.0.1:1"],
             1,
-            "Prometheus at http://127.0.0.1:1: Connection refused; is the address",
+            "Prometheus at http://127.0.0.1:1: Connection refused; check the address",
         ),
         (["--matchers", 'cluster="none"'], 1, "has no CPU of containers"),
         (["--matchers", "cluster="], 1, "parse error"),
-        (["--warm-up", "3h"], 2, "--warm-up of 180 minutes leaves nothing of --last, 180 minutes"),
+        (["--warm-up", "3h"], 2, "--warm-up, 180 minutes, must be less than --last, 180 minutes"),
         (["--rate", "5s"], 2, "--rate must be at least 60 seconds, not 5"),
         (["--until", "2999-01-01"], 2, "is in the future"),
-        (["--node-selector", "pool=none"], 1, "there are no nodes with pool=none: see --node-selector"),
+        (["--node-selector", "pool=none"], 1, "the cluster has no nodes with pool=none: see --node-selector"),
         (["--kube-config", "/nowhere"], 2, "--kube-config"),
         (["--header", "X-Scope-OrgID"], 2, "--header must be NAME=VALUE"),
-        (["--ca-file", "/nowhere"], 2, "--ca-file /nowhere: there is no such file"),
+        (["--ca-file", "/nowhere"], 2, "--ca-file /nowhere: no such file"),
         (["--token-file", "/nowhere"], 1, "the token file /nowhere cannot be read"),
     ],
 )
 def test_a_mistake_is_one_line(
-    recorded: Recorded, tmp_path: Path, arguments: list[str], status: int, said: str
+    recorded: Recorded, tmp_path: Path, arguments: list[str], status: int, message: str
 ) -> None:
-    """It is said which option or source, nothing is written, and there is no traceback."""
-    made = recorded.run(tmp_path / "w", *arguments)
-    assert made.exit_code == status, made.output
-    assert said in made.stderr
-    assert "Traceback" not in made.output
+    """The error names the option or source, nothing is written, and there is no traceback."""
+    result = recorded.run(tmp_path / "w", *arguments)
+    assert result.exit_code == status, result.output
+    assert message in result.stderr
+    assert "Traceback" not in result.output
     assert not (tmp_path / "w").exists()
 
 
-def test_a_refusal_of_the_kubernetes_api_is_told(recorded: Recorded, tmp_path: Path) -> None:
-    """RBAC that forbids to list pods is said as the API server says it."""
+def test_a_refusal_of_the_kubernetes_api_is_reported(recorded: Recorded, tmp_path: Path) -> None:
+    """Missing RBAC to list pods is an error with the API server's status."""
     recorded.kubernetes.forbidden.add(("", "pods", "list"))
     try:
-        made = recorded.run(tmp_path / "w")
+        result = recorded.run(tmp_path / "w")
     finally:
         recorded.kubernetes.forbidden.clear()
-    assert made.exit_code == 1
-    assert "the Kubernetes API cannot be used" in made.stderr
-    assert "403" in made.stderr
+    assert result.exit_code == 1
+    assert "the Kubernetes API cannot be used" in result.stderr
+    assert "403" in result.stderr
 
 
 def span(start: int, **pods: list[float]) -> Span:
-    """Return a span of pods' values, NaN where there is none."""
+    """Return a span of pods' values; NaN is a gap."""
     length = max(map(len, pods.values()))
     series = [({"namespace": "n", "pod": name}, np.array(values, np.float64)) for name, values in pods.items()]
     return Span(start, start + length, series)
 
 
-def test_a_pod_that_is_gone_for_long_is_another_when_it_comes_back() -> None:
-    """A StatefulSet's pod that was away lives twice; when nobody was seen, Prometheus was away, and nobody is gone."""
+def test_a_long_gap_ends_a_lifetime() -> None:
+    """A pod with a long gap has two lifetimes; a gap of all pods is an outage of Prometheus, and ends none."""
     nan = float("nan")
-    uses = UsageCollector(60)
+    usage = UsageCollector(60)
     always = [1.0] * 20 + [nan] * 20 + [1.0] * 20
     away = [2.0] * 4 + [nan] * 12 + [4.0] * 4 + [nan] * 20 + [8.0] * 20
-    uses.add(1, span(0, always=always, away=away))
-    lives = [(life.key[1], life.number, life.start, life.end) for life in uses.lives()]
-    assert lives == [("always", 0, 0, 60), ("away", 0, 0, 4), ("away", 1, 16, 60)]
-    (bridged,) = [life.use[1] for life in uses.lives() if life.number]
-    assert (np.diff(bridged) >= 0).all()
-    assert bridged[[0, 3, -1]].tolist() == [4.0, 4.0, 8.0]
+    usage.add(1, span(0, always=always, away=away))
+    lifetimes = [(each.key[1], each.number, each.start, each.end) for each in usage.lifetimes()]
+    assert lifetimes == [("always", 0, 0, 60), ("away", 0, 0, 4), ("away", 1, 16, 60)]
+    (interpolated,) = [each.use[1] for each in usage.lifetimes() if each.number]
+    assert (np.diff(interpolated) >= 0).all()
+    assert interpolated[[0, 3, -1]].tolist() == [4.0, 4.0, 8.0]

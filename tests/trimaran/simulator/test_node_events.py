@@ -137,11 +137,11 @@ def test_nodes_that_are_taken_away_have_no_events() -> None:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ("9,fail,n7,,", "minute 9: node 'n7' fails and is not there"),
-        ("9,fail,n0,,\n9,fail,n0,,", "node 'n0' fails and is not there"),
-        ("9,join,n0,,", "node 'n0' joins and is there already"),
-        ("9,join,x,,", "node 'x' joins with no cpu_capacity_milli"),
-        ("9,join,x,5,", "row 2: a node that joins has both amounts or none"),
+        ("9,fail,n7,,", "minute 9: node 'n7' fails but does not exist"),
+        ("9,fail,n0,,\n9,fail,n0,,", "node 'n0' fails but does not exist"),
+        ("9,join,n0,,", "node 'n0' joins but already exists"),
+        ("9,join,x,,", "node 'x' joins without cpu_capacity_milli"),
+        ("9,join,x,5,", "row 2: a node that joins has both capacities or none"),
         ("9,burn,n0,,", "row 2: event must be fail or join, got 'burn'"),
         ("-9,fail,n0,,", "row 2: minute must be a whole number"),
     ],

@@ -1,4 +1,4 @@
-"""``trimaran simulate import``: public data sets, in small files of exactly their shape."""
+"""``trimaran simulate import``: import of public data sets, with small files in their formats."""
 
 import gzip
 import io
@@ -18,8 +18,8 @@ MICRO = 1_000_000
 
 
 def run(form: str, source: Path, out: Path, *options: object) -> Result:
-    asked = ("--hours", 1, "--warm-up-hours", 0.5, *options)
-    return CliRunner().invoke(main, ["simulate", "import", form, *map(str, (source, out, *asked))])
+    span = ("--hours", 1, "--warm-up-hours", 0.5, *options)
+    return CliRunner().invoke(main, ["simulate", "import", form, *map(str, (source, out, *span))])
 
 
 def imported(form: str, source: Path, *options: object) -> Trace:
@@ -28,8 +28,8 @@ def imported(form: str, source: Path, *options: object) -> Trace:
     return read_trace(source / "out")
 
 
-def lives(trace: Trace) -> dict[str, tuple[str, str, int, int, int, int]]:
-    """Return each pod's kind, owner, arrival and end, and what it requests: millicores and bytes."""
+def pod_rows(trace: Trace) -> dict[str, tuple[str, str, int, int, int, int]]:
+    """Return owner kind, owner, arrival, end, millicores and bytes of each pod."""
     rows = zip(
         trace.owner_kinds, trace.owners, trace.arrival_minute.tolist(), trace.end_minute.tolist(),
         trace.cpu_request_milli.tolist(), trace.memory_request_bytes.tolist(), strict=True,
@@ -63,13 +63,13 @@ def google2011(folder: Path) -> None:
     with gzip.open(folder / "machine_events" / "part-00000-of-00001.csv.gz", "wt") as file:
         file.write(f"0,5,0,HofLG,0.5,0.2493\n{MICRO},5,1,HofLG,,\n0,6,0,HofLG,1,1\n")
     events = [
-        "0,2,3418309,0,5,1,user,3,9,0.125,0.07446,0.0004244,0",  # there before the trace began
-        "600000000,,77,0,,0,user,0,2,0.0625,0.01,0.0001,0",  # submitted: it has no machine yet
+        "0,2,3418309,0,5,1,user,3,9,0.125,0.07446,0.0004244,0",  # started before the trace
+        "600000000,,77,0,,0,user,0,2,0.0625,0.01,0.0001,0",  # submitted, without a machine
         "660000000,,77,0,5,1,user,0,2,0.0625,0.01,0.0001,0",
         "1260000000,,77,0,5,4,user,0,2,0.0625,0.01,0.0001,0",
         "1500000000,,77,0,5,1,user,0,2,0.0625,0.01,0.0001,0",  # it runs again
         "1740000000,,77,0,5,5,user,0,2,0.0625,0.01,0.0001,0",
-        "1740000000,,78,0,4155527081,1,user,0,2,0.0625,0.01,0.0001,0",  # another machine's
+        "1740000000,,78,0,4155527081,1,user,0,2,0.0625,0.01,0.0001,0",  # on a machine that is not in the data set
     ]
     with gzip.open(folder / "task_events" / "part-00000-of-00001.csv.gz", "wt") as file:
         file.write("\n".join(events) + "\n")
@@ -86,7 +86,7 @@ def google2011(folder: Path) -> None:
 
 
 def google2019(folder: Path) -> None:
-    """Write whole numbers as text, in no order, as BigQuery does, and the usage as CSV of single fields."""
+    """Write unordered events with numbers as text, as BigQuery does, and the use as CSV with nested columns."""
     machine = {"time": "0", "machine_id": "5", "type": "1", "capacity": {"cpus": 0.5, "memory": 0.25}}
     (folder / "machine_events.json").write_text(json.dumps(machine) + "\n")
     common = {"machine_id": "5", "collection_type": "0", "alloc_collection_id": "0", "priority": "200"}
@@ -190,25 +190,25 @@ def test_a_data_set_becomes_a_trace(
     nodes: dict[str, tuple[int, int]],
     pods: dict[str, tuple[object, ...]],
 ) -> None:
-    """Machines, tasks with their owners and lives, and requests are those of the files."""
+    """A trace has the data set's machines and tasks with their owners, lifetimes and requests."""
     write(tmp_path)
     trace = imported(write.__name__, tmp_path)
     amounts = zip(trace.cpu_capacity_milli.tolist(), trace.memory_capacity_bytes.tolist(), strict=True)
     assert dict(zip(trace.nodes, amounts, strict=True)) == nodes
-    assert lives(trace) == pods
+    assert pod_rows(trace) == pods
     assert (trace.minutes, trace.warm_up_minutes) == (60, 30)
 
 
 @pytest.mark.parametrize(
     ("write", "pod", "expected"),
     [
-        (alibaba2018, "c_1", [2000] * 10 + [1000] * 5),  # 101 is no value: it goes on as before
+        (alibaba2018, "c_1", [2000] * 10 + [1000] * 5),  # 101 is invalid: the value before continues
         (google2011, "3418309-0", [4000] * 60),
         (google2011, "77-0", [2000] * 10),
         (google2011, "77-0#1", [1000] * 4),
         (google2019, "9-3", [4000] * 5 + [2000] * 15),
         (azure2019, "vm1", [200] * 5 + [400] * 55),
-        (azure2019, "vm2", [12_000] * 20),  # 250 percent cannot be
+        (azure2019, "vm2", [12_000] * 20),  # 250 percent is invalid
         (planetlab, "planetlab1.site.edu", [100] * 5 + [200] * 5 + [300] * 50),
         (planetlab, "planetlab2.site.edu", [500] * 60),
         (openb, "openb-pod-0001", [6000] * 11),
@@ -217,13 +217,13 @@ def test_a_data_set_becomes_a_trace(
 def test_use_is_that_of_the_files(
     tmp_path: Path, write: Callable[[Path], None], pod: str, expected: list[float]
 ) -> None:
-    """Each minute has what was told of it, within what two bytes can tell; gaps go on as before."""
+    """Each minute has its use in the files, with the precision of two bytes; gaps continue the value before."""
     write(tmp_path)
     assert cpu(imported(write.__name__, tmp_path), pod) == pytest.approx(expected, rel=0.001)
 
 
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "message"),
     [
         (alibaba2018, "container_usage.tar.gz: 1 rows cannot be read and are left out; the first is row 5"),
         (google2011, "part-00000-of-00001.csv.gz: 1 rows cannot be read and are left out; the first is row 4"),
@@ -232,36 +232,34 @@ def test_use_is_that_of_the_files(
         (openb, "openb_pod_list_default.csv: 1 rows cannot be read and are left out; the first is row 3"),
     ],
 )
-def test_bad_rows_are_counted(tmp_path: Path, write: Callable[[Path], None], said: str) -> None:
-    """They are left out, and it is said in which file, how many, and what is wrong with the first."""
+def test_unreadable_rows_are_counted(tmp_path: Path, write: Callable[[Path], None], message: str) -> None:
+    """Unreadable rows are left out; a message has the file, their number, and the error of the first."""
     write(tmp_path)
-    assert said in run(write.__name__, tmp_path, tmp_path / "out").stderr
+    assert message in run(write.__name__, tmp_path, tmp_path / "out").stderr
 
 
-def test_a_span_is_cut_out(tmp_path: Path) -> None:
-    """From --from-hour on, for --hours: tasks are there for their part of it, and the rest is left out."""
+def test_tasks_are_clipped_to_the_span(tmp_path: Path) -> None:
+    """--from-hour and --hours select a span; tasks are clipped to it, and tasks outside are left out."""
     azure2019(tmp_path)
     trace = imported("azure2019", tmp_path, "--from-hour", 0.25, "--hours", 0.5, "--warm-up-hours", 0.1)
-    assert {pod: row[2:4] for pod, row in lives(trace).items()} == {"vm1": (0, 30), "vm2": (0, 15)}
+    assert {pod: row[2:4] for pod, row in pod_rows(trace).items()} == {"vm1": (0, 30), "vm2": (0, 15)}
 
 
 @pytest.mark.parametrize(
     ("write", "hours", "minutes"),
     [(planetlab, 60, 1440), (alibaba2018, 2, 60), (azure2019, 10, 60), (google2011, 3, 60), (google2019, 3, 60)],
 )
-def test_a_trace_ends_where_nothing_more_is_told(
-    tmp_path: Path, write: Callable[[Path], None], hours: int, minutes: int
-) -> None:
-    """No hour is measured in which nothing is known; the warm-up keeps its part of the time, and it is said."""
+def test_a_trace_ends_with_the_data(tmp_path: Path, write: Callable[[Path], None], hours: int, minutes: int) -> None:
+    """A trace has no hours without data; the warm-up keeps its share, and a message has the new length."""
     write(tmp_path)
     result = run(write.__name__, tmp_path, tmp_path / "out", "--hours", hours, "--warm-up-hours", hours / 5)
     trace = read_trace(tmp_path / "out")
     assert (trace.minutes, trace.warm_up_minutes, trace.end_minute.max()) == (minutes, minutes // 5, minutes)
-    assert f"nothing is told after {minutes / 60:g} of these {hours} hours" in result.stderr
+    assert f"the data set ends after {minutes / 60:g} of these {hours} hours" in result.stderr
 
 
-def test_without_any_use_the_last_end_of_a_task_ends_the_trace(tmp_path: Path) -> None:
-    """Of openb pods come and go, and nothing else is told; one without an end goes on as long as the others."""
+def test_a_data_set_without_use_ends_with_its_last_task(tmp_path: Path) -> None:
+    """Openb has only starts and ends of pods; a pod without an end runs as long as the others."""
     openb(tmp_path)
     file = tmp_path / "openb_pod_list_default.csv"
     file.write_text(file.read_text().replace("12537496", ""))
@@ -269,18 +267,18 @@ def test_without_any_use_the_last_end_of_a_task_ends_the_trace(tmp_path: Path) -
     assert (trace.minutes, trace.end_minute.tolist()) == (21, [21, 21])
 
 
-def test_what_is_made_up_is_not_overcommitted(tmp_path: Path) -> None:
-    """Use that is taken to be the request would overload nodes by the factor: of openb it is 1, of both resources."""
+def test_assumed_use_is_not_overcommitted(tmp_path: Path) -> None:
+    """The overcommit of openb is 1, as use that is assumed from requests would overload the nodes."""
     openb(tmp_path)
     with (tmp_path / "openb_pod_list_default.csv").open("a") as file:
-        file.writelines(f"crowd-{each},12000,90000,0,0,,LS,Running,0,12537496,0\n" for each in range(30))
+        file.writelines(f"crowd-{number},12000,90000,0,0,,LS,Running,0,12537496,0\n" for number in range(30))
     trace = imported("openb", tmp_path)
     assert trace.cpu_request_milli.sum() > 2 * trace.cpu_capacity_milli.sum()
     assert trace.overcommit == (1, 1)
 
 
-def test_machines_that_are_made_up_have_the_memory_that_is(tmp_path: Path) -> None:
-    """Azure's virtual machines use what they request of it: there is enough for them, and no overrun is built in."""
+def test_generated_machines_have_enough_memory(tmp_path: Path) -> None:
+    """Azure's virtual machines use all memory that they request: generated machines can hold all of them."""
     rows = (f"vm{number},s,d{number},0,36000,1,1,1,Unknown,2,32\n" for number in range(80))
     (tmp_path / "vmtable.csv").write_text("".join(rows))
     readings = (f"{start},vm{number},1,1,20\n" for start in range(0, 3600, 300) for number in range(80))
@@ -288,35 +286,35 @@ def test_machines_that_are_made_up_have_the_memory_that_is(tmp_path: Path) -> No
     trace = imported("azure2019", tmp_path)
     assert trace.overcommit == (pytest.approx(1.42, abs=0.01), 1)
     assert trace.memory_request_bytes.sum() == pytest.approx(0.88 * trace.memory_capacity_bytes.sum())
-    asked = ("simulate", "compare", "--trace", str(tmp_path / "out"), "--policy", "default", "--json")
-    measures = json.loads(CliRunner().invoke(main, asked).stdout)["out"]["default"]
+    command = ("simulate", "compare", "--trace", str(tmp_path / "out"), "--policy", "default", "--json")
+    measures = json.loads(CliRunner().invoke(main, command).stdout)["out"]["default"]
     assert (measures["memory_overrun_minutes"], measures["unplaced_pods"]) == (0, 0)
 
 
-def test_machines_are_drawn_by_the_seed(tmp_path: Path) -> None:
-    """--nodes takes so many, always the same of one seed, and with them the tasks that ran there."""
+def test_machines_are_sampled_by_the_seed(tmp_path: Path) -> None:
+    """--nodes limits the sample of machines; a seed always selects the same ones, with the tasks on them."""
     google2011(tmp_path)
-    found = {}
+    nodes = {}
     for seed in range(6):
         result = run("google2011", tmp_path, tmp_path / f"out{seed}", "--nodes", 1, "--seed", seed)
         if result.exit_code == 0:
-            found[seed] = read_trace(tmp_path / f"out{seed}").nodes
+            nodes[seed] = read_trace(tmp_path / f"out{seed}").nodes
         else:
-            assert "there is nothing of Google clusterdata-2011-2" in result.stderr  # nothing ran on machine 6
-    assert 0 < len(found) < 6
-    assert set(found.values()) == {("5",)}
+            assert "Google clusterdata-2011-2 has no tasks" in result.stderr  # nothing ran on machine 6
+    assert 0 < len(nodes) < 6
+    assert set(nodes.values()) == {("5",)}
 
 
-def test_machines_that_are_made_up_are_as_many_as_tasks_need(tmp_path: Path) -> None:
-    """Of many virtual machines so many are drawn that requests are 88 percent at an overcommit of 1.5."""
+def test_a_sample_of_tasks_fills_the_generated_machines(tmp_path: Path) -> None:
+    """Virtual machines are sampled until requests are 88 percent of capacity at an overcommit of 1.5."""
     rows = (f"vm{number},s,d{number},0,36000,1,1,1,Unknown,8,32\n" for number in range(200))
     (tmp_path / "vmtable.csv").write_text("".join(rows))
     readings = [f"0,vm{number},1,1,20\n" for number in range(200)]
     file = tmp_path / "vm_cpu_readings-file-1-of-195.csv"
     file.write_text("".join(readings[::20]))
-    few = run("azure2019", tmp_path, tmp_path / "few", "--nodes", 4)  # of most nothing is told
+    few = run("azure2019", tmp_path, tmp_path / "few", "--nodes", 4)  # most have no use
     assert "/few: 1 nodes" in few.stdout
-    assert "pods are left out: nothing is told of their use" in few.stderr
+    assert "pods are left out: their use is not in the data set" in few.stderr
     file.write_text("".join(readings))
     trace = imported("azure2019", tmp_path, "--nodes", 4)
     assert len(trace.nodes) == 4
@@ -325,33 +323,43 @@ def test_machines_that_are_made_up_are_as_many_as_tasks_need(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("prepare", "form", "options", "said"),
+    ("prepare", "form", "options", "message"),
     [
         (lambda folder: None, "google2011", (), "has no machine_events*; Google clusterdata-2011-2 is read from files"),
-        (lambda folder: folder.rmdir(), "openb", (), "is no folder; give the one with the files of openb"),
-        (azure2019, "azure2019", ("--from-hour", 9000), "and 9001; it tells of tasks from hour 0 to 719.92"),
-        (azure2019, "azure2019", ("--from-hour", 500), "no task has use in these hours; it is told from hour 0 to 1"),
-        (google2011, "google2011", ("--from-hour", 9), "no task has use in these hours; it is told from hour 0 to 1"),
-        (azure2019, "azure2019", ("--warm-up-hours", 1), "--warm-up-hours 1 leaves nothing of --hours 1"),
+        (lambda folder: folder.rmdir(), "openb", (), "is not a folder; give the folder with the files of openb"),
+        (azure2019, "azure2019", ("--from-hour", 9000), "and 9001; it has tasks from hour 0 to 719.92"),
+        (
+            azure2019,
+            "azure2019",
+            ("--from-hour", 500),
+            "no task has use in these hours; the data set has use from hour 0 to 1",
+        ),
+        (
+            google2011,
+            "google2011",
+            ("--from-hour", 9),
+            "no task has use in these hours; the data set has use from hour 0 to 1",
+        ),
+        (azure2019, "azure2019", ("--warm-up-hours", 1), "--warm-up-hours 1 must be less than --hours 1"),
         (azure2019, "azure2018", (), "'azure2018' is not one of"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(
-    tmp_path: Path, prepare: Callable[[Path], None], form: str, options: tuple[object, ...], said: str
+    tmp_path: Path, prepare: Callable[[Path], None], form: str, options: tuple[object, ...], message: str
 ) -> None:
-    """It is said which folder or option, and nothing is written."""
+    """The error names the folder or option, and nothing is written."""
     source = tmp_path / "source"
     source.mkdir()
     prepare(source)
     result = run(form, source, tmp_path / "out", *options)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.output
     assert not (tmp_path / "out").exists()
 
 
 def test_several_days_are_refused(tmp_path: Path) -> None:
-    """A virtual machine's file has the same name each day, so that one day's folder is asked for."""
+    """A folder with several days is refused, as the files have the same names each day."""
     for day in ("20110303", "20110306"):
         (tmp_path / day).mkdir()
         planetlab(tmp_path / day)
@@ -361,8 +369,8 @@ def test_several_days_are_refused(tmp_path: Path) -> None:
     assert run("planetlab", tmp_path / "20110303", tmp_path / "out").exit_code == 0
 
 
-def test_progress_is_a_line_for_all_files_of_a_table(tmp_path: Path) -> None:
-    """Not one for each of a thousand files."""
+def test_progress_is_one_line_for_all_files_of_a_table(tmp_path: Path) -> None:
+    """Twenty files of a table have one progress line."""
     day = tmp_path / "20110303"
     day.mkdir()
     for number in range(20):
@@ -370,8 +378,8 @@ def test_progress_is_a_line_for_all_files_of_a_table(tmp_path: Path) -> None:
     assert run("planetlab", day, tmp_path / "out", "--hours", 24).stderr.splitlines() == ["20110303"]
 
 
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
-    """A download that broke off is said with the file, whatever could be read of it."""
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    """A truncated download is an error with the file, even if its first rows are readable."""
     azure2019(tmp_path)
     file = tmp_path / "vm_cpu_readings-file-1-of-195.csv.gz"
     file.write_bytes(file.read_bytes()[:-12])
@@ -381,7 +389,7 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
 
 
 def changed(file: Path, *replaced: tuple[str, str]) -> None:
-    """Replace parts of a file, which has them."""
+    """Replace texts that a file contains."""
     text = gzip.decompress(file.read_bytes()).decode() if file.suffix == ".gz" else file.read_text()
     for old, new in replaced:
         assert old in text
@@ -393,64 +401,86 @@ READINGS, PART = "vm_cpu_readings-file-1-of-195.csv.gz", "part-00000-of-00001.cs
 
 
 @pytest.mark.parametrize(
-    ("write", "spoil", "said"),
+    ("write", "spoil", "message"),
     [
-        (azure2019, lambda it: changed(it / "vmtable.csv", (",", ";")), "vmtable.csv: is no file of Azure public"),
-        (azure2019, lambda it: changed(it / READINGS, (",", ";")), "can be read; the first is row 1: it has too few"),
-        (azure2019, lambda it: (it / "vmtable.csv").write_text(""), "vmtable.csv: is empty; download it again"),
-        (azure2019, lambda it: (it / READINGS).write_bytes(b""), f"{READINGS}: is empty; download it again"),
         (
             azure2019,
-            lambda it: (it / READINGS).write_bytes(b"0,vm1"),
+            lambda folder: changed(folder / "vmtable.csv", (",", ";")),
+            "vmtable.csv: is not a file of Azure public",
+        ),
+        (
+            azure2019,
+            lambda folder: changed(folder / READINGS, (",", ";")),
+            "can be read; the first is row 1: too few columns",
+        ),
+        (azure2019, lambda folder: (folder / "vmtable.csv").write_text(""), "vmtable.csv: is empty; download it again"),
+        (azure2019, lambda folder: (folder / READINGS).write_bytes(b""), f"{READINGS}: is empty; download it again"),
+        (
+            azure2019,
+            lambda folder: (folder / READINGS).write_bytes(b"0,vm1"),
             f"{READINGS}: is damaged at row 1: Not a gzipped",
         ),
-        (azure2019, lambda it: (it / "vmtable.csv").write_bytes(bytes(range(256)) * 9), "vmtable.csv: is no file of"),
+        (
+            azure2019,
+            lambda folder: (folder / "vmtable.csv").write_bytes(bytes(range(256)) * 9),
+            "vmtable.csv: is not a file of",
+        ),
         (
             google2011,
-            lambda it: changed(it / "machine_events" / PART, (",", "\t")),
-            f"machine_events/{PART}: is no file of Google",
+            lambda folder: changed(folder / "machine_events" / PART, (",", "\t")),
+            f"machine_events/{PART}: is not a file of Google",
         ),
         (
             alibaba2018,
-            lambda it: (it / "container_usage.tar.gz").write_bytes((it / "container_usage.tar.gz").read_bytes()[:60]),
-            "container_usage.tar.gz: is no whole tar archive; download it again",
+            lambda folder: (folder / "container_usage.tar.gz").write_bytes(
+                (folder / "container_usage.tar.gz").read_bytes()[:60]
+            ),
+            "container_usage.tar.gz: is not a complete tar archive; download it again",
         ),
         (
             alibaba2018,
-            lambda it: (it / "container_usage.tar.gz").write_text("<html>404</html>"),
-            "container_usage.tar.gz: is no whole tar archive; download it again",
+            lambda folder: (folder / "container_usage.tar.gz").write_text("<html>404</html>"),
+            "container_usage.tar.gz: is not a complete tar archive; download it again",
         ),
-        (openb, lambda it: changed(it / "openb_pod_list_default.csv", (",", ";")), "1: it has no field name"),
-        (openb, lambda it: changed(it / "openb_node_list_all_node.csv", ("sn,", "s,")), "row 1: it has no field sn"),
-        (google2019, lambda it: changed(it / "machine_events.json", ("0.5", "Infinity")), "row 1: inf is no number"),
-        (planetlab, lambda it: (it / "README.md").write_text("PlanetLab\n"), "README.md: is no file of PlanetLab"),
-        (planetlab, openb, "openb_node_list_all_node.csv: is no file of PlanetLab (CoMon): no row can be read"),
-        (planetlab, lambda it: (it / "day.tar.gz").write_bytes(b""), "day.tar.gz: is an archive; unpack it"),
-        (planetlab, lambda it: [each.unlink() for each in it.iterdir()], "source: has no files"),
+        (openb, lambda folder: changed(folder / "openb_pod_list_default.csv", (",", ";")), "row 1: no field name"),
+        (openb, lambda folder: changed(folder / "openb_node_list_all_node.csv", ("sn,", "s,")), "row 1: no field sn"),
+        (
+            google2019,
+            lambda folder: changed(folder / "machine_events.json", ("0.5", "Infinity")),
+            "row 1: inf is not a finite number",
+        ),
+        (
+            planetlab,
+            lambda folder: (folder / "README.md").write_text("PlanetLab\n"),
+            "README.md: is not a file of PlanetLab",
+        ),
+        (planetlab, openb, "openb_node_list_all_node.csv: is not a file of PlanetLab (CoMon): no row can be read"),
+        (planetlab, lambda folder: (folder / "day.tar.gz").write_bytes(b""), "day.tar.gz: is an archive; unpack it"),
+        (planetlab, lambda folder: [each.unlink() for each in folder.iterdir()], "source: has no files"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused(
-    tmp_path: Path, write: Callable[[Path], None], spoil: Callable[[Path], object], said: str
+    tmp_path: Path, write: Callable[[Path], None], spoil: Callable[[Path], object], message: str
 ) -> None:
-    """In one line with the file and what is wrong with it, whatever was downloaded in its place."""
+    """The error is one line with the file and the problem, whatever the file contains."""
     source = tmp_path / "source"
     source.mkdir()
     write(source)
     spoil(source)
     result = run(write.__name__, source, tmp_path / "out")
     assert result.exit_code == 2
-    assert said in result.stderr.splitlines()[-1]
+    assert message in result.stderr.splitlines()[-1]
     assert "left out" not in result.stderr
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("write", "file", "old", "new", "said"),
+    ("write", "file", "old", "new", "message"),
     [
-        (azure2019, "vmtable.csv", "dep2,600", "dep2,-inf", "row 2: -inf is no number"),
-        (azure2019, "vmtable.csv", ",>24,", ",nan,", "row 2: nan is no number"),
-        (azure2019, "vmtable.csv", ",>24,", ",-4,", "row 2: -4 is less than nothing"),
-        (azure2019, "vmtable.csv", "vm2,", ",", "row 2: it has no name"),
+        (azure2019, "vmtable.csv", "dep2,600", "dep2,-inf", "row 2: -inf is not a finite number"),
+        (azure2019, "vmtable.csv", ",>24,", ",nan,", "row 2: nan is not a finite number"),
+        (azure2019, "vmtable.csv", ",>24,", ",-4,", "row 2: -4 is negative"),
+        (azure2019, "vmtable.csv", "vm2,", ",", "row 2: the name is empty"),
         (
             azure2019,
             READINGS,
@@ -459,20 +489,26 @@ def test_files_that_cannot_be_used_are_refused(
             "2 rows cannot be read and are left out; the first is row 2: nan",
         ),
         (google2011, f"machine_events/{PART}", "6,0,HofLG,1,1", "6,0,HofLG,1e300,1", "row 3: '6' with"),
-        (google2011, f"task_usage/{PART}", "0.03125,0.005", "-1,0.005", "row 2: -1 is less than nothing"),
-        (google2011, f"task_usage/{PART}", "1500000000,1740000000", "1500000000,inf", "row 3: inf is no number"),
-        (openb, "openb_pod_list_default.csv", ",6000,", ",nan,", "row 2: nan is no number"),
+        (google2011, f"task_usage/{PART}", "0.03125,0.005", "-1,0.005", "row 2: -1 is negative"),
+        (
+            google2011,
+            f"task_usage/{PART}",
+            "1500000000,1740000000",
+            "1500000000,inf",
+            "row 3: inf is not a finite number",
+        ),
+        (openb, "openb_pod_list_default.csv", ",6000,", ",nan,", "row 2: nan is not a finite number"),
     ],
 )
-def test_numbers_that_are_none_are_bad_rows(
-    tmp_path: Path, write: Callable[[Path], None], file: str, old: str, new: str, said: str
+def test_rows_with_invalid_values_are_left_out(
+    tmp_path: Path, write: Callable[[Path], None], file: str, old: str, new: str, message: str
 ) -> None:
-    """Neither a traceback nor a trace that cannot be read comes of them."""
+    """Rows with invalid values are counted, and the trace is readable."""
     write(tmp_path)
     changed(tmp_path / file, (old, new))
     result = run(write.__name__, tmp_path, tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert said in result.stderr
+    assert message in result.stderr
     read_trace(tmp_path / "out")
 
 
@@ -486,8 +522,8 @@ def test_numbers_that_are_none_are_bad_rows(
         (openb, "openb_pod_list_default.csv"),
     ],
 )
-def test_what_is_told_twice_is_there_once(tmp_path: Path, write: Callable[[Path], None], file: str) -> None:
-    """Rows of a part that was downloaded twice make neither machines nor tasks."""
+def test_duplicate_rows_are_ignored(tmp_path: Path, write: Callable[[Path], None], file: str) -> None:
+    """Duplicate rows add neither machines nor tasks."""
     write(tmp_path)
     once = imported(write.__name__, tmp_path)
     content = (tmp_path / file).read_bytes()
@@ -497,8 +533,8 @@ def test_what_is_told_twice_is_there_once(tmp_path: Path, write: Callable[[Path]
     assert (twice.nodes, twice.pods) == (once.nodes, once.pods)
 
 
-def test_a_mark_at_the_beginning_is_no_text(tmp_path: Path) -> None:
-    """Spreadsheets write a byte order mark before the first name."""
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+    """A byte order mark, as spreadsheets write it, is not a part of the first column's name."""
     openb(tmp_path)
     changed(tmp_path / "openb_node_list_all_node.csv", ("sn,", "\ufeffsn,"))
     assert len(imported("openb", tmp_path).nodes) == 2
@@ -508,8 +544,8 @@ def test_a_mark_at_the_beginning_is_no_text(tmp_path: Path) -> None:
     ("write", "file"),
     [(azure2019, "vmtable.csv"), (planetlab, "planetlab1.site.edu"), (google2019, "machine_events.json")],
 )
-def test_empty_lines_are_no_rows(tmp_path: Path, write: Callable[[Path], None], file: str) -> None:
-    """They are not told as bad ones, wherever they are, and take no time."""
+def test_empty_lines_are_ignored(tmp_path: Path, write: Callable[[Path], None], file: str) -> None:
+    """Empty lines are not counted as unreadable rows, and do not shift times."""
     write(tmp_path)
     (tmp_path / file).write_text((tmp_path / file).read_text().replace("\n", "\n\n"))
     result = run(write.__name__, tmp_path, tmp_path / "out")
@@ -517,18 +553,18 @@ def test_empty_lines_are_no_rows(tmp_path: Path, write: Callable[[Path], None], 
     assert read_trace(tmp_path / "out").minutes == 60
 
 
-def test_a_field_without_an_end_is_a_bad_row(tmp_path: Path) -> None:
-    """A quote that is not closed makes the rest of a file one field, longer than any: nothing else is lost by it."""
+def test_an_unclosed_quote_is_an_unreadable_row(tmp_path: Path) -> None:
+    """An unclosed quote makes the rest of a file one overlong field; rows before it are read."""
     azure2019(tmp_path)
     with (tmp_path / "vmtable.csv").open("a") as file:
         file.write('"' + "x" * 200_000)
     assert "vmtable.csv: 1 rows cannot be read" in run("azure2019", tmp_path, tmp_path / "out").stderr
     (tmp_path / "vmtable.csv").write_text('"' + "x" * 200_000)
-    assert "is no file of Azure" in run("azure2019", tmp_path, tmp_path / "none").stderr
+    assert "is not a file of Azure" in run("azure2019", tmp_path, tmp_path / "none").stderr
 
 
-def test_a_bad_row_keeps_its_time(tmp_path: Path) -> None:
-    """PlanetLab's rows have no time but their place in the file."""
+def test_an_unreadable_row_does_not_shift_times(tmp_path: Path) -> None:
+    """The time of PlanetLab's rows is their position in the file, with unreadable rows counted."""
     planetlab(tmp_path)
     changed(tmp_path / "planetlab1.site.edu", ("10\n20\n", "10\n-20\n"))
     expected = [100] * 10 + [300] * 50
@@ -537,17 +573,17 @@ def test_a_bad_row_keeps_its_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--from-hour", "--hours", "--warm-up-hours"])
 def test_hours_are_numbers(tmp_path: Path, option: str) -> None:
-    """Not-a-number is refused with the option."""
+    """NaN is refused with the option's name."""
     azure2019(tmp_path)
     result = run("azure2019", tmp_path, tmp_path / "out", option, "nan")
     assert result.exit_code == 2
-    assert f"Invalid value for '{option}': nan is no number of hours" in result.stderr
+    assert f"Invalid value for '{option}': nan is not a number of hours" in result.stderr
 
 
-def test_what_is_imported_is_replayed(tmp_path: Path) -> None:
-    """``simulate compare`` takes it as it is, and it is not written over."""
+def test_an_import_can_be_replayed(tmp_path: Path) -> None:
+    """``simulate compare`` replays an imported trace, and a second import does not overwrite it."""
     google2011(tmp_path)
     imported("google2011", tmp_path)
-    asked = ("simulate", "compare", "--trace", str(tmp_path / "out"), "--policy", "congestion-cost", "--json")
-    assert json.loads(CliRunner().invoke(main, asked).stdout)["out"]["congestion-cost"]["nodes"] == 2
+    command = ("simulate", "compare", "--trace", str(tmp_path / "out"), "--policy", "congestion-cost", "--json")
+    assert json.loads(CliRunner().invoke(main, command).stdout)["out"]["congestion-cost"]["nodes"] == 2
     assert run("google2011", tmp_path, tmp_path / "out").exit_code == 2

@@ -1,4 +1,4 @@
-"""Traces: folders with nodes, pods and what they used, read, written and refused."""
+"""Reading, writing and validation of traces."""
 
 import json
 from pathlib import Path
@@ -26,8 +26,8 @@ def folder(trace: Trace, tmp_path: Path) -> Path:
     return tmp_path / "world"
 
 
-def test_what_is_written_is_read(trace: Trace, folder: Path) -> None:
-    """A trace comes back as it was."""
+def test_a_written_trace_is_read_unchanged(trace: Trace, folder: Path) -> None:
+    """A trace is equal after writing and reading."""
     read = read_trace(folder)
     assert read.name == "world"
     assert read.nodes == trace.nodes
@@ -41,7 +41,7 @@ def test_what_is_written_is_read(trace: Trace, folder: Path) -> None:
 
 
 def test_a_pod_may_have_no_limits(folder: Path) -> None:
-    """An empty limit is none."""
+    """An empty limit means no limit."""
     lines = (folder / "pods.csv").read_text().splitlines()
     lines[1] = ",".join([*lines[1].split(",")[:7], "", ""])
     (folder / "pods.csv").write_text("\n".join(lines) + "\n")
@@ -49,7 +49,7 @@ def test_a_pod_may_have_no_limits(folder: Path) -> None:
 
 
 def test_a_world_may_be_shorter_than_its_pods(trace: Trace, folder: Path) -> None:
-    """A pod that ends later runs to the end, and one that comes later never comes."""
+    """Pods are clipped to the end of the world, and later pods never arrive."""
     broken_world(minutes=120)(folder)
     read = read_trace(folder)
     assert (read.end_minute == np.minimum(trace.end_minute, 120)).all()
@@ -59,15 +59,15 @@ def test_a_world_may_be_shorter_than_its_pods(trace: Trace, folder: Path) -> Non
     assert outcome.decisions + len(outcome.unplaced) == arrived
 
 
-def test_empty_rows_are_no_pods(trace: Trace, folder: Path) -> None:
-    """Rows without anything are passed over, and counted where a row is told."""
+def test_empty_rows_are_ignored(trace: Trace, folder: Path) -> None:
+    """Empty rows of a table are not pods."""
     path = folder / "pods.csv"
     path.write_text(path.read_text().replace("\n", "\n\n"))
     assert read_trace(folder).pods == trace.pods
 
 
-def test_a_world_is_called_as_its_folder_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever one stands; and a link to a folder is another name of it."""
+def test_a_world_has_the_name_of_its_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths yield the folder's name, and a link to a folder yields the link's name."""
     link = folder.parent / "other"
     link.symlink_to(folder)
     monkeypatch.chdir(link)
@@ -77,7 +77,7 @@ def test_a_world_is_called_as_its_folder_is(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_a_table_may_come_from_a_spreadsheet(trace: Trace, folder: Path) -> None:
-    """Line ends of Windows, and the byte order mark that spreadsheets write first, change nothing."""
+    """Windows line ends and a byte order mark are accepted."""
     for name in ("world.json", "nodes.csv", "pods.csv"):
         path = folder / name
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
@@ -85,24 +85,24 @@ def test_a_table_may_come_from_a_spreadsheet(trace: Trace, folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("written", "read"), [(None, (1.0, 1.0)), (1.5, (1.5, 1.5)), (2, (2.0, 2.0)), ({"cpu": 1.5}, (1.5, 1.0))]
+    ("written", "expected"), [(None, (1.0, 1.0)), (1.5, (1.5, 1.5)), (2, (2.0, 2.0)), ({"cpu": 1.5}, (1.5, 1.0))]
 )
-def test_overcommit_may_be_none_or_one_number(folder: Path, written: object, read: tuple[float, float]) -> None:
-    """None is 1, one number is of both resources, and what an object leaves out is 1."""
+def test_overcommit_may_be_missing_or_one_number(folder: Path, written: object, expected: tuple[float, float]) -> None:
+    """The default is 1 for each resource; one number applies to both."""
     broken_world(overcommit=written)(folder)
-    assert read_trace(folder).overcommit == read
+    assert read_trace(folder).overcommit == expected
 
 
-def test_whole_numbers_may_be_written_with_a_point(folder: Path) -> None:
-    """A library that knows no whole numbers writes 200.0 minutes."""
+def test_whole_numbers_may_have_a_decimal_point(folder: Path) -> None:
+    """200.0 is read as the whole number 200."""
     broken_world(minutes=200.0, warm_up_minutes=50.0)(folder)
     read = read_trace(folder)
     assert (read.minutes, read.warm_up_minutes) == (200, 50)
     assert isinstance(read.minutes, int)
 
 
-def test_a_trace_may_have_spaces_after_commas_whole_levels_and_no_warm_up(trace: Trace, folder: Path) -> None:
-    """As other programs write tables, use of 0 and 1, and a world that is measured from its beginning."""
+def test_a_trace_may_have_spaces_after_commas_integer_levels_and_no_warm_up(trace: Trace, folder: Path) -> None:
+    """Spaces after commas, levels of an integer type, and a missing warm-up are accepted."""
     for name in ("nodes.csv", "pods.csv"):
         (folder / name).write_text((folder / name).read_text().replace(",", ", "))
     world = json.loads((folder / "world.json").read_text())
@@ -117,24 +117,24 @@ def test_a_trace_may_have_spaces_after_commas_whole_levels_and_no_warm_up(trace:
     assert (read.use.cpu == 1).all()
 
 
-def test_pods_without_an_owner_are_each_its_own(trace: Trace, folder: Path) -> None:
-    """They do not count as one service: what is known of one tells nothing of another."""
+def test_pods_without_an_owner_are_their_own_owners(trace: Trace, folder: Path) -> None:
+    """A pod without an owner has its own name as owner, so that such pods do not form one service."""
     (folder / "pods.csv").write_text((folder / "pods.csv").read_text().replace(f",{trace.owners[0]},", ",,"))
     read = read_trace(folder)
-    mine = [pod for pod, owner in zip(trace.pods, trace.owners, strict=True) if owner == trace.owners[0]]
-    assert len(mine) > 1
-    assert [owner for pod, owner in zip(read.pods, read.owners, strict=True) if pod in mine] == mine
+    orphans = [pod for pod, owner in zip(trace.pods, trace.owners, strict=True) if owner == trace.owners[0]]
+    assert len(orphans) > 1
+    assert [owner for pod, owner in zip(read.pods, read.owners, strict=True) if pod in orphans] == orphans
 
 
-def test_an_empty_list_of_events_has_none(folder: Path) -> None:
-    """As a script leaves it that had nothing to write, not even a header."""
+def test_an_empty_file_of_events_is_valid(folder: Path) -> None:
+    """A file of events without a header has no events."""
     (folder / "events.csv").touch()
     assert read_trace(folder).events == ()
 
 
 @pytest.mark.parametrize("columns", [7, 8])
 def test_a_trace_may_have_no_columns_of_limits(trace: Trace, folder: Path, columns: int) -> None:
-    """Then no pod has one."""
+    """Pods have no limit if the column of limits is missing."""
     lines = [",".join(line.split(",")[:columns]) for line in (folder / "pods.csv").read_text().splitlines()]
     (folder / "pods.csv").write_text("\n".join(lines) + "\n")
     read = read_trace(folder)
@@ -183,11 +183,11 @@ def broken_archive(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda folder: (folder / "world.json").unlink(), r"world\.json: cannot be read"),
-        (lambda folder: (folder / "world.json").write_text("{"), r"world\.json: is no JSON"),
-        (lambda folder: (folder / "world.json").write_text("[" * 100_000), r"world\.json: is no JSON"),
+        (lambda folder: (folder / "world.json").write_text("{"), r"world\.json: is not valid JSON"),
+        (lambda folder: (folder / "world.json").write_text("[" * 100_000), r"world\.json: is not valid JSON"),
         (broken_world(minutes=-1), r"world\.json: minutes must be a whole number from 1 .* got -1"),
         (broken_world(overcommit={"cpu": 0}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got 0"),
         (
@@ -195,10 +195,10 @@ def broken_archive(folder: Path) -> None:
             r"overcommit\.memory must be a number from 0\.01 to 1000, got 1e-09",
         ),
         (broken_world(overcommit={"cpu": 10**400}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got 1000"),
-        (broken_world(overcommit={"CPU": 2}), "overcommit is of cpu and memory, got 'CPU'"),
+        (broken_world(overcommit={"CPU": 2}), "the keys of overcommit are cpu and memory, got 'CPU'"),
         (broken_world(overcommit=0), r"overcommit must be a number from 0\.01 to 1000, got 0"),
-        (broken_world(overcommit="1.5"), r"overcommit must be an object, or one number, got '1\.5'"),
-        (broken_world(overcommit=True), r"overcommit must be an object, or one number, got True"),
+        (broken_world(overcommit="1.5"), r"overcommit must be an object or a number, got '1\.5'"),
+        (broken_world(overcommit=True), r"overcommit must be an object or a number, got True"),
         (broken_world(overcommit={"cpu": None}), r"overcommit\.cpu must be a number from 0\.01 to 1000, got None"),
         (broken_world(minutes=200.5), r"world\.json: minutes must be a whole number from 1 .* got 200\.5"),
         (broken_world(minutes=float("inf")), r"world\.json: minutes must be a whole number from 1 .* got inf"),
@@ -219,10 +219,13 @@ def broken_archive(folder: Path) -> None:
             lambda folder: (folder / "nodes.csv").write_text("x" * 9999),
             r"no column node: its header is 'x{200}'; columns are",
         ),
-        (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: row 3: node 'node-000' is in row 2, too"),
+        (broken_text("nodes.csv", "node-001", "node-000"), r"nodes\.csv: row 3: node 'node-000' is also in row 2"),
         (broken_text("nodes.csv", "node-001", ""), r"nodes\.csv: row 3: node is empty"),
         (broken_text("pods.csv", "\npod-00001,", "\n\n\npod-00001,x,"), r"pods\.csv: row 5 has 10 values"),
-        (broken_text("pods.csv", "\npod-00002,", "\n\npod-00000,"), r"pods\.csv: row 5: pod 'pod-00000' is in row 2"),
+        (
+            broken_text("pods.csv", "\npod-00002,", "\n\npod-00000,"),
+            r"pods\.csv: row 5: pod 'pod-00000' is also in row 2",
+        ),
         (
             broken_text("pods.csv", "\npod-00000,", "\npod-00000,x,"),
             r"pods\.csv: row 2 has 10 values, the header has 9",
@@ -236,13 +239,13 @@ def broken_archive(folder: Path) -> None:
             ),
             r"usage\.npz: cpu must be from 0 .* got inf of no pod",
         ),
-        (broken_use(offsets=(2, 10**6)), r"usage\.npz: offsets must ascend"),
+        (broken_use(offsets=(2, 10**6)), r"usage\.npz: offsets must start at 0 or more and ascend"),
         (
             lambda folder: np.savez(
                 folder / "usage.npz",
                 **{**read_use(folder), "offsets": read_use(folder)["offsets"].astype(np.uint64)[::-1].copy()},
             ),
-            r"usage\.npz: offsets must ascend",
+            r"usage\.npz: offsets must start at 0 or more and ascend",
         ),
         (
             lambda folder: np.savez(
@@ -272,20 +275,20 @@ def broken_archive(folder: Path) -> None:
         ),
         (
             lambda folder: np.savez(folder / "usage.npz", **{**read_use(folder), "cpu": np.float64(1)}),
-            r"usage\.npz: cpu must be a row",
+            r"usage\.npz: cpu must be a one-dimensional array",
         ),
     ],
 )
-def test_a_broken_trace_is_refused_by_name(folder: Path, change, said: str) -> None:
-    """What is wrong is said with the file, and the row or the key."""
+def test_a_broken_trace_is_refused(folder: Path, change, message: str) -> None:
+    """The error names the file and the row or key."""
     change(folder)
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=message):
         read_trace(folder)
 
 
 @pytest.mark.parametrize("written", ["nan", "-5", "1e300", "a lot", "2.5"])
-def test_an_amount_without_meaning_is_refused(folder: Path, written: str) -> None:
-    """An amount is a whole number from 0 on, within what any node has."""
+def test_an_invalid_amount_is_refused(folder: Path, written: str) -> None:
+    """An amount must be a whole number of 0 or more, and not larger than any node."""
     lines = (folder / "pods.csv").read_text().splitlines()
     cells = lines[4].split(",")
     lines[4] = ",".join([*cells[:5], written, *cells[6:]])
@@ -294,18 +297,18 @@ def test_an_amount_without_meaning_is_refused(folder: Path, written: str) -> Non
         read_trace(folder)
 
 
-def test_the_synthetic_world_has_the_statistics_that_it_promises() -> None:
-    """Mean use, requests after overcommit and levels are as asked for, and a seed draws the same again."""
-    wanted = Synthetic(seed=2, nodes=30, minutes=1500, warm_up_minutes=300)
-    trace, again = wanted.trace(), wanted.trace()
+def test_the_synthetic_world_has_the_requested_statistics() -> None:
+    """Mean use and requests after overcommit have the requested shares; a seed yields the same trace again."""
+    world = Synthetic(seed=2, nodes=30, minutes=1500, warm_up_minutes=300)
+    trace, again = world.trace(), world.trace()
     assert (trace.use.cpu == again.use.cpu).all()
     assert (trace.cpu_request_milli == again.cpu_request_milli).all()
     used = np.zeros(trace.minutes)
-    asked = np.zeros(trace.minutes)
+    requested = np.zeros(trace.minutes)
     for pod in range(len(trace.pods)):
         start, end = int(trace.arrival_minute[pod]), int(trace.end_minute[pod])
         used[start:end] += trace.usage(pod)[0][: end - start]
-        asked[start:end] += trace.cpu_request_milli[pod] / trace.overcommit[0]
+        requested[start:end] += trace.cpu_request_milli[pod] / trace.overcommit[0]
     total = trace.cpu_capacity_milli.sum()
     assert used[300:].mean() / total == pytest.approx(0.5, abs=0.01)
-    assert asked[300:].mean() / total == pytest.approx(0.88, abs=0.01)
+    assert requested[300:].mean() / total == pytest.approx(0.88, abs=0.01)

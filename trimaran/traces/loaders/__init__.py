@@ -1,1 +1,1 @@
-"""Public data sets as traces: one module a format, read as users download them, in a stream."""
+"""Import of public data sets as traces: one module per format. Downloaded files are read as a stream."""

@@ -1,4 +1,4 @@
-"""What every data set comes to: machines, tasks, and what each task used from when to when."""
+"""Common model of all data sets: machines, tasks, and the use of tasks over time."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
@@ -6,39 +6,41 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from runtime.kubernetes.objects import MOST
-from trimaran.traces.loaders.rows import Source
+from trimaran.traces.loaders.rows import DatasetFiles
 
 SERVICE, JOB = "Deployment", "Job"
-#: What the largest machine is taken to have, where a data set gives parts of it only.
+#: Assumed capacity of the largest machine, for data sets with relative amounts only.
 LARGEST_MILLI, LARGEST_BYTES = 64_000, 256 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine with its capacity, in millicores and bytes."""
+    """Machine with its capacity in millicores and bytes."""
 
     name: str
     cpu_milli: float
     memory_bytes: float
 
     def __post_init__(self) -> None:
-        """Refuse what no machine is."""
+        """Refuse an empty name and an impossible capacity."""
         if not self.name or not max(self.cpu_milli, self.memory_bytes) <= MOST:
-            raise ValueError(f"{self.name!r} with {self.cpu_milli:g}m and {self.memory_bytes:g} bytes is no machine")
+            raise ValueError(
+                f"{self.name!r} with {self.cpu_milli:g}m and {self.memory_bytes:g} bytes is not a valid machine"
+            )
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Something that runs on one machine for a time.
+class DatasetTask:
+    """Run of a task on a machine.
 
     Attributes:
-        key: what its use is told by; a task that ran several times comes several times.
+        key: identifier that its use refers to; several runs of a task have the same key.
         owner_kind: :data:`SERVICE` or :data:`JOB`.
-        owner: what it is one of several of.
-        cpu_milli: its request.
-        memory_bytes: the same.
-        start: seconds; None when its use says it.
-        end: the same; infinite of one that did not end.
+        owner: group of tasks that it belongs to.
+        cpu_milli: CPU request in millicores.
+        memory_bytes: memory request in bytes.
+        start: seconds; None if the first use is the start.
+        end: seconds; infinite if the task did not end.
     """
 
     key: str
@@ -50,13 +52,13 @@ class Task:
     end: float = float("inf")
 
     def __post_init__(self) -> None:
-        """Refuse one without a name."""
+        """Refuse a task without a key."""
         if not self.key:
-            raise ValueError("it has no name")
+            raise ValueError("the name is empty")
 
 
-class Use(NamedTuple):
-    """What a task used between two moments, in seconds: millicores and bytes, not-a-number where unknown."""
+class TaskUse(NamedTuple):
+    """Use of a task between two times in seconds: millicores and bytes; NaN if unknown."""
 
     key: str
     start: float
@@ -65,15 +67,15 @@ class Use(NamedTuple):
     memory: float
 
 
-class Format(ABC):
-    """A data set's format.
+class DatasetFormat(ABC):
+    """Format of a data set.
 
     Attributes:
-        title: its name, for people.
-        has_machines: whether it tells of machines; else some are made up.
-        names_machines: whether tasks tell their machine, so that those of some machines can be taken.
-        cpu_level: what is used in parts of the request where no use is told; None leaves such tasks out.
-        memory_level: the same of memory.
+        title: name of the data set, for messages.
+        has_machines: True if the data set has machines; otherwise machines are generated.
+        names_machines: True if tasks name their machine, so that the tasks of selected machines can be read.
+        cpu_level: assumed CPU use as a share of the request for tasks without data; None leaves these tasks out.
+        memory_level: assumed memory use as a share of the request for tasks without data.
     """
 
     title: ClassVar[str]
@@ -83,13 +85,13 @@ class Format(ABC):
     memory_level: ClassVar[float]
 
     @abstractmethod
-    def machines(self, source: Source) -> Iterator[Machine]:
+    def machines(self, source: DatasetFiles) -> Iterator[Machine]:
         """Yield the machines."""
 
     @abstractmethod
-    def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
-        """Yield the tasks: those of these machines, where they tell."""
+    def tasks(self, source: DatasetFiles, machines: Collection[str]) -> Iterator[DatasetTask]:
+        """Yield the tasks; only those on these machines, if tasks name their machine."""
 
     @abstractmethod
-    def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
-        """Yield what these tasks used, in any order; told are the millicores and bytes that each requests."""
+    def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
+        """Yield the use of tasks, in any order; ``requests`` has millicores and bytes by key of the wanted tasks."""

@@ -1,4 +1,4 @@
-"""Google's clusterdata-2011-2: a Borg cell over 29 days.
+"""Google's clusterdata-2011-2: 29 days of a Borg cell.
 
 machine_events/part-*.csv(.gz)   time (microseconds), machine, event (0 add, 1 remove, 2 update), platform, CPU, memory
 task_events/part-*.csv(.gz)      time, missing info, job, task index, machine, event (1 schedule, 2 evict, 3 fail,
@@ -6,32 +6,31 @@ task_events/part-*.csv(.gz)      time, missing info, job, task index, machine, e
                                  requests, different machines
 task_usage/part-*.csv(.gz)       start, end, job, task index, machine, CPU rate, canonical memory use, ... (20 columns)
 
-No file has a header. CPU and memory are parts of the largest machine's, which is taken to have 64 cores and 256 GiB.
-Machines are those of the first capacity that is told; machines that come and go stay.
+The files have no header. CPU and memory are relative to the largest machine, which is assumed to have 64 cores and
+256 GiB. A machine has its first capacity in the data set; machines are not added or removed over time.
 Source: Google cluster-usage traces: format + schema, version 2.1 (Reiss, Wilkes, Hellerstein).
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from trimaran.traces.loaders import events
-from trimaran.traces.loaders.dataset import LARGEST_BYTES, LARGEST_MILLI, Format, Machine, Task, Use
-from trimaran.traces.loaders.events import Event
-from trimaran.traces.loaders.rows import Source, amount, amount_or_nan, number
+from trimaran.traces.loaders.dataset import LARGEST_BYTES, LARGEST_MILLI, DatasetFormat, DatasetTask, Machine, TaskUse
+from trimaran.traces.loaders.rows import DatasetFiles, amount, amount_or_nan, number
+from trimaran.traces.loaders.task_events import TaskEvent, task_runs
 
 _MICRO = 1e-6
 _SCHEDULE, _ENDS = "1", frozenset("23456")
 
 
-class Google2011(Format):
-    """The format."""
+class Google2011(DatasetFormat):
+    """Format of Google's clusterdata-2011-2."""
 
     title = "Google clusterdata-2011-2"
     has_machines, names_machines = True, True
     cpu_level, memory_level = None, 1.0
 
-    def machines(self, source: Source) -> Iterator[Machine]:
-        """Yield each machine, as often as it is told of."""
+    def machines(self, source: DatasetFiles) -> Iterator[Machine]:
+        """Yield each machine, once for each of its events."""
 
         def parse(row: list[str]) -> Machine | None:
             if row[2] == "1" or not row[4]:
@@ -41,31 +40,31 @@ class Google2011(Format):
         for path in source.reading("machine_events"):
             yield from source.rows(path, parse)
 
-    def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
+    def tasks(self, source: DatasetFiles, machines: Collection[str]) -> Iterator[DatasetTask]:
         """Yield the runs of tasks on these machines."""
 
-        def parse(row: list[str]) -> tuple[tuple[str, str], Event] | None:
+        def parse(row: list[str]) -> tuple[tuple[str, str], TaskEvent] | None:
             if row[4] not in machines or not (row[5] == _SCHEDULE or row[5] in _ENDS):
                 return None
-            asked = amount(row[9] or 0), amount(row[10] or 0)
-            return (row[2], row[3]), Event(number(row[0]) * _MICRO, row[5] == _SCHEDULE, *asked, int(row[7]))
+            requests = amount(row[9] or 0), amount(row[10] or 0)
+            return (row[2], row[3]), TaskEvent(number(row[0]) * _MICRO, row[5] == _SCHEDULE, *requests, int(row[7]))
 
-        happened: dict[tuple[str, str], list[Event]] = defaultdict(list)
+        events: dict[tuple[str, str], list[TaskEvent]] = defaultdict(list)
         for path in source.reading("task_events"):
             for key, event in source.rows(path, parse):
-                happened[key].append(event)
-        yield from events.tasks(happened)
+                events[key].append(event)
+        yield from task_runs(events)
 
-    def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
+    def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
         """Yield the use of these tasks."""
 
-        def parse(row: list[str]) -> Use | None:
+        def parse(row: list[str]) -> TaskUse | None:
             key = f"{row[2]}-{row[3]}"
             if key not in requests:
                 return None
-            cpu, memory = (amount_or_nan(row[place]) for place in (5, 6))
-            start, end = (number(row[place]) * _MICRO for place in (0, 1))
-            return Use(key, start, end, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
+            cpu, memory = (amount_or_nan(row[column]) for column in (5, 6))
+            start, end = (number(row[column]) * _MICRO for column in (0, 1))
+            return TaskUse(key, start, end, cpu * LARGEST_MILLI, memory * LARGEST_BYTES)
 
         for path in source.reading("task_usage"):
             yield from source.rows(path, parse)

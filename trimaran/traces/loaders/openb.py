@@ -1,32 +1,32 @@
-"""Alibaba's openb (cluster-trace-gpu-v2023): nodes and pods of a cluster with GPUs, by what they request.
+"""Alibaba's openb (cluster-trace-gpu-v2023): nodes of a cluster with GPUs, and pods with their requests.
 
 openb_node_list*.csv   sn, cpu_milli, memory_mib, gpu, model
 openb_pod_list*.csv    name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec, qos, pod_phase, creation_time,
                        deletion_time, scheduled_time (seconds)
 
-What pods use is not told: it is taken to be what they request. GPUs are left out. Pods are not grouped; each is a job,
-but for those of quality LS (latency sensitive) and Guaranteed.
+The data set has no use: each pod is assumed to use its request. GPUs are left out. Each pod is its own owner, and a job
+unless its QoS is LS (latency sensitive) or Guaranteed.
 Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2023/README.md.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from trimaran.traces.loaders.dataset import JOB, SERVICE, Format, Machine, Task, Use
-from trimaran.traces.loaders.rows import Source, amount, number
+from trimaran.traces.loaders.dataset import JOB, SERVICE, DatasetFormat, DatasetTask, Machine, TaskUse
+from trimaran.traces.loaders.rows import DatasetFiles, amount, number
 
 _MIB = 1024**2
 
 
-class Openb(Format):
-    """The format."""
+class Openb(DatasetFormat):
+    """Format of Alibaba's openb."""
 
     title = "openb (Alibaba cluster-trace-gpu-v2023)"
     has_machines, names_machines = True, False
     cpu_level, memory_level = 1.0, 1.0
 
-    def machines(self, source: Source) -> Iterator[Machine]:
-        """Yield the nodes of the first list: that of all nodes, where it is there."""
+    def machines(self, source: DatasetFiles) -> Iterator[Machine]:
+        """Yield the nodes of the first list, which is the list of all nodes if the data set has it."""
 
         def parse(row: Mapping[str, Any]) -> Machine:
             return Machine(row["sn"], amount(row["cpu_milli"]), amount(row["memory_mib"]) * _MIB)
@@ -34,22 +34,22 @@ class Openb(Format):
         for path in source.reading("openb_node_list", source.files("openb_node_list")[:1]):
             yield from source.records(path, parse)
 
-    def tasks(self, source: Source, machines: Collection[str]) -> Iterator[Task]:
-        """Yield the pods of the default list, or of the first there is."""
+    def tasks(self, source: DatasetFiles, machines: Collection[str]) -> Iterator[DatasetTask]:
+        """Yield the pods of the default list, or of the first list."""
         del machines
         files = source.files("openb_pod_list")
-        chosen = next((path for path in files if path.name.startswith("openb_pod_list_default")), files[0])
+        selected = next((path for path in files if path.name.startswith("openb_pod_list_default")), files[0])
 
-        def parse(row: Mapping[str, Any]) -> Task:
+        def parse(row: Mapping[str, Any]) -> DatasetTask:
             name, kind = row["name"], SERVICE if row["qos"] in {"LS", "Guaranteed"} else JOB
             end = number(row["deletion_time"]) if row["deletion_time"] else float("inf")
-            asked = amount(row["cpu_milli"]), amount(row["memory_mib"]) * _MIB
-            return Task(name, kind, name, *asked, number(row["creation_time"]), end)
+            requests = amount(row["cpu_milli"]), amount(row["memory_mib"]) * _MIB
+            return DatasetTask(name, kind, name, *requests, number(row["creation_time"]), end)
 
-        for path in source.reading("openb_pod_list", [chosen]):
+        for path in source.reading("openb_pod_list", [selected]):
             yield from source.records(path, parse)
 
-    def uses(self, source: Source, requests: Mapping[str, tuple[float, float]]) -> Iterator[Use]:
-        """Yield nothing."""
+    def uses(self, source: DatasetFiles, requests: Mapping[str, tuple[float, float]]) -> Iterator[TaskUse]:
+        """Yield nothing: the data set has no use."""
         del source, requests
         return iter(())

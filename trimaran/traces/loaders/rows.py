@@ -1,4 +1,4 @@
-"""Rows of files of any length, one at a time: plain, in gzip or in a tar archive; what cannot be read is counted."""
+"""Streaming of rows from plain, gzip and tar files of any size; unreadable rows are counted."""
 
 import csv
 import gzip
@@ -18,7 +18,7 @@ from typing import IO, Any, TextIO, TypeVar
 import click
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
-_TOLD_EVERY = 50_000
+_PROGRESS_ROWS = 50_000
 _TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": ""}
 _DAMAGED = (OSError, EOFError, zlib.error, tarfile.TarError)
 Row = TypeVar("Row")
@@ -26,48 +26,56 @@ Parsed = TypeVar("Parsed")
 
 
 class LoadError(Exception):
-    """A data set cannot be read; the message names the file or folder, and what to do."""
+    """Error in a data set; the message names the file or folder, and the remedy."""
 
 
 def number(text: str | float) -> float:
-    """Return a finite number, or raise ValueError."""
+    """Parse a finite number.
+
+    Raises:
+        ValueError: the text is not a finite number.
+    """
     try:
-        made = float(text)
+        value = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
-    if not math.isfinite(made):
-        raise ValueError(f"{text} is no number")
-    return made
+        raise ValueError(f"{text!r} is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def amount(text: str | float) -> float:
-    """Return a finite number that is not negative, or raise ValueError."""
-    made = number(text)
-    if made < 0:
-        raise ValueError(f"{text} is less than nothing")
-    return made
+    """Parse a finite number of 0 or more.
+
+    Raises:
+        ValueError: the text is not such a number.
+    """
+    value = number(text)
+    if value < 0:
+        raise ValueError(f"{text} is negative")
+    return value
 
 
 def amount_or_nan(text: str) -> float:
-    """Return an amount, or not-a-number where nothing is written."""
+    """Parse an amount as :func:`amount` does; NaN if the text is empty."""
     return amount(text) if text else math.nan
 
 
-class Source:
-    """A folder with a data set's files, as they were downloaded or unpacked, also in folders of their own.
+class DatasetFiles:
+    """Files of a data set in a folder and its subfolders, packed or unpacked.
 
     Args:
-        folder: where they are.
-        title: what data set it should be, for errors.
+        folder: path of the folder.
+        title: name of the expected data set, for error messages.
 
     Attributes:
-        bad: how many rows of each file could not be read.
-        examples: the first of each, and why.
+        bad: number of unreadable rows by file.
+        examples: first unreadable row and its error, by file.
     """
 
     def __init__(self, folder: Path, title: str) -> None:
         if not folder.is_dir():
-            raise LoadError(f"{folder}: is no folder; give the one with the files of {title}")
+            raise LoadError(f"{folder}: is not a folder; give the folder with the files of {title}")
         self.folder, self.title = folder, title
         self.bad: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
@@ -75,29 +83,32 @@ class Source:
         self._rows = 0
 
     def files(self, table: str) -> list[Path]:
-        """Return a table's files by name: those whose name, or folder, begins with it, by number; packed or not.
+        """Return the files of a table, ordered by the numbers in their names.
+
+        A file belongs to a table if its name, or the name of one of its folders, begins with the table's name. An
+        unpacked file is preferred to its packed copy.
 
         Raises:
-            LoadError: there is none.
+            LoadError: the table has no files.
         """
-        found = []
+        matches = []
         for path in self.folder.rglob("*"):
             parts = path.relative_to(self.folder).parts
             if path.is_file() and not any(part.startswith(".") for part in parts):
-                found += [path] if any(part.startswith(table) for part in parts) else []
-        unpacked = {_without_suffixes(path): path for path in sorted(found, key=lambda path: -len(path.name))}
-        if not found:
-            wanted = f"no {table}*; {self.title} is read from files of that name" if table else "no files"
-            raise LoadError(f"{self.folder}: has {wanted}")
+                matches += [path] if any(part.startswith(table) for part in parts) else []
+        unpacked = {_without_suffixes(path): path for path in sorted(matches, key=lambda path: -len(path.name))}
+        if not matches:
+            missing = f"no {table}*; {self.title} is read from files of that name" if table else "no files"
+            raise LoadError(f"{self.folder}: has {missing}")
         return sorted(
             unpacked.values(), key=lambda path: [int(part) if part.isdigit() else part for part in _split(path)]
         )
 
     def reading(self, table: str, files: Sequence[Path] = ()) -> Iterator[Path]:
-        """Yield a table's files, or these of them, and show with one bar how far they are read.
+        """Yield the given files, or all files of a table, with one progress bar for all of them.
 
         Raises:
-            LoadError: there are none, or they have no rows.
+            LoadError: the table has no files or no rows.
         """
         files = files or self.files(table)
         self._rows = 0
@@ -118,7 +129,7 @@ class Source:
             raise LoadError(f"{files[0] if len(files) == 1 else self.folder / table}: is empty; download it again")
 
     def rows(self, path: Path, parse: Callable[[list[str]], Parsed | None]) -> Iterator[Parsed]:
-        """Yield what is made of each row of comma-separated values; None passes a row over.
+        """Yield the parsed rows of a CSV file; rows that ``parse`` returns None for are skipped.
 
         Raises:
             LoadError: the file is damaged, or none of its rows can be read.
@@ -127,7 +138,7 @@ class Source:
             yield from self._parsed(path, filter(None, csv.reader(lines)), parse)
 
     def records(self, path: Path, parse: Callable[[Mapping[str, Any]], Parsed | None]) -> Iterator[Parsed]:
-        """Yield what is made of each object: of JSON a line (``.json``), or of a row under a header.
+        """Yield the parsed records of a file: JSON lines (``.json``), or CSV with a header.
 
         Raises:
             LoadError: the file is damaged, or none of its rows can be read.
@@ -145,7 +156,7 @@ class Source:
                 row = next(rows, None)
                 if row is None:
                     break
-                made = parse(row)
+                parsed = parse(row)
             except (ValueError, LookupError, TypeError, csv.Error) as error:
                 bad += 1
                 why = why or f"the first is row {good + bad}: {_reason(error)}"
@@ -153,18 +164,18 @@ class Source:
             except _DAMAGED as error:
                 raise LoadError(f"{path}: is damaged at row {good + bad + 1}: {error}; download it again") from None
             good += 1
-            if made is not None:
-                yield made
+            if parsed is not None:
+                yield parsed
         self._rows += good + bad
         if bad and not good:
-            raise LoadError(f"{path}: is no file of {self.title}: no row can be read; {why}")
+            raise LoadError(f"{path}: is not a file of {self.title}: no row can be read; {why}")
         if bad:
             self.bad[name] += bad
             self.examples.setdefault(name, why)
 
     @contextmanager
     def _text(self, path: Path) -> Iterator[Iterator[str]]:
-        """Open a file; how far it is read is shown, where there is a bar."""
+        """Open a file as lines of text, and update the progress bar while they are read."""
         with ExitStack() as stack:
             try:
                 raw = stack.enter_context(path.open("rb"))
@@ -172,12 +183,12 @@ class Source:
             except OSError as error:
                 raise LoadError(f"{path}: cannot be read: {error.strerror or error}") from None
             except _DAMAGED:
-                raise LoadError(f"{path}: is no whole tar archive; download it again") from None
+                raise LoadError(f"{path}: is not a complete tar archive; download it again") from None
 
             def lines() -> Iterator[str]:
                 for text in texts:
                     for number, line in enumerate(text, 1):
-                        if self._show and number % _TOLD_EVERY == 0:
+                        if self._show and number % _PROGRESS_ROWS == 0:
                             self._show(raw.tell())
                         yield line
 
@@ -185,23 +196,23 @@ class Source:
 
 
 def _reason(error: Exception) -> str:
-    """Say what is wrong with a row."""
+    """Return the reason why a row cannot be read."""
     if isinstance(error, KeyError):
-        return f"it has no field {error.args[0]}"
+        return f"no field {error.args[0]}"
     if isinstance(error, IndexError):
-        return "it has too few columns"
-    return "it has no value where one is needed" if isinstance(error, TypeError) else str(error)
+        return "too few columns"
+    return "a required value is missing" if isinstance(error, TypeError) else str(error)
 
 
 def _without_suffixes(path: Path) -> str:
-    """Return what names a file however it is packed."""
+    """Return a path without the suffixes of formats and packing."""
     return re.sub(r"(\.(csv|json|tar|tgz|gz))+$", "", str(path))
 
 
 def _texts(raw: IO[bytes], name: str, stack: ExitStack) -> Iterator[TextIO]:
-    """Return what is in a file as text: itself, unpacked, or each file of an archive."""
+    """Return the text streams of a file: one, or each member of a tar archive."""
     if name.endswith(ARCHIVES):
-        archive = stack.enter_context(tarfile.open(fileobj=raw, mode="r:*"))  # noqa: SIM115  the stack is one
+        archive = stack.enter_context(tarfile.open(fileobj=raw, mode="r:*"))  # noqa: SIM115  the stack closes it
         members = (stream for member in archive if (stream := archive.extractfile(member)) is not None)
         return (io.TextIOWrapper(stream, **_TEXT) for stream in members)
     if name.endswith(".gz"):
@@ -210,10 +221,10 @@ def _texts(raw: IO[bytes], name: str, stack: ExitStack) -> Iterator[TextIO]:
 
 
 def _object(line: str) -> dict[str, Any]:
-    made = json.loads(line)
-    if not isinstance(made, dict):
-        raise ValueError("it is no object")  # noqa: TRY004  a bad row, as others
-    return made
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004  an unreadable row
+    return record
 
 
 def _split(path: Path) -> list[str]:

@@ -1,1 +1,1 @@
-"""A trace of a cluster: what its pods ask for, and what they used, as a Prometheus remembers it."""
+"""Recording of a cluster as a trace: pods' requests from Kubernetes, and their use from a Prometheus."""

@@ -1,4 +1,4 @@
-"""From lives and what is known of pods to a trace."""
+"""Assembly of a trace from the lifetimes and specifications of pods."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,41 +8,41 @@ from numpy.typing import NDArray
 
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring import Node
-from trimaran.traces.recording.lives import Life
-from trimaran.traces.recording.pods import Key, Known
-from trimaran.traces.trace import MOST_LEVEL, PodUse, Trace
+from trimaran.traces.recording.lifetimes import Lifetime
+from trimaran.traces.recording.pods import PodKey, PodSpec
+from trimaran.traces.trace import MAX_LEVEL, PodUse, Trace
 
-_LEAST_REQUESTS = (1, 1024**2)  # of pods that ask for nothing: use is written in parts of the request
+_MIN_REQUESTS = (1, 1024**2)  # of pods without requests, since use is stored as a share of the request
 
 
 @dataclass(frozen=True, eq=False)
-class _Run:
-    """A life as it is written; levels have the shape (2, its minutes)."""
+class _TracePod:
+    """Pod of the trace; levels have shape (2, minutes of its lifetime)."""
 
-    pod: Key
+    pod: PodKey
     number: int
     start: int
     end: int
-    known: Known
+    spec: PodSpec
     requests: tuple[int, int]
     levels: NDArray[np.float16]
 
 
 @dataclass
-class Counts:
-    """What became of the pods that were seen.
+class RecordingCounts:
+    """Numbers of recorded and omitted pods.
 
     Attributes:
-        recorded: how many runs of pods are in the trace.
-        fixed: pods of DaemonSets and static pods: their requests are taken off their nodes.
-        unknown: pods whose requests nobody knew any more.
-        elsewhere: pods on nodes that were not chosen.
-        without_requests: of those recorded, pods that ask for no CPU or no memory.
-        examples: names of pods that were unknown.
+        recorded: pods in the trace; a pod that was recreated under its name counts again.
+        node_bound: DaemonSet and static pods; their requests are subtracted from their nodes.
+        unknown: pods without known requests.
+        elsewhere: pods on nodes that are not recorded.
+        without_requests: recorded pods without a CPU or a memory request.
+        examples: names of some unknown pods.
     """
 
     recorded: int = 0
-    fixed: int = 0
+    node_bound: int = 0
     unknown: int = 0
     elsewhere: int = 0
     without_requests: int = 0
@@ -52,61 +52,61 @@ class Counts:
 def assemble(
     name: str,
     nodes: Sequence[Node],
-    lives: Iterable[Life],
-    known: Mapping[Key, Known],
+    lifetimes: Iterable[Lifetime],
+    specs: Mapping[PodKey, PodSpec],
     *,
     minutes: int,
     warm_up_minutes: int,
     only_these_nodes: bool,
-) -> tuple[Trace, Counts]:
-    """Return the trace, and what became of the pods.
+) -> tuple[Trace, RecordingCounts]:
+    """Return the trace, and the numbers of recorded and omitted pods.
 
     Args:
-        name: of the world.
-        nodes: what pods can be placed on; what they can allocate becomes their capacity.
-        lives: of pods, in any order.
-        known: what they ask for.
-        minutes: how long the trace is.
-        warm_up_minutes: of these, what is not measured.
-        only_these_nodes: leave out pods that are known to be on others.
+        name: name of the world.
+        nodes: nodes of the trace; their allocatable becomes their capacity.
+        lifetimes: lifetimes of pods, in any order.
+        specs: specifications of pods.
+        minutes: length of the trace.
+        warm_up_minutes: first part of the trace, which is not measured.
+        only_these_nodes: leave out pods that ran on other nodes.
     """
-    counts = Counts()
+    counts = RecordingCounts()
     names = {node.name for node in nodes}
-    runs: list[_Run] = []
-    for life in lives:
-        pod = known.get(life.key)
-        if pod is None:
+    pods: list[_TracePod] = []
+    for lifetime in lifetimes:
+        spec = specs.get(lifetime.key)
+        if spec is None:
             counts.unknown += 1
-            counts.examples += ["/".join(life.key)] if len(counts.examples) < 3 else []
-        elif pod.is_fixed:
-            counts.fixed += 1
-        elif only_these_nodes and pod.node and pod.node not in names:
+            counts.examples += ["/".join(lifetime.key)] if len(counts.examples) < 3 else []
+        elif spec.is_node_bound:
+            counts.node_bound += 1
+        elif only_these_nodes and spec.node and spec.node not in names:
             counts.elsewhere += 1
         else:
-            runs.append(_run(life, pod))
-            counts.without_requests += 0 in pod.requests
-    counts.recorded = len(runs)
-    runs.sort(key=lambda each: (each.start, each.pod, each.number))
-    free = _free(nodes, [pod for pod in known.values() if pod.is_fixed])
-    cpu, memory = (np.concatenate([np.zeros(0, np.float16), *(each.levels[row] for each in runs)]) for row in (0, 1))
-    requests, limits = (np.array(rows, np.int64).reshape(len(runs), 2) for rows in (
-        [each.requests for each in runs], [each.known.limits for each in runs]
+            pods.append(_trace_pod(lifetime, spec))
+            counts.without_requests += 0 in spec.requests
+    counts.recorded = len(pods)
+    pods.sort(key=lambda pod: (pod.start, pod.pod, pod.number))
+    free = _free(nodes, [spec for spec in specs.values() if spec.is_node_bound])
+    cpu, memory = (np.concatenate([np.zeros(0, np.float16), *(pod.levels[row] for pod in pods)]) for row in (0, 1))
+    requests, limits = (np.array(rows, np.int64).reshape(len(pods), 2) for rows in (
+        [pod.requests for pod in pods], [pod.spec.limits for pod in pods]
     ))  # fmt: skip
     trace = Trace(
         name=name,
         nodes=tuple(node.name for node in nodes),
         cpu_capacity_milli=np.array([free[node.name][0] for node in nodes], np.int64),
         memory_capacity_bytes=np.array([free[node.name][1] for node in nodes], np.int64),
-        pods=tuple("/".join(each.pod) + (f"#{each.number}" if each.number else "") for each in runs),
-        owner_kinds=tuple(each.known.owner_kind for each in runs),
-        owners=tuple(each.known.owner for each in runs),
-        arrival_minute=np.array([each.start for each in runs], np.int64),
-        end_minute=np.array([each.end for each in runs], np.int64),
+        pods=tuple("/".join(pod.pod) + (f"#{pod.number}" if pod.number else "") for pod in pods),
+        owner_kinds=tuple(pod.spec.owner_kind for pod in pods),
+        owners=tuple(pod.spec.owner for pod in pods),
+        arrival_minute=np.array([pod.start for pod in pods], np.int64),
+        end_minute=np.array([pod.end for pod in pods], np.int64),
         cpu_request_milli=requests[:, 0],
         memory_request_bytes=requests[:, 1],
         cpu_limit_milli=limits[:, 0],
         memory_limit_bytes=limits[:, 1],
-        use=PodUse(np.cumsum([0, *(each.end - each.start for each in runs)]), cpu, memory),
+        use=PodUse(np.cumsum([0, *(pod.end - pod.start for pod in pods)]), cpu, memory),
         overcommit=(1.0, 1.0),
         warm_up_minutes=warm_up_minutes,
         minutes=minutes,
@@ -114,21 +114,21 @@ def assemble(
     return trace, counts
 
 
-def _free(nodes: Sequence[Node], fixed: Iterable[Known]) -> dict[str, list[int]]:
-    """Return what each node can allocate, less what its fixed pods request; at least 1 of each."""
+def _free(nodes: Sequence[Node], node_bound: Iterable[PodSpec]) -> dict[str, list[int]]:
+    """Return each node's allocatable minus the requests of its node-bound pods, at least 1 of each resource."""
     free = {node.name: [node.allocatable.amount(CPU), node.allocatable.amount(MEMORY)] for node in nodes}
-    for pod in fixed:
-        if pod.node in free:
-            free[pod.node] = [amount - taken for amount, taken in zip(free[pod.node], pod.requests, strict=True)]
+    for spec in node_bound:
+        if spec.node in free:
+            free[spec.node] = [amount - request for amount, request in zip(free[spec.node], spec.requests, strict=True)]
     return {name: [max(amount, 1) for amount in amounts] for name, amounts in free.items()}
 
 
-def _run(life: Life, known: Known) -> _Run:
-    """Return what is written of a life: use in parts of the request, or without any of the least that can tell it."""
-    peaks = life.use.max(axis=1, initial=0.0) * [1000, 1]
+def _trace_pod(lifetime: Lifetime, spec: PodSpec) -> _TracePod:
+    """Return a pod with its use as a share of the request; without a request, of one large enough for its peak."""
+    peaks = lifetime.use.max(axis=1, initial=0.0) * [1000, 1]
     cpu, memory = (
-        asked or max(least, int(np.ceil(peak / MOST_LEVEL)))
-        for asked, least, peak in zip(known.requests, _LEAST_REQUESTS, peaks.tolist(), strict=True)
+        request or max(minimum, int(np.ceil(peak / MAX_LEVEL)))
+        for request, minimum, peak in zip(spec.requests, _MIN_REQUESTS, peaks.tolist(), strict=True)
     )
-    levels = np.minimum(life.use / [[cpu / 1000], [memory]], MOST_LEVEL).astype(np.float16)
-    return _Run(life.key, life.number, life.start, life.end, known, (cpu, memory), levels)
+    levels = np.minimum(lifetime.use / [[cpu / 1000], [memory]], MAX_LEVEL).astype(np.float16)
+    return _TracePod(lifetime.key, lifetime.number, lifetime.start, lifetime.end, spec, (cpu, memory), levels)

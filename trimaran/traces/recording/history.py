@@ -1,4 +1,4 @@
-"""The history of pods in a Prometheus, minute by minute, asked for in spans that are bounded, one after the other."""
+"""History of pods from a Prometheus, minute by minute; long ranges are queried in spans of bounded length."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -9,46 +9,46 @@ import numpy as np
 import requests
 
 from runtime import masking
+from runtime.http.credentials import UnusableToken
 from runtime.http.failures import Failure, Trouble, describe
 from runtime.http.session import BoundedSession, UnusableAnswer
-from runtime.kubernetes.credentials import UnusableToken
 from runtime.kubernetes.objects import MOST
 from scoring.arrays import Float64s
 
 STEP_SECONDS = 60
-_SPAN_MINUTES, _LEAST_MINUTES = 120, 5
+_SPAN_MINUTES, _MIN_SPAN_MINUTES = 120, 5
 _TIMEOUT_SECONDS = 60.0
 _FAILED = (requests.RequestException, UnusableToken, TimeoutError)
-_WAYS_OUT = {
-    Trouble.NOT_JSON: "is the address right?",
-    Trouble.UNUSABLE: "is the address right?",
-    Trouble.REDIRECT: "is the address right?",
-    Trouble.UNREACHABLE: "is the address right?",
+_HINTS = {
+    Trouble.NOT_JSON: "check the address",
+    Trouble.UNUSABLE: "check the address",
+    Trouble.REDIRECT: "check the address",
+    Trouble.UNREACHABLE: "check the address",
     Trouble.UNTRUSTED: "see --ca-file",
     Trouble.LATE: "see --minutes-at-once",
     Trouble.TOO_LARGE: "see --minutes-at-once",
 }
-_STATUS_WAYS_OUT = {
+_STATUS_HINTS = {
     401: "see --token-file and --header",
     403: "see --token-file and --header",
-    404: "is the address right?",
+    404: "check the address",
 }
 
 Labels = Mapping[str, str]
 
 
 class HistoryError(Exception):
-    """The history cannot be read; the message says where, why, and what to do."""
+    """Error of a query to the Prometheus; the message names its address, the reason and the remedy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """What series had in some minutes.
+    """Values of series in a range of minutes.
 
     Attributes:
-        start: the first minute.
-        end: the minute after the last.
-        series: labels and values, a value a minute, not-a-number where there is none; shape (end - start,).
+        start: first minute.
+        end: minute after the last one.
+        series: labels, and one value per minute, shape (end - start,); NaN if a value is missing.
     """
 
     start: int
@@ -56,18 +56,18 @@ class Span:
     series: list[tuple[Labels, Float64s]]
 
 
-class History:
-    """A Prometheus, or what speaks its query API, and the time that is asked about.
+class PrometheusHistory:
+    """Client of a Prometheus, or of another server with its query API, for a fixed time range.
 
     Args:
-        session: to ask by.
-        address: of the Prometheus.
-        begin: where minute 0 begins, unix seconds.
-        minutes: how many there are.
-        span_minutes: how many are asked for at once, at first: fewer where that is too much for the server.
+        session: HTTP session with the credentials.
+        address: URL of the Prometheus.
+        begin: start of minute 0, Unix seconds.
+        minutes: length of the range.
+        span_minutes: length of a query's range; halved when the server refuses a query as too large.
 
     Attributes:
-        warnings: what the server said of answers that may be partial.
+        warnings: the server's warnings about answers that may be incomplete.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class History:
         self._session, self._address, self._span_minutes = session, address.rstrip("/"), span_minutes
 
     def spans(self, promql: str) -> Iterator[Span]:
-        """Yield the history of an expression, span by span. A minute's value is that at its end.
+        """Yield the history of a PromQL expression, span by span. A minute has the value at its end.
 
         Raises:
-            HistoryError: it cannot be read.
+            HistoryError: the query failed.
         """
         start, length = 0, self._span_minutes
         while start < self.minutes:
@@ -91,32 +91,32 @@ class History:
                 result = self._ask("query_range", promql, times)
             except _FAILED as error:
                 failure = describe(error)
-                if not _is_too_much(failure) or length <= _LEAST_MINUTES:
+                if not _is_too_large(failure) or length <= _MIN_SPAN_MINUTES:
                     raise self._failed(failure) from error
-                length = max(length // 2, _LEAST_MINUTES)
+                length = max(length // 2, _MIN_SPAN_MINUTES)
                 continue
             yield Span(start, end, [(item["metric"], self._values(item, start, end)) for item in result])
             start = end
 
     def latest(self, promql: Callable[[str], str]) -> Iterator[tuple[Labels, float]]:
-        """Yield the labels and value of each series, at the end of each span; one that is in several comes again.
+        """Yield labels and value of each series at the end of each span; a series may occur in several spans.
 
         Args:
-            promql: makes the expression, of how long to look back, such as ``120m``.
+            promql: returns the PromQL expression for a lookback, such as ``120m``.
 
         Raises:
-            HistoryError: it cannot be read.
+            HistoryError: a query failed.
         """
         for start in range(0, self.minutes, self._span_minutes):
             end = min(start + self._span_minutes, self.minutes)
             try:
                 result = self._ask("query", promql(f"{end - start}m"), {"time": self._at(end)})
-                found = [(item["metric"], float(item["value"][1])) for item in result]
+                series = [(item["metric"], float(item["value"][1])) for item in result]
             except _FAILED as error:
                 raise self._failed(describe(error)) from error
             except (LookupError, TypeError, ValueError):
-                raise self._failed(describe(UnusableAnswer("it answers with no values"))) from None
-            yield from found
+                raise self._failed(describe(UnusableAnswer("the answer has no valid values"))) from None
+            yield from series
 
     def _at(self, minute: int) -> int:
         return self.begin + minute * STEP_SECONDS
@@ -132,7 +132,7 @@ class History:
         if not isinstance(result, list) or not all(
             isinstance(i, dict) and isinstance(i.get("metric"), dict) for i in result
         ):
-            raise UnusableAnswer("it answers with no list of series")
+            raise UnusableAnswer("the answer has no list of series")
         self.warnings.update(dict.fromkeys(masking.said(each, 300) for each in body.get("warnings") or ()))
         return result
 
@@ -143,16 +143,16 @@ class History:
             for at, text in item["values"]:
                 values[round((float(at) - first) / STEP_SECONDS)] = float(text)
         except (LookupError, TypeError, ValueError):
-            raise self._failed(describe(UnusableAnswer("it answers with no values"))) from None
+            raise self._failed(describe(UnusableAnswer("the answer has no valid values"))) from None
         values[~(np.abs(values) <= MOST)] = math.nan
         return values
 
     def _failed(self, failure: Failure) -> HistoryError:
-        way_out = _STATUS_WAYS_OUT.get(failure.status) or _WAYS_OUT.get(failure.trouble)
-        where = masking.without_credentials(self._address)
-        return HistoryError(f"Prometheus at {where}: {failure.reason}" + (f"; {way_out}" if way_out else ""))
+        hint = _STATUS_HINTS.get(failure.status) or _HINTS.get(failure.trouble)
+        address = masking.without_credentials(self._address)
+        return HistoryError(f"Prometheus at {address}: {failure.reason}" + (f"; {hint}" if hint else ""))
 
 
-def _is_too_much(failure: Failure) -> bool:
-    """Say whether less might be answered: 422 is what Prometheus says of too many samples, 503 of a timeout."""
+def _is_too_large(failure: Failure) -> bool:
+    """Tell whether a shorter range may succeed: Prometheus answers 422 to too many samples, and 503 to a timeout."""
     return failure.trouble in {Trouble.LATE, Trouble.TOO_LARGE} or failure.status in {422, 503, 504}

@@ -1,4 +1,4 @@
-"""What is known of pods: what they ask for and who made them, from the Kubernetes API, else from kube-state-metrics."""
+"""Requests, limits and owners of pods, from the Kubernetes API or from kube-state-metrics."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,26 +8,26 @@ from typing import Any
 from runtime.kubernetes import pod_demand
 from runtime.kubernetes.objects import CPU, MEMORY
 from scoring import Pod
-from trimaran.traces.recording.history import History
+from trimaran.traces.recording.history import PrometheusHistory
 from trimaran.traces.trace import NO_LIMIT
 
-Key = tuple[str, str]
+PodKey = tuple[str, str]
 """Namespace and name of a pod."""
 
-_CRON_RUN = re.compile(r"-\d{8,}$")  # a CronJob's run is called by the minute that it is for
-_FIXED = frozenset({"DaemonSet", "Node"})
+_CRON_RUN = re.compile(r"-\d{8,}$")  # a Job of a CronJob has its scheduled minute as suffix
+_NODE_BOUND = frozenset({"DaemonSet", "Node"})
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A pod as its user wrote it.
+class PodSpec:
+    """Specification of a pod, as far as a trace records it.
 
     Attributes:
-        owner_kind: such as ``Deployment``; ``Pod`` of one that nobody made.
-        owner: its name, with the namespace.
-        node: where it was last; "" if unknown.
+        owner_kind: kind of the owner, such as ``Deployment``; ``Pod`` if the pod has none.
+        owner: ``namespace/name`` of the owner.
+        node: last node of the pod; "" if unknown.
         requests: millicores and bytes.
-        limits: the same; -1 without one.
+        limits: millicores and bytes; -1 for no limit.
     """
 
     owner_kind: str
@@ -37,36 +37,38 @@ class Known:
     limits: tuple[int, int]
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether no scheduler could place it elsewhere: it is of a DaemonSet, or a static pod."""
-        return self.owner_kind in _FIXED
+    def is_node_bound(self) -> bool:
+        """True for DaemonSet pods and static pods, which no scheduler could place elsewhere."""
+        return self.owner_kind in _NODE_BOUND
 
 
-def from_api(manifests: Iterable[Mapping[str, Any]]) -> dict[Key, Known]:
-    """Read v1 Pods; one that cannot be read is left out, as if it were gone: kube-state-metrics may know of it."""
-    known = {}
+def specs_from_api(manifests: Iterable[Mapping[str, Any]]) -> dict[PodKey, PodSpec]:
+    """Return the specifications of v1 Pods; an unreadable pod is left out: kube-state-metrics may know it."""
+    specs = {}
     for manifest in manifests:
         try:
             pod = Pod.from_k8s(manifest)
-        except ValueError:  # such as one that asks for more than any node has, which never ran
+        except ValueError:  # for example a request that is out of range; such a pod never ran
             continue
         kind, name = ("Pod", pod.name) if pod.owner is None else (pod.owner.kind, pod.owner.name)
         hashed = pod.labels.get("pod-template-hash")
         if kind == "ReplicaSet" and hashed and name.endswith(f"-{hashed}"):
             kind, name = "Deployment", name.removesuffix(f"-{hashed}")
-        known[pod.namespace, pod.name] = Known(
+        specs[pod.namespace, pod.name] = PodSpec(
             kind, _owner(pod.namespace, kind, name), pod.node_name,
             (pod_demand.in_tree_requests(pod, CPU), pod_demand.in_tree_requests(pod, MEMORY)),
             (_limit(pod, CPU), _limit(pod, MEMORY)),
         )  # fmt: skip
-    return known
+    return specs
 
 
-def from_kube_state_metrics(history: History, wanted: Iterable[Key], matchers: str) -> dict[Key, Known]:
-    """Return what kube-state-metrics told of pods that are gone; those that it did not know are left out.
+def specs_from_kube_state_metrics(
+    history: PrometheusHistory, wanted: Iterable[PodKey], matchers: str
+) -> dict[PodKey, PodSpec]:
+    """Return the specifications of deleted pods from the metrics of kube-state-metrics; unknown pods are left out.
 
     Raises:
-        HistoryError: it cannot be read.
+        HistoryError: the Prometheus cannot be queried.
     """
     missing = frozenset(wanted)
     pods = "kube_pod_info" + _selector(matchers)
@@ -83,9 +85,9 @@ def from_kube_state_metrics(history: History, wanted: Iterable[Key], matchers: s
         for labels, _ in history.latest(lambda back: f"max_over_time({owners}[{back}])")
     }
     cpu_requests, memory_requests, cpu_limits, memory_limits = (
-        _amounts(history, way, resource, matchers) for way in ("requests", "limits") for resource in (CPU, MEMORY)
+        _amounts(history, kind, resource, matchers) for kind in ("requests", "limits") for resource in (CPU, MEMORY)
     )
-    known = {}
+    specs = {}
     for key, labels in infos.items():
         kind, name = labels.get("created_by_kind", ""), labels.get("created_by_name", "")
         if kind in {"", "<none>"}:
@@ -94,19 +96,19 @@ def from_kube_state_metrics(history: History, wanted: Iterable[Key], matchers: s
             kind, name = "Deployment", deployments[key[0], name]
         requests = cpu_requests.get(key, 0), memory_requests.get(key, 0)
         limits = cpu_limits.get(key, NO_LIMIT), memory_limits.get(key, NO_LIMIT)
-        known[key] = Known(kind, _owner(key[0], kind, name), labels.get("node", ""), requests, limits)
-    return known
+        specs[key] = PodSpec(kind, _owner(key[0], kind, name), labels.get("node", ""), requests, limits)
+    return specs
 
 
-def _amounts(history: History, way: str, resource: str, matchers: str) -> dict[Key, int]:
-    """Return what the containers of each pod request, or are limited to, added up: millicores or bytes."""
-    each = f"kube_pod_container_resource_{way}" + _selector(f'resource="{resource}"', matchers)
-    by = "max by (namespace, pod, container)"  # there may be several kube-state-metrics
+def _amounts(history: PrometheusHistory, kind: str, resource: str, matchers: str) -> dict[PodKey, int]:
+    """Return the sum of the containers' requests or limits for each pod, in millicores or bytes."""
+    metric = f"kube_pod_container_resource_{kind}" + _selector(f'resource="{resource}"', matchers)
+    by = "max by (namespace, pod, container)"  # several instances of kube-state-metrics report the same container
     scale = 1000 if resource == CPU else 1
     return {
         _key(labels): round(value * scale)
         for labels, value in history.latest(
-            lambda back: f"sum by (namespace, pod) ({by} (max_over_time({each}[{back}])))"
+            lambda back: f"sum by (namespace, pod) ({by} (max_over_time({metric}[{back}])))"
         )
     }
 
@@ -120,11 +122,11 @@ def _owner(namespace: str, kind: str, name: str) -> str:
 
 
 def _limit(pod: Pod, resource: str) -> int:
-    """Return a pod's limit; it has none where one of its containers has none."""
+    """Return a pod's limit; a pod has none if any of its containers has none."""
     if not pod.containers or not all(resource in container.limits for container in pod.containers):
         return NO_LIMIT
     return pod_demand.limits(pod, resource)
 
 
-def _key(labels: Mapping[str, str]) -> Key:
+def _key(labels: Mapping[str, str]) -> PodKey:
     return labels.get("namespace", ""), labels.get("pod", "")

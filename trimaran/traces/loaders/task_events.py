@@ -1,0 +1,41 @@
+"""Runs of tasks from the event tables of Google's data sets."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trimaran.traces.loaders.dataset import JOB, LARGEST_BYTES, LARGEST_MILLI, SERVICE, DatasetTask
+
+_LATENCY_SENSITIVE = 2  # scheduling classes are 0 to 3; from this one on, tasks are services
+
+
+class TaskEvent(NamedTuple):
+    """Event of a task on its machine; requests are relative to the largest machine."""
+
+    seconds: float
+    starts: bool
+    cpu: float
+    memory: float
+    scheduling_class: int
+
+
+def task_runs(events: dict[tuple[str, str], list[TaskEvent]]) -> Iterator[DatasetTask]:
+    """Yield each run of the tasks; events are by collection and index, in any order.
+
+    A task whose first event is an end ran from the start of the data set; a task without an end runs to its end.
+    """
+    for (collection, index), task_events in events.items():
+        running: TaskEvent | None = None
+        for position, event in enumerate(sorted(task_events, key=lambda event: (event.seconds, event.starts))):
+            if event.starts:
+                running = running or event
+            elif running or position == 0:  # otherwise a duplicate of an end
+                yield _task(collection, index, running or event, running.seconds if running else 0.0, event.seconds)
+                running = None
+        if running is not None:
+            yield _task(collection, index, running, running.seconds, float("inf"))
+
+
+def _task(collection: str, index: str, event: TaskEvent, start: float, end: float) -> DatasetTask:
+    kind = SERVICE if event.scheduling_class >= _LATENCY_SENSITIVE else JOB
+    requests = event.cpu * LARGEST_MILLI, event.memory * LARGEST_BYTES
+    return DatasetTask(f"{collection}-{index}", kind, collection, *requests, start, end)
