@@ -91,7 +91,7 @@ def dashboard(
     """
     signal.signal(signal.SIGTERM, stopped_early)
     try:
-        from runtime.kubernetes.credentials import UnusableAccess
+        from runtime.http.credentials import UnusableAccess
         from trimaran.dashboard import service  # an extra
         from trimaran.dashboard.extender import Decisions
         from trimaran.dashboard.page_context import PageContext, open_labels
