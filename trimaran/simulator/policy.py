@@ -1,4 +1,4 @@
-"""What a policy is: something that begins a replay, and then chooses a node for pod after pod."""
+"""Interface of placement policies: a policy begins a replay and then chooses a node for each pod."""
 
 from typing import Protocol
 
@@ -12,48 +12,48 @@ from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 
 class Chooser(Protocol):
-    """A policy at work in one replay."""
+    """Running policy in one replay, as a Protocol."""
 
     def admit(self, number: int) -> Pod:
-        """Return a pod that was just created, as it enters the queue: here its requests may be changed."""
+        """Return a new pod as it enters the queue; a policy may change its requests here."""
         ...
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
-        """Return the row to place a pod on.
+        """Return the row of the node to place a pod on.
 
         Args:
-            number: of the pod in the trace.
-            pod: what :meth:`admit` returned.
-            candidates: the rows that passed the filters, at least one, shape (k,).
+            number: the pod's number in the trace.
+            pod: the pod that :meth:`admit` returned.
+            candidates: rows of the feasible nodes, at least one, shape (k,).
         """
         ...
 
 
 class Policy(Protocol):
-    """A way to choose nodes. Frozen: one policy makes many replays.
+    """Placement policy, as a Protocol. Policies are immutable: one policy serves many replays.
 
     Attributes:
-        name: for reports.
-        moves: what pods are moved by beside; None moves none.
+        name: the policy's name in reports.
+        move_policy: policy that also moves running pods; None moves none.
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102  said above
+    def name(self) -> str: ...  # noqa: D102  documented above
     @property
-    def move_policy(self) -> MovePolicy | None: ...  # noqa: D102  said above
+    def move_policy(self) -> MovePolicy | None: ...  # noqa: D102  documented above
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> Chooser:
-        """Begin a replay.
+        """Return a chooser for one replay.
 
         Args:
-            cluster: what is replayed; the chooser looks at it, and changes nothing in it.
-            watcher: what is known of the nodes' use.
-            rng: draws among equals.
+            cluster: the simulated cluster; the chooser must not change it.
+            watcher: the nodes' metrics.
+            rng: random generator for tie-breaks.
         """
         ...
 
 
 def pick_highest(scores: Int64s, rng: np.random.Generator) -> int:
-    """Return the place of the highest score, drawn among equals as kube-scheduler does at random."""
+    """Return the index of the highest score; ties are broken at random, as in kube-scheduler."""
     best = (scores == np.maximum.reduce(scores)).nonzero()[0]
     return int(best[0] if len(best) == 1 else best[int(rng.integers(len(best)))])

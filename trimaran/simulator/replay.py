@@ -1,12 +1,18 @@
-"""A replay: minute by minute pods end, arrive, and are placed by a policy; what they really use is known and measured.
+"""Replay of a trace: pods with recorded use arrive, are placed by a policy, and end, minute by minute.
 
-In each minute, in this order: pods whose time is over end; nodes fail and join; if anything was freed, the pods that
-wait are tried again, the oldest first; then those that arrive, in the order of their arrival; then pods are moved, and
-what that freed is given to those that wait; last, nodes are ordered and taken away. A pod is filtered by the library's
-own filter, node sampling included, and the policy chooses among what is left.
+The steps of each minute, in this order:
 
-A replay is deterministic. The seed draws where kube-scheduler draws: among nodes of equal score (and all of a random
-policy's choices); it varies neither the pods nor what they use.
+1. Pods whose time is over end.
+2. Nodes fail and join.
+3. If capacity was freed, queued pods are scheduled again, oldest first.
+4. Arriving pods are scheduled in the order of their arrival.
+5. Pods are moved, and the freed capacity goes to queued pods.
+6. The autoscaler orders and removes nodes.
+
+The scheduling of a pod uses the library's filter with node sampling, and the policy chooses among the feasible nodes.
+
+A replay is deterministic. The seed determines tie-breaks among nodes of equal score, as in kube-scheduler, and the
+choices of the random policy. It changes neither the pods nor their use.
 """
 
 from collections import defaultdict
@@ -33,20 +39,20 @@ _LEAST_PERCENT = 5
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """What a replay is like beside its trace and policy.
+    """Options of a replay, in addition to its trace and policy.
 
     Attributes:
-        seed: draws among equals.
-        overcommit: what requests are divided by, of CPU and of memory; None takes the trace's own.
-        windows: what metrics are like.
-        faults: what goes wrong with them.
-        events: nodes that fail and join; None takes the trace's own.
-        evicted_after_minutes: how long after a node failed its pods are placed again: by default pods tolerate for
-            five minutes that their node does not answer.
-        autoscaling: when nodes are added and taken away; None is without.
-        percent_of_nodes: how many of the nodes to look for that fit; 0 is kube-scheduler's rule: 50 less one for each
-            125 nodes, at least 5 percent, at least 100 nodes.
-        move_triggers: what policies that move pods look for moves at; empty is what each of them says.
+        seed: seed of the tie-breaks.
+        overcommit: divisors of CPU and memory requests; None means the trace's own.
+        windows: windows of the simulated metrics.
+        faults: faults of the simulated metrics.
+        events: nodes that fail and join; None means the trace's own.
+        evicted_after_minutes: minutes from the failure of a node until its pods are rescheduled. By default pods
+            tolerate an unreachable node for five minutes.
+        autoscaling: settings of the autoscaler; None disables it.
+        percent_of_nodes: percentage of the nodes for which feasibility is checked; 0 means kube-scheduler's rule: 50
+            less one for each 125 nodes, at least 5 percent and at least 100 nodes.
+        move_triggers: triggers of all move policies; empty means each policy's own.
     """
 
     seed: int = 0
@@ -62,16 +68,16 @@ class ReplayOptions:
 
 @dataclass(frozen=True, eq=False)
 class ReplayOutcome:
-    """What a replay left behind.
+    """Final state and counters of a replay.
 
     Attributes:
-        cluster: as it was at the end, with every stay and the use of every node.
+        cluster: the cluster at the end, with every run and the use of every node.
         policy: the policy's name.
-        decisions: how many pods were placed.
-        never_placed: pods that did not fit before the end, or before their own.
-        moves: how many pods were moved.
-        displaced: how many pods lost their node.
-        waited: in which minutes a pod that might have had a node got none, shape (minutes,).
+        decisions: number of placements.
+        unplaced: numbers of the pods that got no node before their end or the end of the replay.
+        moves: number of moved pods.
+        displaced: number of pods that lost their node.
+        waited: mask of the minutes in which a pod that was ready got no node, shape (minutes,).
     """
 
     cluster: Cluster
@@ -84,15 +90,15 @@ class ReplayOutcome:
 
 
 class Replay:
-    """One replay at work; :meth:`run` makes it.
+    """Replay of one trace under one policy; call :meth:`run` once.
 
     Args:
-        trace: what is replayed.
-        policy: who chooses.
-        options: the rest.
+        trace: the trace.
+        policy: the policy that chooses nodes.
+        options: options of the replay.
 
     Raises:
-        TraceError: an event cannot happen to the trace's nodes.
+        TraceError: an event does not match the trace's nodes.
     """
 
     def __init__(self, trace: Trace, policy: Policy, options: ReplayOptions | None = None) -> None:
@@ -120,7 +126,7 @@ class Replay:
         self._waited: Bools = np.zeros(trace.minutes, np.bool_)
 
     def run(self) -> ReplayOutcome:
-        """Replay it all."""
+        """Run the replay to its end."""
         trace, cluster = self.cluster.trace, self.cluster
         mover = self._mover()
         arrivals: dict[int, list[int]] = defaultdict(list)
@@ -142,14 +148,18 @@ class Replay:
             if self._autoscaler is not None:
                 self._scale(self._autoscaler)
             self._waited[minute] = any(queued.ready <= minute for queued in self._queue.values())
-        self._unplaced += self._queue
+        self._unplaced += self._queue  # the numbers of the pods that are still queued
         unplaced = tuple(sorted(self._unplaced))
         return ReplayOutcome(
             cluster, self._policy.name, self._decisions, unplaced, self._moved, self._displaced, self._waited
         )
 
     def _end_pods(self) -> bool:
-        """End the pods whose time is over; say whether there were any."""
+        """End the pods whose time is over and drop queued pods that give up.
+
+        Returns:
+            Whether any running pod ended.
+        """
         cluster, ended = self.cluster, False
         for run in self._ends.pop(cluster.minute, ()):
             if cluster.running.get(run.pod) is run:
@@ -161,7 +171,7 @@ class Replay:
         return ended
 
     def _change_nodes(self) -> bool:
-        """Let nodes fail and join; say whether any joined."""
+        """Apply failures and joins of nodes; return whether any node joined."""
         cluster, joined = self.cluster, False
         for ordered in [] if self._autoscaler is None else self._autoscaler.arrived():
             cluster.join(ordered.name, ordered.amounts)
@@ -175,7 +185,7 @@ class Replay:
         return joined
 
     def _scale(self, autoscaler: Autoscaler) -> None:
-        """Order nodes, and take away those that are not needed, whose pods are placed at once."""
+        """Let the autoscaler order and remove nodes; pods of removed nodes are rescheduled at once."""
         autoscaler.order()
         for name in autoscaler.leaving():
             pods = self.cluster.leave(name)
@@ -183,21 +193,28 @@ class Replay:
             self._schedule(pods)
 
     def _displace(self, numbers: list[int], minutes: int) -> None:
-        """Have pods that lost their node wait for another one, which they may have in so many minutes."""
+        """Queue pods that lost their node.
+
+        Args:
+            numbers: the pods' numbers.
+            minutes: minutes until they may be placed again.
+        """
         now = self.cluster.minute
         for number in numbers:
             self._enqueue(number, now + minutes)
         self._displaced += len(numbers)
 
     def _enqueue(self, number: int, ready: int) -> None:
-        """Have a pod wait for a node, which it may have from a minute on."""
+        """Queue a pod that may be placed from a minute on."""
         cluster, pod = self.cluster, self._chooser.admit(number)
         until = cluster.trace.minutes if cluster.is_job(number) else int(cluster.trace.end_minute[number])
         self._queue[number] = QueuedPod(pod, requested(pod), ready, until)
 
     def _schedule(self, numbers: list[int]) -> None:
         cluster = self.cluster
-        too_large: list[Amounts] = []  # as nodes only fill up meanwhile, no pod fits that asks for as much
+        """Try to place queued pods, in this order."""
+        # Nodes only fill up during this loop, so a pod with requests at least as large as a failed pod's cannot fit.
+        too_large: list[Amounts] = []
         for number in numbers:
             queued = self._queue[number]
             if queued.ready > cluster.minute or _is_at_least(queued.requests, too_large):
@@ -220,10 +237,10 @@ class Replay:
         return replace(moving, triggers=triggers or moving.triggers).begin(self.cluster, self._watcher)
 
     def _move(self, mover: Mover) -> bool:
-        """Make the moves that are due: a pod ends where it is, and begins where it goes, in the same minute.
+        """Make the moves that are due: a pod ends on one node and starts on another in the same minute.
 
         Returns:
-            Whether there were any.
+            Whether any pod moved.
         """
         cluster, moved = self.cluster, self._moved
         for number, row in mover.due():
@@ -243,21 +260,22 @@ class Replay:
 
 
 def _is_at_least(requests: Amounts, others: Iterable[Amounts]) -> bool:
-    """Say whether as much is asked for as in one of others."""
+    """Return whether requests are at least as large as one of others, in both resources."""
     cpu, memory = requests
-    for other in others:  # noqa: SIM110  a generator costs more than what it looks at
+    for other in others:  # noqa: SIM110  a generator would cost more than the comparisons
         if cpu >= other[0] and memory >= other[1]:
             return True
     return False
 
 
 class NodeSampling:
-    """kube-scheduler's: of many nodes only so many that fit are looked for, each time from where the last search ended.
+    """kube-scheduler's node sampling: in large clusters it stops after a number of feasible nodes.
 
+    Each search continues where the last one ended.
     Source: ``numFeasibleNodesToFind`` and ``findNodesThatPassFilters`` of k8s.io/kubernetes/pkg/scheduler.
 
     Args:
-        percent: of the nodes; 0 is kube-scheduler's rule.
+        percent: percentage of the nodes to find; 0 means kube-scheduler's rule.
     """
 
     def __init__(self, percent: int) -> None:
@@ -267,13 +285,17 @@ class NodeSampling:
         self._next = 0
 
     def candidates(self, feasible: Bools) -> Int64s:
-        """Return the rows to score, ascending, of those that fit."""
+        """Return the rows to score.
+
+        Args:
+            feasible: mask of the feasible nodes, shape (nodes,).
+        """
         size = len(feasible)
         wanted = self.wanted(size)
         rows = feasible.nonzero()[0]
         if wanted >= size:
             return rows
-        if len(rows) < wanted:  # all were looked at, once around
+        if len(rows) < wanted:  # the search went once around all nodes
             self._next %= size
             return rows
         begin = int(rows.searchsorted(self._next))
@@ -282,7 +304,7 @@ class NodeSampling:
         return rows[begin:end] if begin < end else np.concatenate([rows[:end], rows[begin:]])
 
     def wanted(self, size: int) -> int:
-        """Return how many nodes that fit are enough, of so many nodes."""
+        """Return the number of feasible nodes after which the search in a cluster of some size stops."""
         percent = self._percent or max(50 - size // 125, _LEAST_PERCENT)
         if size < _LEAST_TO_FIND or percent >= 100:
             return size

@@ -1,10 +1,9 @@
-"""The watcher of a replay: what it serves in each minute.
+"""Watcher of a replay: the metrics that it serves in each minute.
 
-Without faults it serves windows of what was used, while they are fresh. With faults every fetch goes the way that it
-goes live, through the same code: it is held against the fetches before, which marks what is suspect; what is missing is
-filled in from the last good values; and what is not fresh is not served. What to do about the rest is up to
-:mod:`scoring.profiles.fallback`.
-During the warm-up fetches are remembered and not judged: a cluster that fills from nothing looks as none that lives.
+Without faults the watcher serves windows of past use while they are fresh. With faults every fetch passes through the
+live code: anomaly detection marks suspect values, missing values are replaced by the last good ones, and expired ones
+are not served. :mod:`scoring.profiles.fallback` handles the rest.
+During the warm-up the detectors only record fetches, because a cluster that fills up from empty looks anomalous.
 """
 
 from collections.abc import Iterator
@@ -24,12 +23,12 @@ from watcher.settings import QualitySettings, WatchSettings
 
 
 class SimulatedWatcher:
-    """Watches a cluster.
+    """Watcher of a simulated cluster.
 
     Args:
-        windows: how.
-        cluster: what is replayed.
-        faults: what goes wrong.
+        windows: windows of the metrics.
+        cluster: the simulated cluster.
+        faults: faults of the metrics.
     """
 
     def __init__(self, windows: Windows, cluster: Cluster, faults: tuple[Fault, ...] = ()) -> None:
@@ -41,7 +40,7 @@ class SimulatedWatcher:
         self._detector = AnomalyDetector(QualitySettings(), [windows.window], 60 * windows.interval_minutes)
 
     def snapshot(self) -> WatcherMetrics | None:
-        """Return what is served now: the same object until there is a newer one; None where nothing is fresh."""
+        """Return the current snapshot, or None if it has expired; the same object until the next fetch."""
         end = self.windows.window_end(self._cluster.minute)
         if self._faults:
             for fetched_end in self._fetches_until(end):
@@ -53,9 +52,9 @@ class SimulatedWatcher:
         return served if fresh else None
 
     def known_until(self) -> int:
-        """Return up to which minute use is known: where the newest window that was fetched ends; 0 before there is one.
+        """Return the minute up to which use is known: the end of the newest fetched window, 0 before the first.
 
-        What is told of pods, by a metrics server and its history, comes as late, and not at all in an outage.
+        The use of pods, as a metrics server with a history reports it, has the same delay and the same outages.
         """
         if not self._faults:
             return self.windows.window_end(self._cluster.minute)
@@ -63,18 +62,18 @@ class SimulatedWatcher:
         return 0 if self._served is None else replay_minute(self._served.window.end)
 
     def loads(self) -> dict[str, float]:
-        """Return each node's load as ``trimaran nodes`` goes by it; nothing where nothing is fresh."""
+        """Return each node's load as ``trimaran nodes`` computes it; empty without a fresh snapshot."""
         snapshot = self.snapshot()
         return {} if snapshot is None else node_loads(snapshot)
 
     def _fetches_until(self, end: int) -> Iterator[int]:
-        """Yield the ends of the windows that were fetched since the last time, in turn."""
+        """Yield the ends of the windows that were fetched since the last call, in order."""
         while self._end < end:
             self._end = 0 if self._end < 0 else self._end + self.windows.interval_minutes
             yield self._end
 
     def _publish(self, end: int) -> None:
-        """Take the fetch that ends in a minute the way of a live one."""
+        """Process the fetch of the window that ends in a minute as the live watcher does."""
         window, moment = self.windows.window, end + self.windows.delay_minutes
         fetched = self._fetched(end)
         if fetched is not None and end < self._cluster.trace.warm_up_minutes:
@@ -85,7 +84,7 @@ class SimulatedWatcher:
         self._served = of_window(fetched, self._served, self._freshness(moment))
 
     def _fetched(self, end: int) -> WatcherMetrics | None:
-        """Return what a fetch brings, with the faults of that minute; None where it fails."""
+        """Return the metrics of a fetch with the faults of that minute, or None if the fetch fails."""
         faults = [fault for fault in self._faults if fault.start_minute <= end < fault.end_minute]
         if any(fault.kind is FaultKind.OUTAGE for fault in faults):
             return None
@@ -98,12 +97,12 @@ class SimulatedWatcher:
                 elif fault.kind is FaultKind.SCALED:
                     nodes[name] = _scaled(nodes[name], fault.factor)
                 else:
-                    then = self._measured(fault.start_minute).data
-                    nodes[name] = then.get(name, nodes[name])
-        return replace(measured, data=nodes) if nodes else None  # an empty answer is a failure
+                    at_start = self._measured(fault.start_minute).data
+                    nodes[name] = at_start.get(name, nodes[name])
+        return replace(measured, data=nodes) if nodes else None  # a fetch without any node counts as failed
 
     def _measured(self, end: int) -> WatcherMetrics:
-        """Return what was used in the window that ends in a minute, of the nodes that were there."""
+        """Return the metrics of the window that ends in a minute, for the nodes that existed then."""
         cluster = self._cluster
         ledger = cluster.ledger
         rows = np.flatnonzero(ledger.since[cluster.numbers] < max(end, 1))

@@ -1,4 +1,4 @@
-"""What a watcher would serve of a replay's nodes: windows of the past, at its interval, with its delay."""
+"""Metrics of simulated nodes: windows of past use, fetched at an interval and with a delay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,35 +11,38 @@ from trimaran.simulator.ledger import CPU_ROW, UseLedger
 from watcher.model import MetricType, NodeColumns, Operator, WatcherMetrics, Window
 from watcher.settings import WatchSettings
 
-#: The unix time at which replays begin. Any will do; this one is a full hour.
+#: Unix time at which replays begin: arbitrary, but a full hour.
 BEGIN_SECONDS = 1_600_002_000 // 3600 * 3600
 
-#: Older metrics are never served as fresh.
+#: Age above which the watcher does not serve metrics as fresh.
 MAX_DELAY_MINUTES = WatchSettings().expiry_seconds // 60
 
 _PERCENTILES = {Operator.P90: 90, Operator.P95: 95, Operator.P99: 99, Operator.MAX: 100}
 
 
 def unix_seconds(minute: float) -> int:
-    """Return a minute of a replay as unix unix_seconds."""
+    """Return the Unix time of a minute of a replay."""
     return BEGIN_SECONDS + round(60 * minute)
 
 
 def replay_minute(moment: float) -> int:
-    """Return the minute of a replay that a unix time is in."""
+    """Return the minute of a replay that contains a Unix time."""
     return int((moment - BEGIN_SECONDS) // 60)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """How nodes are watched.
+    """Windows of the simulated metrics.
 
     Attributes:
-        window_minutes: what a value is over.
-        interval_minutes: from fetch to fetch.
-        delay_minutes: how old a window's end is when it is served: scraping, rules, fetching.
-        smoothing_minutes: CPU samples are rates over so long, as recording rules of node_exporter make them.
-        percentiles: which are served beside average and deviation: P90, P95, P99, MAX.
+        window_minutes: length of the window.
+        interval_minutes: minutes between two fetches.
+        delay_minutes: age of a window's end when it is served, through scraping, rules and fetching.
+        smoothing_minutes: span of the rate that each CPU sample is, as in recording rules for node_exporter.
+        percentiles: operators in addition to average and deviation: P90, P95, P99, MAX.
+
+    Raises:
+        ValueError: a field is out of its range.
     """
 
     window_minutes: int = 15
@@ -49,35 +52,39 @@ class Windows:
     percentiles: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, least in (
+        for name, minimum in (
             ("window_minutes", 1), ("interval_minutes", 1), ("delay_minutes", 0), ("smoothing_minutes", 1),
         ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be at least {least}")
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} = {getattr(self, name)}: must be at least {minimum}")
         if self.delay_minutes > MAX_DELAY_MINUTES:
-            raise ValueError(f"delay_minutes = {self.delay_minutes}: older than {MAX_DELAY_MINUTES} nothing is used")
+            raise ValueError(
+                f"delay_minutes = {self.delay_minutes}: must be at most {MAX_DELAY_MINUTES}, as older metrics expire"
+            )
         unknown = set(self.percentiles) - set(_PERCENTILES)
         if unknown:
-            raise ValueError(f"percentiles: {min(unknown)} is not one of {', '.join(_PERCENTILES)}")
+            raise ValueError(f"percentiles: {min(unknown)} must be one of {', '.join(_PERCENTILES)}")
 
     def window_end(self, minute: int) -> int:
-        """Return up to which minute the newest snapshot reaches that is served in a minute; not below 0."""
+        """Return the end of the newest window that is served in a minute, at least 0."""
         return max((minute - self.delay_minutes) // self.interval_minutes * self.interval_minutes, 0)
 
     @property
     def window(self) -> str:
-        """The window, as a duration."""
+        """Length of the window, as a duration."""
         return f"{self.window_minutes}m"
 
     def snapshot(self, names: Sequence[str], ledger: UseLedger, numbers: Int64s, end: int) -> WatcherMetrics:
-        """Return what is measured over a window.
+        """Return the metrics of nodes over a window.
+
+        The window is shorter at the start of a replay. For a node that joined within the window, the values cover the
+        time since then, and the node's metadata has the coverage.
 
         Args:
             names: the nodes' names.
-            ledger: what they use.
-            numbers: their numbers in it, shape (nodes,).
-            end: the window's end, as :meth:`window_end` returned it; the window is shorter at the start of a replay. Of
-                nodes that joined within it what was since then is measured, and its coverage told.
+            ledger: the nodes' use.
+            numbers: the nodes' numbers in the ledger, shape (nodes,).
+            end: end of the window, as :meth:`window_end` returns it.
         """
         start = max(end - self.window_minutes, 0)
         since = ledger.since[numbers]
@@ -88,18 +95,18 @@ class Windows:
             values = self._values(ledger, resource, numbers, _Span(0, start, end))
             for row in late:
                 joined = int(since[row])
-                own = self._values(ledger, resource, numbers[row : row + 1], _Span(joined, joined, end))
-                for operator, value in own.items():
+                since_joined = self._values(ledger, resource, numbers[row : row + 1], _Span(joined, joined, end))
+                for operator, value in since_joined.items():
                     values[operator][row] = value[0]
-            for each, column in values.items():
-                series.append((name, metric_type.value, each.value, self.window))
+            for operator, column in values.items():
+                series.append((name, metric_type.value, operator.value, self.window))
                 columns.append(column.tolist())
         window = Window(self.window, unix_seconds(start), unix_seconds(end))
         metadata = {names[row]: {"coverage": float(end - since[row]) / (end - start)} for row in late}
         return WatcherMetrics(window.end, window, "replay", NodeColumns([(names, series, columns)], {}, metadata))
 
     def _values(self, ledger: UseLedger, resource: int, numbers: Int64s, span: "_Span") -> dict[Operator, Float64s]:
-        """Return what is told of a resource by operator, percent of capacity, shape (nodes,)."""
+        """Return a resource's metrics by operator, percent of capacity, each of shape (nodes,)."""
         smoothing = self.smoothing_minutes if resource == CPU_ROW else 1
         percent = _samples(ledger.use[resource], numbers, ledger.capacity[resource, numbers], span, smoothing)
         values = {Operator.AVG: percent.mean(axis=1), Operator.STD: percent.std(axis=1)}
@@ -109,7 +116,7 @@ class Windows:
 
 
 class _Span(NamedTuple):
-    """A window in minutes; of the minutes before ``joined`` nothing is known."""
+    """Window in minutes; the node has no samples before ``joined``."""
 
     joined: int
     start: int
@@ -117,7 +124,15 @@ class _Span(NamedTuple):
 
 
 def _samples(use: Float64s, numbers: Int64s, capacity: Float64s, span: _Span, smoothing: int) -> Float64s:
-    """Return samples in percent of capacity, one a minute, each the mean of so many minutes, shape (nodes, k)."""
+    """Return samples of use, one per minute, percent of capacity, shape (nodes, minutes).
+
+    Args:
+        use: use by node and minute, shape (nodes, minutes).
+        numbers: the nodes' numbers, shape (nodes,).
+        capacity: their capacity, shape (nodes,).
+        span: the window.
+        smoothing: minutes up to each sample that the sample is the mean of.
+    """
     start, end = span.start, span.end
     if end <= start:
         return np.zeros((len(numbers), 1))
@@ -126,6 +141,7 @@ def _samples(use: Float64s, numbers: Int64s, capacity: Float64s, span: _Span, sm
     percent: Float64s = 100 * np.minimum(part, 1.0)
     if smoothing == 1:
         return percent
+    # The mean of any span is a difference of cumulative sums.
     total = np.cumsum(percent, axis=1)
     total = np.concatenate([np.zeros((len(numbers), 1)), total], axis=1)
     at = np.arange(start - first, end - first) + 1

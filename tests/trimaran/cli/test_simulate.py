@@ -439,7 +439,7 @@ def test_events_may_be_listed(worlds: list[Path], tmp_path: Path) -> None:
     assert json.loads(run(*asked).stdout)["one"]["random"]["displaced_pods"] > 0
     events.write_text(f"{header}100,fail,node-777,,\n")
     refused = run(*asked)
-    said = f"{worlds[0]}: events, minute 100: node 'node-777' fails and is not there"
+    said = f"{worlds[0]}: events, minute 100: node 'node-777' fails but does not exist"
     assert (refused.exit_code, said in refused.stderr) == (2, True)
 
 

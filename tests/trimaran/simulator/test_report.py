@@ -120,7 +120,7 @@ def test_the_table_ends_with_intervals_over_worlds() -> None:
     assert re.search(r"cooler +90 .*\n  from +0 .*\n  to +210 ", means)
     assert re.search(r"cooler +20 .*\n  from +-10 .*\n  to +50 .*\n  worse in +1 ", gaps)
     assert "bootstrap" not in tables({"calm": COMPARISON["calm"]})
-    assert "cannot be told" in tables({name: {"default": row(1.0)} for name in "ab"})
+    assert "gap closed: not available" in tables({name: {"default": row(1.0)} for name in "ab"})
 
 
 def test_the_tables_fit_a_screen() -> None:

@@ -1,1 +1,1 @@
-"""Ways to move pods that run, beside a policy: when, how many, which, and where to."""
+"""Policies that move running pods, in addition to a placement policy."""

@@ -1,13 +1,15 @@
-"""What moves pods beside a policy: when it looks for moves, and how many it may make.
+"""Move policies: the triggers of a search for moves, and the budget that limits the moves.
 
-    time            every so often
-    load            a node's CPU or memory, as the watcher serves it, is at or above the hot percent
+Triggers:
+
+    time            an interval has passed
+    load            a node's CPU or memory load, as the watcher serves it, is at or above the hot percentage
     nodes           a node failed, left or joined
-    pods            a tenth more or fewer pods run than when moves were looked for last
-    fragmentation   a pod waits that all nodes together have room for, and no node alone
+    pods            the number of running pods changed by more than a tenth since the last search
+    fragmentation   a queued pod would fit the free capacity of all nodes together, but fits no single node
 
-The budget grows with time, from when the first move may be made, so many percent of the pods that run an hour. What is
-left is kept, up to what an hour gives, or one pod.
+The budget is a token bucket. From the first allowed minute it fills with a percentage of the running pods per hour. It
+holds at most an hour's share, or one pod.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +25,7 @@ _CHANGED_PODS = 0.1
 
 
 class Trigger(StrEnum):
-    """What moves are looked for at; see above."""
+    """Trigger of a search for moves; see the module's docstring."""
 
     TIME = "time"
     LOAD = "load"
@@ -33,26 +35,26 @@ class Trigger(StrEnum):
 
 
 class Mover(Protocol):
-    """Moves at work in one replay."""
+    """Running move policy in one replay, as a Protocol."""
 
     def due(self) -> Sequence[tuple[int, int | None]]:
-        """Return the moves to make now, in order: the pod's number and the row that it goes to.
+        """Return the moves to make now, in order: the pod's number and the target row. Called once a minute.
 
-        Without a row the pod is evicted, and placed by the policy like any other. Asked once a minute.
+        A pod without a target row is evicted, and the placement policy places it like any other pod.
         """
         ...
 
 
 @dataclass(frozen=True)
 class MovePolicy(ABC):
-    """A way to move pods: when moves are looked for, and how many may be made.
+    """Base of move policies: schedule and budget of the moves.
 
     Attributes:
-        percent_per_hour: how many of the pods that run may be moved in an hour, on average.
-        every_minutes: the least time between two looks.
-        after_minutes: when the first move may be, and the budget begins to grow.
-        triggers: one of which has to be there.
-        hot_percent: for the trigger ``load``.
+        percent_per_hour: percentage of the running pods that may be moved per hour, on average.
+        every_minutes: minimum time between two searches.
+        after_minutes: first minute in which a move is allowed, and from which the budget fills.
+        triggers: triggers, any of which starts a search.
+        hot_percent: load for the trigger ``load``, percent.
     """
 
     percent_per_hour: float = 0.1
@@ -63,50 +65,50 @@ class MovePolicy(ABC):
 
     @abstractmethod
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher) -> Mover:
-        """Begin a replay."""
+        """Return a mover for one replay."""
 
 
 class MoveSchedule:
-    """Says in which minutes moves are looked for, and how many may be made; asked once a minute.
+    """Schedule of the searches for moves, with the budget of moves. Ask it once a minute.
 
     Args:
-        moving: what is asked for.
-        cluster: what is replayed.
-        watcher: what is known of the nodes' use.
+        policy: triggers and limits.
+        cluster: the simulated cluster.
+        watcher: the nodes' metrics.
     """
 
-    def __init__(self, moving: MovePolicy, cluster: Cluster, watcher: SimulatedWatcher) -> None:
-        self._moving, self._cluster, self._watcher = moving, cluster, watcher
+    def __init__(self, policy: MovePolicy, cluster: Cluster, watcher: SimulatedWatcher) -> None:
+        self._policy, self._cluster, self._watcher = policy, cluster, watcher
         self._budget = 0.0
-        self._last_search = -moving.every_minutes
+        self._last_search = -policy.every_minutes
         self._nodes: tuple[str, ...] = cluster.nodes.names
         self._pods = 0
 
     def budget(self) -> int:
-        """Return how many moves may be made now; usually 0."""
-        moving, cluster = self._moving, self._cluster
-        if cluster.minute < moving.after_minutes:
+        """Fill the budget and return the number of moves allowed now; 0 in most minutes."""
+        policy, cluster = self._policy, self._cluster
+        if cluster.minute < policy.after_minutes:
             return 0
-        hourly = moving.percent_per_hour / 100 * len(cluster.running)
+        hourly = policy.percent_per_hour / 100 * len(cluster.running)
         self._budget = min(self._budget + hourly / 60, max(hourly, 1.0))
-        too_soon = cluster.minute < self._last_search + moving.every_minutes
-        if self._budget < 1 or too_soon or not any(self._has_fired(trigger) for trigger in moving.triggers):
+        too_soon = cluster.minute < self._last_search + policy.every_minutes
+        if self._budget < 1 or too_soon or not any(self._has_fired(trigger) for trigger in policy.triggers):
             return 0
         self._last_search, self._nodes, self._pods = cluster.minute, cluster.nodes.names, len(cluster.running)
         return int(self._budget)
 
     def charge(self, moves: int) -> None:
-        """Take moves that are made off the budget."""
+        """Charge moves to the budget."""
         self._budget -= moves
 
     def _has_fired(self, trigger: Trigger) -> bool:
         cluster = self._cluster
         match trigger:
             case Trigger.TIME:
-                return not cluster.minute % self._moving.every_minutes
+                return not cluster.minute % self._policy.every_minutes
             case Trigger.LOAD:
                 loads = self._watcher.loads()
-                return any(loads.get(name, 0.0) >= self._moving.hot_percent for name in cluster.nodes.names)
+                return any(loads.get(name, 0.0) >= self._policy.hot_percent for name in cluster.nodes.names)
             case Trigger.NODES:
                 return cluster.nodes.names != self._nodes
             case Trigger.PODS:

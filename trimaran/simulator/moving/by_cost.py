@@ -1,25 +1,23 @@
-"""CostMovePolicy: evict a service's pod under a budget, and start it where congestion falls most.
+"""Moves by congestion cost: move pods of services, under a budget, to the nodes where the total cost falls most.
 
-Every few minutes, while the budget has a whole pod, the best move is made: of all pods of services and all nodes the
-one after which the nodes' cost would be least, on average over what the next hours may be like. The past day tells it,
-as if every pod that runs now had been where it is now all day, and minute by minute: what makes nodes hot are bursts of
-a few minutes, which come again whenever they like, and of which a longer mean shows nothing. How much a pod uses beside
-its bursts changes slower, so a part of each past hour's mean is replaced by that of the last hour:
+A search picks the best move among all pods of services and all nodes: the one with the lowest cost of all nodes
+afterwards, averaged over the past day. The past is computed as if every running pod had been on its current node all
+day. It is used minute by minute, because nodes get hot by bursts of a few minutes, which recur at any time and which a
+longer mean hides. The level between bursts changes more slowly, so a share of each past hour's mean is replaced by the
+mean of the last hour:
 
     use in a past minute  +  share * (mean of the last hour - mean of the hour of that minute)
 
-CPU costs what :class:`scoring.CongestionCost` has it cost where nothing is known but a mean. Memory costs
+The cost of CPU is that of :class:`scoring.CongestionCost` for a known mean without deviation. The cost of memory is
 
     (use / (target * capacity)) ^ power
 
-by the highest use of each quarter of an hour, as it was: what runs out for a minute has run out. The power is a steep
-one: what is used up to its target does no harm. A move is made only where the cost falls by ``least_gain``, on average
-over the minutes: the rest of the budget is left for nodes that are hot for long.
+of the highest use in each quarter of an hour, because a short peak is enough to run out of memory. The power is steep:
+use below the target costs next to nothing. A move must lower the cost by ``min_gain`` on average over the minutes, so
+that budget remains for nodes that are hot for long.
 
-How all that is known of pods is said in :mod:`trimaran.simulator.moving.past_use`. A pod fits its new node by its
-requests. Jobs are never moved: they would begin anew.
-
-They are made when :mod:`trimaran.simulator.moving.base` says so, and as many as its budget has.
+:mod:`trimaran.simulator.moving.past_use` computes the past use, and :mod:`trimaran.simulator.moving.base` the schedule
+and the budget. A pod must fit its new node by its requests. Jobs are never moved, because they would start over.
 """
 
 from dataclasses import dataclass
@@ -34,23 +32,23 @@ from trimaran.simulator.moving.past_use import PastUse
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 _TRIED_PODS = 40
-# Costs are looked up, in so many steps up to the target, and for up to so many times the target.
+# Costs are tabulated, with this many steps up to the target, up to this multiple of the target.
 _STEPS = 4096
 _HIGHEST = 4
 
 
 @dataclass(frozen=True)
 class CostMovePolicy(MovePolicy):
-    """By what pods are moved, and when.
+    """Settings of moves by congestion cost.
 
     Attributes:
-        history_minutes: of how long a past congestion is looked at.
-        sampled_minutes: each of how many minutes is looked at.
-        last_hour_share: how much of a pod's level is that of the last hour; the rest is that of the past.
-        cpu: what its congestion costs.
-        memory_target: in parts of capacity.
-        memory_power: how fast the cost of memory rises.
-        least_gain: by how much the cost has to fall on average; a node that is hot costs 1.
+        history_minutes: length of the past over which cost is averaged.
+        sampled_minutes: interval of the minutes that are sampled.
+        last_hour_share: share of the last hour in a pod's level, from 0 to 1.
+        cpu: cost of CPU congestion.
+        memory_target: target of memory use, as a share of capacity.
+        memory_power: exponent of the cost of memory.
+        min_gain: least reduction of the average cost for a move; a hot node costs 1.
     """
 
     history_minutes: int = 1440
@@ -62,109 +60,137 @@ class CostMovePolicy(MovePolicy):
     min_gain: float = 0.01
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher) -> "CostMover":
-        """Begin a replay."""
+        """Return a mover for one replay."""
         return CostMover(self, cluster, watcher)
 
 
 class CostMover:
-    """CostMovePolicy at work in one replay.
+    """Mover by congestion cost in one replay.
 
     Args:
-        moves: what is asked for.
-        cluster: what is replayed.
-        watcher: what is known of the nodes' use.
+        policy: the settings.
+        cluster: the simulated cluster.
+        watcher: the nodes' metrics.
     """
 
-    def __init__(self, moves: CostMovePolicy, cluster: Cluster, watcher: SimulatedWatcher) -> None:
-        self._moves, self._cluster = moves, cluster
-        self._schedule = MoveSchedule(moves, cluster, watcher)
+    def __init__(self, policy: CostMovePolicy, cluster: Cluster, watcher: SimulatedWatcher) -> None:
+        self._policy, self._cluster = policy, cluster
+        self._schedule = MoveSchedule(policy, cluster, watcher)
         levels = np.arange(_HIGHEST * _STEPS + 1) / _STEPS
         self._past = PastUse(cluster, watcher)
-        self._costs = (cost_of_mean(levels, moves.cpu), levels**moves.memory_power)
+        self._costs = (cost_of_mean(levels, policy.cpu), levels**policy.memory_power)
 
     def due(self) -> list[tuple[int, int | None]]:
-        """Return the moves to make now, in order: the pod's number and the row that it goes to; usually none."""
+        """Return the moves to make now, in order: the pod's number and the target row; empty in most minutes."""
         budget = self._schedule.budget()
         if not budget or not self._cluster.running:
             return []
-        minutes = self._past.known_minutes(self._moves.history_minutes)
+        minutes = self._past.known_minutes(self._policy.history_minutes)
         if not minutes:
             return []
-        found = MovePlanner(self._moves, self._cluster, self._past, self._costs, minutes).best(budget)
-        self._schedule.charge(len(found))
-        return found
+        moves = MovePlanner(self._policy, self._cluster, self._past, self._costs, minutes).best(budget)
+        self._schedule.charge(len(moves))
+        return moves
 
 
 class MovePlanner:
-    """The nodes' past as if every pod had always been where it is now, and what moves would make of it."""
+    """Search for the best moves, by the nodes' past as if every pod had always been on its current node.
+
+    Args:
+        policy: the settings.
+        cluster: the simulated cluster.
+        past: past use of the pods.
+        costs: tables of the cost of CPU and memory by use, in steps of the target.
+        minutes: length of the past.
+    """
 
     def __init__(
-        self, moves: CostMovePolicy, cluster: Cluster, past: PastUse, costs: tuple[Float64s, Float64s], minutes: int
+        self, policy: CostMovePolicy, cluster: Cluster, past: PastUse, costs: tuple[Float64s, Float64s], minutes: int
     ) -> None:
-        self._moves, self._cluster, self._costs = moves, cluster, costs
-        targets = np.array([moves.cpu.target / 100, moves.memory_target])
+        self._policy, self._cluster, self._costs = policy, cluster, costs
+        targets = np.array([policy.cpu.target / 100, policy.memory_target])
         self._scale = (_STEPS / (targets[:, None] * cluster.capacity))[:, :, None]
+
+        # The row of each running pod's node.
         pods = np.fromiter(cluster.running, np.int64)
         row = np.zeros(cluster.numbers.max() + 1, np.int64)
         row[cluster.numbers] = np.arange(len(cluster.nodes))
         rows = row[[run.node for run in cluster.running.values()]]
-        services = ~cluster.jobs[pods]
-        parts = (
-            past.cpu(pods, minutes, moves.sampled_minutes, moves.last_hour_share),
+
+        # Each node's past use is the sum over its pods; only pods of services are candidates.
+        pod_use = (
+            past.cpu(pods, minutes, policy.sampled_minutes, policy.last_hour_share),
             past.highest_memory(pods, minutes),
         )
-        self._use = [_added_up(part, rows, len(cluster.nodes)) for part in parts]
+        self._use = [_sum_by_row(use, rows, len(cluster.nodes)) for use in pod_use]
+        services = ~cluster.jobs[pods]
         self._numbers, self._row = pods[services], rows[services]
-        self._pods = [part[services] for part in parts]
+        self._pod_use = [use[services] for use in pod_use]
         self._free = cluster.free
 
     def best(self, count: int) -> list[tuple[int, int | None]]:
-        """Return up to so many moves, each the best after those before it."""
-        found: list[tuple[int, int | None]] = []
-        while len(found) < count and len(self._numbers):
+        """Return at most ``count`` moves, each the best one after the moves before it."""
+        moves: list[tuple[int, int | None]] = []
+        while len(moves) < count and len(self._numbers):
             pod, target = self._best()
             if target < 0:
                 break
-            found.append((int(self._numbers[pod]), target))
-            source = self._row[pod]
-            for use, part in zip(self._use, self._pods, strict=True):
-                use[source] -= part[pod]
-                use[target] += part[pod]
-            requests = self._cluster.running[found[-1][0]].requests
+            number, source = int(self._numbers[pod]), self._row[pod]
+            moves.append((number, target))
+
+            # Apply the move to the nodes' past and free capacity.
+            for use, pod_use in zip(self._use, self._pod_use, strict=True):
+                use[source] -= pod_use[pod]
+                use[target] += pod_use[pod]
+            requests = self._cluster.running[number].requests
             self._free[:, source] += requests
             self._free[:, target] -= requests
             self._row[pod] = target
-        return found
+        return moves
 
     def _best(self) -> tuple[int, int]:
-        """Return the best move: a pod's place and a row, -1 when none is worth it."""
+        """Return the best move: a pod's index and its target row, or -1 as the row if no move gains enough."""
+        # Relief: reduction of the current node's cost without the pod. Only the pods with the largest are tried.
         cost = self._cost(self._use, self._scale)
-        without = [use[self._row] - part for use, part in zip(self._use, self._pods, strict=True)]
+        without = [use[self._row] - pod_use for use, pod_use in zip(self._use, self._pod_use, strict=True)]
         relief = cost[self._row] - self._cost(without, self._scale[:, self._row])
         tried = np.argsort(-relief, kind="stable")[:_TRIED_PODS]
-        after = [use + part[tried][:, None] for use, part in zip(self._use, self._pods, strict=True)]
+
+        # Rise: increase of each other node's cost with the pod.
+        after = [use + pod_use[tried][:, None] for use, pod_use in zip(self._use, self._pod_use, strict=True)]
         rise = self._cost(after, self._scale) - cost
+
+        # Gain: relief minus rise, on other nodes that have room for the pod's requests.
         requests = np.array([self._cluster.running[number].requests for number in self._numbers[tried].tolist()])
         fits: Bools = np.all(self._free[:, None] >= requests.T[:, :, None], axis=0)
         fits[np.arange(len(tried)), self._row[tried]] = False
         gain = np.where(fits, relief[tried][:, None] - rise, -np.inf)
         pod, target = np.unravel_index(int(gain.argmax()), gain.shape)
-        return int(tried[pod]), int(target) if gain[pod, target] > max(self._moves.min_gain, 0.0) else -1
+        return int(tried[pod]), int(target) if gain[pod, target] > max(self._policy.min_gain, 0.0) else -1
 
     def _cost(self, use: list[Float64s], scale: Float64s) -> Float64s:
-        """Return the mean cost over the past, added up over resources; the last axis goes."""
+        """Return the cost averaged over the past (the last axis) and summed over resources."""
         cpu, memory = (
-            np.take(costs, (part * each).astype(np.int32), mode="clip").mean(axis=-1)
-            for costs, part, each in zip(self._costs, use, scale, strict=True)
+            np.take(table, (of_resource * steps).astype(np.int32), mode="clip").mean(axis=-1)
+            for table, of_resource, steps in zip(self._costs, use, scale, strict=True)
         )
         total: Float64s = cpu + memory
         return total
 
 
-def _added_up(parts: Float64s, rows: Int64s, count: int) -> Float64s:
-    """Return the sum of the parts of each row, shape (rows, what a part has)."""
+def _sum_by_row(use: Float64s, rows: Int64s, count: int) -> Float64s:
+    """Return the sum of pods' use by row.
+
+    Args:
+        use: use of each pod over the past, shape (pods, k).
+        rows: each pod's row, shape (pods,).
+        count: number of rows.
+
+    Returns:
+        Shape (count, k).
+    """
     order = np.argsort(rows, kind="stable")
-    found, begins = np.unique(rows[order], return_index=True)
-    sums = np.zeros((count, parts.shape[1]))
-    sums[found] = np.add.reduceat(parts[order], begins, axis=0)
+    with_pods, starts = np.unique(rows[order], return_index=True)
+    sums = np.zeros((count, use.shape[1]))
+    sums[with_pods] = np.add.reduceat(use[order], starts, axis=0)
     return sums

@@ -1,16 +1,16 @@
-"""The descheduler's LowNodeUtilization by measured load, as docs/nodes.md sets it up, to compare with.
+"""The descheduler's LowNodeUtilization by measured load, set up as in docs/nodes.md, for comparison.
 
-With each node's load, the higher of average CPU and memory as the watcher serves them, in whole percents, rounded down:
+A node's load is the higher of average CPU and memory as the watcher serves them, in whole percent, rounded down:
 
-    low    load <= threshold            over    load > target
+    underutilized    load <= threshold            overutilized    load > target
 
-Where there are nodes that are low, not all of them are, and some are over, pods are evicted from those that are over,
-the most loaded one first, so many from each in a run; the scheduler places them like any others, wherever it likes.
-When one node has no load the whole run is given up. Pods without requests go first, then those whose requests are not
-their limits; services' pods alone, since a job would begin anew.
+If some but not all nodes are underutilized, pods are evicted from overutilized nodes, the most loaded node first, with
+a limit per node and cycle. The scheduler places evicted pods like any others. If any node's load is unknown, the cycle
+is skipped. Best-effort pods are evicted first, then burstable, then guaranteed ones. Only pods of services are evicted,
+because a job would start over.
 
-Source: kubernetes-sigs/descheduler, pkg/framework/plugins/nodeutilization, with Prometheus as the source of metrics,
-where it does not know what a pod uses.
+Source: kubernetes-sigs/descheduler, pkg/framework/plugins/nodeutilization, with Prometheus as the source of metrics. In
+that mode the descheduler does not know the use of single pods.
 """
 
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _BEST_EFFORT, _BURSTABLE, _GUARANTEED = range(3)
 
 @dataclass(frozen=True)
 class LowNodeUtilization(MovePolicy):
-    """Arguments of LowNodeUtilization, and when it runs.
+    """Arguments and schedule of LowNodeUtilization.
 
     Attributes:
-        threshold_percent: up to which a node is low.
-        target_percent: above which pods are evicted.
-        node_limit: how many pods are evicted from a node in a run.
+        threshold_percent: highest load of an underutilized node.
+        target_percent: load above which pods are evicted.
+        node_limit: largest number of evictions from a node in one cycle.
     """
 
     threshold_percent: int = 50
@@ -38,28 +38,29 @@ class LowNodeUtilization(MovePolicy):
     node_limit: int = 2
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher) -> "Descheduler":
-        """Begin a replay."""
+        """Return a mover for one replay."""
         return Descheduler(self, cluster, watcher)
 
 
 class Descheduler:
-    """The descheduler at work in one replay."""
+    """Simulated descheduler of one replay."""
 
     def __init__(self, arguments: LowNodeUtilization, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         self._arguments, self._cluster, self._watcher = arguments, cluster, watcher
         self._schedule = MoveSchedule(arguments, cluster, watcher)
 
     def due(self) -> list[tuple[int, int | None]]:
-        """Return the pods to evict now."""
+        """Return the pods to evict now, without a target row."""
         budget = self._schedule.budget()
         if not budget:
             return []
-        evicted = [number for name in self._over() for number in self._of(name)[: self._arguments.node_limit]][:budget]
+        limit = self._arguments.node_limit
+        evicted = [number for name in self._overutilized() for number in self._evictable(name)[:limit]][:budget]
         self._schedule.charge(len(evicted))
         return [(number, None) for number in evicted]
 
-    def _over(self) -> list[str]:
-        """Return the nodes to evict from, the most loaded one first."""
+    def _overutilized(self) -> list[str]:
+        """Return the nodes to evict from, most loaded first; empty if this cycle evicts nothing."""
         arguments, names = self._arguments, self._cluster.nodes.names
         measured = self._watcher.loads()
         if not all(name in measured for name in names):
@@ -69,15 +70,15 @@ class Descheduler:
         over = [name for name, load in loads.items() if load > arguments.target_percent]
         return sorted(over, key=lambda name: -loads[name]) if 0 < low < len(names) else []
 
-    def _of(self, name: str) -> list[int]:
-        """Return the services' pods on a node, those that are evicted first before the others."""
+    def _evictable(self, name: str) -> list[int]:
+        """Return the pods of services on a node, in the order of their eviction."""
         cluster = self._cluster
         pods = [number for number in cluster.pods_on(name) if not cluster.is_job(number)]
         return sorted(pods, key=lambda number: quality_of_service(cluster.pods[number]))
 
 
 def quality_of_service(pod: Pod) -> int:
-    """Return a pod's class: 0 best effort, 1 burstable, 2 guaranteed."""
+    """Return a pod's quality of service class: 0 best-effort, 1 burstable, 2 guaranteed."""
     requests, limits = pod.containers[0].requests, pod.containers[0].limits
     if not any((*requests.values(), *limits.values())):
         return _BEST_EFFORT

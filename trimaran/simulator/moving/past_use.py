@@ -1,8 +1,7 @@
-"""What the pods that run used in the past, as if each had always run: what moves go by.
+"""Past use of the running pods, as if each had always run; the basis of moves.
 
-It is known as late as what the watcher tells of nodes, and in an outage not at all. What a service's pod used before it
-first had a node is taken to be its mean; a job used nothing then, for it will soon be gone. What was asked for above a
-node's capacity counts as used.
+Pod use has the delay and the outages of the watcher's node metrics. Before its first node a service's pod counts with
+its mean use, and a job with none, because the job will soon end. CPU demand above a node's capacity counts as use.
 """
 
 from typing import Any
@@ -19,90 +18,123 @@ QUARTER = 15
 
 
 class PastUse:
-    """The past of the pods of one replay, prepared once from its trace, so that each look at it is short.
+    """Past use of the pods of one replay, prepared once from the trace to make every query fast.
 
     Args:
-        cluster: whose pods they are.
-        watcher: which says up to when their use is known.
+        cluster: the simulated cluster.
+        watcher: the watcher, which limits how recent the known use is.
     """
 
     def __init__(self, cluster: Cluster, watcher: SimulatedWatcher) -> None:
         self._cluster, self._watcher, self._use = cluster, watcher, cluster.trace.use
-        # What all minutes before one have together, so that the sum of any span is a difference.
+        # Cumulative sums, so that the sum over any span of minutes is a difference.
         self._cpu_before, self._memory_before = (
-            np.concatenate([[0.0], np.cumsum(part, dtype=np.float64)]) for part in (self._use.cpu, self._use.memory)
+            np.concatenate([[0.0], np.cumsum(series, dtype=np.float64)]) for series in (self._use.cpu, self._use.memory)
         )
         self._highest_memory = _highest(self._use.memory, self._use.offsets, QUARTER)
 
-    def known_minutes(self, most: int) -> int:
-        """Return how many past minutes are known, up to so many: whole hours, or whole quarters of the first one.
+    def known_minutes(self, maximum: int) -> int:
+        """Return the number of known past minutes: whole hours, or whole quarters in the first hour.
 
-        None are while nodes are not measured: what nobody watches is left alone.
+        The number is 0 without a fresh snapshot, so that nothing is moved in an outage.
+
+        Args:
+            maximum: largest number of minutes.
         """
         if self._watcher.snapshot() is None:
             return 0
-        minutes = min(most, self._watcher.known_until())
+        minutes = min(maximum, self._watcher.known_until())
         return minutes - minutes % (HOUR if minutes >= HOUR else QUARTER)
 
     def cpu(self, pods: Int64s, minutes: int, every: int, last_hour_share: float) -> Float64s:
-        """Return millicores in each of so many past minutes, the last one among them, as they may be again.
+        """Return the CPU use in sampled past minutes, adjusted to the level of the last hour.
 
         Args:
-            pods: numbers of pods that run.
-            minutes: how many to look back, as :meth:`known_minutes` returns them.
-            every: one of how many minutes is returned.
-            last_hour_share: how much of each hour's mean is replaced by the last hour's.
+            pods: numbers of running pods.
+            minutes: length of the past, as :meth:`known_minutes` returns it.
+            every: interval of the samples in minutes; the last minute is always sampled.
+            last_hour_share: share of each hour's mean that is replaced by the last hour's mean.
 
         Returns:
-            Shape (pods, minutes / every), never below 0.
+            Millicores, at least 0, shape (pods, minutes / every).
         """
-        first, now, usual = self._lives(pods, self._cpu_before, minutes)
+        first, now, mean = self._lives(pods, self._cpu_before, minutes)
+
+        # Use in each sampled minute; the pod's mean before its first minute.
         back = np.arange(minutes - 1 - (minutes - 1) % every, -1, -every)
         at = now[:, None] - 1 - back
-        single = np.where(at >= first[:, None], self._use.cpu[np.maximum(at, first[:, None])], usual[:, None])
+        use = np.where(at >= first[:, None], self._use.cpu[np.maximum(at, first[:, None])], mean[:, None])
+
+        # Mean of each past hour, and its distance to the last hour's mean.
         hour = min(HOUR, minutes)
         edges = np.maximum(now[:, None] - np.arange(minutes, -1, -hour), first[:, None])
         unseen = hour - np.diff(edges)
-        hours = (np.diff(self._cpu_before[edges]) + unseen * usual[:, None]) / hour
-        level = last_hour_share * (hours[:, -1:] - hours)
-        again = single + level[:, (minutes - 1 - back) // hour]
-        millicores: Float64s = np.maximum(again, 0) * self._cluster.trace.cpu_request_milli[pods][:, None]
+        hourly = (np.diff(self._cpu_before[edges]) + unseen * mean[:, None]) / hour
+        shift = last_hour_share * (hourly[:, -1:] - hourly)
+
+        expected = use + shift[:, (minutes - 1 - back) // hour]
+        millicores: Float64s = np.maximum(expected, 0) * self._cluster.trace.cpu_request_milli[pods][:, None]
         return millicores
 
     def highest_memory(self, pods: Int64s, minutes: int) -> Float64s:
-        """Return the highest bytes of each past quarter of an hour, shape (pods, minutes / 15).
+        """Return the highest memory use in each past quarter of an hour.
 
         Args:
-            pods: numbers of pods that run.
-            minutes: the same.
+            pods: numbers of running pods.
+            minutes: length of the past, as :meth:`known_minutes` returns it.
+
+        Returns:
+            Bytes, shape (pods, minutes / 15).
         """
-        first, now, usual = self._lives(pods, self._memory_before, minutes)
+        first, now, mean = self._lives(pods, self._memory_before, minutes)
         last = now[:, None] - 1 - np.arange(minutes - QUARTER, -1, -QUARTER)
-        seen = np.where(last >= first[:, None], self._highest_memory[np.maximum(last, first[:, None])], 0.0)
-        begins_within = last - QUARTER + 1 < first[:, None]
-        late = first > self._use.offsets[pods]  # these minutes before it are told, too, in which it waited
-        for pod, quarter in np.argwhere(begins_within & (last >= first[:, None]) & late[:, None]).tolist():
-            seen[pod, quarter] = self._use.memory[first[pod] : last[pod, quarter] + 1].max()
-        before = np.where(begins_within, usual[:, None], 0.0)
-        highest: Float64s = np.maximum(seen, before) * self._cluster.trace.memory_request_bytes[pods][:, None]
+        peak = np.where(last >= first[:, None], self._highest_memory[np.maximum(last, first[:, None])], 0.0)
+
+        # The trace also has use for minutes in which a pod waited; the quarter in which the pod starts must exclude it.
+        starts_within = last - QUARTER + 1 < first[:, None]
+        waited = first > self._use.offsets[pods]
+        for pod, quarter in np.argwhere(starts_within & (last >= first[:, None]) & waited[:, None]).tolist():
+            peak[pod, quarter] = self._use.memory[first[pod] : last[pod, quarter] + 1].max()
+
+        # Minutes before the first one count with the mean.
+        before = np.where(starts_within, mean[:, None], 0.0)
+        highest: Float64s = np.maximum(peak, before) * self._cluster.trace.memory_request_bytes[pods][:, None]
         return highest
 
     def _lives(self, pods: Int64s, before: Float64s, minutes: int) -> tuple[Int64s, Int64s, Float64s]:
-        """Return where each pod's minutes begin in the trace's arrays, where what is known ends, and its usual use."""
+        """Return the known span of each pod's use and its mean.
+
+        Args:
+            pods: numbers of running pods.
+            before: cumulative sums of the use, shape (minutes of all pods + 1,).
+            minutes: length of the past.
+
+        Returns:
+            Start and end of the span in the trace's arrays, and the mean use, 0 for jobs; each of shape (pods,).
+        """
         cluster, offsets = self._cluster, self._use.offsets[pods]
-        jobs, arrived = cluster.jobs[pods], cluster.trace.arrival_minute[pods]
-        started = np.array([cluster.running[number].start for number in pods.tolist()], np.int64)
-        begun = np.where(jobs, started, cluster.first_start[pods])
-        counted = np.where(jobs, started, arrived)  # from which minute on its use is told
-        first = offsets + begun - counted
-        now = np.maximum(offsets + self._watcher.known_until() - counted, first)
+        jobs, arrival = cluster.jobs[pods], cluster.trace.arrival_minute[pods]
+        run_start = np.array([cluster.running[number].start for number in pods.tolist()], np.int64)
+        first_start = np.where(jobs, run_start, cluster.first_start[pods])
+        origin = np.where(jobs, run_start, arrival)  # minute to which the first recorded use belongs
+        first = offsets + first_start - origin
+        now = np.maximum(offsets + self._watcher.known_until() - origin, first)
         since = np.maximum(first, now - minutes)
         mean = (before[now] - before[since]) / np.maximum(now - since, 1)
         return first, now, np.where(jobs, 0.0, mean)
 
 
 def _highest(use: NDArray[np.floating[Any]], offsets: Int64s, minutes: int) -> NDArray[np.floating[Any]]:
-    """Return at each minute the highest of so many that end with it, of the same pod; the same shape."""
+    """Return at each minute the pod's highest use in the minutes up to it, by doubling the window.
+
+    Args:
+        use: use of all pods, one after another.
+        offsets: start of each pod in ``use``, shape (pods + 1,).
+        minutes: length of the window.
+
+    Returns:
+        The same shape as ``use``.
+    """
     age = np.zeros(len(use), np.int64)
     age[offsets[0] : offsets[-1]] = np.arange(offsets[0], offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
     highest, length = use, 1

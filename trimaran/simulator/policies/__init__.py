@@ -1,1 +1,1 @@
-"""Who chooses the node: the policies that a replay compares."""
+"""Placement policies that replays compare."""

@@ -1,4 +1,4 @@
-"""The policies that are compared, by name. Arguments are upstream's defaults where nothing else is said."""
+"""Catalogue of policies by name. Arguments are upstream's defaults unless stated otherwise."""
 
 from collections.abc import Iterator, Mapping
 
@@ -33,7 +33,7 @@ CONGESTION_MORE_MOVES = "congestion-cost+more-moves"
 
 
 class UniformPowerModels(Mapping[str, PowerModel]):
-    """One power model for every node, also for those that join."""
+    """Mapping with the same power model for every node, including nodes that join later."""
 
     def __init__(self, model: PowerModel, names: tuple[str, ...]) -> None:
         self._model, self._names = model, names
@@ -49,12 +49,13 @@ class UniformPowerModels(Mapping[str, PowerModel]):
 
 
 def policies(trace: Trace | None) -> dict[str, Policy]:
-    """Return every policy by its name, for a trace: Peaks needs a power model for each of its nodes.
+    """Return all policies by name.
 
-    Without a trace they are good for their names only.
+    Args:
+        trace: the trace to replay, whose nodes get a power model for Peaks; None if only the names matter.
     """
     packing, variation = TargetLoadPacking(), LoadVariationRiskBalancing()
-    # The example that Peaks is documented with; watts at x percent are k0 + k1 e^(k2 x).
+    # The example in the documentation of Peaks: watts at x percent are k0 + k1 e^(k2 x).
     power = PowerModel(471.7412504314313, -91.50493019588365, -0.07186049052516228)
     profiles = {
         DEFAULT: KUBE_SCHEDULER,

@@ -1,11 +1,11 @@
-"""Policies that no cluster can have, to compare with: chance, and one that knows what every pod will use.
+"""Reference policies: random placement, and a clairvoyant greedy that knows every pod's future use.
 
-The clairvoyant greedy places each pod where the sum over its whole life of
+The clairvoyant greedy places each pod on the node where the sum over the pod's whole life of
 
-    (CPU use / (target * capacity)) ^ power  +  the same of memory
+    (CPU use / (target * capacity)) ^ power  +  the same for memory
 
-rises least. It knows the future use of the pods that are there and of the pod; not which pods will come, and it never
-takes a choice back.
+rises least. It knows the future use of the pod and of the running pods. It does not know which pods will arrive, and it
+never moves a pod.
 """
 
 from dataclasses import dataclass
@@ -21,38 +21,40 @@ from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 @dataclass(frozen=True)
 class Random:
-    """Any node that passes the filters, each as likely."""
+    """Policy that chooses among the feasible nodes with equal probability."""
 
     name: str = "random"
     move_policy: MovePolicy | None = None
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "RandomChooser":  # noqa: ARG002
-        """Begin a replay."""
+        """Return a chooser for one replay."""
         return RandomChooser(cluster, rng)
 
 
 class RandomChooser:
-    """Chance at work."""
+    """Random choices in one replay."""
 
     def __init__(self, cluster: Cluster, rng: np.random.Generator) -> None:
         self._cluster, self._rng = cluster, rng
 
     def admit(self, number: int) -> Pod:
-        """Return the pod as it is."""
+        """Return the pod unchanged."""
         return self._cluster.pod(number)
 
-    def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  chance looks at nothing
-        """Return one of the candidates."""
+    def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  Chooser's arguments
+        """Return a random candidate."""
         return int(candidates[int(self._rng.integers(len(candidates)))])
 
 
 @dataclass(frozen=True)
 class Clairvoyant:
-    """The clairvoyant greedy.
+    """Clairvoyant greedy policy.
 
     Attributes:
-        targets: of CPU and memory, in parts of capacity.
-        powers: of the same.
+        name: the policy's name in reports.
+        targets: targets of CPU and memory use, as shares of capacity.
+        powers: exponents of the cost of CPU and memory.
+        move_policy: policy that also moves running pods.
     """
 
     name: str = "clairvoyant"
@@ -66,17 +68,17 @@ class Clairvoyant:
 
 
 class ClairvoyantChooser:
-    """The clairvoyant greedy at work."""
+    """Clairvoyant greedy choices in one replay."""
 
     def __init__(self, policy: Clairvoyant, cluster: Cluster) -> None:
         self._policy, self._cluster = policy, cluster
 
     def admit(self, number: int) -> Pod:
-        """Return the pod as it is."""
+        """Return the pod unchanged."""
         return self._cluster.pod(number)
 
-    def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  it knows more than the pod says
-        """Return where the cost over the pod's life rises least."""
+    def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  Chooser's arguments
+        """Return the candidate whose cost over the pod's life rises least."""
         cluster = self._cluster
         series = cluster.series(number, cluster.minute)[:, : cluster.trace.minutes - cluster.minute]
         until = cluster.minute + series.shape[1]
@@ -84,14 +86,13 @@ class ClairvoyantChooser:
         for resource, (target, power) in enumerate(zip(self._policy.targets, self._policy.powers, strict=True)):
             use = cluster.ledger.use[resource][cluster.numbers[candidates], cluster.minute : until]
             capacity = (target * cluster.capacity[resource, candidates])[:, None]
-            rise += (whole_power((use + series[resource]) / capacity, power) - whole_power(use / capacity, power)).sum(
-                1
-            )
+            before, after = use / capacity, (use + series[resource]) / capacity
+            rise += (whole_power(after, power) - whole_power(before, power)).sum(1)
         return int(candidates[int(rise.argmin())])
 
 
 def whole_power(values: Float64s, power: int) -> Float64s:
-    """Return values to a whole power, by squaring: several times faster than the general function."""
+    """Return values raised to a natural power, by repeated squaring: several times faster than NumPy's power."""
     result, square = np.ones_like(values), values
     while power:
         if power & 1:

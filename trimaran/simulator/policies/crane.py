@@ -1,18 +1,18 @@
-"""Crane's Dynamic scheduler with its default policy, to compare with.
+"""Crane's Dynamic scheduler plugin with its default policy, for comparison.
 
-A controller writes on each node what Prometheus says of it, u in parts of capacity, of CPU and of memory alike:
+A controller writes annotations on each node: its use u of CPU and of memory from Prometheus, as a share of capacity,
 
-    average over 5 minutes                      every 3 minutes,    weight 0.2, left out above 0.65
-    highest such average of the past hour       every 15 minutes,   weight 0.3, left out above 0.75
+    average over 5 minutes                      every 3 minutes,    weight 0.2, excluded above 0.65
+    highest such average of the past hour       every 15 minutes,   weight 0.3, excluded above 0.75
     highest such average of the past day        every 3 hours,      weight 0.5
 
-and with each of these a hot value: pods bound within 5 minutes / 5 + pods bound within a minute / 2, each truncated.
+and a hot value: pods bound in the last 5 minutes / 5 + pods bound in the last minute / 2, each truncated.
 
-    score = trunc(sum of (1 - u) * weight * 100 / sum of weights) - 10 * hot value      within 0 and 100
+    score = trunc(sum of (1 - u) * weight * 100 / sum of weights) - 10 * hot value      clipped to 0 to 100
 
-with weight 3 beside kube-scheduler's own plugins. What is not known adds nothing. Pods here do not wait where all nodes
-are left out: then none is. Source: gocrane/crane-scheduler, pkg/plugins/dynamic, pkg/controller/annotator and
-deploy/manifests/dynamic.
+The plugin has weight 3, in addition to kube-scheduler's own plugins. A missing annotation contributes 0 to the sum. If
+all nodes are excluded, the simulated pod does not wait; instead no node is excluded.
+Source: gocrane/crane-scheduler, pkg/plugins/dynamic, pkg/controller/annotator and deploy/manifests/dynamic.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,13 +38,13 @@ _HOT_PENALTY = 10
 
 @dataclass(frozen=True, slots=True)
 class UsageMetric:
-    """A metric that is written on nodes.
+    """Use metric that the controller writes on nodes.
 
     Attributes:
-        highest_of_minutes: of how long the highest average is taken; 0 takes the last one.
-        every_minutes: how often it is written.
-        weight: in the score.
-        limit: above which a node is left out, in parts of capacity.
+        highest_of_minutes: span over which the highest average is taken; 0 takes the last average.
+        every_minutes: interval of the annotation.
+        weight: weight in the score.
+        limit: value above which a node is excluded, as a share of capacity.
     """
 
     highest_of_minutes: int
@@ -55,43 +55,43 @@ class UsageMetric:
 
 USAGE_METRICS = (UsageMetric(0, 3, 0.2, 0.65), UsageMetric(60, 15, 0.3, 0.75), UsageMetric(1440, 180, 0.5))
 HOT_VALUES = ((5, 5), (1, 2))
-"""Within how many minutes pods were bound, and by what their number is divided."""
+"""Spans in minutes in which bound pods are counted, each with the divisor of the count."""
 
 
 def scores(usages: Float64s, hot: Int64s, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> Int64s:
-    """Return the scores.
+    """Return the scores, shape (nodes,).
 
     Args:
-        usages: parts of capacity, NaN where not known, shape (2 resources, len(metrics), nodes).
-        hot: the hot values, shape (nodes,).
-        metrics: what is written.
+        usages: use as a share of capacity, NaN if unknown, shape (2 resources, metrics, nodes).
+        hot: hot values, shape (nodes,).
+        metrics: the use metrics.
     """
     weights = np.array([usage.weight for usage in metrics])
-    parts = np.nan_to_num((1 - usages) * weights[:, None] * MAX_NODE_SCORE, nan=0.0)
-    score = (parts.sum(axis=(0, 1)) / (2 * weights.sum())).astype(np.int64) - _HOT_PENALTY * hot
+    terms = np.nan_to_num((1 - usages) * weights[:, None] * MAX_NODE_SCORE, nan=0.0)
+    score = (terms.sum(axis=(0, 1)) / (2 * weights.sum())).astype(np.int64) - _HOT_PENALTY * hot
     clipped: Int64s = np.clip(score, 0, MAX_NODE_SCORE)
     return clipped
 
 
 def overloaded(usages: Float64s, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> Bools:
-    """Return which nodes are left out, shape (nodes,); arguments as for :func:`scores`."""
+    """Return a mask of the excluded nodes, shape (nodes,); for the arguments see :func:`scores`."""
     limits = np.array([usage.limit for usage in metrics])[:, None]
     above: Bools = np.any(usages > limits, axis=(0, 1))
     return above
 
 
 class NodeAnnotations:
-    """What is written on the nodes, by their numbers in the ledger.
+    """Annotations on the nodes, indexed by node number in the ledger.
 
     Args:
-        cluster: whose nodes they are.
-        delay_minutes: how old it is when it is written.
-        metrics: what is written.
+        cluster: the simulated cluster.
+        delay_minutes: age of the values when they are written.
+        metrics: the use metrics.
 
     Attributes:
-        metrics: what is written.
-        usages: see :func:`scores`.
-        hot: the hot values, shape (nodes,).
+        metrics: the use metrics.
+        usages: use as a share of capacity, as in :func:`scores`.
+        hot: hot values, shape (nodes,).
     """
 
     def __init__(self, cluster: Cluster, delay_minutes: int, metrics: tuple[UsageMetric, ...] = USAGE_METRICS) -> None:
@@ -102,18 +102,18 @@ class NodeAnnotations:
         self.hot = np.zeros(0, np.int64)
 
     def update(self) -> None:
-        """Write what was due since the last time, as of the minute that it was due in."""
+        """Write the annotations that have become due, with the values of the minute in which they were due."""
         minute = self._cluster.minute
         more = len(self._cluster.ledger.since) - len(self.hot)
         if more:
             self.usages = np.pad(self.usages, ((0, 0), (0, 0), (0, more)), constant_values=np.nan)
             self.hot = np.pad(self.hot, (0, more))
-        for place, usage in enumerate(self.metrics):
-            due = minute // usage.every_minutes * usage.every_minutes
-            if due > self._last_written[place]:
-                self._last_written[place] = due
-                self.usages[:, place] = self._highest(due - self._delay, usage.highest_of_minutes)
-                if not place:  # the others are due in minutes that it is due in too
+        for index, metric in enumerate(self.metrics):
+            due = minute // metric.every_minutes * metric.every_minutes
+            if due > self._last_written[index]:
+                self._last_written[index] = due
+                self.usages[:, index] = self._highest(due - self._delay, metric.highest_of_minutes)
+                if not index:  # the first metric is due whenever another one is
                     self.hot = self._hot(due)
 
     def _hot(self, minute: int) -> Int64s:
@@ -124,7 +124,7 @@ class NodeAnnotations:
         return total
 
     def _highest(self, end: int, minutes: int) -> Float64s:
-        """Return the highest average over 5 minutes of so many minutes, up to one, shape (2, nodes)."""
+        """Return the highest 5-minute average in a span of minutes up to an end, shape (2, nodes)."""
         ledger = self._cluster.ledger
         first = max(end - max(minutes, 1), 0)
         start = max(first - _AVERAGED_MINUTES + 1, 0)
@@ -141,11 +141,11 @@ class NodeAnnotations:
 
 @dataclass(frozen=True)
 class CraneDynamic(WithoutNodeTerms):
-    """Score by what is written on the nodes.
+    """Crane's Dynamic plugin: scores by the annotations of nodes.
 
     Attributes:
-        cluster: whose nodes they are.
-        annotations: what is written; followed as it changes.
+        cluster: the simulated cluster.
+        annotations: annotations of its nodes; the plugin follows their changes.
     """
 
     cluster: Cluster = field(hash=False, compare=False)
@@ -154,35 +154,35 @@ class CraneDynamic(WithoutNodeTerms):
     name: ClassVar[str] = "Dynamic"
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the score, of which the pod knows nothing."""
-        written, numbers = self.annotations, self.cluster.numbers[rows]
-        score = scores(written.usages[:, :, numbers], written.hot[numbers], written.metrics)
+        """Return the score, which does not depend on the pod."""
+        annotations, numbers = self.annotations, self.cluster.numbers[rows]
+        score = scores(annotations.usages[:, :, numbers], annotations.hot[numbers], annotations.metrics)
         return {"score": score[None, :].repeat(len(pods), axis=0)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say that it is Crane's."""
-        return f"{terms['score']} by what is written on the node"
+        """Return a line with the score."""
+        return f"{terms['score']} by the node's annotations"
 
 
 @dataclass(frozen=True)
 class Crane(ProfilePolicy):
-    """kube-scheduler with the Dynamic plugin beside its own.
+    """kube-scheduler with Crane's Dynamic plugin.
 
     Attributes:
-        weight: of the Dynamic plugin.
-        metrics: what is written on the nodes; the first as often as any other.
+        weight: weight of the Dynamic plugin.
+        metrics: the use metrics; no other may be written more often than the first.
     """
 
     weight: int = 3
     metrics: tuple[UsageMetric, ...] = USAGE_METRICS
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "CraneChooser":
-        """Begin a replay."""
+        """Return a chooser for one replay."""
         return CraneChooser(self, cluster, watcher, rng)
 
 
 class CraneChooser(ProfileChooser):
-    """Crane at work."""
+    """Choices of Crane in one replay."""
 
     def __init__(self, policy: Crane, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> None:
         self._annotations = NodeAnnotations(cluster, watcher.windows.delay_minutes, policy.metrics)
@@ -191,8 +191,8 @@ class CraneChooser(ProfileChooser):
         super().__init__(replace(policy, profile=profile), cluster, watcher, rng)
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
-        """Return the row with the highest score of the nodes that are not left out."""
+        """Return the row with the highest score among the nodes that are not excluded."""
         self._annotations.update()
-        written = self._annotations
-        cool = candidates[~overloaded(written.usages[:, :, self._cluster.numbers[candidates]], written.metrics)]
-        return super().choose(number, pod, cool if cool.size else candidates)
+        usages = self._annotations.usages[:, :, self._cluster.numbers[candidates]]
+        remaining = candidates[~overloaded(usages, self._annotations.metrics)]
+        return super().choose(number, pod, remaining if remaining.size else candidates)

@@ -1,12 +1,12 @@
-"""Koordinator's LoadAwareScheduling, as shipped, to compare with.
+"""Koordinator's LoadAwareScheduling with its default arguments, for comparison.
 
-A pod is estimated to use 85 percent of CPU and 70 percent of memory of its limit, or of its request where that is
-higher, rounded, and no more than its limit; 250 millicores and 200 MiB where it has neither. With what a node reports:
+The estimated use of a pod is 85 percent of its CPU limit and 70 percent of its memory limit, or of the request if that
+is higher, rounded, and at most the limit. A pod with neither is estimated at 250 millicores and 200 MiB. The score is
 
-    used  = reported + estimates of pods that are not reported yet + the estimate of the pod
-    score = (allocatable - used) * 100 / allocatable, 0 when used is more; truncated; mean of CPU and memory, truncated
+    used  = reported use + estimates of pods in flight + estimate of the pod
+    score = (allocatable - used) * 100 / allocatable, at least 0, truncated; mean of CPU and memory, truncated
 
-and nodes on which used, in whole percents, would be above 65 of CPU or 95 of memory are left out: here they score 0.
+Koordinator excludes nodes whose used CPU, in whole percent, would be above 65 or memory above 95; here they score 0.
 Source: koordinator-sh/koordinator, pkg/scheduler/plugins/loadaware, with the defaults of its arguments.
 """
 
@@ -31,11 +31,11 @@ _WITHOUT_REQUEST = {CPU: 250, MEMORY: 200 * 1024**2}
 
 @dataclass(frozen=True)
 class KoordinatorLoadAware(ScorePlugin):
-    """Arguments of LoadAwareScheduling.
+    """Koordinator's LoadAwareScheduling plugin.
 
     Attributes:
-        scaling_percent: what pods are estimated at, in percent of their limits or requests.
-        threshold_percent: above which a node is left out.
+        scaling_percent: estimated use of pods by resource, percent of their limits or requests.
+        threshold_percent: use by resource above which a node is excluded, percent.
     """
 
     scaling_percent: Mapping[str, int] = field(default_factory=lambda: {CPU: 85, MEMORY: 70})
@@ -45,16 +45,16 @@ class KoordinatorLoadAware(ScorePlugin):
     reads_metrics: ClassVar[bool] = True
 
     def estimate(self, pod: Pod, resource: str) -> int:
-        """Return what a pod is estimated to use, millicores or bytes."""
+        """Return the estimated use of a pod, millicores or bytes."""
         limit = sum(container.limits.amount(resource) for container in pod.containers)
-        most = max(limit, pod_demand.requests(pod, resource))
-        if not most:
+        larger = max(limit, pod_demand.requests(pod, resource))
+        if not larger:
             return _WITHOUT_REQUEST[resource]
-        used = int(most * self.scaling_percent[resource] / 100 + 0.5)
+        used = int(larger * self.scaling_percent[resource] / 100 + 0.5)
         return min(used, limit) if limit else used
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:
-        """Return for each resource what is allocatable, and used with the pods that are not reported yet."""
+        """Return the allocatable and the used amount of each resource, including pods in flight."""
         terms: Terms = {}
         for resource in CPU_AND_MEMORY:
             name = resource.name
@@ -75,5 +75,5 @@ class KoordinatorLoadAware(ScorePlugin):
         return {"score": np.where(fits, total // 2, 0)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say what is used."""
+        """Return a line with the used CPU and memory."""
         return f"cpu {terms['cpu.used']:.0f}m used, memory {terms['memory.used']:.0f} bytes"

@@ -1,12 +1,14 @@
-"""Placements looked for offline: all pods of a trace at once, with all that they will ever use.
+"""Offline search for placements: all pods of a trace together, with their whole future use.
 
-It begins with the stays of a replay, and lowers the clairvoyant greedy's cost: over all nodes and minutes the sum of
+A local search starts from the runs of a replay. It lowers the clairvoyant greedy's cost, the sum over all nodes and
+minutes of
 
-    (CPU use / (target * capacity)) ^ power  +  the same of memory
+    (CPU use / (target * capacity)) ^ power  +  the same for memory
 
-A stay keeps its minutes and takes another node, or two stays trade theirs. At every minute the pods of a node request
-no more than it has. Where no step lowers the cost any more, a few stays are put anywhere, and it goes on. The best
-plan of all is kept, so the result is no worse than where it began; it need not be the best that there is.
+A step moves a run to another node, or swaps the nodes of two runs; the minutes of runs do not change. In every minute
+the pods of a node request no more than its capacity. If no step lowers the cost, a few runs are placed at random and
+the search continues (iterated local search). The best plan is kept, so the result is never worse than the start. It may
+still be worse than the optimum.
 """
 
 import numpy as np
@@ -15,22 +17,22 @@ from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.simulator.cluster import Cluster
 from trimaran.simulator.policies.clairvoyant import whole_power
 
-_MIN_GAIN = 1e-9  # of the cost; less is rounding
-_SHAKEN = 0.1  # of the stays, how many are put anywhere
-_TRADES = 12  # stays that each stay tries to trade nodes with in a sweep
+_MIN_GAIN = 1e-9  # relative to the cost; smaller differences are rounding errors
+_PERTURBED_SHARE = 0.1  # share of the runs that a perturbation moves
+_SWAPS = 12  # swaps that are tried for each run in a sweep
 
 
 class OfflineSearch:
-    """Stays of pods on nodes, improved.
+    """Iterated local search over the nodes of all runs.
 
     Args:
-        cluster: as a replay left it.
-        targets: of CPU and memory, in parts of capacity.
-        powers: of the same.
+        cluster: the cluster at the end of a replay.
+        targets: targets of CPU and memory use, as shares of capacity.
+        powers: exponents of the cost of CPU and memory.
 
     Attributes:
-        stays: all of them.
-        nodes: the ledger's number of each stay's node so far, shape (stays,).
+        pod_runs: all runs.
+        nodes: number of each run's node in the current plan, shape (runs,).
     """
 
     def __init__(self, cluster: Cluster, targets: tuple[float, float], powers: tuple[int, int]) -> None:
@@ -49,33 +51,38 @@ class OfflineSearch:
         self._movable = self._movable_runs(cluster)
 
     def cost(self) -> float:
-        """Return what is lowered."""
+        """Return the cost of the current plan."""
         return float(self._cost(self._use, self._scale[:, :, None]).sum())
 
     def improve(self, rng: np.random.Generator, sweeps: int) -> None:
-        """Look at every stay so many times, in an order that is drawn; shake the plan where nothing gets better."""
-        best, least = self.nodes.copy(), self.cost()
+        """Improve the plan.
+
+        Args:
+            rng: random generator for the order of runs, swaps and perturbations.
+            sweeps: number of passes over all runs.
+        """
+        best, lowest = self.nodes.copy(), self.cost()
         for _ in range(sweeps if len(self._movable) else 0):
             changed = False
             for number in rng.permutation(self._movable).tolist():
                 changed |= self._move(number)
                 changed |= self._swap(number, rng)
-            if (now := self.cost()) < least:
-                best, least = self.nodes.copy(), now
+            if (cost := self.cost()) < lowest:
+                best, lowest = self.nodes.copy(), cost
             if not changed:
                 self._perturb(rng)
         for number in np.flatnonzero(self.nodes != best).tolist():
             self._assign(number, int(best[number]))
 
     def _perturb(self, rng: np.random.Generator) -> None:
-        """Put a few pod_runs on any nodes that have room."""
-        for number in rng.choice(self._movable, max(1, round(_SHAKEN * len(self._movable)))).tolist():
+        """Assign a few runs to random nodes that have room."""
+        for number in rng.choice(self._movable, max(1, round(_PERTURBED_SHARE * len(self._movable)))).tolist():
             others = self._others(number)
             if len(others):
                 self._assign(number, int(rng.choice(others)))
 
     def _others(self, number: int) -> Int64s:
-        """Return the nodes that have room for a run in all its minutes, without its own."""
+        """Return the other nodes that exist and have room in all minutes of a run."""
         run = self.pod_runs[number]
         fits = self._has_room(self._free[:, :, run.start : run.end], self._requests[number])
         fits &= (self._since <= run.start) & (run.end <= self._until)
@@ -83,23 +90,23 @@ class OfflineSearch:
         return np.flatnonzero(fits)
 
     def _movable_runs(self, cluster: Cluster) -> Int64s:
-        """Return the stays that are all of their pods' lives: the others are what became of a node that left."""
+        """Return the runs that are their pod's only one and that no leaving node cut short."""
         counts = np.bincount([run.pod for run in self.pod_runs], minlength=len(cluster.trace.pods))
-        there = [run.end < self._until[run.node] or run.end == cluster.trace.minutes for run in self.pod_runs]
-        alone = [counts[run.pod] == 1 for run in self.pod_runs]
-        return np.flatnonzero(np.array(there, np.bool_) & np.array(alone, np.bool_))
+        complete = [run.end < self._until[run.node] or run.end == cluster.trace.minutes for run in self.pod_runs]
+        only = [counts[run.pod] == 1 for run in self.pod_runs]
+        return np.flatnonzero(np.array(complete, np.bool_) & np.array(only, np.bool_))
 
     def _cost(self, use: Float64s, scale: Float64s) -> Float64s:
-        """Return the cost of each node and minute; the first axis of both is that of CPU and memory."""
-        cpu, memory = (whole_power(part, power) for part, power in zip(use / scale, self._powers, strict=True))
+        """Return the cost of each node and minute; the first axis of both arguments is the resource."""
+        cpu, memory = (whole_power(shares, power) for shares, power in zip(use / scale, self._powers, strict=True))
         return cpu + memory
 
     def _has_room(self, free: Float64s, requests: Float64s) -> Bools:
-        """Say where requests fit in every minute; as for the scheduler, what is not requested fits anywhere."""
+        """Return a mask of the nodes on which requests fit in every minute; a request of 0 fits on any node."""
         return np.asarray(((free.min(axis=-1) >= requests[:, None]) | (requests[:, None] == 0)).all(axis=0))
 
     def _move(self, number: int) -> bool:
-        """Put a stay on the node where the cost is least; say whether that is another one."""
+        """Move a run to the node with the lowest cost; return whether the run moved."""
         run, node, series = self.pod_runs[number], int(self.nodes[number]), self._series[number]
         minutes = slice(run.start, run.end)
         others = self._others(number)
@@ -116,12 +123,12 @@ class OfflineSearch:
         return True
 
     def _swap(self, number: int, rng: np.random.Generator) -> bool:
-        """Let a stay trade nodes with another one where that lowers the cost; say whether it did."""
+        """Try to swap the nodes of a run and of random other runs; return whether a swap lowered the cost."""
         run = self.pod_runs[number]
-        for other in self._movable[rng.integers(0, len(self._movable), _TRADES)].tolist():
+        for other in self._movable[rng.integers(0, len(self._movable), _SWAPS)].tolist():
             partner = self.pod_runs[other]
-            apart = partner.end <= run.start or run.end <= partner.start
-            if apart or self.nodes[other] == self.nodes[number]:
+            disjoint = partner.end <= run.start or run.end <= partner.start
+            if disjoint or self.nodes[other] == self.nodes[number]:
                 continue
             nodes = self.nodes[[number, other]]
             minutes = slice(min(run.start, partner.start), max(run.end, partner.end))
@@ -137,10 +144,10 @@ class OfflineSearch:
         return False
 
     def _is_feasible(self, number: int) -> bool:
-        """Say whether a run has room and its node is there all the while."""
+        """Return whether a run's node exists and has room in all minutes of the run."""
         run, node = self.pod_runs[number], self.nodes[number]
-        asked = self._requests[number] > 0
-        free = self._free[asked, node, run.start : run.end]
+        requested = self._requests[number] > 0
+        free = self._free[requested, node, run.start : run.end]
         return bool((free >= 0).all() and self._since[node] <= run.start and run.end <= self._until[node])
 
     def _assign(self, number: int, node: int) -> None:

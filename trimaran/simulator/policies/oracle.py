@@ -1,9 +1,9 @@
-"""The strongest policy that no cluster can have: it knows the whole trace, and takes choices back before they are made.
+"""Oracle: a policy that knows the whole trace and follows a plan made offline.
 
-It replays the clairvoyant greedy, improves what that did as a whole (:mod:`trimaran.simulator.policies.offline`), and
-then puts each pod on the node that it has for it. The greedy chooses where that node has no room, as pods that had
-waited came earlier than planned, or is not among those looked at, as above 100 nodes. The plan is of the trace's own
-nodes and events: what is added by an autoscaler is not foreseen.
+The oracle replays the clairvoyant greedy, improves all its placements together
+(:mod:`trimaran.simulator.policies.offline`), and then places each pod on its planned node. The greedy chooses instead
+if the planned node has no room (pods that waited may start earlier than planned), or is not among the sampled nodes
+(above 100 nodes). The plan covers the trace's own nodes and events, but no nodes that an autoscaler adds.
 """
 
 from collections import defaultdict, deque
@@ -23,10 +23,12 @@ from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 @dataclass(frozen=True)
 class Oracle:
-    """The clairvoyant greedy's placements, improved offline.
+    """Policy that follows the clairvoyant greedy's placements, improved offline.
 
     Attributes:
-        sweeps: how often each pod is looked at, at most.
+        name: the policy's name in reports.
+        sweeps: largest number of passes over all pods in the offline search.
+        move_policy: policy that also moves running pods.
     """
 
     name: str = "oracle"
@@ -34,7 +36,7 @@ class Oracle:
     move_policy: MovePolicy | None = None
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "OracleChooser":  # noqa: ARG002
-        """Begin a replay: make the plan."""
+        """Make the plan and return a chooser for one replay."""
         greedy = Clairvoyant()
         start = Replay(cluster.trace, greedy, ReplayOptions(overcommit=cluster.overcommit)).run()
         search = OfflineSearch(start.cluster, greedy.targets, greedy.powers)
@@ -46,23 +48,23 @@ class Oracle:
 
 
 class OracleChooser:
-    """The plan at work.
+    """Choices by a plan in one replay.
 
     Args:
-        plan: the ledger's numbers of the nodes that each pod goes to, one after another.
-        cluster: what is replayed.
-        greedy: chooses where the plan cannot be kept.
+        plan: node numbers in the ledger by pod number, one for each placement of the pod, in order.
+        cluster: the simulated cluster.
+        greedy: fallback for placements that the plan does not have or that do not fit.
     """
 
     def __init__(self, plan: dict[int, deque[int]], cluster: Cluster, greedy: ClairvoyantChooser) -> None:
         self._plan, self._cluster, self._greedy = plan, cluster, greedy
 
     def admit(self, number: int) -> Pod:
-        """Return the pod as it is."""
+        """Return the pod unchanged."""
         return self._cluster.pod(number)
 
     def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:
-        """Return the planned node, where it is a candidate."""
+        """Return the planned node if it is a candidate, otherwise the greedy's choice."""
         planned = self._plan.get(number)
         if planned:
             row = candidates[self._cluster.numbers[candidates] == planned.popleft()]

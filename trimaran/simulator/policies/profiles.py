@@ -1,4 +1,4 @@
-"""Policies that are profiles: the very scoring code that runs live, with its metrics, fallback and pods in flight."""
+"""Policies by scoring profiles: the live scoring code with metrics, fallback and pods in flight."""
 
 from dataclasses import dataclass, field
 
@@ -19,24 +19,25 @@ from trimaran.simulator.policy import pick_highest
 from trimaran.simulator.simulated_watcher import SimulatedWatcher
 
 KUBE_SCHEDULER = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
-"""Its plugins that score by requests; PodTopologySpread is beside them."""
+"""kube-scheduler's plugins that score by requests, without PodTopologySpread."""
 SPREAD_WEIGHT = 2
 
 
 @dataclass(frozen=True)
 class ProfilePolicy:
-    """Place pods by a profile.
+    """Policy that places pods by a scoring profile.
+
+    Without any metrics the default scheduler's plugins decide, as they do live when the extender gives all nodes the
+    same score.
 
     Attributes:
-        name: for reports.
-        profile: the plugins.
-        spread: the weight of PodTopologySpread beside them, as kube-scheduler has it by default; 0 is without.
-        right_sized: requests are what the pods of an owner were seen to use, with a margin.
-        learns: plugins are told what the pods of an owner were seen to use.
-        moves: what pods are moved by beside.
-        fallback: what to do where metrics are missing.
-
-    Without any metrics the default scheduler's plugins decide, as they do where the extender answers all nodes alike.
+        name: the policy's name in reports.
+        profile: the plugins with their weights.
+        spread: weight of PodTopologySpread, by default kube-scheduler's; 0 leaves the plugin out.
+        right_sized: replace pods' requests by their owner's observed use plus a margin.
+        learns: give plugins the observed levels of owners.
+        move_policy: policy that also moves running pods; None moves none.
+        fallback: policy for missing metrics.
     """
 
     name: str
@@ -48,12 +49,12 @@ class ProfilePolicy:
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "ProfileChooser":
-        """Begin a replay."""
+        """Return a chooser for one replay."""
         return ProfileChooser(self, cluster, watcher, rng)
 
 
 class ProfileChooser:
-    """A profile at work. It prepares anew whenever the watcher has a new snapshot."""
+    """Choices by a profile in one replay. The profile is prepared once per snapshot of the watcher."""
 
     def __init__(
         self, policy: ProfilePolicy, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator
@@ -64,15 +65,15 @@ class ProfileChooser:
         self._without_metrics = self._spreading(KUBE_SCHEDULER, SPREAD_WEIGHT)
         self._reads_metrics = any(each.plugin.reads_metrics for each in self._profile.plugins)
         self._prepared: PreparedProfile | None = None
-        self._snapshot: object = None  # which one it is prepared with
+        self._snapshot: object = None  # snapshot that the profile is prepared with
 
     def admit(self, number: int) -> Pod:
-        """Return the pod, with requests of its owner's use if that is the policy."""
+        """Return the pod, with requests from its owner's observed use if the policy right-sizes pods."""
         if self._history is None or not self._policy.right_sized:
             return self._cluster.pod(number)
         return self._cluster.pod(number, self._history.right_sized(number))
 
-    def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  the pod says all
+    def choose(self, number: int, pod: Pod, candidates: Int64s) -> int:  # noqa: ARG002  Chooser's arguments
         """Return the row with the highest score."""
         prepared = self.prepared()
         if len(candidates) == len(self._cluster.nodes):
@@ -80,7 +81,7 @@ class ProfileChooser:
         return int(candidates[pick_highest(prepared.total(pod, among=candidates), self._rng)])
 
     def prepared(self) -> PreparedProfile:
-        """Return the profile, prepared with the newest snapshot."""
+        """Return the profile prepared with the current snapshot."""
         if self._prepared is not None and not self._reads_metrics:
             return self._prepared
         snapshot = self._watcher.snapshot()
@@ -96,7 +97,7 @@ class ProfileChooser:
         return self._prepared
 
     def _spreading(self, profile: Profile, weight: int) -> Profile:
-        """Return a profile with PodTopologySpread beside its plugins."""
+        """Return a profile with PodTopologySpread added; weight 0 adds nothing."""
         if not weight:
             return profile
         spread = WeightedPlugin(PodTopologySpread(self._cluster.replicas), weight)

@@ -1,9 +1,10 @@
-"""kube-scheduler as it comes, beside ``trimaran nodes --taints``: hot nodes have a soft taint (docs/nodes.md).
+"""kube-scheduler with soft taints on hot nodes, as ``trimaran nodes --taints`` sets them (docs/nodes.md).
 
-Which nodes are hot is said by the very rule that runs live, once in each minute in which pods are placed. The
-scheduler's TaintToleration, weight 3 by default, counts the soft taints t that a pod does not tolerate, as no pod does:
+The live rule determines the hot nodes, once in each minute in which pods are placed. No simulated pod tolerates the
+taint. kube-scheduler's TaintToleration, with its default weight 3, counts a node's soft taints t that a pod does not
+tolerate:
 
-    score = 100 - 100 * t / highest t of the nodes that passed the filters     truncated; 100 where none has any
+    score = 100 - 100 * t / highest t of the feasible nodes     truncated; 100 if no node has a soft taint
 
 Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/tainttoleration.
 """
@@ -31,10 +32,10 @@ TAINT_TOLERATION_WEIGHT = 3
 
 @dataclass(frozen=True)
 class TaintToleration(WithoutNodeTerms):
-    """Score nodes with a soft taint lower.
+    """kube-scheduler's TaintToleration: lower scores for nodes with a soft taint.
 
     Attributes:
-        tainted: the names of the nodes that have one; followed as it changes.
+        tainted: names of the nodes with a soft taint; the plugin follows changes of the collection.
     """
 
     tainted: Collection[str] = field(hash=False)
@@ -43,37 +44,37 @@ class TaintToleration(WithoutNodeTerms):
     normalizes: ClassVar[bool] = True
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return how many taints each node has."""
+        """Return the number of soft taints of each node."""
         taints = np.zeros((1, len(nodes)), np.int64)
         taints[0, nodes.rows_of(name for name in self.tainted if name in nodes)] = 1
         return {"score": taints[:, rows].repeat(len(pods), axis=0)}
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 100 where there are no taints."""
+        """Return normalized scores: 100 for a node without soft taints."""
         return inverted(scores)
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say whether it is tainted."""
+        """Return a line with the number of soft taints."""
         return f"{terms['score']} soft taints that the pod does not tolerate"
 
 
 @dataclass(frozen=True)
 class SoftTaints(ProfilePolicy):
-    """A profile beside soft taints.
+    """Profile policy with soft taints on hot nodes.
 
     Attributes:
-        rule: when a node is hot.
+        rule: rule that determines the hot nodes.
     """
 
     rule: HotNodeRule = field(default_factory=HotNodeRule)
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "SoftTaintsChooser":
-        """Begin a replay."""
+        """Return a chooser for one replay."""
         return SoftTaintsChooser(self, cluster, watcher, rng)
 
 
 class SoftTaintsChooser(ProfileChooser):
-    """The profile at work, with taints that are written anew in each minute."""
+    """Choices by a profile in one replay, with soft taints that are updated every minute."""
 
     def __init__(
         self, policy: SoftTaints, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator

@@ -1,12 +1,13 @@
-"""PodTopologySpread as kube-scheduler scores by default: pods of one owner on different nodes.
+"""kube-scheduler's PodTopologySpread with its default constraints: it spreads an owner's pods over nodes.
 
-With c the owner's pods on a node, n the number of nodes that passed the filters:
+With c the number of the owner's pods on a node, and n the number of feasible nodes:
 
     s     = round(c * log(n + 2) + 2)                       (maxSkew 3, whose score is 3 - 1)
     score = 100 * (highest s + lowest s - s) / highest s    truncated
 
-Only pods of services, replica sets and stateful sets spread by default; jobs' do not. Zones are left out: traces have
-none. Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread, systemDefaultConstraints.
+By default only pods of services, replica sets and stateful sets are spread, not those of jobs. Zones are not simulated,
+because traces have none.
+Source: k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread, systemDefaultConstraints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +29,10 @@ _MAX_SKEW = 3
 
 @dataclass(frozen=True)
 class PodTopologySpread(WithoutNodeTerms):
-    """Spread an owner's pods over nodes.
+    """kube-scheduler's PodTopologySpread by node.
 
     Attributes:
-        replicas: how many pods of an owner each node has, by owner and node name; followed as it changes.
+        replicas: number of an owner's pods on each node, by owner and node name; the plugin follows its changes.
     """
 
     replicas: Mapping[Owner, Mapping[str, int]] = field(hash=False)
@@ -40,19 +41,19 @@ class PodTopologySpread(WithoutNodeTerms):
     normalizes: ClassVar[bool] = True
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the owner's pods on each node, and the score before it is normalized."""
+        """Return the number of the owner's pods on each node, and the score before normalization."""
         replicas = np.zeros((len(pods), len(nodes)), np.int64)
-        for place, pod in enumerate(pods):
-            found = None if pod.owner is None else self.replicas.get(pod.owner)
-            if found:
-                replicas[place, nodes.rows_of(found)] = np.fromiter(found.values(), np.int64, len(found))
+        for index, pod in enumerate(pods):
+            by_node = None if pod.owner is None else self.replicas.get(pod.owner)
+            if by_node:
+                replicas[index, nodes.rows_of(by_node)] = np.fromiter(by_node.values(), np.int64, len(by_node))
         replicas = replicas[:, rows]
         weight = log(replicas.shape[1] + 2)
         score = np.floor(replicas * weight + (_MAX_SKEW - 1) + 0.5).astype(np.int64)
         return {"replicas": replicas, "score": score}
 
     def normalize(self, scores: Int64s) -> Int64s:
-        """Return 100 where the owner has the fewest pods."""
+        """Return normalized scores; nodes with the fewest of the owner's pods get the highest."""
         if not scores.size:
             return scores
         highest = scores.max()
@@ -60,9 +61,9 @@ class PodTopologySpread(WithoutNodeTerms):
         return result
 
     def skips(self, pod: Pod) -> bool:
-        """Say whether nothing spreads this pod."""
+        """Return whether the pod has no owner or belongs to a job, so that it is not spread."""
         return pod.owner is None or pod.owner.kind == JOB
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say how many of the owner's pods are there."""
+        """Return a line with the number of the owner's pods on the node."""
         return f"{terms['replicas']} pods of this owner are there"

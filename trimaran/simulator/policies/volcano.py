@@ -1,9 +1,10 @@
-"""Volcano's plugin usage, as shipped, to compare with.
+"""Volcano's usage plugin with its default arguments, for comparison.
 
     score = (1 - CPU use) * 100 / 2 + (1 - memory use) * 100 / 2, times the plugin's weight 5
 
-of what a node reports alone; a node above 80 percent of either is left out: here it scores 0. Volcano adds fractions;
-here scores are whole numbers, truncated before the weight. Beside it least requested and balanced, with weight 1 each.
+Only use reported by the node counts. Volcano excludes a node above 80 percent of either resource; here such a node
+scores 0. Volcano adds fractional scores; here scores are integers, truncated before the weight. The least-requested
+and balanced plugins also score, with weight 1 each.
 Source: volcano-sh/volcano, pkg/scheduler/plugins/usage, with the defaults of its arguments.
 """
 
@@ -23,10 +24,10 @@ from watcher.model import MetricType
 
 @dataclass(frozen=True)
 class VolcanoUsage(ScorePlugin):
-    """Arguments of usage.
+    """Volcano's usage plugin.
 
     Attributes:
-        threshold_percent: above which reported use of CPU or memory a node is left out.
+        threshold_percent: reported use of CPU or memory above which a node is excluded.
     """
 
     threshold_percent: float = 80.0
@@ -36,19 +37,19 @@ class VolcanoUsage(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """Say that pods do not matter, not even those that no measurement shows yet."""
+        """Return False: pods do not count, not even those in flight."""
         return False
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
-        """Return CPU and memory use in percent."""
+        """Return CPU and memory use, percent."""
         return {"cpu": metrics.of(MetricType.CPU).average, "memory": metrics.of(MetricType.MEMORY).average}
 
     def pod_terms(self, pods: Sequence[Pod], node: Terms, nodes: NodeTable, rows: Rows) -> Terms:  # noqa: ARG002
-        """Return the score, of which the pod knows nothing."""
+        """Return the score, which does not depend on the pod."""
         score = MAX_NODE_SCORE - (np.minimum(node["cpu"], 100.0) + np.minimum(node["memory"], 100.0)) / 2
         fits = (node["cpu"] <= self.threshold_percent) & (node["memory"] <= self.threshold_percent)
         return {"score": np.where(fits, score.astype(np.int64), 0)[None, :].repeat(len(pods), axis=0)}
 
     def line(self, terms: Mapping[str, Any]) -> str:
-        """Say what is used."""
+        """Return a line with the use of CPU and memory."""
         return f"cpu {terms['cpu']:.1f}% used, memory {terms['memory']:.1f}%"

@@ -1,1 +1,1 @@
-"""What comparisons come to: intervals over worlds, cases that were lost, and a page with pictures."""
+"""Reports of comparisons: intervals over worlds, losing cases, tables, and a page with figures."""

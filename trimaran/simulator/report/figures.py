@@ -1,6 +1,6 @@
-"""The pictures of a report, as images that a page holds in itself.
+"""Figures of a report, drawn with matplotlib and returned as data URLs.
 
-matplotlib draws them; it is imported when a report is made.
+matplotlib is imported only when a report is written.
 """
 
 import base64
@@ -18,11 +18,11 @@ from matplotlib.lines import Line2D
 from trimaran.simulator.heat_map import HeatMap
 from trimaran.simulator.report.statistics import Interval, pareto
 
-_BLUE, _GREY, _RED = "#0072b2", "#777777", "#d55e00"
+_BLUE, _GRAY, _RED = "#0072b2", "#777777", "#d55e00"
 _COLUMNS = 4
 _styled = mpl.rc_context(
     {
-        "svg.hashsalt": "trimaran",  # the same picture is the same file
+        "svg.hashsalt": "trimaran",  # makes the output reproducible
         "font.size": 9,
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -34,17 +34,17 @@ _styled = mpl.rc_context(
 
 @_styled
 def forest(groups: Mapping[str, Mapping[str, Interval]], label: str) -> str:
-    """Draw means with intervals, a panel a group, a row a name; 0 is a line."""
+    """Draw means with intervals: a panel per group, a row per name, and a line at 0."""
     names = list(dict.fromkeys(name for rows in groups.values() for name in rows))
     figure = _figure(2.2 + 2.4 * len(groups), 0.8 + 0.26 * len(names))
     panels = figure.subplots(1, len(groups), sharey=True, squeeze=False)[0]
     for panel, (title, rows) in zip(panels, groups.items(), strict=True):
         for place, name in enumerate(names):
             if name in rows:
-                each = rows[name]
-                color = _RED if each.high < 0 else _BLUE if each.low > 0 else _GREY
-                panel.plot([each.low, each.high], [place, place], color=color, linewidth=2)
-                panel.plot(each.mean, place, "o", color=color, markersize=4)
+                interval = rows[name]
+                color = _RED if interval.high < 0 else _BLUE if interval.low > 0 else _GRAY
+                panel.plot([interval.low, interval.high], [place, place], color=color, linewidth=2)
+                panel.plot(interval.mean, place, "o", color=color, markersize=4)
         panel.axvline(0, color="black", linewidth=0.8)
         panel.set(title=title, xlabel=label, yticks=range(len(names)), yticklabels=names)
     panels[0].invert_yaxis()
@@ -53,7 +53,7 @@ def forest(groups: Mapping[str, Mapping[str, Interval]], label: str) -> str:
 
 @_styled
 def curves(lines: Mapping[str, Mapping[float, Interval]], labels: tuple[str, str]) -> str:
-    """Draw a panel for each name: a mean with its interval along x; 0 is a line."""
+    """Draw a panel per name: means with their intervals along x, and a line at 0."""
     figure, panels = _panels(list(lines), 2.4, 1.9)
     for (name, points), panel in zip(lines.items(), panels, strict=True):
         x = sorted(points)
@@ -68,7 +68,7 @@ def curves(lines: Mapping[str, Mapping[float, Interval]], labels: tuple[str, str
 
 @_styled
 def dots(clouds: Mapping[str, Sequence[tuple[float, float]]], labels: tuple[str, str]) -> str:
-    """Draw a panel for each name, with a dot for each of its points; 0 is a line."""
+    """Draw a panel per name: a dot per point, and a line at 0."""
     figure, panels = _panels(list(clouds), 2.4, 1.9)
     for (name, points), panel in zip(clouds.items(), panels, strict=True):
         for x, y in points:
@@ -81,9 +81,9 @@ def dots(clouds: Mapping[str, Sequence[tuple[float, float]]], labels: tuple[str,
 
 @_styled
 def trade_off(groups: Mapping[str, Mapping[str, tuple[float, float]]], label: str) -> str:
-    """Draw points, a panel a group, and join those that none is better than: left and up is better.
+    """Draw points, a panel per group, and join the Pareto front: left and up is better.
 
-    Points are numbered, as their names would cover each other.
+    Points are numbered, because their names would overlap.
     """
     names = list(dict.fromkeys(name for points in groups.values() for name in points))
     figure = _figure(3.0 * len(groups) + 2.5, max(3.6, 0.22 * len(names)))
@@ -93,7 +93,7 @@ def trade_off(groups: Mapping[str, Mapping[str, tuple[float, float]]], label: st
         panel.step(*zip(*(points[name] for name in front), strict=True), color=_BLUE, alpha=0.5, where="post")
         for name, (x, y) in points.items():
             number = f"{names.index(name) + 1}"
-            panel.plot(x, y, "o", color=_BLUE if name in front else _GREY, markersize=5)
+            panel.plot(x, y, "o", color=_BLUE if name in front else _GRAY, markersize=5)
             panel.annotate(number, (x, y), xytext=(3, 3), textcoords="offset points", fontsize=8, in_layout=False)
         panel.set(xlabel=title)
     panels[0].set_ylabel(label)
@@ -104,7 +104,7 @@ def trade_off(groups: Mapping[str, Mapping[str, tuple[float, float]]], label: st
 
 @_styled
 def heat_maps(maps: Mapping[str, HeatMap], hours: float) -> str:
-    """Draw a map a name: nodes from the hottest down, time to the right, CPU use from 0 to 100 percent as colour."""
+    """Draw a heat map per name: a row per node, hottest first, time to the right, and CPU use as color."""
     figure, panels = _panels(list(maps), 3.0, 1.8)
     for (name, rows), panel in zip(maps.items(), panels, strict=True):
         image = panel.imshow(
@@ -119,7 +119,7 @@ def heat_maps(maps: Mapping[str, HeatMap], hours: float) -> str:
 
 
 def _panels(names: Sequence[str], width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel for each name, all on the same axes."""
+    """Return a figure with a panel per name, all with the same axes."""
     columns = min(len(names), _COLUMNS)
     rows = -(-len(names) // columns)
     figure = _figure(max(width * columns, 4.0), height * rows + 0.5)
@@ -147,7 +147,7 @@ def _png(figure: Figure) -> str:
 
 
 def _data(figure: Figure, form: str, media: str, **options: Any) -> str:
-    """Return a figure as the address of an image that is in the address itself."""
+    """Return a figure as a data URL."""
     file = io.BytesIO()
     figure.savefig(file, format=form, **options)
     return f"data:{media};base64,{base64.b64encode(file.getvalue()).decode()}"

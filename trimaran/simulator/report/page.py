@@ -1,4 +1,4 @@
-"""A report of comparisons: one page that asks nobody for anything, and the same as a document for programs."""
+"""Report of comparisons: a self-contained HTML page, and the same content as a JSON document."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,8 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.measures import HOT_PERCENTS
 from trimaran.simulator.policies.catalogue import DEFAULT
-from trimaran.simulator.report import figures as pictures
-from trimaran.simulator.report import statistics
+from trimaran.simulator.report import figures, statistics
 from trimaran.simulator.report.section import ReportSection
 from trimaran.simulator.report.statistics import GAP_MEASURES, GOALS, Interval
 from trimaran.simulator.report.text import number
@@ -20,35 +19,41 @@ SAVED = "nodes_saved_percent"
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An image and what it shows, for those who see it and those who do not."""
+class PageFigure:
+    """Figure of the page.
+
+    Attributes:
+        title: the heading.
+        image: the image as a data URL.
+        text: caption, also the image's alternative text.
+    """
 
     title: str
     image: str
     text: str
 
 
-def document(compared: Sequence[ReportSection]) -> list[dict[str, Any]]:
-    """Return what the page shows, for programs: one object for each overcommit."""
+def document(sections: Sequence[ReportSection]) -> list[dict[str, Any]]:
+    """Return the content of the page as a JSON document, with an object per section."""
     return [
         {
-            "overcommit": each.overcommit,
-            "worlds": each.comparison,
-            "means": _as_dicts(statistics.by_policy(each.comparison)),
-            "gap_closed_percent": {goal: _as_dicts(rows) for goal, rows in statistics.gaps(each.comparison).items()},
-            "lost_cases": [asdict(lost) for lost in statistics.lost_cases(each.comparison)],
-            "heat": {"world": each.heat_world, "cpu_percent": each.heat},
+            "overcommit": section.overcommit,
+            "worlds": section.comparison,
+            "means": _as_dicts(statistics.by_policy(section.comparison)),
+            "gap_closed_percent": {goal: _as_dicts(rows) for goal, rows in statistics.gaps(section.comparison).items()},
+            "lost_cases": [asdict(lost) for lost in statistics.lost_cases(section.comparison)],
+            "heat": {"world": section.heat_world, "cpu_percent": section.heat},
         }
-        for each in compared
+        for section in sections
     ]
 
 
-def page(compared: Sequence[ReportSection], made_with: str) -> str:
+def page(sections: Sequence[ReportSection], made_with: str) -> str:
     """Return the report as HTML.
 
     Args:
-        compared: what was made, at least one replay.
-        made_with: program, version and command, to be told.
+        sections: the comparisons, with at least one replay.
+        made_with: program, version and command, shown on the page.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = number
@@ -57,31 +62,37 @@ def page(compared: Sequence[ReportSection], made_with: str) -> str:
         made_with=made_with,
         sections=[
             {
-                "title": _title(each),
-                "comparison": each.comparison,
-                "means": statistics.by_policy(each.comparison),
-                "gaps": statistics.gaps(each.comparison),
-                "pictures": list(_pictures(each)),
-                "lost": _lost_by_policy(each.comparison),
+                "title": _title(section),
+                "comparison": section.comparison,
+                "means": statistics.by_policy(section.comparison),
+                "gaps": statistics.gaps(section.comparison),
+                "figures": _section_figures(section),
+                "lost": _lost_by_policy(section.comparison),
             }
-            for each in compared
-            if each.comparison
+            for section in sections
+            if section.comparison
         ],
-        benefits=_benefits(compared),
+        benefits=_benefit_figures(sections),
         default=DEFAULT,
         goals=GOALS,
         gap_measures=GAP_MEASURES,
-        has_saved=any(SAVED in m for c in compared for w in c.comparison.values() for m in w.values()),
+        has_saved=any(
+            SAVED in measures
+            for section in sections
+            for by_policy in section.comparison.values()
+            for measures in by_policy.values()
+        ),
     )
 
 
-def _title(compared: ReportSection) -> str:
-    worlds = f"{len(compared.comparison)} world{'s' if len(compared.comparison) > 1 else ''}"
-    return f"{worlds}, overcommit {compared.label}" if compared.label else f"{worlds}, each at its own overcommit"
+def _title(section: ReportSection) -> str:
+    worlds = f"{len(section.comparison)} world{'s' if len(section.comparison) > 1 else ''}"
+    return f"{worlds}, overcommit {section.label}" if section.label else f"{worlds}, each at its own overcommit"
 
 
-def _pictures(compared: ReportSection) -> list[Picture]:
-    comparison, drawn = compared.comparison, []
+def _section_figures(section: ReportSection) -> list[PageFigure]:
+    """Return the figures of a section: gaps closed, nodes saved, and heat maps, as far as measured."""
+    comparison, result = section.comparison, []
     for goal, rows in statistics.gaps(comparison).items():
         shown = {
             measure: {policy: row[measure] for policy, row in rows.items() if measure in row}
@@ -89,10 +100,10 @@ def _pictures(compared: ReportSection) -> list[Picture]:
             if any(measure in row for row in rows.values())
         }
         text = (
-            f"The part of the way from {DEFAULT} (0) to {goal} (100), mean over worlds with 95 % bootstrap "
-            "intervals. Blue: above 0; red: below; grey: the interval holds 0."
+            f"Gap closed between {DEFAULT} (0) and {goal} (100), mean over worlds with 95 % bootstrap intervals. "
+            "Blue: above 0; red: below 0; gray: the interval contains 0."
         )
-        drawn.append(Picture(f"Gap closed to {goal}", pictures.forest(shown, "gap closed, %"), text))
+        result.append(PageFigure(f"Gap closed to {goal}", figures.forest(shown, "gap closed, %"), text))
     means = statistics.by_policy(comparison)
     saved = {policy: measures for policy, measures in means.items() if SAVED in measures}
     if saved:
@@ -103,52 +114,57 @@ def _pictures(compared: ReportSection) -> list[Picture]:
             for percent in HOT_PERCENTS
         }
         text = (
-            "Nodes saved, at no more hot minutes at 80 % and overruns than the default scheduler has on all of them, "
-            "against hot node-minutes on all nodes; means over worlds. The line joins what nothing is better than."
+            "Nodes that a policy saves while it has no more hot minutes at 80 %, overruns and unplaced pods than the "
+            "default scheduler on all nodes, against hot node-minutes on all nodes; means over worlds. The line joins "
+            "the Pareto front."
         )
-        drawn.append(Picture("Nodes saved against hot minutes", pictures.trade_off(groups, "nodes saved, %"), text))
-    if compared.heat:
-        image = pictures.heat_maps(compared.heat, compared.heat_hours)
-        text = f"World {compared.heat_world}: each policy's nodes from the hottest down, over time; colour is CPU use."
-        drawn.append(Picture("Nodes over time", image, text))
-    return drawn
+        image = figures.trade_off(groups, "nodes saved, %")
+        result.append(PageFigure("Nodes saved against hot minutes", image, text))
+    if section.heat:
+        image = figures.heat_maps(section.heat, section.heat_hours)
+        text = f"World {section.heat_world}: each policy's nodes over time, hottest first; color is CPU use."
+        result.append(PageFigure("Nodes over time", image, text))
+    return result
 
 
-def _benefits(compared: Sequence[ReportSection]) -> list[Picture]:
-    """Draw what policies gain over the default scheduler against overcommit: curves of a sweep, else a dot a world."""
-    made = []
+def _benefit_figures(sections: Sequence[ReportSection]) -> list[PageFigure]:
+    """Return figures of the benefit over the default scheduler by overcommit.
+
+    A sweep is drawn as curves with intervals, a single overcommit as a dot per world.
+    """
+    result = []
     for percent in HOT_PERCENTS:
         measure = f"hot_minutes_{percent}"
         lines: dict[str, dict[float, Interval]] = {}
         clouds: dict[str, list[tuple[float, float]]] = {}
-        for each in compared:
-            for policy in statistics.policy_names(each.comparison):
-                gained = statistics.benefit(each.comparison, policy, measure)
-                if policy == DEFAULT or not gained:
+        for section in sections:
+            for policy in statistics.policy_names(section.comparison):
+                benefit = statistics.benefit(section.comparison, policy, measure)
+                if policy == DEFAULT or not benefit:
                     continue
-                if each.label:
-                    lines.setdefault(policy, {})[float(each.label)] = statistics.interval(list(gained.values()))
-                points = [(each.overcommit[world], value) for world, value in gained.items()]
+                if section.label:
+                    lines.setdefault(policy, {})[float(section.label)] = statistics.interval(list(benefit.values()))
+                points = [(section.overcommit[world], value) for world, value in benefit.items()]
                 clouds.setdefault(policy, []).extend(points)
         labels = ("overcommit of CPU", f"fewer node-minutes at {percent} %")
-        text = f"How many fewer node-minutes at or above {percent} % CPU than {DEFAULT} has, a panel a policy: "
+        text = f"Reduction of node-minutes at or above {percent} % CPU compared with {DEFAULT}, a panel per policy: "
         title = f"Benefit against overcommit, hot at {percent} %"
-        if len(compared) > 1 and lines:
+        if len(sections) > 1 and lines:
             shown = "the mean over worlds with its 95 % bootstrap interval."
-            made.append(Picture(title, pictures.curves(lines, labels), text + shown))
+            result.append(PageFigure(title, figures.curves(lines, labels), text + shown))
         elif clouds:
-            shown = "a dot a world, at the world's overcommit; red: worse than the default."
-            made.append(Picture(title, pictures.dots(clouds, labels), text + shown))
-    return made
+            shown = "a dot per world, at the world's overcommit; red: worse than the default."
+            result.append(PageFigure(title, figures.dots(clouds, labels), text + shown))
+    return result
 
 
 def _lost_by_policy(comparison: Comparison) -> dict[str, dict[str, list[statistics.LostCase]]]:
-    """Return the cases that were lost, by policy and world."""
-    found: dict[str, dict[str, list[statistics.LostCase]]] = {}
-    for each in statistics.lost_cases(comparison):
-        found.setdefault(each.policy, {}).setdefault(each.world, []).append(each)
-    return found
+    """Return the losing cases by policy and world."""
+    result: dict[str, dict[str, list[statistics.LostCase]]] = {}
+    for case in statistics.lost_cases(comparison):
+        result.setdefault(case.policy, {}).setdefault(case.world, []).append(case)
+    return result
 
 
 def _as_dicts(rows: Mapping[str, Mapping[str, Interval]]) -> dict[str, dict[str, dict[str, Any]]]:
-    return {name: {measure: asdict(each) for measure, each in row.items()} for name, row in rows.items()}
+    return {name: {measure: asdict(interval) for measure, interval in row.items()} for name, row in rows.items()}

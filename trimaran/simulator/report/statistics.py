@@ -1,4 +1,4 @@
-"""What many worlds say together: means with bootstrap intervals, the gaps that are closed, and every lost case."""
+"""Statistics over worlds: means with bootstrap intervals, gaps closed, and losing cases."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from trimaran.simulator.comparison import Comparison
 from trimaran.simulator.measures import BY_KIND
 from trimaran.simulator.policies.catalogue import CLAIRVOYANT, DEFAULT, ORACLE
 
-#: What no cluster can have: how much of the way to each of them, from the default scheduler, a policy goes.
+#: Reference policies with knowledge of the future; the gap from the default scheduler to each is reported.
 GOALS = (CLAIRVOYANT, ORACLE)
-#: Of which that way is told.
+#: Measures for which the gap closed is reported.
 GAP_MEASURES = ("hot_minutes_70", "hot_minutes_80", "hot_minutes_90", "throttled_core_seconds")
-#: Measures of which less is better; what is not here is neither good nor bad by itself.
+#: Measures of which less is better. The other measures are neither good nor bad on their own.
 LESS_IS_BETTER = (
     *GAP_MEASURES[:3],
     "throttled_core_seconds",
@@ -33,13 +33,13 @@ _SEED = 20_110_501
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over worlds, and where it lies with 95 percent confidence.
+    """Mean over worlds with its 95 percent confidence interval.
 
     Attributes:
-        mean: over the worlds.
-        low: the interval's lower end; the mean itself where there is one world only.
-        high: its upper end.
-        worlds: how many there are.
+        mean: mean over the worlds.
+        low: lower end of the interval; equal to the mean if there is only one world.
+        high: upper end of the interval.
+        worlds: number of worlds.
     """
 
     mean: float
@@ -50,14 +50,14 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class LostCase:
-    """A case in which a policy was worse than the default scheduler.
+    """Case in which a policy is worse than the default scheduler.
 
     Attributes:
-        world: its name.
-        policy: its name.
-        measure: its name.
-        value: the policy's.
-        default: the default scheduler's.
+        world: name of the world.
+        policy: name of the policy.
+        measure: name of the measure.
+        value: the policy's value.
+        default: the default scheduler's value.
     """
 
     world: str
@@ -68,34 +68,40 @@ class LostCase:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Return the mean of worlds' values, at least one, with its bootstrap interval: 2.5th to 97.5th percentile.
+    """Return the mean of one or more worlds' values with its bootstrap interval: 2.5th to 97.5th percentile.
 
-    The seed is fixed: in the same worlds every policy is resampled alike.
+    The seed is fixed, so every policy has the same resamples of the same worlds.
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 13.3.
     """
-    known = np.asarray(values, np.float64)
-    drawn = np.random.default_rng(_SEED).integers(len(known), size=(_RESAMPLES, len(known)))
-    low, high = np.percentile(known[drawn].mean(axis=1), (2.5, 97.5)).tolist()
-    return Interval(float(known.mean()), low, high, len(known))
+    array = np.asarray(values, np.float64)
+    resamples = np.random.default_rng(_SEED).integers(len(array), size=(_RESAMPLES, len(array)))
+    low, high = np.percentile(array[resamples].mean(axis=1), (2.5, 97.5)).tolist()
+    return Interval(float(array.mean()), low, high, len(array))
 
 
 def by_policy(comparison: Comparison) -> dict[str, dict[str, Interval]]:
-    """Return each policy's measures over the worlds that it was replayed in."""
-    found: dict[str, dict[str, list[float]]] = {}
+    """Return the interval of each policy's measures over the worlds in which the policy was replayed."""
+    collected: dict[str, dict[str, list[float]]] = {}
     for policies in comparison.values():
         for policy, measures in policies.items():
             for measure, value in measures.items():
-                found.setdefault(policy, {}).setdefault(measure, []).append(value)
+                collected.setdefault(policy, {}).setdefault(measure, []).append(value)
     return {
         policy: {measure: interval(values) for measure, values in measures.items()}
-        for policy, measures in found.items()
+        for policy, measures in collected.items()
     }
 
 
 def gap_closed(comparison: Comparison, policy: str, measure: str, goal: str) -> dict[str, float]:
-    """Return in each world the part of the way from the default scheduler to one of :data:`GOALS`, percent.
+    """Return the gap closed by world: the share of the way from the default scheduler to a goal, percent.
 
-    A world is left out where one of the three is missing, or where the goal is no better than the default.
+    A world is left out if one of the three policies is missing, or if the goal is no better than the default.
+
+    Args:
+        comparison: the measures.
+        policy: name of the policy.
+        measure: name of the measure.
+        goal: one of :data:`GOALS`.
     """
     closed = {}
     for world, policies in comparison.items():
@@ -107,19 +113,19 @@ def gap_closed(comparison: Comparison, policy: str, measure: str, goal: str) -> 
 
 
 def gaps(comparison: Comparison) -> dict[str, dict[str, dict[str, Interval]]]:
-    """Return for each of :data:`GOALS` the gap to it that each policy closes in each of :data:`GAP_MEASURES`.
+    """Return the gap closed by goal, policy and measure, for :data:`GOALS` and :data:`GAP_MEASURES`.
 
-    What no world tells is left out, so of a goal that was not replayed there is nothing.
+    Entries without any world are left out, so a goal that was not replayed is missing.
     """
-    found: dict[str, dict[str, dict[str, Interval]]] = {}
+    result: dict[str, dict[str, dict[str, Interval]]] = {}
     for goal, policy, measure in product(GOALS, policy_names(comparison), GAP_MEASURES):
         if closed := gap_closed(comparison, policy, measure, goal):
-            found.setdefault(goal, {}).setdefault(policy, {})[measure] = interval(list(closed.values()))
-    return found
+            result.setdefault(goal, {}).setdefault(policy, {})[measure] = interval(list(closed.values()))
+    return result
 
 
 def benefit(comparison: Comparison, policy: str, measure: str) -> dict[str, float]:
-    """Return in each world how much less a policy has of a measure than the default scheduler."""
+    """Return the reduction of a measure compared with the default scheduler, by world."""
     return {
         world: policies[DEFAULT][measure] - policies[policy][measure]
         for world, policies in comparison.items()
@@ -128,7 +134,7 @@ def benefit(comparison: Comparison, policy: str, measure: str) -> dict[str, floa
 
 
 def lost_cases(comparison: Comparison) -> Iterator[LostCase]:
-    """Yield every world in which a policy had more than the default scheduler of what is better less."""
+    """Yield every case in which a policy exceeds the default scheduler in one of :data:`LESS_IS_BETTER`."""
     for world, policies in comparison.items():
         default: Mapping[str, float] = policies.get(DEFAULT, {})
         for policy, measures in policies.items():
@@ -138,12 +144,12 @@ def lost_cases(comparison: Comparison) -> Iterator[LostCase]:
 
 
 def policy_names(comparison: Comparison) -> list[str]:
-    """Return the policies of any world, in the order in which they come."""
+    """Return the policies of all worlds, in the order of their first occurrence."""
     return list(dict.fromkeys(policy for policies in comparison.values() for policy in policies))
 
 
 def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Return the names of the points that none is better than in both: x lower and y higher; in ascending x."""
+    """Return the names of the points on the Pareto front, in ascending x: lower x and higher y are better."""
     ordered = sorted(points, key=lambda name: (points[name][0], -points[name][1]))
     front: list[str] = []
     for name in ordered:
