@@ -1,4 +1,4 @@
-"""The doctor: each step by itself, what it says, and that the service says it too."""
+"""Tests of the doctor: its steps and messages, the command, and the warnings of the service."""
 
 import json
 import ssl
@@ -22,7 +22,7 @@ from watcher.store import Store
 
 
 def failures(settings: Settings) -> list[Check]:
-    """Return the steps that failed."""
+    """Return the failed steps."""
     return [check for check in examine(settings) if not check.ok]
 
 
@@ -31,8 +31,8 @@ def prometheus(address: str, **options: object) -> Settings:
     return Settings(provider=ProviderSettings(name="Prometheus", address=address, **options))
 
 
-def test_all_is_well_with_a_good_prometheus(prometheus_with_rules: History):
-    """Against a real Prometheus every step is fine, down to the nodes that a fetch brings."""
+def test_all_steps_succeed_with_prometheus(prometheus_with_rules: History):
+    """All steps succeed with a real Prometheus, and the fetch has all nodes."""
     checks = list(examine(prometheus(prometheus_with_rules.url)))
     assert [check for check in checks if not check.ok] == []
     steps = {check.step: check.message for check in checks}
@@ -48,14 +48,14 @@ def test_all_is_well_with_a_good_prometheus(prometheus_with_rules: History):
         ("http://127.0.0.1:{free_port}", "Prometheus: TCP"),
     ],
 )
-def test_stops_at_the_step_that_fails(address: str, step: str):
-    """What cannot be resolved or reached fails in that one step, which names the address' setting."""
+def test_steps_end_after_a_failed_connection(address: str, step: str):
+    """A name that is not resolved, and a closed port, fail in one step that names provider.address."""
     (failed,) = failures(prometheus(address.format(free_port=free_port())))
     assert (failed.step, failed.setting) == (step, "provider.address")
 
 
-def test_a_certificate_that_is_not_trusted_is_said(tmp_path):
-    """TLS with an unknown authority fails in the TLS step with provider.ca_file, and works with that set."""
+def test_untrusted_certificate(tmp_path):
+    """An unknown authority fails in the TLS step with provider.ca_file; with that setting the step succeeds."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
@@ -73,16 +73,16 @@ def test_a_certificate_that_is_not_trusted_is_said(tmp_path):
             assert next(check for check in checks if check.step == "Prometheus: TLS").ok
 
 
-def test_a_wrong_token_is_said():
-    """401 fails with the status; nothing more is asked then."""
+def test_wrong_token():
+    """Status 401 fails in one step with the status, without the token."""
     with serving(lambda handler: reply(handler, {"error": "who are you"}, 401)) as fake:
         (failed,) = failures(prometheus(fake.url, token="hush"))
     assert "401" in failed.message
     assert "hush" not in failed.message
 
 
-def test_what_a_fetch_finds_is_a_failed_step():
-    """Values in the wrong unit are a step that fails, with the node in the message."""
+def test_findings_become_failed_steps():
+    """Values in the wrong unit become a failed step with the node in the message."""
 
     def bytes_not_ratios(handler):
         result = [{"metric": {"instance": "node-1:9100"}, "value": [1, "7000"]}]
@@ -93,30 +93,30 @@ def test_what_a_fetch_finds_is_a_failed_step():
     assert "node-1" in failed["Prometheus: out of range"]
 
 
-def test_the_right_scheme_is_named(tmp_path: Path):
-    """Https on a plain port, and http on one that speaks TLS, fail in one step that says which it should be."""
+def test_wrong_scheme(tmp_path: Path):
+    """HTTPS to a plain port, and HTTP to a TLS port, fail in one step that names the right scheme."""
     with serving(lambda handler: reply(handler, {}, 401)) as plain:
         (failed,) = failures(prometheus(plain.url.replace("http:", "https:")))
     assert (failed.step, failed.setting) == ("Prometheus: TLS", "provider.address")
-    assert "http:// instead of https://" in failed.message
+    assert "should the address begin with http://" in failed.message
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(Authority(tmp_path, "authority").issue("prometheus"))
     with serving(lambda handler: reply(handler, {}), tls=context) as secured:
         (failed,) = failures(prometheus(secured.url.replace("https:", "http:")))
     assert (failed.step, failed.setting) == ("Prometheus: query API", "provider.address")
-    assert "https:// instead of http://" in failed.message
+    assert "should the address begin with https://" in failed.message
 
 
-def test_matchers_that_match_nothing_are_blamed_once(prometheus_with_rules: History):
-    """Where series are there without the matchers, one step fails, with queries to paste, and names the matchers."""
+def test_matchers_without_matches(prometheus_with_rules: History):
+    """Matchers that exclude all series fail in one step with prometheus.matchers, and queries to paste."""
     settings = prometheus(prometheus_with_rules.url)
-    own = settings.model_copy(update={"prometheus": PrometheusSettings(matchers='cluster="prod"')})
-    (failed,) = failures(own)
+    with_matchers = settings.model_copy(update={"prometheus": PrometheusSettings(matchers='cluster="prod"')})
+    (failed,) = failures(with_matchers)
     assert (failed.step, failed.setting) == ("Prometheus: query CPU and Memory", "prometheus.matchers")
     assert 'instance:node_cpu:ratio{cluster="prod"}' in failed.message
 
 
-def test_an_empty_prometheus_is_one_failure(tmp_path: Path):
+def test_empty_prometheus(tmp_path: Path):
     """Without any series one step fails, with queries that Prometheus accepts."""
     other = "# TYPE up gauge\n", f"up 1 {int(time.time())}\n"
     with run_prometheus(tmp_path, iter(other)) as url:
@@ -128,8 +128,8 @@ def test_an_empty_prometheus_is_one_failure(tmp_path: Path):
     assert len(queries) == 6
 
 
-def test_series_are_listed_with_their_nodes(prometheus_with_rules: History):
-    """The step about node names has a line for each series; the command shows them when asked to."""
+def test_verbose_lists_the_node_of_each_series(prometheus_with_rules: History):
+    """The step for node names has a line for each series; the command prints it with --verbose."""
     checks = {check.step: check for check in examine(prometheus(prometheus_with_rules.url))}
     assert "node-7:9100 is node-7" in checks["Prometheus: query CPU: node names"].details
     arguments = ["doctor", "--provider", "Prometheus", "--address", prometheus_with_rules.url]
@@ -138,15 +138,15 @@ def test_series_are_listed_with_their_nodes(prometheus_with_rules: History):
     assert line not in CliRunner().invoke(main, arguments).output
 
 
-def test_nodes_are_held_against_the_clusters(tmp_path: Path):
-    """Nodes without metrics, and metrics of no node, are a failed step each; a file that is none ends with status 2."""
+def test_nodes_are_compared_with_a_file(tmp_path: Path):
+    """Nodes without metrics and unknown nodes are a failed step each; an invalid file ends with status 2."""
     nodes = tmp_path / "nodes.yaml"
     host = Settings().host.node_name
     nodes.write_text(json.dumps({"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "other"}}]}))
     result = CliRunner().invoke(main, ["doctor", "--provider", "Host", "--nodes", str(nodes)])
     assert result.exit_code == 1
     assert "FAIL  Host: the cluster's nodes: without metrics: other" in result.output
-    assert f"FAIL  Host: metrics of no node: metrics of what is no node of the cluster: {host}" in result.output
+    assert f"FAIL  Host: unknown nodes: the cluster has no such nodes: {host}" in result.output
     nodes.write_text(json.dumps({"kind": "Node", "metadata": {"name": host}}))
     result = CliRunner().invoke(main, ["doctor", "--provider", "Host", "--nodes", str(nodes)])
     assert result.exit_code == 0
@@ -157,14 +157,14 @@ def test_nodes_are_held_against_the_clusters(tmp_path: Path):
     assert "should hold Node objects" in result.output
 
 
-def test_an_unknown_provider_is_a_failed_step():
-    """A provider that does not exist fails with what there is."""
+def test_unknown_provider():
+    """An unknown provider fails with a similar name."""
     (failed,) = failures(Settings(provider=ProviderSettings(name="Promtheus")))
     assert "did you mean Prometheus" in failed.message
 
 
-def test_every_provider_is_examined():
-    """Fallbacks are examined too, each step under its provider's name."""
+def test_fallbacks_are_examined():
+    """Fallback providers are examined, too, each step with the provider's name."""
     settings = Settings(
         provider=ProviderSettings(name="Prometheus", address=f"http://127.0.0.1:{free_port()}"),
         fallback=FallbackSettings(providers=[ProviderSettings(name="Host")]),
@@ -173,8 +173,8 @@ def test_every_provider_is_examined():
     assert {check.step.partition(":")[0] for check in checks} == {"Prometheus", "Host", "store"}
 
 
-def test_a_store_on_a_network_disk_is_said(monkeypatch, tmp_path):
-    """A file system of the network under store.path fails, since SQLite needs a local one."""
+def test_store_on_a_network_file_system(monkeypatch, tmp_path):
+    """A store on a network file system fails, as SQLite needs a local disk."""
     monkeypatch.setattr("watcher.doctor.store_check.file_system", lambda folder: "nfs4")
     settings = Settings(provider=ProviderSettings(name="Host"), store=StoreSettings(path=tmp_path / "w.sqlite"))
     (failed,) = failures(settings)
@@ -190,8 +190,8 @@ def examine_store(path):
 
 
 @pytest.mark.parametrize("kind", ["nowhere", "directory", "below a file", "no database"])
-def test_a_store_that_cannot_be_used_is_said(tmp_path, kind):
-    """Where a watcher could keep nothing, or would set a file aside, the step fails and names store.path."""
+def test_unusable_store(tmp_path, kind):
+    """An unusable location, or another file there, fails with store.path and is left unchanged."""
     path = tmp_path / "w.sqlite"
     match kind:
         case "nowhere":
@@ -210,15 +210,15 @@ def test_a_store_that_cannot_be_used_is_said(tmp_path, kind):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def looks(folder):
-    """Return what would show that files were changed."""
-    found = {file: file.stat() for file in folder.rglob("*") if file.is_file()}
-    return {file: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in found.items()}
+def file_stats(folder):
+    """Return inode, size and modification time of each file."""
+    stats = {file: file.stat() for file in folder.rglob("*") if file.is_file()}
+    return {file: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in stats.items()}
 
 
 @pytest.mark.parametrize("kind", ["new", "new folder", "closed", "in use"])
-def test_looking_at_the_store_changes_nothing(tmp_path, kind):
-    """The store is neither created nor opened where a watcher has it, and the next watcher gets it."""
+def test_check_does_not_change_the_store(tmp_path, kind):
+    """The check neither creates the store nor opens the file of a running watcher."""
     path = tmp_path / "sub" / "w.sqlite"
     store = None
     if kind == "new":
@@ -227,11 +227,11 @@ def test_looking_at_the_store_changes_nothing(tmp_path, kind):
         store = Store(path)
         if kind == "closed":
             store.close()
-    before = looks(tmp_path)
+    before = file_stats(tmp_path)
     check = examine_store(path)
     assert check.ok, check.message
-    assert ("a watcher uses it" in check.message) == (kind == "in use")
-    assert looks(tmp_path) == before
+    assert ("in use by a watcher" in check.message) == (kind == "in use")
+    assert file_stats(tmp_path) == before
     if store is not None:
         store.close()
     after = Store(path)
@@ -239,14 +239,14 @@ def test_looking_at_the_store_changes_nothing(tmp_path, kind):
     after.close()
 
 
-def test_the_file_system_is_the_one_mounted_deepest(tmp_path):
-    """The type is that of the mount that holds the folder."""
+def test_file_system_is_that_of_the_deepest_mount(tmp_path):
+    """The type is that of the mount that contains the folder."""
     assert file_system(tmp_path)
     assert file_system(tmp_path) != file_system(tmp_path.__class__("/proc/self"))
 
 
-def test_the_command_tells_and_ends_with_a_status():
-    """``trimaran doctor`` prints a line a step with what mends it; its status is 0, 1, or 2 for bad settings."""
+def test_command_prints_steps_and_returns_a_status():
+    """``trimaran doctor`` prints a line for each step; the status is 0, 1, or 2 for invalid settings."""
     good = CliRunner().invoke(main, ["doctor", "--provider", "Host"])
     assert good.exit_code == 0
     assert "all is well" in good.output
@@ -256,8 +256,8 @@ def test_the_command_tells_and_ends_with_a_status():
     assert CliRunner().invoke(main, ["doctor", "--set", "server.port=x"]).exit_code == 2
 
 
-def test_the_command_writes_json():
-    """--json is an array of steps, with the same status."""
+def test_command_writes_json():
+    """--json prints an array of steps, with the same status."""
     result = CliRunner().invoke(
         main, ["doctor", "--json", "--provider", "Prometheus", "--address", "http://127.0.0.1:1"]
     )
@@ -267,8 +267,8 @@ def test_the_command_writes_json():
     assert [step["step"] for step in steps if not step["ok"]] == ["Prometheus: TCP"]
 
 
-def test_the_service_says_in_health_what_failed(watch):
-    """A running service names the failed step, and its setting, in the warnings of /watcher/health."""
+def test_health_has_failed_steps(watch):
+    """/watcher/health of a running service has the failed step and its setting among the warnings."""
     service = watch("--provider", "Prometheus", "--address", f"http://127.0.0.1:{free_port()}")
     service.wait_for("/livez")
 

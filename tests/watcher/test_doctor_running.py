@@ -1,4 +1,4 @@
-"""The doctor asks a watcher that runs, and the cluster for its nodes."""
+"""Tests of the doctor with a running watcher, and with the nodes of a cluster."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ TOKEN = "right-token-right-token"
 
 @pytest.fixture
 def service(watch: Start) -> Service:
-    """A watcher of three made-up nodes, node-1 to node-3."""
+    """Watcher with three made-up nodes, node-1 to node-3."""
     service = watch("--provider", "Fake")
     service.wait_for("/watcher")
     return service
@@ -30,7 +30,7 @@ def service(watch: Start) -> Service:
 
 @pytest.fixture
 def kubernetes(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
-    """A cluster that has one node more than the watcher knows, and lacks one."""
+    """Cluster with one node that the watcher does not have, and without one that it has."""
     with run_fake_kubernetes(kubernetes_folder) as fake:
         for name in ("node-1", "node-2", "node-7"):
             fake.nodes[name] = node(name)
@@ -38,12 +38,12 @@ def kubernetes(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
 
 
 def failures(checks: Iterator[Check]) -> list[tuple[str, str]]:
-    """Return the steps that failed, with what mends them."""
+    """Return the failed steps with their settings."""
     return [(check.step, check.setting) for check in checks if not check.ok]
 
 
-def test_a_watcher_that_runs(service: Service) -> None:
-    """The way to it, how it does and what it serves are told; no step fails."""
+def test_running_watcher(service: Service) -> None:
+    """All steps succeed, with the connection, the health and the served metrics."""
     checks = {check.step: check for check in examine_watcher(WatcherConnection(service.url + "/watcher/"))}
     assert not [check for check in checks.values() if not check.ok]
     assert "accepts connections" in checks["watcher: TCP"].message
@@ -52,18 +52,18 @@ def test_a_watcher_that_runs(service: Service) -> None:
     assert checks["watcher: metrics"].details == ("node-1", "node-2", "node-3")
 
 
-def test_its_nodes_are_held_against_the_cluster_s(
+def test_nodes_are_compared_with_the_cluster(
     service: Service, kubernetes: FakeKubernetes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --cluster the API server says which nodes there are: by the settings' kubeconfig, or the one of kubectl."""
+    """With --cluster the nodes come from the API server, by provider.kube_config or kubectl's configuration."""
     config = str(kubernetes.kube_config())
     command = ["doctor", "--watcher", service.url, "--cluster"]
-    for way in (["--set", f"provider.kube_config={config}"], []):
-        monkeypatch.setenv("KUBECONFIG", "/nowhere" if way else config)
-        result = CliRunner().invoke(main, [*command, *way])
+    for options in (["--set", f"provider.kube_config={config}"], []):
+        monkeypatch.setenv("KUBECONFIG", "/nowhere" if options else config)
+        result = CliRunner().invoke(main, [*command, *options])
         assert result.exit_code == 1
         assert "FAIL  the cluster's nodes: without metrics: node-7" in result.output
-        assert "FAIL  metrics of no node: metrics of what is no node of the cluster: node-3" in result.output
+        assert "FAIL  unknown nodes: the cluster has no such nodes: node-3" in result.output
     broken = tmp_path / "config"
     broken.write_text("kind: Config")
     result = CliRunner().invoke(main, [*command, "--set", f"provider.kube_config={broken}"])
@@ -72,19 +72,17 @@ def test_its_nodes_are_held_against_the_cluster_s(
     assert (result.exit_code, "give one" in result.output) == (2, True)
 
 
-def test_an_api_server_that_is_not_there_is_said(
-    service: Service, kubernetes: FakeKubernetes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is examined without the nodes that were asked for."""
+def test_unreachable_api_server(service: Service, kubernetes: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the cluster's nodes the command ends with status 2."""
     config = Path(kubernetes.kube_config("gone", server=f"https://127.0.0.1:{free_port()}"))
     monkeypatch.setenv("KUBECONFIG", str(config))
     result = CliRunner().invoke(main, ["doctor", "--watcher", service.url, "--cluster"])
     assert result.exit_code == 2
-    assert "the API server does not list the nodes: " in result.output
+    assert "the API server did not list the nodes: " in result.output
 
 
-def test_what_it_holds_to_be_wrong_is_a_failed_step(watch: Start, tmp_path: Path) -> None:
-    """A node whose average is beyond what can be is found by the watcher, and told by the doctor."""
+def test_open_findings_become_failed_steps(watch: Start, tmp_path: Path) -> None:
+    """A finding of the watcher becomes a failed step."""
     nodes = tmp_path / "nodes.json"
     nodes.write_text(json.dumps({"good": {"cpu": {"average": 20}}, "bad": {"cpu": {"average": 900}}}))
     service = watch("--provider", "Fake", "--set", f"fake.file={nodes}")
@@ -95,8 +93,8 @@ def test_what_it_holds_to_be_wrong_is_a_failed_step(watch: Start, tmp_path: Path
     assert line.count("bad fake:cpu:percent: AVG is 900 percent of capacity") == 1
 
 
-def test_what_keeps_us_out_names_the_option(watch: Start, tmp_path: Path) -> None:
-    """A certificate that is not trusted, a plain http to TLS, no token and a wrong one: each has its option."""
+def test_failed_access_names_the_option(watch: Start, tmp_path: Path) -> None:
+    """An untrusted certificate, plain HTTP to TLS, and a missing or wrong token each name their option."""
     authority = Authority(tmp_path, "authority")
     certificate = authority.issue("server")
     service = watch(
@@ -120,19 +118,21 @@ def test_what_keeps_us_out_names_the_option(watch: Start, tmp_path: Path) -> Non
         assert failures(examine_watcher(running)) == [failed]
 
 
-def test_what_is_no_watcher_is_said() -> None:
-    """Another service, a closed port and an address that is none fail in a step that names the option."""
+def test_address_without_a_watcher() -> None:
+    """Another service, a closed port and an invalid address fail in a step that names the option."""
     with serving(lambda handler: reply(handler, "<html>Welcome</html>")) as server:
         assert failures(examine_watcher(WatcherConnection(server.url))) == [("watcher: metrics", "--watcher")]
-    assert failures(examine_watcher(WatcherConnection(f"http://127.0.0.1:{free_port()}"))) == [("watcher: TCP", "--watcher")]
+    assert failures(examine_watcher(WatcherConnection(f"http://127.0.0.1:{free_port()}"))) == [
+        ("watcher: TCP", "--watcher")
+    ]
     assert failures(examine_watcher(WatcherConnection("trimaran:2020"))) == [("watcher", "--watcher")]
 
 
-def test_the_go_service_is_examined_as_far_as_it_tells() -> None:
-    """load-watcher has neither health nor findings: its metrics are read all the same."""
+def test_load_watcher_has_no_health() -> None:
+    """load-watcher has neither health nor findings, but its metrics are examined."""
     body = {"timestamp": 1, "window": {"duration": "15m", "start": 1, "end": 2}, "source": "Prometheus",
             "data": {"NodeMetricsMap": {"a": {"metrics": [], "tags": {}, "metadata": {}}}}}  # fmt: skip
     with serving(lambda handler: reply(handler, body)) as server:
         checks = {check.step: check.message for check in examine_watcher(WatcherConnection(server.url))}
-    assert checks["watcher: health"] == "it does not say how it does"
+    assert checks["watcher: health"] == "there is no health report"
     assert checks["watcher: metrics"] == "1 nodes from Prometheus, window 15m"

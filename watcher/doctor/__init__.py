@@ -1,8 +1,8 @@
-"""The step-by-step checks: is the provider there, does it let us in, does it know the nodes, are its values right?
+"""Step-by-step diagnosis of a provider: connection, credentials, nodes and values.
 
-``examination`` goes through all steps; ``address`` tries the way to a provider, ``metrics`` what it answers and which
-nodes that is about, ``place`` where the store is kept; ``background`` does it all inside the running service.
-``running`` asks a watcher that runs elsewhere instead; ``nodes`` knows which nodes the cluster has.
+``examination`` runs all steps; ``address`` checks the network connection, ``metrics`` the fetched metrics and their
+nodes, ``store_check`` the location of the store; ``background`` runs all steps inside the service. ``remote_watcher``
+checks a running watcher over HTTP instead; ``node_names`` lists the cluster's nodes.
 """
 
 from watcher.doctor.background import Doctor

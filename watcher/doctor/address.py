@@ -1,4 +1,4 @@
-"""The way to a provider: its name, its port, its certificate."""
+"""Checks of the connection to an address: name, port and certificate."""
 
 import contextlib
 import socket
@@ -16,22 +16,22 @@ _NO_TLS = {
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
     "UNEXPECTED_EOF_WHILE_READING",
-}  # what a plain port makes OpenSSL say
+}  # OpenSSL's errors at a port without TLS
 
 
 def examine_address(address: SplitResult, settings: ProviderSettings) -> Iterator[Check]:
-    """Yield DNS, TCP and TLS, or the proxy; nothing follows a step that failed."""
+    """Yield the steps DNS, TCP and TLS, or the proxy; stop after a failed step."""
     proxy = requests.utils.select_proxy(address.geturl(), requests.utils.get_environ_proxies(address.geturl()))
     if proxy:
         yield Check("proxy", ok=True, message=f"requests go through {without_credentials(proxy)}")
         return
-    host, port = _place(address)
+    host, port = _host_and_port(address)
     try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except OSError as error:
         yield Check("DNS", ok=False, message=f"{host}: {error.strerror or error}", setting="provider.address")
         return
-    yield Check("DNS", ok=True, message=f"{host} is {', '.join(sorted(found))}")
+    yield Check("DNS", ok=True, message=f"{host} is {', '.join(sorted(addresses))}")
     try:
         connection = socket.create_connection((host, port), _CONNECT_SECONDS)
     except OSError as error:
@@ -45,10 +45,10 @@ def examine_address(address: SplitResult, settings: ProviderSettings) -> Iterato
 
 
 def expects_tls(address: SplitResult) -> bool:
-    """Return whether a port that was asked in plain HTTP speaks TLS."""
+    """Return whether a port with an http:// address speaks TLS."""
     if address.scheme != "http":
         return False
-    host, port = _place(address)
+    host, port = _host_and_port(address)
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
@@ -75,9 +75,9 @@ def _examine_tls(connection: socket.socket, host: str, port: int, settings: Prov
     except (OSError, ValueError) as error:
         message = f"{host}: {error}"
         if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
-            message = f"{host} port {port} does not speak TLS: is it http:// instead of https://?"
+            message = f"{host} port {port} does not speak TLS: should the address begin with http:// instead?"
         return Check("TLS", ok=False, message=message, setting="provider.address")
 
 
-def _place(address: SplitResult) -> tuple[str, int]:
+def _host_and_port(address: SplitResult) -> tuple[str, int]:
     return address.hostname or "", address.port or (443 if address.scheme == "https" else 80)

@@ -1,4 +1,4 @@
-"""All steps, one after the other: for each provider, and for the store."""
+"""All checks in order: of each provider, and of the store."""
 
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -14,12 +14,12 @@ from watcher.settings import Settings
 
 
 def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: Collection[str] = ()) -> Iterator[Check]:
-    """Yield every step, for each provider and for the store; a provider whose step failed is not asked further.
+    """Yield the steps of each provider and of the store; a provider's steps end after a failed one.
 
     Args:
         settings: all settings.
-        clock: unix time.
-        nodes: the names of the cluster's nodes, to hold those with metrics against; empty where they are not known.
+        clock: returns the Unix time.
+        nodes: names of the cluster's nodes, to compare with the nodes that have metrics; empty if unknown.
     """
     for view in settings.for_each_provider():
         name = view.provider.name
@@ -32,13 +32,13 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time, nodes: C
 
 
 def _examine_second(settings: Settings) -> Check:
-    """Tell whether the source that corroborates can be reached; one is not needed, so this never fails."""
+    """Return a step about the second source for comparison; it never fails, as that source is optional."""
     failed = [check for check in _examine_provider(settings, time.time, ()) if not check.ok]
-    message = f"CPU and Memory are held against {settings.provider.name}"
+    message = f"CPU and Memory are compared with {settings.provider.name}"
     if failed:
         message = (
-            f"metrics are judged by themselves alone, as {settings.provider.name} does not corroborate them: "
-            f"{failed[0].step}: {failed[0].message} (quality.corroborate = off does not ask it)"
+            f"metrics are not compared with a second source, as {settings.provider.name} does not work: "
+            f"{failed[0].step}: {failed[0].message} (quality.corroborate = off disables the comparison)"
         )
     return Check("corroborate", ok=True, message=message)
 
@@ -61,11 +61,12 @@ def _examine_provider(settings: Settings, clock: Callable[[], float], nodes: Col
             failed |= not check.ok
             if not check.ok and check.setting.startswith("provider."):
                 if expects_tls(address):
-                    message = f"{address.netloc.rpartition('@')[2]} speaks TLS: is it https:// instead of http://?"
+                    host = address.netloc.rpartition("@")[2]
+                    message = f"{host} speaks TLS: should the address begin with https:// instead?"
                     check = replace(check, message=message, setting="provider.address")  # noqa: PLW2901
                 yield check
                 return
             yield check
-        yield from examine_metrics(provider, settings, nodes, clock, told=failed)
+        yield from examine_metrics(provider, settings, nodes, clock, has_failed_step=failed)
     finally:
         close_provider(provider)

@@ -1,4 +1,4 @@
-"""The names of the cluster's nodes, to hold those with metrics against."""
+"""Names of the cluster's nodes, to compare with the nodes that have metrics."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,26 +16,27 @@ _SECONDS = 30.0
 
 
 class NodeListError(ValueError):
-    """The cluster's nodes cannot be told; the message says why."""
+    """The cluster's nodes cannot be listed; the message has the reason."""
 
 
 def read_node_names(file: Path) -> frozenset[str]:
-    """Return the names of the nodes in a file, as ``kubectl get nodes -o yaml`` writes it.
+    """Return the names of the nodes in a file, as written by ``kubectl get nodes -o yaml``.
 
     Raises:
-        FileError: it cannot be used.
+        FileError: the file cannot be used.
     """
     return _names(read_objects(file, "Node"))
 
 
 def list_node_names(settings: Settings) -> frozenset[str]:
-    """Return the names of the nodes that the API server has.
+    """Return the names of the nodes at the API server.
 
     Args:
-        settings: ``provider.kube_config`` leads to it; without one the pod's service account, or what kubectl uses.
+        settings: all settings. ``provider.kube_config`` gives access to the cluster; without it the pod's service
+            account or kubectl's configuration is used.
 
     Raises:
-        UnknownNodes: there is no way to it, or it does not answer.
+        NodeListError: there is no access, or the request failed.
     """
     file = settings.provider.kube_config or kubernetes.kubectl_config()
     try:
@@ -47,7 +48,7 @@ def list_node_names(settings: Settings) -> frozenset[str]:
     except SettingsError as error:
         raise NodeListError("; ".join(error.problems)) from None
     except kubernetes.REQUEST_FAILURES as error:
-        raise NodeListError(f"the API server does not list the nodes: {describe(error).reason}") from None
+        raise NodeListError(f"the API server did not list the nodes: {describe(error).reason}") from None
 
 
 def _names(nodes: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""A watcher that runs: the way to it, how it does, what it serves, and what it holds to be wrong."""
+"""Checks of a running watcher over HTTP: connection, health, metrics and findings."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -13,26 +13,26 @@ from runtime.http.failures import Trouble, describe
 from runtime.http.session import BoundedSession
 from watcher import wire
 from watcher.doctor.address import examine_address, expects_tls
-from watcher.doctor.metrics import compare, judge
+from watcher.doctor.metrics import compare_nodes, summarize
 from watcher.findings import Finding, Kind
 from watcher.providers.base import Check
 from watcher.providers.session import client_certificate
 from watcher.settings import ProviderSettings
 
 _SECONDS = 30.0
-# The steps on the way to a provider name its settings; here options have that place.
+# The steps of the connection name a provider's settings; for a watcher, options replace them.
 _OPTIONS = {"provider.address": "--watcher", "provider.ca_file": "--ca-file"}
 
 
 @dataclass(frozen=True, slots=True)
 class WatcherConnection:
-    """The way to a watcher.
+    """Address and credentials of a watcher.
 
     Attributes:
-        address: such as ``http://trimaran:2020``.
-        token_file: with its bearer token.
+        address: the base URL, such as ``http://trimaran:2020``.
+        token_file: a file with the bearer token.
         ca_file: certificate authorities to trust.
-        certificate: a PEM file with a certificate and its key.
+        certificate: a PEM file with the client certificate and its key.
     """
 
     address: str
@@ -41,29 +41,29 @@ class WatcherConnection:
     certificate: Path | None = None
 
 
-def examine_watcher(running: WatcherConnection, nodes: Collection[str] = ()) -> Iterator[Check]:
-    """Yield every step; none follows one without which there is nothing more to tell.
+def examine_watcher(connection: WatcherConnection, nodes: Collection[str] = ()) -> Iterator[Check]:
+    """Yield the steps in order; stop after a failed step that rules out the next.
 
     Args:
-        running: where it is, and how it lets us in.
-        nodes: the names of the cluster's nodes; empty where they are not known.
+        connection: address and credentials.
+        nodes: names of the cluster's nodes; empty if unknown.
     """
-    base = running.address.rstrip("/").removesuffix("/watcher")
+    base = connection.address.rstrip("/").removesuffix("/watcher")
     address = urlsplit(base)
     if address.scheme not in {"http", "https"} or not address.hostname:
         message = "a watcher's address looks like http://trimaran:2020"
         yield Check("watcher", ok=False, message=message, setting="--watcher")
         return
-    way = ProviderSettings(ca_file=running.ca_file, client_certificate=running.certificate)
-    for check in examine_address(address, way):
+    tls_settings = ProviderSettings(ca_file=connection.ca_file, client_certificate=connection.certificate)
+    for check in examine_address(address, tls_settings):
         yield replace(check, step=f"watcher: {check.step}", setting=_OPTIONS.get(check.setting, check.setting))
         if not check.ok:
             return
-    token_file = running.token_file
+    token_file = connection.token_file
     session = BoundedSession(
         bearer(lambda: "" if token_file is None else read_token(token_file)),
-        verify=True if running.ca_file is None else str(running.ca_file),
-        certificate=client_certificate(way),
+        verify=True if connection.ca_file is None else str(connection.ca_file),
+        certificate=client_certificate(tls_settings),
         follow_redirects=False,
     )
     with session:
@@ -72,7 +72,7 @@ def examine_watcher(running: WatcherConnection, nodes: Collection[str] = ()) -> 
         except (requests.RequestException, UnusableToken, OSError) as error:
             failure = describe(error)
             tls = expects_tls(address)
-            message = "it speaks TLS: is it https:// instead of http://?" if tls else failure.reason
+            message = "it speaks TLS: should the address begin with https:// instead?" if tls else failure.reason
             option = "--token-file" if failure.trouble is Trouble.CREDENTIALS else "--watcher"
             yield Check("watcher", ok=False, message=message, setting=option)
 
@@ -80,7 +80,7 @@ def examine_watcher(running: WatcherConnection, nodes: Collection[str] = ()) -> 
 def _examine(session: BoundedSession, base: str, nodes: Collection[str]) -> Iterator[Check]:
     answer = session.get(f"{base}/watcher/health", timeout=_SECONDS)
     if answer.status_code in {401, 403}:
-        message = f"it refuses: {describe(requests.HTTPError(response=answer)).reason}"
+        message = f"access denied: {describe(requests.HTTPError(response=answer)).reason}"
         yield Check("watcher: access", ok=False, message=message, setting="--token-file")
         return
     yield from _examine_health(answer)
@@ -92,7 +92,7 @@ def _examine(session: BoundedSession, base: str, nodes: Collection[str]) -> Iter
     try:
         metrics = wire.decode(answer.content)
     except wire.WireError as error:
-        message = f"what is there is no watcher: {error}"
+        message = f"the response is not a watcher's: {error}"
         yield Check("watcher: metrics", ok=False, message=message, setting="--watcher")
         return
     window, served = metrics.window, set(metrics.data)
@@ -100,43 +100,45 @@ def _examine(session: BoundedSession, base: str, nodes: Collection[str]) -> Iter
     yield Check("watcher: metrics", ok=bool(served), message=message, details=tuple(sorted(served)))
     yield from _examine_findings(session.get(f"{base}/findings", timeout=_SECONDS))
     if nodes and served:
-        yield from compare(served, set(nodes))
+        yield from compare_nodes(served, set(nodes))
 
 
 def _examine_health(answer: requests.Response) -> Iterator[Check]:
-    """Yield what the watcher says of itself; load-watcher's has no such page."""
-    report = _object(answer)
+    """Yield the watcher's own health report, if there is one: load-watcher has none."""
+    report = _json_object(answer)
     reasons, warnings = (report.get(name) for name in ("reasons", "warnings"))
     if not isinstance(reasons, list):
-        yield Check("watcher: health", ok=True, message="it does not say how it does")
+        yield Check("watcher: health", ok=True, message="there is no health report")
         return
     ages = report.get("age_seconds")
     shown = ", ".join(f"{window} {age} s" for window, age in ages.items()) if isinstance(ages, dict) else ""
-    message = "; ".join(map(str, reasons)) or f"it is well; age of what it serves: {shown or 'nothing yet'}"
+    message = "; ".join(map(str, reasons)) or f"healthy; age of the served metrics: {shown or 'none yet'}"
     yield Check("watcher: health", ok=not reasons, message=message)
     for warning in warnings if isinstance(warnings, list) else ():
         yield Check("watcher: warning", ok=False, message=str(warning))
 
 
 def _examine_findings(answer: requests.Response) -> Iterator[Check]:
-    """Yield a failed step for each kind of finding that is open now."""
-    findings, known = _object(answer).get("findings"), set(Kind)
-    found = [
-        # Without the window: what is wrong in all of them is said once.
-        Finding(Kind(each["kind"]), _text(each, "message"), node=_text(each, "node"), metric=_text(each, "metric"))
-        for each in (findings if isinstance(findings, list) else ())
-        if isinstance(each, dict) and each.get("kind") in known
+    """Yield a failed step for each kind of open finding."""
+    findings, known = _json_object(answer).get("findings"), set(Kind)
+    parsed = [
+        # Leave out the window, so that a problem in all windows is reported once.
+        Finding(
+            Kind(entry["kind"]), _field(entry, "message"), node=_field(entry, "node"), metric=_field(entry, "metric")
+        )
+        for entry in (findings if isinstance(findings, list) else ())
+        if isinstance(entry, dict) and entry.get("kind") in known
     ]
-    yield from judge(dict.fromkeys(found))
+    yield from summarize(dict.fromkeys(parsed))
 
 
-def _text(document: dict[str, Any], name: str) -> str:
+def _field(document: dict[str, Any], name: str) -> str:
     return str(document.get(name) or "")
 
 
-def _object(answer: requests.Response) -> dict[str, Any]:
+def _json_object(answer: requests.Response) -> dict[str, Any]:
     try:
-        found = answer.json()
+        document = answer.json()
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
