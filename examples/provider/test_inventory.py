@@ -1,4 +1,4 @@
-"""The contract over the inventory: a server that answers /load stands for it."""
+"""Provider contract for the inventory, with a server that responds to /load as the source."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from watcher.testing import HttpContract, ProviderContract, SampledSource, Serie
 
 
 class InventoryHarness:
-    """The inventory knows the present only, so every sample is shown to the provider in turn."""
+    """Harness for the inventory, which only knows the present: the provider takes every sample in turn."""
 
     name = "Inventory"
     tolerance = 1e-9
@@ -32,6 +32,6 @@ class InventoryHarness:
 
 
 class TestInventory(ProviderContract, HttpContract):
-    """Everything that is promised, whatever the inventory does."""
+    """Tests of the contract."""
 
     harness = InventoryHarness()

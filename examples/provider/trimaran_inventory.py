@@ -1,6 +1,6 @@
-"""Load from an in-house inventory: GET /load answers {"node-1": {"at": 1795260390, "cpu": 20.5, "memory": 40}, ...}.
+"""Load from an in-house inventory: GET /load returns {"node-1": {"at": 1795260390, "cpu": 20.5, "memory": 40}, ...}.
 
-``at`` is the time of the measurement in unix seconds, the others are percent of capacity.
+``at`` is the time of the measurement in Unix seconds; the other values are percent of capacity.
 """
 
 from collections.abc import Iterator
@@ -14,21 +14,21 @@ from watcher.settings import Settings
 
 
 class InventoryProvider:
-    """Samples the present; the watcher keeps the samples and computes windows from them."""
+    """Provider that samples the present; the watcher stores the samples and computes windows from them."""
 
     def __init__(self, settings: Settings) -> None:
         self._address = settings.provider.address or "http://inventory:8080"
         self._session = ProviderSession(settings.provider, bearer(settings.provider))
 
     def sample(self, deadline: Deadline) -> dict[str, Sample]:
-        """Return every node's load now."""
+        """Return every node's present load."""
         answer = gather({"load": lambda: self._load(deadline)}, deadline, give_up=self._session.abort)["load"]
         if isinstance(answer, Exception):
             raise provider_error("Inventory", self._address, answer) from answer
         return answer
 
     def check(self) -> Iterator[Check]:
-        """Yield one step: what /load answers."""
+        """Yield one step: a request for /load."""
         try:
             yield Check("read /load", ok=True, message=f"{len(self.sample(Deadline.after(5)))} nodes")
         except ProviderError as error:

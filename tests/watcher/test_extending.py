@@ -1,4 +1,4 @@
-"""A provider in a package of its own is found by its entry point, and used."""
+"""Tests of a provider in a separate package: its installation, its use and the example in docs/extending.md."""
 
 import os
 import re
@@ -20,7 +20,7 @@ EXAMPLE = ROOT / "examples" / "provider"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install a copy of the example with pip into a folder of its own, without a network."""
+    """Install a copy of the example with pip into a new folder, without a network."""
     folder = tmp_path_factory.mktemp("extending")
     source, target = folder / "source", folder / "site"
     shutil.copytree(EXAMPLE, source)
@@ -32,20 +32,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trimaran(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line where the package is installed."""
+    """Run the command line with the installed package."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", "trimaran", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
-def test_an_installed_provider_is_listed(site):
-    """The command config lists it beside ours, and only where it is installed."""
+def test_installed_provider_is_listed(site):
+    """``trimaran config`` lists the provider if its package is installed."""
     assert "Inventory" in trimaran(site, "config").stdout.splitlines()[-1].removeprefix("providers: ").split(", ")
     assert "Inventory" not in trimaran(site.parent, "config").stdout
 
 
-def test_an_installed_provider_is_used(site, watch):
-    """The command watch samples it with the address and the token of the settings, and serves windows of its values."""
+def test_installed_provider_is_used(site, watch):
+    """``trimaran watch`` samples it with the settings' address and token, and serves windows of its values."""
 
     def answer(handler):
         assert handler.path == "/load"
@@ -60,14 +60,14 @@ def test_an_installed_provider_is_used(site, watch):
         )  # fmt: skip
         served = service.wait_for("/watcher").json()
     assert served["source"] == "Inventory"
-    found = {
+    values = {
         (node, metric["type"], metric["operator"]): metric["value"]
         for node, load in served["data"].items()
         for metric in load["metrics"]
     }
-    assert found["node-1", "CPU", "AVG"] == 20.5
-    assert found["node-2", "Memory", "AVG"] == 10
-    assert found["node-1", "CPU", "STD"] == 0
+    assert values["node-1", "CPU", "AVG"] == 20.5
+    assert values["node-2", "Memory", "AVG"] == 10
+    assert values["node-1", "CPU", "STD"] == 0
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_an_installed_provider_is_used(site, watch):
         (503, b"", ProviderUnavailable),
     ],
 )
-def test_the_example_keeps_what_the_page_promises(monkeypatch, status, body, expected):
-    """Whatever the source answers, the example raises a ProviderError, and its check says so."""
+def test_example_raises_provider_errors(monkeypatch, status, body, expected):
+    """For any unexpected response the example raises a ProviderError, and its check has a failed step."""
     monkeypatch.syspath_prepend(str(EXAMPLE))
     from trimaran_inventory import InventoryProvider
 
@@ -97,8 +97,8 @@ def test_the_example_keeps_what_the_page_promises(monkeypatch, status, body, exp
 
 
 @pytest.mark.slow
-def test_the_example_s_own_tests_pass(site):
-    """The contract that docs/extending.md recommends runs from another project's folder, with none of our fixtures."""
+def test_example_passes_its_own_tests(site):
+    """The contract of docs/extending.md runs from another project's folder, without our fixtures."""
     command = [
         sys.executable,
         "-W",
@@ -119,16 +119,16 @@ def test_the_example_s_own_tests_pass(site):
     assert re.search(r"^=+ \d+ passed in", result.stdout, re.MULTILINE)
 
 
-def test_the_page_shows_the_example_as_it_is():
-    """docs/extending.md has every file of the example, to the letter."""
+def test_page_shows_the_example():
+    """docs/extending.md has an exact copy of every file of the example."""
     page = (ROOT / "docs" / "extending.md").read_text()
     for name in sorted(path.name for path in EXAMPLE.iterdir() if path.is_file()):
         language = {".py": "python", ".toml": "toml"}[Path(name).suffix]
         assert f"```{language}\n{(EXAMPLE / name).read_text()}```\n" in page
 
 
-def test_the_example_is_as_short_as_it_is_said_to_be():
-    """The provider is at most 30 lines of code: no blank lines, docstrings or imports counted."""
+def test_example_is_short():
+    """The provider has at most 30 lines of code, without blank lines, docstrings and imports."""
     lines = map(str.strip, (EXAMPLE / "trimaran_inventory.py").read_text().splitlines())
     code = [line for line in lines if line and not line.startswith(('"""', "import ", "from "))]
     assert len(code) <= 30
