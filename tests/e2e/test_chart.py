@@ -14,7 +14,7 @@ from trimaran.cli.dashboard import dashboard
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, validate_config, render_config
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.soft_taints.settings import NodesSettings
-from watcher.settings import Settings
+from watcher.settings import WatcherSettings
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def test_its_settings_are_settings():
     """Each variable of each pod is one that its program knows, with a value that it takes."""
     objects = rendered("--set", f"{ALL},{PARTS}")
     watcher = container(objects, "watcher")
-    settings = Settings.model_validate(settings_of(watcher))
+    settings = WatcherSettings.model_validate(settings_of(watcher))
     assert (settings.server.compat_open, settings.server.metrics_open) == (True, False)  # Prometheus has a token
     assert settings.store.history_megabytes == 64
     assert watcher["resources"]["requests"]["memory"] == "384Mi"
@@ -99,7 +99,7 @@ def test_its_settings_are_settings():
         str(page.extender_client_certificate): ("reader", "client.pem"),
     }
     open_to_all = rendered("--set", ALL)
-    assert Settings.model_validate(settings_of(container(open_to_all, "watcher"))).server.metrics_open
+    assert WatcherSettings.model_validate(settings_of(container(open_to_all, "watcher"))).server.metrics_open
 
 
 def files_of(objects: dict[tuple[str, str], dict], part: str) -> dict[str, tuple[str, str]]:
