@@ -1,4 +1,4 @@
-"""What each service that acts on a cluster is told alike: where its watcher is, and where the API server."""
+"""Settings that services on a cluster share: access to the watcher and to the Kubernetes API."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,37 +15,39 @@ if TYPE_CHECKING:
 
 
 class ClusterSection(Section):
-    """The settings that such a service's own section has beside others."""
+    """Shared settings, which the section of each such service inherits."""
 
     watcher: Annotated[str, AfterValidator(http_address)] | None = Field(
-        None, description="the watcher's address; without one this process watches by itself"
+        None, description="URL of the watcher; without one the process embeds a watcher"
     )
-    watcher_token_file: Path | None = Field(None, description="a file with the token that the watcher asks for")
-    watcher_ca_file: Path | None = Field(None, description="certificate authorities of the watcher")
-    kube_config: Path | None = Field(None, description="a kubeconfig; in a cluster the pod's service account")
-    kube_context: str = Field("", description="the kubeconfig's context; empty: its current one")
+    watcher_token_file: Path | None = Field(None, description="file with the token for the watcher")
+    watcher_ca_file: Path | None = Field(None, description="file with CA certificates of the watcher")
+    kube_config: Path | None = Field(
+        None, description="kubeconfig file; in a cluster the default is the pod's service account"
+    )
+    kube_context: str = Field("", description="context of the kubeconfig; by default its current context")
 
     def open_api(self, section: str) -> "KubernetesApi":
-        """Return the API server.
+        """Return a client of the Kubernetes API.
 
         Args:
-            section: this section's name, for errors.
+            section: name of this section, for errors.
 
         Raises:
-            SettingsError: there is no way to it.
+            SettingsError: no kubeconfig or service account can be used.
         """
-        from runtime.kubernetes.api import Access, KubernetesApi
-        from runtime.kubernetes.credentials import UnusableAccess  # a command's options need none of it
+        from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
+        from runtime.http.credentials import UnusableAccess  # not needed for a command's options
 
         names = {"kube_config": f"{section}.kube_config", "context": f"{section}.kube_context"}
         try:
-            return KubernetesApi(Access(kube_config=self.kube_config, context=self.kube_context, names=names))
+            return KubernetesApi(ApiServerConfig(kube_config=self.kube_config, context=self.kube_context, names=names))
         except UnusableAccess as error:
             raise SettingsError([str(error)]) from error
 
     def open_watcher(self, settings: Settings) -> "WatcherClient":
-        """Return a client of the watcher, or where there is none, one that watches by itself by these settings."""
-        from client import connect  # the master needs none
+        """Return a client of the watcher, or one that embeds a watcher with these settings if no URL is set."""
+        from client import connect  # not needed in gunicorn's master process
 
         if self.watcher:
             return connect(self.watcher, token_file=self.watcher_token_file, ca_file=self.watcher_ca_file)

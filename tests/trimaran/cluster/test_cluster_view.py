@@ -182,7 +182,7 @@ def test_a_pod_that_overflows_does_not_stop_the_view() -> None:
 def test_the_example_in_the_docs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The example in docs/cluster.md scores and assumes every pending pod."""
     loop, setup = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[::-1]
-    assert "KubernetesApi(Access(" in setup
+    assert "KubernetesApi(ApiServerConfig(" in setup
     waiting = [bound(name, "", "1500m") for name in ("first", "second")]
     assumed = []
     monkeypatch.setattr(ClusterView, "assume", lambda _, pod, node_name: assumed.append((pod.name, node_name)))

@@ -19,7 +19,7 @@ from support.extending import HeldMetrics, StillView, asked, metrics, profiles
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.test import Client
 
-from runtime.server.access import Access
+from runtime.server.access import AccessCheck
 from scoring import Pod
 from trimaran.cli.main import main
 from trimaran.extender.app import create_app
@@ -56,7 +56,7 @@ class Bench:
             is_active=lambda _: active, record=self.record.add,
         )  # fmt: skip
         routes = [decision_routes(self.record, self.view, authorizer or AllowAll())]
-        access = Access(token="of-the-scheduler-", open_routes=POD_ROUTES) if authorizer else None
+        access = AccessCheck(token="of-the-scheduler-", open_routes=POD_ROUTES) if authorizer else None
         self.client = Client(create_app(self.prioritizer, self.telemetry, lambda: True, access, routes))
 
     def ask(self, pod: str = "pod-1", names: list[str] = NAMES, **options: Any) -> dict[str, int]:
@@ -470,7 +470,7 @@ def test_the_commands_print_decisions_and_regrets(bench: Bench, tmp_path: Path) 
     with served(bench) as url:
         bench.ask()
         bench.record.run_cycle()
-        assert "not known (yet)" in run("explain", "default/pod-1", "--extender", url)[1]
+        assert "unknown (yet)" in run("explain", "default/pod-1", "--extender", url)[1]
         bench.bind("pod-1", "node-20")
         bench.record.run_cycle()
         bench.metrics.held = metrics({**LOADS, "node-20": 70.0, "node-0": 20.0}, NOW + 301)
@@ -478,14 +478,14 @@ def test_the_commands_print_decisions_and_regrets(bench: Bench, tmp_path: Path) 
         status, text = run("explain", "default/pod-1", "--extender", url)
         assert status == 0
         for part in ("answered 2027-", "candidates  30", "5m window of Fake, 20 s old", "best        node-0 with",
-                     "place 21", "regret +", "*   node-20", "LoadVariationRiskBalancing"):  # fmt: skip
+                     "rank 21", "regret +", "*   node-20", "LoadVariationRiskBalancing"):  # fmt: skip
             assert part in text, part
         _, document = run("explain", "default/pod-1", "--extender", url, "--output", "json")
         assert orjson.loads(document) == bench.explained()
         _, shown = run("extender", "regret", "--extender", url)
         assert re.search(r"load-aware +active +1 +0 +70\.0%", shown)
         bench.bind("pod-2", "node-3")
-        assert "was not asked about it" in run("explain", "default/pod-2", "--extender", url)[1]
+        assert "the extender did not score it" in run("explain", "default/pod-2", "--extender", url)[1]
         assert run("explain", "default/pod-9", "--extender", url) == (
             1, "trimaran: pod default/pod-9 has no recorded decision and is not on a node\n",
         )  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from support.extending import HeldMetrics, StillView, asked, profiles
 from werkzeug.test import Client, EnvironBuilder
 
-from runtime.server.access import Access
+from runtime.server.access import AccessCheck
 from trimaran.extender.app import create_app
 from trimaran.extender.prioritizer import Prioritizer, PrioritizerOptions
 from trimaran.extender.telemetry import ExtenderTelemetry
@@ -19,7 +19,7 @@ def view() -> StillView:
     return StillView(*LOADS)
 
 
-def client(view: StillView, access: Access | None = None) -> Client:
+def client(view: StillView, access: AccessCheck | None = None) -> Client:
     telemetry = ExtenderTelemetry()
     prioritizer = Prioritizer(profiles(), view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=20))
     return Client(create_app(prioritizer, telemetry, lambda: view.is_synced, access))
@@ -97,7 +97,7 @@ def test_probes_and_metrics_are_served(view: StillView) -> None:
 
 def test_unauthorized_requests_are_refused_before_the_body_is_read(view: StillView) -> None:
     """With a token set, requests without it get 401, and the probes stay open."""
-    asking = client(view, Access(token=TOKEN))
+    asking = client(view, AccessCheck(token=TOKEN))
     error(asking.post("/prioritize", data=b"{"), 401, "unauthorized")
     error(asking.get("/metrics"), 401, "unauthorized")
     assert asking.get("/livez").status_code == 200

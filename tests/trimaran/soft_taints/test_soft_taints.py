@@ -395,7 +395,7 @@ def test_each_setting_is_documented() -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ((), "nothing is to be written"),
+        ((), "nothing to write"),
         (("--taints", "--watcher", "http://127.0.0.1:9"), "nodes.kube_config"),
         (("--windows", "soon"), "nodes.windows"),
         (("--taints", "--set", "nodes.max_hot_fraction=2"), "nodes.max_hot_fraction"),
