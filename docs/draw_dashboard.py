@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -28,16 +29,23 @@ def main() -> None:
         browser() as chromium,
     ):
         decide(decided, kubernetes, _DECIDED, 200)
-        page = chromium.new_page(viewport={"width": 1100, "height": 900})
-        for name, path in SCREENS.items():
-            page.goto(f"{url}/{path}")
-            page.wait_for_timeout(5000)
-            if name == "cluster":
-                page.focus("#plane-time")
-                for _ in range(40):
-                    page.keyboard.press("ArrowLeft")
-                page.wait_for_timeout(5000)
-            page.screenshot(path=HERE / "images" / f"dashboard-{name}.png")
+        for mode, screens in {"light": SCREENS, "dark": {"cluster": SCREENS["cluster"]}}.items():
+            page = chromium.new_page(viewport={"width": 1100, "height": 900}, color_scheme=mode)
+            suffix = "" if mode == "light" else f"-{mode}"
+            for name, path in screens.items():
+                draw(page, f"{url}/{path}", HERE / "images" / f"dashboard-{name}{suffix}.png")
+
+
+def draw(page: Any, url: str, file: Path) -> None:
+    """Draw one page; the cluster's is set to an earlier time of day."""
+    page.goto(url)
+    page.wait_for_timeout(5000)
+    if page.query_selector("#plane-time"):
+        page.focus("#plane-time")
+        for _ in range(40):
+            page.keyboard.press("ArrowLeft")
+        page.wait_for_timeout(5000)
+    page.screenshot(path=file)
 
 
 if __name__ == "__main__":

@@ -96,3 +96,11 @@ def test_a_page_reads_alike_everywhere(page: Path) -> None:
         listed = bool(item) or (listed and (not line.strip() or line.startswith(" ")))
         before = line
     assert wrong == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_picture_of_the_parts_is_drawn_by_its_script(theme: str) -> None:
+    """docs/images/parts-*.svg are the output of docs/draw_parts.py."""
+    script = runpy.run_path(str(ROOT / "docs" / "draw_parts.py"))
+    picture = (ROOT / "docs" / "images" / f"parts-{theme}.svg").read_text()
+    assert picture == script["drawing"](script["THEMES"][theme]), "run docs/draw_parts.py"
