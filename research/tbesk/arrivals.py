@@ -1,98 +1,79 @@
-"""Pods that come and go: a cluster followed through many batches, placed by one method all along."""
+"""Pods that arrive in batches, and pods that leave, placed by one method all along."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from scoring.arrays import Int64s
-from trimaran.planning.local_search import Search, moved
+from trimaran.planning.assignment import Assignment
+from trimaran.planning.exchanges import Exchanges
 from trimaran.planning.methods import Method
-from trimaran.planning.problem import UNPLACED, Measures, Problem, measure
+from trimaran.planning.problem import UNPLACED, Measures, Problem, cost, measure
 
 
-@dataclass(frozen=True)
-class Churn:
-    """How pods come and go.
-
-    Attributes:
-        start: pods that are placed first, together.
-        rounds: how often some leave and as many arrive.
-        share: of the pods that run, how many leave each time.
-    """
-
-    start: int
-    rounds: int
-    share: float
-
-    def __post_init__(self) -> None:
-        if self.start < 1 or self.rounds < 0 or not 0 <= self.share <= 1:
-            raise ValueError(f"churn needs pods to start with, rounds from 0 and a share from 0 to 1, not {self}")
+def in_batches(method: Method, problem: Problem, size: int, rng: np.random.Generator) -> Int64s:
+    """Place pods in their order, some at a time, each batch on nodes that run the batches before; return the plan."""
+    plan = np.full(problem.pods, UNPLACED)
+    for start in range(0, problem.pods, size):
+        before, batch = np.arange(start), np.arange(start, min(start + size, problem.pods))
+        plan[batch] = method(problem.take(batch).on_top_of(problem.take(before), plan[before]), rng)
+    return plan
 
 
-@dataclass(frozen=True, eq=False)
-class Turn:
-    """Who comes and goes together.
-
-    Attributes:
-        gone: pods that leave, shape (k,).
-        staying: those that were there and stay, shape (k,).
-        new: those that come, shape (k,).
-    """
+class Step(NamedTuple):
+    """Pods that leave, stay and arrive together, each of shape (k,)."""
 
     gone: Int64s
     staying: Int64s
     new: Int64s
 
     @property
-    def here(self) -> Int64s:
-        """The pods that are there then."""
+    def present(self) -> Int64s:
+        """Pods that are in the cluster afterwards."""
         return np.concatenate([self.staying, self.new])
 
 
-def turns(pods: int, churn: Churn, seed: int) -> Iterator[Turn]:
-    """Yield the start and each round: the same for all methods.
+def churn(pods: int, *, start: int, rounds: int, share: float, seed: int) -> Iterator[Step]:
+    """Yield the arrival of the first pods, then rounds in which a share of the pods leaves and as many arrive.
 
-    Args:
-        pods: how many there are; the first ``start`` are there at first, the others arrive in their order.
-        churn: how pods come and go.
-        seed: of who leaves.
+    Pods arrive in their order, until none are left. Those that leave are drawn whether they have a node or not, so the
+    steps are the same for all methods.
     """
     rng, nobody = np.random.default_rng((seed, 0)), np.zeros(0, np.int64)
-    turn = Turn(nobody, nobody, np.arange(min(churn.start, pods)))
-    yield turn
-    arrived = len(turn.new)
-    for _ in range(churn.rounds):
-        count = round(churn.share * len(turn.here))
-        gone = rng.choice(turn.here, count, replace=False)
+    step = Step(nobody, nobody, np.arange(min(start, pods)))
+    yield step
+    arrived = len(step.new)
+    for _ in range(rounds):
+        count = round(share * len(step.present))
+        gone = rng.choice(step.present, count, replace=False)
         new = np.arange(arrived, min(arrived + count, pods))
         arrived += len(new)
-        turn = Turn(gone, np.setdiff1d(turn.here, gone), new)
-        yield turn
+        step = Step(gone, np.setdiff1d(step.present, gone), new)
+        yield step
 
 
-def follow(
-    problem: Problem, method: Method, churn: Churn, seed: int, *, moves: int = 0, search: Search | None = None
-) -> list[Measures]:
-    """Place pods as they come, and let others go; return what the cluster is like after the start and each round.
-
-    Who leaves is drawn from those that came and have not left, whether they found a node or not, so all methods see the
-    same arrivals and departures.
-
-    Args:
-        problem: its first ``start`` pods are there at first; the others arrive in their order, until none are left.
-        method: places each batch beside what runs.
-        churn: how pods come and go.
-        seed: of who leaves, and of the method.
-        moves: how many running pods may be moved to another node in each round.
-        search: for how long moves are looked for.
-    """
-    rng, plan, found = np.random.default_rng((seed, 1)), np.full(problem.pods, UNPLACED), []
-    for turn in turns(problem.pods, churn, seed):
-        here, new, staying = turn.here, turn.new, turn.staying
-        plan[turn.gone] = UNPLACED
-        plan[new] = method(problem.take(new).beside(problem.take(staying), plan[staying]), rng)
+def follow(problem: Problem, method: Method, steps: Iterable[Step], seed: int, *, moves: int = 0) -> list[Measures]:
+    """Place the pods of each step, and move so many running pods; return the measures after each step."""
+    rng, plan, measures = np.random.default_rng((seed, 1)), np.full(problem.pods, UNPLACED), []
+    for step in steps:
+        new, staying, present = step.new, step.staying, step.present
+        plan[step.gone] = UNPLACED
+        plan[new] = method(problem.take(new).on_top_of(problem.take(staying), plan[staying]), rng)
         if moves and len(staying):
-            plan[here] = moved(problem.take(here), plan[here], moves, rng, search or Search(rounds=20))
-        found.append(measure(problem.take(here), plan[here]))
-    return found
+            plan[present] = rebalanced(problem.take(present), plan[present], moves, rng)
+        measures.append(measure(problem.take(present), plan[present]))
+    return measures
+
+
+def rebalanced(problem: Problem, plan: Int64s, moves: int, rng: np.random.Generator) -> Int64s:
+    """Return a plan that costs no more, with at most so many of the placed pods on another node."""
+    assignment = Assignment(problem, plan)
+    exchanges = Exchanges(assignment, 1.0, sampled=32, max_moved=1)
+    for _ in range(20):
+        pairs = (moves - int((assignment.plan != plan).sum())) // 2  # an exchange moves one pod or two
+        if pairs < 1:
+            break
+        left, right = exchanges.pair_nodes(rng, opposite=True)
+        exchanges.exchange((left[:pairs], right[:pairs]), 0.0, 0.0, rng)
+    return assignment.plan if assignment.cost(1.0) < cost(problem, plan, 1.0) else plan

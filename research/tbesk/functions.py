@@ -1,7 +1,7 @@
-"""Functions that optimizers are compared on, as they are and with their lowest point moved away from the origin.
+"""Benchmark functions of optimizers, plain and with the minimum moved away from the origin.
 
-All are 0 at their lowest point. The paper does not print its first table: these are four that such papers use. On the
-plain ones an optimizer that is drawn to the origin wins without having searched; on the shifted ones it does not.
+All have a minimum of 0. The paper does not print its first table; these four are common in such papers. On the plain
+functions an optimizer that is drawn to the origin wins without a search; on the shifted ones it does not.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from trimaran.planning.objective import Function
 
 
 class Benchmark(NamedTuple):
-    """A function and its bounds, the same in every dimension."""
+    """Function with bounds, which are the same in every dimension."""
 
     function: Function
     low: float
@@ -27,17 +27,17 @@ def sphere(x: Float64s) -> Float64s:
 
 
 def schwefel_2_22(x: Float64s) -> Float64s:
-    """Return the sum of the absolute values, and their product."""
+    """Return the sum of the absolute values plus their product."""
     return np.asarray(np.abs(x).sum(axis=1) + np.abs(x).prod(axis=1))
 
 
 def rastrigin(x: Float64s) -> Float64s:
-    """Return the sum of x^2 - 10 cos(2 pi x) + 10: many hollows on a regular grid."""
+    """Return the sum of x^2 - 10 cos(2 pi x) + 10, which has many local minima on a regular grid."""
     return np.asarray((x**2 - 10 * np.cos(2 * np.pi * x) + 10).sum(axis=1))
 
 
 def ackley(x: Float64s) -> Float64s:
-    """Return Ackley's function: flat with hollows far out, steep near the lowest point."""
+    """Return Ackley's function, which is flat with local minima far out and steep near the minimum."""
     far = -20 * np.exp(-0.2 * np.sqrt((x**2).mean(axis=1)))
     return np.asarray(far - np.exp(np.cos(2 * np.pi * x).mean(axis=1)) + 20 + np.e)
 
@@ -51,13 +51,7 @@ FUNCTIONS: Final[Mapping[str, Benchmark]] = {
 
 
 def shifted(benchmark: Benchmark, dimensions: int, seed: int) -> Benchmark:
-    """Return the function with its lowest point somewhere in the inner 80 % of the bounds, in every dimension.
-
-    Args:
-        benchmark: what is moved.
-        dimensions: of the positions that it will be asked for.
-        seed: says where to.
-    """
+    """Return the function with its minimum at a random position in the inner 80 % of the bounds."""
     rng = np.random.default_rng(seed)
     half = 0.8 * (benchmark.high - benchmark.low) / 2
     offset = (benchmark.high + benchmark.low) / 2 + rng.uniform(-half, half, dimensions)

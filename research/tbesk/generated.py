@@ -1,7 +1,7 @@
-"""Clusters made up, of the shape that the paper describes: its own tables of nodes and pods were not published.
+"""Generated clusters of the shape that the TBESK paper describes; its own tables of nodes and pods are not available.
 
-Nodes of a few models, whose resources stand in different proportions, used at their peak already by something; pods
-of which some ask mostly for CPU and bandwidth, some for memory and disk, some for all alike.
+Nodes are of a few models with different proportions of resources, and partly used at their peak. Some pods request
+mostly CPU and bandwidth, some mostly memory and disk, some all resources evenly.
 """
 
 from typing import Final
@@ -18,22 +18,14 @@ _MODELS: Final = np.array([
     [64_000, 262_144, 20_000, 4_000],
     [40_000, 163_840, 12_000, 2_400],
 ])  # fmt: skip
-# What a pod of each class asks for, relative to an even share of everything.
+# Requests of a pod of each class, relative to an even share of everything.
 _CLASSES: Final = np.array([[1.5, 0.6, 1.5, 0.6], [0.6, 1.5, 0.6, 1.5], [1.0, 1.0, 1.0, 1.0]])
 _MIX: Final = np.array([0.38, 0.32, 0.3])
-_FILL: Final = np.array([0.68, 0.74, 0.72, 0.66])  # of all nodes together, with all pods placed
+_FILL: Final = np.array([0.68, 0.74, 0.72, 0.66])  # use of the whole cluster with all pods placed
 
 
 def generated_cluster(nodes: int = 31, pods: int = 1800, seed: int = 0) -> Problem:
-    """Return a cluster; whole amounts, so that sums are exact.
-
-    All pods together fill it to about 70 percent at its peak, of one resource a little more than of another.
-
-    Raises:
-        ValueError: there are no nodes, or no pods.
-    """
-    if nodes < 1 or pods < 1:
-        raise ValueError(f"a cluster needs nodes and pods, not {nodes} and {pods}")
+    """Return a cluster that all pods together fill to about 70 % at its peak; integer amounts keep sums exact."""
     rng = np.random.default_rng(seed)
     capacity = _MODELS[rng.integers(0, len(_MODELS), nodes)].astype(np.float64)
     used = np.floor(capacity * rng.uniform(0.04, 0.14, capacity.shape))

@@ -1,139 +1,73 @@
-"""Optimizers compared: the paper's second table, and Wilcoxon's test over many seeds."""
+"""Comparison of optimizers: the paper's second table, and Wilcoxon's test over many seeds."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from scipy.stats import wilcoxon
 
-from research.tbesk.functions import FUNCTIONS, Benchmark, shifted
+from research.tbesk.functions import FUNCTIONS, shifted
 from research.tbesk.swarms import ParticleSwarm, SatinBowerbird, SparrowSearch
-from scoring.arrays import Float64s
-from trimaran.planning.bald_eagle import BaldEagleSearch, tbesk
+from trimaran.planning.bald_eagle import TBESK, TBESK_ORIGINAL, BaldEagleSearch
 from trimaran.planning.objective import Objective, Optimizer
 
-#: TBESK in both readings of its third stage, and the rivals of the paper's second table.
-OPTIMIZERS: tuple[Optimizer, ...] = (
-    tbesk("paper"),
-    tbesk("original"),
-    BaldEagleSearch(),
-    SparrowSearch(),
-    SatinBowerbird(),
-    ParticleSwarm(),
-)
-_SHIFT = 1_000_003  # so that where the lowest point is has nothing to do with where birds start
-
-
-@dataclass(frozen=True, eq=False)
-class Runs:
-    """What one optimizer reached on one function, a run for each seed.
-
-    Attributes:
-        optimizer: its name.
-        function: its name, with ``shifted`` behind it where it is.
-        values: the lowest value of each run, shape (seeds,).
-        rounds: after how many rounds each had it, shape (seeds,).
-        evaluations: how many each asked for, shape (seeds,).
-    """
-
-    optimizer: str
-    function: str
-    values: Float64s
-    rounds: Float64s
-    evaluations: Float64s
+#: TBESK with both third stages, and its rivals in the paper's second table.
+OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
+    "TBESK (paper)": TBESK,
+    "TBESK (original)": TBESK_ORIGINAL,
+    "BES": BaldEagleSearch(),
+    "tSSA": SparrowSearch(),
+    "tSBO": SatinBowerbird(),
+    "tPSO": ParticleSwarm(),
+}
+Runs = Mapping[str, Mapping[str, Sequence[Objective]]]
+"""Minimized objectives by function and optimizer, one for each seed."""
+_SHIFT: Final = 1_000_003  # keeps the position of a shifted minimum independent of the first positions
+_CONVERGED: Final = 1e-8  # smaller improvements do not count
 
 
 def compare(
-    seeds: Sequence[int],
-    *,
-    evaluations: float = np.inf,
-    seconds: float = np.inf,
-    dimensions: int = 30,
-    optimizers: Sequence[Optimizer] = OPTIMIZERS,
-    progress: Callable[[], None] = lambda: None,
-) -> list[Runs]:
+    seeds: Sequence[int], *, evaluations: float = np.inf, seconds: float = np.inf, dimensions: int = 30
+) -> Runs:
     """Run every optimizer on every function, plain and shifted, with equal budgets.
 
     Args:
-        seeds: a run for each; it says what is random, and where a shifted function's lowest point is.
-        evaluations: the budget of a run.
-        seconds: of the processor, the other budget of a run.
-        dimensions: of the functions.
-        optimizers: which.
-        progress: called after each run.
+        seeds: seed of each run; it also determines the position of a shifted minimum.
+        evaluations: budget of a run.
+        seconds: budget of a run in processor seconds.
+        dimensions: number of dimensions of the functions.
     """
-    found = []
-    for name, benchmark in FUNCTIONS.items():
-        for is_shifted in (False, True):
-            for optimizer in optimizers:
-                objectives = []
+    runs: dict[str, dict[str, list[Objective]]] = {}
+    for name, plain in FUNCTIONS.items():
+        for suffix in ("", ", shifted"):
+            of_function = runs[name + suffix] = {optimizer: [] for optimizer in OPTIMIZERS}
+            for optimizer, objectives in of_function.items():
                 for seed in seeds:
-                    moved = shifted(benchmark, dimensions, seed + _SHIFT) if is_shifted else benchmark
-                    objectives.append(_run(optimizer, moved, dimensions, evaluations, seconds, seed))
-                    progress()
-                found.append(
-                    Runs(
-                        optimizer.name,
-                        f"{name}, shifted" if is_shifted else name,
-                        np.array([each.best for each in objectives]),
-                        np.array([each.iterations_to_converge for each in objectives], np.float64),
-                        np.array([each.asked for each in objectives], np.float64),
-                    )
-                )
-    return found
+                    function, low, high = shifted(plain, dimensions, seed + _SHIFT) if suffix else plain
+                    objective = Objective(function, low, high, dimensions, evaluations=evaluations, seconds=seconds)
+                    OPTIMIZERS[optimizer].minimize(objective, np.random.default_rng(seed))
+                    objectives.append(objective)
+    return runs
 
 
-@dataclass(frozen=True)
-class Contest:
-    """Wilcoxon's signed-rank test of one optimizer against another, paired by seed.
+def rounds_to_converge(trace: Sequence[float]) -> int:
+    """Return the number of rounds after which the lowest value improved by less than 1e-8."""
+    return int((np.asarray(trace) <= trace[-1] + _CONVERGED).argmax()) + 1 if trace else 0
 
-    Attributes:
-        function: on which they met.
-        rival: against which.
-        wins: seeds in which the first was lower.
-        losses: seeds in which it was higher.
-        p: how likely so much of a difference is where there is none; 1 where all pairs are equal.
+
+def contests(runs: Runs, champion: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each function with the result of Wilcoxon's signed-rank test of one optimizer against each other.
+
+    A result reads "wins-losses verdict": the number of seeds with a lower and with a higher value than the rival's, and
+    ``better``, ``worse`` or ``alike`` at the level of 5 %.
     """
-
-    function: str
-    rival: str
-    wins: int
-    losses: int
-    p: float
-
-    @property
-    def verdict(self) -> str:
-        """``better``, ``worse`` or ``alike``, at the level of 5 %."""
-        if self.p >= 0.05:
-            return "alike"
-        return "better" if self.wins > self.losses else "worse"
-
-
-def contests(runs: Sequence[Runs], champion: str) -> list[Contest]:
-    """Test one optimizer against every other, function by function.
-
-    Raises:
-        ValueError: there are no runs of it.
-    """
-    own = {each.function: each.values for each in runs if each.optimizer == champion}
-    if not own:
-        raise ValueError(f"there are no runs of {champion!r}")
-    found = []
-    for rival in runs:
-        if rival.optimizer == champion:
-            continue
-        difference = own[rival.function] - rival.values
-        p = float(wilcoxon(difference).pvalue) if difference.any() else 1.0
-        wins, losses = int((difference < 0).sum()), int((difference > 0).sum())
-        found.append(Contest(rival.function, rival.optimizer, wins, losses, p))
-    return found
-
-
-def _run(
-    optimizer: Optimizer, benchmark: Benchmark, dimensions: int, evaluations: float, seconds: float, seed: int
-) -> Objective:
-    objective = Objective(
-        benchmark.function, benchmark.low, benchmark.high, dimensions, evaluations=evaluations, seconds=seconds
-    )
-    optimizer.minimize(objective, np.random.default_rng(seed))
-    return objective
+    for function, objectives in runs.items():
+        values = {name: np.array([run.best for run in own]) for name, own in objectives.items()}
+        results = {}
+        for rival in (name for name in values if name != champion):
+            difference = values[champion] - values[rival]
+            wins, losses = int((difference < 0).sum()), int((difference > 0).sum())
+            alike = not difference.any() or wilcoxon(difference).pvalue >= 0.05
+            verdict = "alike" if alike else "better" if wins > losses else "worse"
+            results[rival] = f"{wins}-{losses} {verdict}"
+        yield function, results

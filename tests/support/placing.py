@@ -1,4 +1,4 @@
-"""Small cases of batch placement: problems that can be counted through, and Kubernetes objects."""
+"""Small placement problems that allow an exhaustive search, and Kubernetes objects."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from trimaran.planning.problem import Problem
 
 
 def small(seed: int, *, nodes: int = 3, pods: int = 6) -> Problem:
-    """Return a case that can be counted through."""
+    """Return a problem small enough for an exhaustive search."""
     rng = np.random.default_rng(seed)
     capacity = rng.integers(60, 140, (nodes, 3)).astype(float)
     used = np.floor(capacity * rng.uniform(0, 0.3, capacity.shape))
@@ -17,7 +17,7 @@ def small(seed: int, *, nodes: int = 3, pods: int = 6) -> Problem:
 
 
 def every_plan(problem: Problem):
-    """Yield each plan that places all pods where they fit and may go."""
+    """Yield each plan that places all pods where they fit and their constraints allow."""
     for places in itertools.product(range(problem.nodes), repeat=problem.pods):
         plan = np.array(places)
         if (problem.load(plan) <= problem.limit).all() and problem.allowed[problem.group, plan].all():
@@ -32,7 +32,7 @@ def node(name: str, *, cpu: str = "8", **labels: str) -> dict[str, object]:
 
 
 def pod(name: str, cpu: str = "500m", memory: str = "2Gi", gang: str = "", **spec: object) -> dict[str, object]:
-    """Return a Pod that waits, unless its spec names a node."""
+    """Return a Pod that is pending unless its spec names a node."""
     labels = {"scheduling.x-k8s.io/pod-group": gang} if gang else {}
     containers = [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]
     return {

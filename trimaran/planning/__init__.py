@@ -1,5 +1,5 @@
-"""Batch placement: many pods at once, by the rules of schedulers, by metaheuristics, and by local search with a bound.
+"""Batch placement: many pods at once, by scheduler rules, metaheuristics and local search, with a lower bound.
 
-``problem`` says what is to be placed and what a plan is worth; ``methods`` has every way by its name. The paper that
-much of this follows, and what came of it, is told in docs/placement.md.
+``problem`` defines a placement problem and the cost of a plan; ``methods`` lists the methods by name. docs/placement.md
+is the user's page; research/tbesk compares the methods with the paper that the metaheuristics come from.
 """

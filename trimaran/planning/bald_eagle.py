@@ -1,14 +1,14 @@
-"""Bald eagle search (BES, Alsattar 2020) and what the TBESK paper makes of it.
+"""Bald eagle search (BES, Alsattar 2020), and the TBESK paper's variant of it.
 
-A round has three stages; in each a bird moves only to where it is strictly better:
+A round has three stages. In each of them a bird moves only to a strictly better position:
 
     select   best + alpha u (mean - P_i)                                     u uniform in each dimension
     search   P_i + y_i (P_i - P_{i+1}) + x_i (P_i - mean)                    x = r sin(theta), y = r cos(theta)
     swoop    u best + x_i (P_i - c1 mean) + y_i (P_i - c2 best)              x = r sinh(theta), y = r cosh(theta)
 
-theta = a pi u, r = theta + R u in the second stage and theta in the third; x and y are divided by the largest of their
-absolute values. TBESK starts from a chaotic map, mutates what the first stage tries by Student's t, and its third stage
-is printed with ``mean`` in both brackets and the second stage's x and y.
+theta = a pi u; r = theta + R u in the second stage and r = theta in the third. x and y are divided by their largest
+absolute value. TBESK starts from a chaotic map and mutates the candidates of the first stage by Student's t; its paper
+prints the third stage with ``mean`` in both brackets and with the second stage's x and y.
 """
 
 from dataclasses import dataclass
@@ -17,99 +17,88 @@ from typing import Final, Literal
 import numpy as np
 
 from scoring.arrays import Float64s
-from trimaran.planning.objective import Objective, accept, t_mutated
+from trimaran.planning.objective import Objective, t_mutated
 
+_BIRDS: Final = 30
+_ALPHA: Final = 2.0  # reach of the first stage, 1.5 to 2
+_A: Final = 10.0  # turns of the spirals, 5 to 10
+_R: Final = 1.5  # cycles of the spirals, 0.5 to 2
+_C1 = _C2 = 2.0  # pull towards the mean and the best, 1 to 2
 _TENT: Final = 0.7
-_WARM_UP = 20  # steps, after which what the map began with is forgotten
+_WARM_UP: Final = 20  # steps of the tent map that are dropped, so that its start does not matter
 
 
 @dataclass(frozen=True)
 class BaldEagleSearch:
-    """BES; with ``tent`` and ``mutate`` it is TBESK.
+    """BES, or TBESK.
 
     Attributes:
-        stage3: as ``original``, or as the TBESK ``paper`` prints it.
-        tent: start from the skew tent map; else uniformly.
-        mutate: by Student's t in the first stage.
-        birds: the population.
-        alpha: how far the first stage reaches, 1.5 to 2.
-        turns: a, how far the spirals turn, 5 to 10.
-        cycles: R, how many they are, 0.5 to 2.
-        towards_mean: c1, 1 to 2.
-        towards_best: c2, 1 to 2.
+        stage3: third stage, as in the ``original`` or as printed in the TBESK ``paper``.
+        tbesk: start from the skew tent map, and mutate in the first stage.
     """
 
     stage3: Literal["original", "paper"] = "original"
-    tent: bool = False
-    mutate: bool = False
-    birds: int = 30
-    alpha: float = 2.0
-    turns: float = 10.0
-    cycles: float = 1.5
-    towards_mean: float = 2.0
-    towards_best: float = 2.0
-
-    @property
-    def name(self) -> str:
-        """BES, or TBESK with its third stage."""
-        if not (self.tent or self.mutate):
-            return "BES" if self.stage3 == "original" else "BES (paper's stage 3)"
-        return f"TBESK ({self.stage3})"
+    tbesk: bool = False
 
     def minimize(self, objective: Objective, rng: np.random.Generator) -> None:
-        """Use up an objective's budget: 3 birds - 1 evaluations a round."""
-        if self.tent:
-            chaos = tent_map(self.birds, objective.dimensions, rng)
+        """Use up an objective's budget, with 3 birds - 1 evaluations a round."""
+        if self.tbesk:
+            chaos = tent_map(_BIRDS, objective.dimensions, rng)
             positions = objective.low + chaos * (objective.high - objective.low)
         else:
-            positions = objective.uniform(self.birds, rng)
+            positions = objective.uniform(_BIRDS, rng)
         values = objective(positions)
         for number in objective.rounds():
+            # Select.
             mean = positions.mean(axis=0)
             step = rng.random(positions.shape) * (mean - positions)
-            tried = objective.position + self.alpha * step
-            if self.mutate:
-                tried = t_mutated(tried, number, rng)
-            self._move(objective, positions, values, tried)
+            candidates = objective.position + _ALPHA * step
+            if self.tbesk:
+                candidates = t_mutated(candidates, number, rng)
+            objective.improve(positions, values, candidates)
 
-            mean, (x, y) = positions.mean(axis=0), self._spiral(rng)
-            here, following = positions[:-1], positions[1:]  # the last bird has none after it
-            tried = here + y[:-1] * (here - following) + x[:-1] * (here - mean)
-            self._move(objective, here, values[:-1], tried)
+            # Search: the last bird has no next one, so it stays.
+            mean, (x, y) = positions.mean(axis=0), _spiral(rng)
+            birds, following = positions[:-1], positions[1:]
+            candidates = birds + y[:-1] * (birds - following) + x[:-1] * (birds - mean)
+            objective.improve(birds, values[:-1], candidates)
 
+            # Swoop.
             mean = positions.mean(axis=0)
             if self.stage3 == "original":
-                x, y = self._dive(rng)
-            pulled = mean if self.stage3 == "paper" else objective.position
-            tried = rng.random((self.birds, 1)) * objective.position + x * (positions - self.towards_mean * mean)
-            tried += y * (positions - self.towards_best * pulled)
-            self._move(objective, positions, values, tried)
-
-    @staticmethod
-    def _move(objective: Objective, positions: Float64s, values: Float64s, tried: Float64s) -> None:
-        tried = objective.clip(tried)
-        accept(positions, values, tried, objective(tried))
-
-    def _spiral(self, rng: np.random.Generator) -> tuple[Float64s, Float64s]:
-        theta = self.turns * np.pi * rng.random((self.birds, 1))
-        radius = theta + self.cycles * rng.random((self.birds, 1))
-        return _scaled(radius * np.sin(theta)), _scaled(radius * np.cos(theta))
-
-    def _dive(self, rng: np.random.Generator) -> tuple[Float64s, Float64s]:
-        theta = self.turns * np.pi * rng.random((self.birds, 1))
-        return _scaled(theta * np.sinh(theta)), _scaled(theta * np.cosh(theta))
+                x, y = _dive(rng)
+            center = mean if self.stage3 == "paper" else objective.position
+            candidates = rng.random((_BIRDS, 1)) * objective.position + x * (positions - _C1 * mean)
+            candidates += y * (positions - _C2 * center)
+            objective.improve(positions, values, candidates)
 
 
-def tbesk(stage3: Literal["original", "paper"] = "paper") -> BaldEagleSearch:
-    """Return TBESK, by default with the third stage as its paper prints it."""
-    return BaldEagleSearch(stage3=stage3, tent=True, mutate=True)
+#: TBESK with the third stage as its paper prints it, and with the original one.
+TBESK: Final = BaldEagleSearch(stage3="paper", tbesk=True)
+TBESK_ORIGINAL: Final = BaldEagleSearch(tbesk=True)
+
+
+def _spiral(rng: np.random.Generator) -> tuple[Float64s, Float64s]:
+    theta = _A * np.pi * rng.random((_BIRDS, 1))
+    radius = theta + _R * rng.random((_BIRDS, 1))
+    return _scaled(radius * np.sin(theta)), _scaled(radius * np.cos(theta))
+
+
+def _dive(rng: np.random.Generator) -> tuple[Float64s, Float64s]:
+    theta = _A * np.pi * rng.random((_BIRDS, 1))
+    return _scaled(theta * np.sinh(theta)), _scaled(theta * np.cosh(theta))
+
+
+def _scaled(values: Float64s) -> Float64s:
+    largest = np.abs(values).max()
+    return np.asarray(values / largest) if largest > 0 else values
 
 
 def tent_map(count: int, dimensions: int, rng: np.random.Generator) -> Float64s:
-    """Return chaotic numbers within 0 and 1, shape (count, dimensions): each row is a step of the skew tent map.
+    """Return chaotic numbers between 0 and 1, shape (count, dimensions): each row is a step of the skew tent map.
 
-    The map with its peak in the middle, as it is mostly written, doubles a binary fraction at each step and so falls to
-    exactly 0 after some fifty; one with its peak at 0.7 does not.
+    The usual tent map with its peak at 0.5 doubles a binary fraction at each step, so it reaches exactly 0 after some
+    fifty steps. The map with its peak at 0.7 does not.
     """
     value = rng.uniform(0.01, 0.99, dimensions)
     rows = np.empty((count, dimensions))
@@ -118,8 +107,3 @@ def tent_map(count: int, dimensions: int, rng: np.random.Generator) -> Float64s:
         if step >= 0:
             rows[step] = value
     return rows
-
-
-def _scaled(values: Float64s) -> Float64s:
-    largest = np.abs(values).max()
-    return np.asarray(values / largest) if largest > 0 else values

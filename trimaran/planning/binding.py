@@ -1,29 +1,28 @@
-"""Carrying a plan out: a v1 Binding for each pod, which is what a scheduler sends too."""
+"""Binding of planned pods: one v1 Binding for each pod, which is also what kube-scheduler sends."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-import requests
-
 from runtime import masking
+from runtime.http.failures import status_line
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, KubernetesApi
 from scoring.arrays import Int64s
-from trimaran.planning.cluster import Batch, Waiting
+from trimaran.planning.cluster import Batch, PendingPod
 
-_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What became of a pod.
+class BindResult:
+    """Result of binding one pod.
 
     Attributes:
-        pod: its namespace and name.
-        node: where it was to go.
-        error: why it is not there; "" where it is.
+        pod: namespace and name of the pod.
+        node: name of the planned node.
+        error: reason why the pod is not bound; "" on success.
     """
 
     pod: str
@@ -31,47 +30,48 @@ class Bound:
     error: str
 
 
-def bindings(batch: Batch, plan: Int64s) -> list[dict[str, Any]]:
-    """Return a v1 Binding for each pod that has a node, the pods of a gang next to each other.
+def as_bindings(batch: Batch, plan: Int64s) -> list[dict[str, Any]]:
+    """Return a v1 Binding for each pod that has a node, with the pods of a gang next to each other.
 
-    ``kubectl create`` takes them too.
+    ``kubectl create`` accepts the Bindings too.
     """
-    placed = [(waiting, int(row)) for waiting, row in zip(batch.waiting, plan, strict=True) if row >= 0]
-    placed.sort(key=lambda each: each[0].gang)
-    return [_binding(waiting, batch.names[row]) for waiting, row in placed]
+    placed = [(pending, int(row)) for pending, row in zip(batch.pending, plan, strict=True) if row >= 0]
+    placed.sort(key=lambda pair: pair[0].gang)
+    return [_binding(pending, batch.names[row]) for pending, row in placed]
 
 
-def bind(api: KubernetesApi, wanted: Sequence[dict[str, Any]]) -> Iterator[Bound]:
-    """Bind one pod after another, and yield what became of each.
+def bind(api: KubernetesApi, bindings: Sequence[dict[str, Any]]) -> Iterator[BindResult]:
+    """Bind one pod after another, and yield the result for each.
 
-    A pod that somebody else has bound meanwhile, that is gone, or that may not be bound, costs itself alone. Once the
-    API server cannot be reached, or knows us no more, or Ctrl-C was pressed, the pods that are left are not tried.
+    A pod that another client has bound meanwhile, that was deleted, or that may not be bound, fails alone. Once the API
+    server cannot be reached or answers 401, or Ctrl-C was pressed, the remaining pods are not tried.
     """
-    why_stopped = ""
-    for binding in wanted:
-        if why_stopped:
-            error = f"not tried: {why_stopped}"
+    stop_reason = ""
+    for binding in bindings:
+        if stop_reason:
+            error = f"not tried: {stop_reason}"
         else:
-            error, goes_on = _bind(api, binding)
-            why_stopped = "" if goes_on else error
+            error, may_continue = _bind(api, binding)
+            stop_reason = "" if may_continue else error
         metadata = binding["metadata"]
-        yield Bound(f"{metadata['namespace']}/{metadata['name']}", binding["target"]["name"], error)
+        yield BindResult(f"{metadata['namespace']}/{metadata['name']}", binding["target"]["name"], error)
 
 
-def failed_gangs(batch: Batch, bound: Iterable[Bound]) -> list[str]:
-    """Return the gangs of which some pods are bound and some are not."""
-    gang_of = {each.name: each.gang for each in batch.waiting if each.gang}
-    ways: dict[str, set[bool]] = {}
-    for each in bound:
-        if each.pod in gang_of:
-            ways.setdefault(gang_of[each.pod], set()).add(not each.error)
-    return sorted(gang for gang, found in ways.items() if len(found) > 1)
+def partly_bound_gangs(batch: Batch, results: Iterable[BindResult]) -> list[str]:
+    """Return the gangs with both bound and unbound pods."""
+    gang_of = {pending.name: pending.gang for pending in batch.pending if pending.gang}
+    outcomes: dict[str, set[bool]] = {}
+    for result in results:
+        if result.pod in gang_of:
+            outcomes.setdefault(gang_of[result.pod], set()).add(not result.error)
+    return sorted(gang for gang, seen in outcomes.items() if len(seen) > 1)
 
 
-def _binding(waiting: Waiting, node: str) -> dict[str, Any]:
-    pod = waiting.pod
+def _binding(pending: PendingPod, node: str) -> dict[str, Any]:
+    pod = pending.pod
     metadata = {"name": pod.name, "namespace": pod.namespace}
-    if not pod.uid.startswith(f"{pod.namespace}/"):  # one that the API server gave: a namesake is not bound instead
+    # A UID that comes from the API server keeps a new pod of the same name from being bound instead.
+    if not pod.uid.startswith(f"{pod.namespace}/"):
         metadata["uid"] = pod.uid
     return {
         "apiVersion": "v1",
@@ -82,29 +82,18 @@ def _binding(waiting: Waiting, node: str) -> dict[str, Any]:
 
 
 def _bind(api: KubernetesApi, binding: dict[str, Any]) -> tuple[str, bool]:
-    """Bind a pod; return why it is not bound, "" where it is, and whether others may be."""
+    """Bind a pod; return the error, "" on success, and whether to go on with other pods."""
     metadata = binding["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
     try:
-        api.send("POST", path, Deadline.after(_SECONDS), binding)
-    except requests.HTTPError as refusal:
-        status = None if refusal.response is None else refusal.response.status_code
-        hint = ": binding needs the right to create pods/binding" if status == HTTPStatus.FORBIDDEN else ""
-        return _said(refusal) + hint, status != HTTPStatus.UNAUTHORIZED
+        api.send("POST", path, Deadline.after(_TIMEOUT_SECONDS), binding)
     except REQUEST_FAILURES as failure:
-        return f"the Kubernetes API cannot be used: {masking.said(failure)}", False
+        response = getattr(failure, "response", None)
+        if response is None:
+            return f"the Kubernetes API cannot be used: {masking.said(failure)}", False
+        status = response.status_code
+        hint = ": binding needs the right to create pods/binding" if status == HTTPStatus.FORBIDDEN else ""
+        return status_line(response) + hint, status != HTTPStatus.UNAUTHORIZED
     except KeyboardInterrupt:
-        return "interrupted: whether it is bound is not known", False
+        return "interrupted: the pod may or may not be bound", False
     return "", True
-
-
-def _said(refusal: requests.HTTPError) -> str:
-    """Return what the API server says of a refusal, in one line without secrets."""
-    said: Any = None
-    if refusal.response is not None:
-        try:
-            said = refusal.response.json()
-        except ValueError:
-            said = None
-    message = said.get("message") if isinstance(said, dict) else None
-    return masking.said(message or refusal, 300)

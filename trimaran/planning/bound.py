@@ -1,17 +1,18 @@
-"""What no plan can beat: the cost of the best fractional plan, proven.
+"""Lower bound of the cost of any plan.
 
-Pods may be split over nodes here, which no plan may do, so the least cost of that is below the cost of every plan. The
-cost is convex, so nodes of one kind may share what they hold evenly: their mean use stands for all of them. So few
-numbers are left: the mean use v_t of each kind of node. They are looked for by cutting planes, a linear program that
-grows by what it got wrong:
+The bound is the lowest cost of a fractional plan, which may split pods over nodes. Every plan is also a fractional
+plan, so no plan costs less. The cost is convex, so nodes of one kind can share their load evenly, and their mean use
+stands for all of them. The variables that remain are the mean use v_t of each kind of node. A linear program that grows
+by cutting planes finds their best values:
 
-- the length of a deviation lies above its tangents: z_t >= g . v_t with g = P v / |P v|, P taking off the mean over
-  resources; likewise for the spread between nodes;
-- what pods can put on kinds of nodes lies on one side of planes: for any prices l, sum_t l_t . load_t is at least what
-  the pods pay when each goes to its cheapest kind. The plane that is missed most is found by Frank and Wolfe's method.
+- The length of a deviation lies above its tangents: z_t >= g . v_t with g = P v / |P v|, where P subtracts the mean
+  over resources. The spread between nodes has such tangents too.
+- The loads that pods can put on kinds of nodes lie on one side of planes. For any prices l, sum_t l_t . load_t is at
+  least the amount that the pods pay if each goes to its cheapest kind. The Frank-Wolfe method finds the most violated
+  plane.
 
-Nothing rests on the precision of the solver (scipy's HiGHS): the bound is computed from its prices by weak duality,
-which holds for any prices.
+The bound does not depend on the solver's precision (scipy's HiGHS): it is computed from the solver's prices by weak
+duality, which holds for any prices.
 """
 
 import time
@@ -24,26 +25,26 @@ from scipy.optimize import linprog
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.planning.problem import Problem
 
-_KINDS: Final = 48  # kinds of nodes that are told apart; more would be slow, fewer make the bound lower
-_STEPS: Final = 60  # of Frank and Wolfe's method for each plane
+_KINDS: Final = 48  # most kinds of nodes: more take longer, fewer lower the bound
+_STEPS: Final = 60  # steps of the Frank-Wolfe method for each plane
 _EPSILON: Final = 1e-9
 
 
 @dataclass(frozen=True)
-class Bound:
-    """What no plan can beat.
+class LowerBound:
+    """Lower bound of the cost of plans.
 
     Attributes:
-        cost: no plan that places these pods costs less.
-        exact: it was looked for to the end: it is the fractional optimum, up to a ten-thousandth, or the cost of a plan
-            that was proven the best; else time ran out before.
+        cost: cost that no plan for these pods can go below.
+        exact: true if the bound is the fractional optimum to within the tolerance, or the cost of a plan proven to be
+            the best; false if time ran out first.
     """
 
     cost: float
     exact: bool
 
     def gap(self, cost: float) -> float:
-        """Return how far a cost is above the bound, as a share of it; infinite above a bound of 0."""
+        """Return the distance of a cost from the bound, as a share of the bound; infinite above a bound of 0."""
         if cost <= self.cost:
             return 0.0
         return cost / self.cost - 1 if self.cost > 0 else float("inf")
@@ -51,53 +52,57 @@ class Bound:
 
 def lower_bound(
     problem: Problem, *, spread_weight: float = 1.0, seconds: float = 30.0, tolerance: float = 1e-4
-) -> Bound:
-    """Return what no plan that places all of the problem's pods can beat.
+) -> LowerBound:
+    """Return a lower bound of the cost of all plans that place all pods of a problem.
 
     Args:
-        problem: gangs, and resources that are not balanced, are not looked at: that can only lower the bound.
-        spread_weight: as in :class:`~trimaran.planning.local_search.Search`.
-        seconds: after which the bound so far is returned; it holds at any time.
-        tolerance: between the bound and the fractional optimum, as a share.
+        problem: pods and nodes. Gangs and resources that are not balanced are ignored, which can only lower the bound.
+        spread_weight: see :class:`~trimaran.planning.local_search.SearchSettings`.
+        seconds: time limit, after which the current bound is returned; it is valid at any time.
+        tolerance: accepted distance between the bound and the fractional optimum, as a share.
     """
     until = time.monotonic() + seconds
-    relaxed = _Relaxed(problem, spread_weight)
-    best, point = relaxed.solve()
+    relaxation = _Relaxation(problem, spread_weight)
+    best, point = relaxation.solve()
     while point is not None and time.monotonic() < until:
-        short = relaxed.miss(point)
-        true = relaxed.cost(point)
-        if not short and true - best <= tolerance * max(true, _EPSILON):
-            return Bound(max(best, 0.0), exact=True)
-        relaxed.cut(point)
-        value, point = relaxed.solve()
+        violated = relaxation.add_violated_plane(point)
+        cost = relaxation.cost(point)
+        if not violated and cost - best <= tolerance * max(cost, _EPSILON):
+            return LowerBound(max(best, 0.0), exact=True)
+        relaxation.add_tangents(point)
+        value, point = relaxation.solve()
         best = max(best, value)
-    return Bound(max(best, 0.0), exact=False)
+    return LowerBound(max(best, 0.0), exact=False)
 
 
-class _Relaxed:
-    """The linear program. Its variables: v (kinds x R), z (kinds), and the spread."""
+class _Relaxation:
+    """Linear program of the fractional problem, with variables v (kinds x R), z (kinds) and the spread."""
 
     def __init__(self, problem: Problem, spread_weight: float) -> None:
+        # Nodes of one kind: their share of all nodes, and their mean use before pods are placed.
         kind = _kinds(problem)
         count = len(problem.resources)
         self._kinds = int(kind.max()) + 1
-        first = np.array([np.flatnonzero(kind == each)[0] for each in range(self._kinds)])
+        first = np.array([np.flatnonzero(kind == number)[0] for number in range(self._kinds)])
         size = np.bincount(kind)
         base = problem.used / problem.capacity
         self._base = np.stack([np.bincount(kind, column) for column in base.T], axis=1) / size[:, None]
         self._share = size / problem.nodes
         self._weight = spread_weight
-        asked = problem.balanced.sum(axis=0)
-        total = np.where(asked > 0, asked, problem.capacity.sum(axis=0))
+
+        # Demand in shares of the total demand, so that all resources have numbers of one size.
+        requested = problem.balanced.sum(axis=0)
+        total = np.where(requested > 0, requested, problem.capacity.sum(axis=0))
         self._demand = problem.balanced / total
         self._group = problem.group
         self._allowed: Bools = problem.allowed[:, first]
-        #: What a kind takes of all demand for each unit of mean use, shape (kinds, R).
+        #: Share of the total demand that a kind takes for each unit of mean use, shape (kinds, R).
         self._takes = problem.capacity[first] * size[:, None] / total
         self._count = count
         self._split = np.zeros((self._kinds, count))
         self._split[:] = self._respond(np.zeros_like(self._split))[1]
 
+        # Objective, bounds of the variables, and the constraint that all demand is placed.
         cells = self._kinds * count
         self._objective = np.concatenate([np.zeros(cells), self._share, [spread_weight]])
         top = np.maximum(1.0 + _EPSILON, self._base)
@@ -108,41 +113,42 @@ class _Relaxed:
         for resource in range(count):
             equal[resource, resource:cells:count] = self._takes[:, resource]
         self._equal = equal
-        self._equal_to = (self._takes * self._base).sum(axis=0) + (asked > 0)
+        self._equal_to = (self._takes * self._base).sum(axis=0) + (requested > 0)
         self._rows: list[Float64s] = []
         self._limits: list[float] = []
-        self.cut(self._split / self._takes + self._base)
+        self.add_tangents(self._split / self._takes + self._base)
 
     def solve(self) -> tuple[float, Float64s | None]:
-        """Return a proven bound, and the mean use of each kind where the linear program is lowest.
+        """Return a proven bound, and the mean use of each kind at the optimum of the linear program.
 
-        Where the solver finds nothing, which is when the pods do not fit at all, these are 0 and None.
+        If the solver finds no solution, because the pods do not fit, these are 0 and None.
         """
         rows, limits = np.array(self._rows).reshape(-1, len(self._objective)), np.array(self._limits)
-        for presolve in (True, False):  # some programs HiGHS solves only as they are
-            found = linprog(
+        for presolve in (True, False):  # HiGHS solves some programs only without presolve
+            solution = linprog(
                 self._objective, rows, limits, self._equal, self._equal_to,
                 bounds=np.stack([self._low, self._high], axis=1), method="highs", options={"presolve": presolve},
             )  # fmt: skip
-            if found.x is not None:
+            if solution.x is not None:
                 break
         else:
             return 0.0, None
-        prices = np.minimum(found.ineqlin.marginals, 0.0)
-        equal_prices = found.eqlin.marginals
+        # Weak duality: any prices of the right sign prove a bound; the bounds of the variables cover the rest.
+        prices = np.minimum(solution.ineqlin.marginals, 0.0)
+        equal_prices = solution.eqlin.marginals
         rest = self._objective - prices @ rows - equal_prices @ self._equal
         proven = prices @ limits + equal_prices @ self._equal_to
         proven += np.where(rest > 0, rest * self._low, rest * self._high).sum()
-        return float(proven), found.x[: self._split.size].reshape(self._split.shape)
+        return float(proven), solution.x[: self._split.size].reshape(self._split.shape)
 
     def cost(self, point: Float64s) -> float:
-        """Return what the mean use of each kind costs."""
+        """Return the cost of a mean use of each kind."""
         deviation = point - point.mean(axis=1, keepdims=True)
         mean = point.mean(axis=1)
         spread = np.sqrt(self._share @ (mean - self._share @ mean) ** 2)
         return float(self._share @ np.linalg.norm(deviation, axis=1) + self._weight * spread)
 
-    def cut(self, point: Float64s) -> None:
+    def add_tangents(self, point: Float64s) -> None:
         """Add the tangents of the lengths and of the spread at a point."""
         deviation = point - point.mean(axis=1, keepdims=True)
         length = np.linalg.norm(deviation, axis=1)
@@ -152,29 +158,30 @@ class _Relaxed:
             row[kind * self._count : (kind + 1) * self._count] = deviation[kind] / length[kind]
             row[cells + kind] = -1.0
             self._add(row, 0.0)
-        away = point.mean(axis=1)
-        away = away - self._share @ away
-        spread = np.sqrt(self._share @ away**2)
+        distance = point.mean(axis=1)
+        distance = distance - self._share @ distance
+        spread = np.sqrt(self._share @ distance**2)
         if self._weight and spread > _EPSILON:
             row = np.zeros(len(self._objective))
-            row[:cells] = np.repeat(self._share * away / spread, self._count) / self._count
+            row[:cells] = np.repeat(self._share * distance / spread, self._count) / self._count
             row[-1] = -1.0
             self._add(row, 0.0)
 
-    def miss(self, point: Float64s) -> bool:
-        """Add the plane by which pods cannot bring about a point; return whether there is one."""
-        wanted = (point - self._base) * self._takes
+    def add_violated_plane(self, point: Float64s) -> bool:
+        """Add the plane that a point violates most, since no pods can reach it; return whether there is one."""
+        target = (point - self._base) * self._takes
         split = self._split
         worst, least_paid, prices = 1e-7, 0.0, None
+        # Frank-Wolfe: walk towards the target; each step's direction is also the normal of a valid plane.
         for _ in range(_STEPS):
-            gradient = split - wanted
+            gradient = split - target
             length = float(np.linalg.norm(gradient))
             if length < _EPSILON:
                 break
             least, vertex = self._respond(gradient)
-            missed = (least - float((gradient * wanted).sum())) / length
-            if missed > worst:
-                worst, prices, least_paid = missed, gradient / length, least / length
+            violation = (least - float((gradient * target).sum())) / length
+            if violation > worst:
+                worst, prices, least_paid = violation, gradient / length, least / length
             step = vertex - split
             size = float((step**2).sum())
             if size < _EPSILON**2:
@@ -189,7 +196,7 @@ class _Relaxed:
         return True
 
     def _respond(self, prices: Float64s) -> tuple[float, Float64s]:
-        """Return what pods pay when each goes to its cheapest kind, and what they ask for there, shape (kinds, R)."""
+        """Return the amount paid if each pod goes to its cheapest kind, and the demand there, shape (kinds, R)."""
         paid = self._demand @ prices.T
         paid[~self._allowed[self._group]] = np.inf
         choice = paid.argmin(axis=1)
@@ -205,16 +212,16 @@ class _Relaxed:
 
 
 def _kinds(problem: Problem) -> Int64s:
-    """Return a number for each node: nodes of one number have equal capacity, and the same pods may go to them.
+    """Return the kind of each node, a number: nodes of a kind have equal capacity and allow the same pods.
 
-    Where that leaves few kinds, they are told apart by their use before, which makes the bound higher.
+    If there are few such kinds, they are divided further by use, which raises the bound.
     """
     columns = np.concatenate([problem.capacity, problem.allowed.T], axis=1)
     _, kind = np.unique(columns, axis=0, return_inverse=True)
     kind = kind.reshape(-1).astype(np.int64)
     base = problem.used / problem.capacity
     while (kinds := int(kind.max()) + 1) < _KINDS:
-        ranges = np.array([np.ptp(base[kind == each], axis=0) * (kind == each).sum() for each in range(kinds)])
+        ranges = np.array([np.ptp(base[kind == number], axis=0) * (kind == number).sum() for number in range(kinds)])
         widest, resource = np.unravel_index(ranges.argmax(), ranges.shape)
         if ranges[widest, resource] <= _EPSILON:
             break

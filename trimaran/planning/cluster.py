@@ -1,7 +1,7 @@
-"""From a Kubernetes cluster to a problem: nodes, the pods on them, the pods that wait, and the measured peaks.
+"""Placement problem of a Kubernetes cluster: its nodes, the pods on them, the pending pods, and measured peaks.
 
-Pods that a plan could place wrongly are left to the scheduler, each with the reason: what they ask for is known to it
-alone (affinity to other pods, topology spread, volumes, host ports).
+A pod is left to the scheduler, with the reason, if a plan could place it wrongly: only kube-scheduler can meet affinity
+to other pods, topology spread, volumes and host ports.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,25 +18,25 @@ from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.planning.problem import Problem
 from watcher.model import MetricType, Operator, WatcherMetrics
 
-#: What a plan balances where nodes have it and pods ask for it, and the metric that tells its use.
+#: Resources that a plan balances, if nodes have them and pods request them, and the metric of their use.
 RESOURCES: Final = {
     CPU: MetricType.CPU,
     MEMORY: MetricType.MEMORY,
     NETWORK: MetricType.BANDWIDTH,
     DISK: MetricType.STORAGE,
 }
-_ALWAYS = frozenset({CPU, MEMORY})  # balanced even where no pod asks for them, and nothing uses any
-#: The labels by which the coscheduling plugins of Kubernetes tell the pods of a gang.
+_ALWAYS = frozenset({CPU, MEMORY})  # balanced even if no pod requests them and no node uses any
+#: Labels by which the coscheduling plugins of Kubernetes identify the pods of a gang.
 GANG_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
 _NODE_VOLUMES = frozenset({"configMap", "secret", "emptyDir", "downwardAPI", "projected", "hostPath", "name"})
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
-    """A pod that is to be placed.
+class PendingPod:
+    """Pod that waits for a node.
 
     Attributes:
-        pod: as scores see it.
+        pod: the pod, as scoring reads it.
         gang: namespace and name of its gang; "" without one.
     """
 
@@ -45,71 +45,75 @@ class Waiting:
 
     @property
     def name(self) -> str:
-        """Its namespace and name."""
+        """Namespace and name of the pod."""
         return f"{self.pod.namespace}/{self.pod.name}"
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What is placed together.
+    """Pods to place together.
 
     Attributes:
-        problem: for the methods.
-        names: of the nodes, by row.
-        waiting: the pods, in the problem's order.
-        left: pods that are left to the scheduler, each with the reason.
-        notes: what the user should know of how the problem was read.
+        problem: placement problem of these pods.
+        names: names of the nodes, by row.
+        pending: pods in the problem's order.
+        skipped: pods left to the scheduler, with the reason for each.
+        notes: remarks for the user on how the problem was read.
     """
 
     problem: Problem
     names: tuple[str, ...]
-    waiting: tuple[Waiting, ...]
-    left: Mapping[str, str]
+    pending: tuple[PendingPod, ...]
+    skipped: Mapping[str, str]
     notes: tuple[str, ...]
 
 
-def read_waiting(
-    pods: Iterable[Any], scheduler_name: str = "", *, leave_unreadable: bool = False
-) -> tuple[list[Waiting], dict[str, str]]:
-    """Return the pods that wait for a node, and those that are left to the scheduler, each with the reason.
+def read_pending_pods(
+    pods: Iterable[Any], scheduler_name: str = "", *, skip_unreadable: bool = False
+) -> tuple[list[PendingPod], dict[str, str]]:
+    """Return the pods that wait for a node, and the pods left to the scheduler with the reason for each.
 
     Args:
-        pods: v1 Pods; those that are bound, finished or being deleted are passed over.
-        scheduler_name: pods of other schedulers are passed over, and the rest of their gangs left; "" takes all.
-        leave_unreadable: a pod that cannot be read is left, and is no error: anybody can put one into a cluster.
+        pods: v1 Pods; bound, finished and terminating pods are ignored.
+        scheduler_name: schedulerName of the pods to place. Pods of other schedulers are ignored, and the rest of their
+            gangs is skipped. "" accepts all pods.
+        skip_unreadable: leave a malformed pod to the scheduler instead of raising, since any user may create one.
 
     Raises:
-        ValueError: a pod cannot be read, or two have one name.
+        ValueError: a pod is malformed, or two pods have the same name.
     """
-    waiting, left = [], {}
+    pending, skipped = [], {}
     seen: set[str] = set()
-    foreign: dict[str, str] = {}  # a pod of another scheduler, by its gang
+    foreign: dict[str, str] = {}  # gang to one of its pods that has another scheduler
     for manifest in pods:
-        pod, unreadable = _read(manifest) if leave_unreadable else (Pod.from_k8s(manifest), "")
+        pod, error = _read(manifest) if skip_unreadable else (Pod.from_k8s(manifest), "")
         if pod.node_name or pod.finished or pod.terminating:
             continue
         gang = next((f"{pod.namespace}/{pod.labels[label]}" for label in GANG_LABELS if pod.labels.get(label)), "")
+        candidate = PendingPod(pod, gang)
         if scheduler_name not in {"", pod.scheduler_name}:
             if gang:
-                foreign[gang] = Waiting(pod, gang).name
+                foreign[gang] = candidate.name
             continue
-        waiting.append(Waiting(pod, gang))
-        if waiting[-1].name in seen:
-            raise ValueError(f"two pods are named {waiting[-1].name}: give each once")
-        seen.add(waiting[-1].name)
-        if reason := unreadable or unknown_demand(manifest):
-            left[waiting[-1].name] = reason
-    broken = {each.gang: each.name for each in waiting if each.name in left and each.gang}
-    for each in waiting:
-        if each.gang in broken and each.name not in left:
-            left[each.name] = f"{broken[each.gang]}, of its gang, is left to the scheduler"
-        elif each.gang in foreign and each.name not in left:
-            left[each.name] = f"{foreign[each.gang]}, of its gang, has another schedulerName"
-    return [each for each in waiting if each.name not in left], left
+        if candidate.name in seen:
+            raise ValueError(f"two pods are named {candidate.name}: give each once")
+        seen.add(candidate.name)
+        pending.append(candidate)
+        if reason := error or unsupported_requirement(manifest):
+            skipped[candidate.name] = reason
+
+    # A gang is placed whole or not at all: one skipped pod takes the rest of its gang along.
+    broken = {pod.gang: pod.name for pod in pending if pod.name in skipped and pod.gang}
+    for waiting in pending:
+        if waiting.gang in broken and waiting.name not in skipped:
+            skipped[waiting.name] = f"{broken[waiting.gang]}, of its gang, is left to the scheduler"
+        elif waiting.gang in foreign and waiting.name not in skipped:
+            skipped[waiting.name] = f"{foreign[waiting.gang]}, of its gang, has another schedulerName"
+    return [pod for pod in pending if pod.name not in skipped], skipped
 
 
 def _read(manifest: Any) -> tuple[Pod, str]:
-    """Return one of the API server's pods and why it cannot be read, "" if it can; else what tells which it is."""
+    """Return a pod and ""; for a malformed pod, the fields that identify it and the error."""
     try:
         return Pod.from_k8s(manifest), ""
     except ValueError as error:
@@ -124,8 +128,8 @@ def _read(manifest: Any) -> tuple[Pod, str]:
         return outline, str(error)
 
 
-def unknown_demand(manifest: Any) -> str:
-    """Return what a pod asks for that only the scheduler knows how to give; "" if nothing."""
+def unsupported_requirement(manifest: Any) -> str:
+    """Return the requirement of a pod that only the scheduler can meet; "" without one."""
     spec = get(manifest, "spec")
     for kind in ("schedulingGates", "resourceClaims"):
         if get_list(spec, kind, "spec"):
@@ -136,13 +140,13 @@ def unknown_demand(manifest: Any) -> str:
     for constraint in get_list(spec, "topologySpreadConstraints", "spec"):
         if get(constraint, "whenUnsatisfiable") != "ScheduleAnyway":
             return "it requires topologySpreadConstraints"
-    return _unknown_host_demand(spec)
+    return _unsupported_port_or_volume(spec)
 
 
-def _unknown_host_demand(spec: Any) -> str:
+def _unsupported_port_or_volume(spec: Any) -> str:
     for container in (*get_list(spec, "containers", "spec"), *get_list(spec, "initContainers", "spec")):
         if any(get(port, "hostPort") for port in get_list(container, "ports", "spec.containers")):
-            return "it asks for a hostPort"
+            return "it requests a hostPort"
     for volume in get_list(spec, "volumes", "spec"):
         if isinstance(volume, Mapping) and not set(volume) <= _NODE_VOLUMES:
             return f"volume {volume.get('name')!r} may tie it to some nodes"
@@ -151,110 +155,114 @@ def _unknown_host_demand(spec: Any) -> str:
 
 def read_batch(
     nodes: NodeTable,
-    waiting: Sequence[Waiting],
-    left: Mapping[str, str],
+    pending: Sequence[PendingPod],
+    skipped: Mapping[str, str],
     *,
     peaks: WatcherMetrics | None = None,
     limit: float = 1.0,
     gangs_within: str = "",
 ) -> Batch:
-    """Return the problem of placing some pods.
+    """Return the problem of placing pending pods.
 
-    A node is used at its peak as the watcher measured it; one that was not measured, as much as its pods ask for.
+    The use of a node is its measured peak, or the requests of its pods if it was not measured.
 
     Args:
-        nodes: with the pods that are on them.
-        waiting: the pods.
-        left: those that are left to the scheduler, to be told.
-        peaks: what nodes use, in percent of their capacity: MAX where it is there, else the average.
-        limit: the share of its capacity that a node may be used at its peak.
-        gangs_within: a label of nodes, such as a rack's: all pods of a gang go to nodes of one value.
+        nodes: nodes with the pods that are bound to them.
+        pending: pods to place.
+        skipped: pods left to the scheduler, which the batch reports.
+        peaks: use of nodes in percent of capacity; MAX is preferred to the average.
+        limit: largest use of a node at its peak, as a share of capacity.
+        gangs_within: node label, such as a rack's; all pods of a gang go to nodes with one value of it.
 
     Raises:
-        ValueError: there is nothing to place, or nothing to place on.
+        ValueError: there are no pods to place, or no nodes to place them on.
     """
     if not len(nodes):
         raise ValueError("there are no nodes to place pods on")
-    if not waiting:
-        raise ValueError("there are no pods that wait for a node" + (f", but for {len(left)} left" if left else ""))
+    if not pending:
+        note = f", except {len(skipped)} that are left to the scheduler" if skipped else ""
+        raise ValueError("there are no pods that wait for a node" + note)
     notes: list[str] = []
-    able = np.flatnonzero((nodes.capacity(CPU) > 0) & (nodes.capacity(MEMORY) > 0))
-    if not len(able):
+    usable = np.flatnonzero((nodes.capacity(CPU) > 0) & (nodes.capacity(MEMORY) > 0))
+    if not len(usable):
         raise ValueError("no node says in status.capacity how much cpu and memory it has")
-    if without := len(nodes) - len(able):
+    if without := len(nodes) - len(usable):
         notes.append(f"{without} of {len(nodes)} nodes have no cpu or no memory: nothing is placed there")
-        nodes = nodes.take(able)
-    used, demand, capacity, resources = _balanced(nodes, waiting, peaks, notes)
+        nodes = nodes.take(usable)
+    used, demand, capacity, resources = _balanced(nodes, pending, peaks, notes)
     problem = Problem.of(capacity, used, demand, resources)
-    hard, free = _hard(nodes, waiting)
-    group, allowed = _allowed(nodes, waiting)
-    gang, domain = _gangs(nodes, waiting, gangs_within, notes)
+    hard, free = _hard(nodes, pending)
+    group, allowed = _allowed(nodes, pending)
+    gang, domain = _gangs(nodes, pending, gangs_within, notes)
     room = np.maximum(limit * capacity - used, 0.0)
-    made = Problem(
+    constrained = Problem(
         problem.resources, capacity, used,
         np.concatenate([demand, hard], axis=1), np.concatenate([room, free], axis=1),
-        group, allowed, gang, domain, np.array([each.pod.priority for each in waiting]),
+        group, allowed, gang, domain, np.array([pod.pod.priority for pod in pending]),
     )  # fmt: skip
-    return Batch(made, nodes.names, tuple(waiting), dict(left), tuple(notes))
+    return Batch(constrained, nodes.names, tuple(pending), dict(skipped), tuple(notes))
 
 
 def _balanced(
-    nodes: NodeTable, waiting: Sequence[Waiting], peaks: WatcherMetrics | None, notes: list[str]
+    nodes: NodeTable, pending: Sequence[PendingPod], peaks: WatcherMetrics | None, notes: list[str]
 ) -> tuple[Float64s, Float64s, Float64s, list[str]]:
+    """Return use, demand and capacity of the balanced resources, a column for each, and their names."""
     table = None if peaks is None else MetricsTable.align(peaks, nodes)
-    used: list[Float64s] = []
-    demand: list[Float64s] = []
-    capacity: list[Float64s] = []
+    columns: list[tuple[Float64s, Float64s, Float64s]] = []
     names: list[str] = []
-    for name, kind in RESOURCES.items():
-        has = nodes.capacity(name).astype(np.float64)
-        asked = np.array([pod_demand.in_tree_requests(each.pod, name) for each in waiting], np.float64)
-        there = nodes.in_tree_requests(name).astype(np.float64)
-        if not (has > 0).all():
-            if asked.any():
+    for name, metric_type in RESOURCES.items():
+        capacity = nodes.capacity(name).astype(np.float64)
+        requested = np.array([pod_demand.in_tree_requests(pod.pod, name) for pod in pending], np.float64)
+        used = nodes.in_tree_requests(name).astype(np.float64)
+        if not (capacity > 0).all():
+            if requested.any():
                 notes.append(f"{name} is not balanced: not every node has some")
             continue
         if table is not None:
-            share, valid = _peak(table, kind)
-            there = np.where(valid, share * has, there)
-            if not valid.all() and asked.any():
-                notes.append(f"{int((~valid).sum())} of {len(nodes)} nodes have no {kind} metric: requests stand in")
-        if asked.any() or there.any() or name in _ALWAYS:
-            for column, values in ((used, there), (demand, asked), (capacity, has)):
-                column.append(values)
+            share, valid = _peak(table, metric_type)
+            used = np.where(valid, share * capacity, used)
+            if not valid.all() and requested.any():
+                notes.append(
+                    f"{int((~valid).sum())} of {len(nodes)} nodes have no {metric_type} metric: "
+                    "the requests of their pods are used instead"
+                )
+        if requested.any() or used.any() or name in _ALWAYS:
+            columns.append((used, requested, capacity))
             names.append(name)
-    return np.stack(used, 1), np.stack(demand, 1), np.stack(capacity, 1), names
+    used, requested, capacity = (np.stack(arrays, axis=1) for arrays in zip(*columns, strict=True))
+    return used, requested, capacity, names
 
 
-def _peak(table: MetricsTable, kind: str) -> tuple[Float64s, Bools]:
-    """Return the highest use of each node as a share, and where there is one."""
-    measured = table.of(kind)
+def _peak(table: MetricsTable, metric_type: str) -> tuple[Float64s, Bools]:
+    """Return the highest use of each node as a share of capacity, and whether it was measured."""
+    measured = table.of(metric_type)
     average = np.where(measured.averaged, measured.average, np.nan)
     highest = measured.percentiles.get(Operator.MAX)
     peak = average if highest is None else np.where(np.isnan(highest), average, highest)
     return np.nan_to_num(np.clip(peak, 0.0, None)) / 100, ~np.isnan(peak)
 
 
-def _hard(nodes: NodeTable, waiting: Sequence[Waiting]) -> tuple[Float64s, Float64s]:
-    """Return what must fit besides, as the kubelet counts it: requests within what is allocatable, and pods."""
-    names = sorted(set().union(*(pod_demand.names(each.pod) for each in waiting)))
-    demand = [[pod_demand.in_tree_requests(each.pod, name) for name in names] for each in waiting]
-    free = [nodes.allocatable(name) - nodes.in_tree_requests(name) for name in names]
-    columns, rooms = np.array(demand, np.float64).reshape(len(waiting), len(names)), [*free]
+def _hard(nodes: NodeTable, pending: Sequence[PendingPod]) -> tuple[Float64s, Float64s]:
+    """Return demand and room that the kubelet checks: requests within allocatable, and the number of pods."""
+    names = sorted(set().union(*(pod_demand.names(pod.pod) for pod in pending)))
+    requested = [[pod_demand.in_tree_requests(pod.pod, name) for name in names] for pod in pending]
+    rooms = [nodes.allocatable(name) - nodes.in_tree_requests(name) for name in names]
+    demand = np.array(requested, np.float64).reshape(len(pending), len(names))
     if "pods" in nodes.resources:
-        columns = np.concatenate([columns, np.ones((len(waiting), 1))], axis=1)
+        demand = np.concatenate([demand, np.ones((len(pending), 1))], axis=1)
         rooms.append(nodes.allocatable("pods") - nodes.pod_counts)
-    asked = columns.any(axis=0)
+    needed = demand.any(axis=0)
     room = np.array(rooms, np.float64).reshape(len(rooms), len(nodes)).T
-    return columns[:, asked], np.maximum(room[:, asked], 0.0)
+    return demand[:, needed], np.maximum(room[:, needed], 0.0)
 
 
-def _allowed(nodes: NodeTable, waiting: Sequence[Waiting]) -> tuple[Int64s, Bools]:
+def _allowed(nodes: NodeTable, pending: Sequence[PendingPod]) -> tuple[Int64s, Bools]:
+    """Return the group of each pod, and the nodes that each group's constraints allow."""
     rows: dict[bytes, int] = {}
     group: list[int] = []
     allowed: list[Bools] = []
-    for each in waiting:
-        mask = nodes.rows.constraints.allows(each.pod)
+    for pod in pending:
+        mask = nodes.rows.constraints.allows(pod.pod)
         key = mask.tobytes()
         if key not in rows:
             rows[key] = len(allowed)
@@ -263,9 +271,12 @@ def _allowed(nodes: NodeTable, waiting: Sequence[Waiting]) -> tuple[Int64s, Bool
     return np.array(group, np.int64), np.array(allowed)
 
 
-def _gangs(nodes: NodeTable, waiting: Sequence[Waiting], within: str, notes: list[str]) -> tuple[Int64s, Int64s | None]:
+def _gangs(
+    nodes: NodeTable, pending: Sequence[PendingPod], within: str, notes: list[str]
+) -> tuple[Int64s, Int64s | None]:
+    """Return the gang of each pod, and the domain of each node; None if gangs may spread."""
     numbers: dict[str, int] = {}
-    gang = np.array([numbers.setdefault(each.gang, len(numbers)) if each.gang else -1 for each in waiting], np.int64)
+    gang = np.array([numbers.setdefault(pod.gang, len(numbers)) if pod.gang else -1 for pod in pending], np.int64)
     if not within:
         return gang, None
     values: dict[str, int] = {}
@@ -274,4 +285,4 @@ def _gangs(nodes: NodeTable, waiting: Sequence[Waiting], within: str, notes: lis
         raise ValueError(f"no node has the label {within!r}, which --gangs-within names")
     if None in labels:
         notes.append(f"{labels.count(None)} of {len(nodes)} nodes have no label {within}: no gang goes there")
-    return gang, np.array([-1 if each is None else values.setdefault(each, len(values)) for each in labels])
+    return gang, np.array([-1 if label is None else values.setdefault(label, len(values)) for label in labels])

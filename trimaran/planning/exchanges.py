@@ -1,11 +1,10 @@
-"""Exchanges of pods between pairs of nodes, many pairs at once.
+"""Exchanges of pods between pairs of nodes, for many pairs at once.
 
-From each node of a pair some pods are drawn, and all bundles of a few of them are looked at: a bundle of one node for
-a bundle of the other, one of which may be empty. That is tens of thousands of exchanges a pair, too many to ask each
-what it would cost. But the cost is smooth where it is rounded off, so near the nodes as they are it is a parabola: its
-lowest point is the amount that one node should best take over from the other, its curvature says which misses count.
-For each bundle of the one node the nearest bundle of the other is found by a matrix product. What the few exchanges so
-found truly cost is asked then.
+From each node of a pair some pods are sampled. An exchange gives a bundle of a few of them, or nothing, for a bundle of
+the other node's pods. A pair has tens of thousands of exchanges, too many to compute the cost of each. But the smoothed
+cost is nearly quadratic around the current use of the nodes: the minimum of the quadratic model is the ideal amount to
+transfer, and its curvature weights the deviations from it. A matrix product finds, for each bundle of one node, the
+bundle of the other node that comes nearest to the ideal transfer. The true cost is computed only for these exchanges.
 """
 
 from itertools import combinations
@@ -18,227 +17,239 @@ from scoring.arrays import Float64s, Int64s
 from trimaran.planning.assignment import Assignment
 from trimaran.planning.problem import imbalances
 
-_LEAST: Final = 1e-12  # an exchange that gains less is left alone
-_FLAT: Final = 1e-3  # a spread below this counts as this: the tangent would be too steep for any exchange
-_SHARP: Final = 1e-3  # an imbalance below this is curved like this: the parabola would be too narrow for any exchange
-_RIDGE: Final = 1.0  # of curvature, in every direction: or what does not count could be exchanged without end
-_MANY: Final = 400  # bundles from which on not all are held against all
-_BLOCK: Final = 32  # bundles that are held together then ...
-_WINDOW: Final = 160  # ... against so many
-_TRIED: Final = 16  # exchanges of a pair whose true cost is asked then
-_FEW: Final = 32  # pairs looked at together: more do not fit into the processor's caches
+_MIN_GAIN: Final = 1e-12  # an exchange that gains less is not made
+_MIN_SPREAD: Final = 1e-3  # the tangent of a smaller spread would be too steep for any exchange
+_MIN_LENGTH: Final = 1e-3  # the curvature of a smaller imbalance would be too high for any exchange
+_RIDGE: Final = 1.0  # curvature added in every direction, which keeps the ideal transfer finite
+_MANY_BUNDLES: Final = 400  # from this number on, bundles are compared by windows instead of all with all
+_BLOCK: Final = 32  # bundles of a block that is compared ...
+_WINDOW: Final = 160  # ... with a window of this many bundles
+_CANDIDATES: Final = 16  # exchanges of a pair whose true cost is computed then
+_PAIRS_AT_ONCE: Final = 32  # more do not fit into the processor's caches
 
 
 class Exchanges:
-    """Exchanges between pairs of nodes that make a plan better.
+    """Exchanges between pairs of nodes that improve a plan.
 
     Args:
-        assignment: the plan, which is changed.
-        spread_weight: what spread between nodes counts.
-        drawn: pods of a node that a round looks at, drawn anew each time.
-        together: how many of them change their node together, at most.
+        assignment: plan to change.
+        spread_weight: weight of the spread between nodes.
+        sampled: number of a node's pods that a round samples.
+        max_moved: largest number of these pods that leave their node together.
     """
 
-    def __init__(self, assignment: Assignment, spread_weight: float, *, drawn: int, together: int) -> None:
-        self._at, self._weight = assignment, spread_weight
+    def __init__(self, assignment: Assignment, spread_weight: float, *, sampled: int, max_moved: int) -> None:
+        self._assignment, self._weight = assignment, spread_weight
         problem, plan = assignment.problem, assignment.plan
         self._unit = problem.capacity.mean(axis=0)
         self._capacity = problem.capacity / self._unit
         most = int(np.bincount(plan[plan >= 0], minlength=1).max())
-        self._drawn = max(1, min(drawn, most))
-        self._bundles = _bundles(self._drawn, together)
+        self._sampled = max(1, min(sampled, most))
+        self._bundles = bundles(self._sampled, max_moved)
 
-    def pair_off(self, rng: np.random.Generator, *, opposites: bool) -> tuple[Int64s, Int64s]:
-        """Return two nodes for each pair: at random, or those that deviate most in opposite directions."""
-        order = rng.permutation(self._at.problem.nodes)
+    def pair_nodes(self, rng: np.random.Generator, *, opposite: bool) -> tuple[Int64s, Int64s]:
+        """Return the two nodes of each pair, either random or deviating most in opposite directions."""
+        order = rng.permutation(self._assignment.problem.nodes)
         half = len(order) // 2
-        if opposites:
-            use = self._at.use()
+        if opposite:
+            use = self._assignment.use()
             order = (use @ rng.standard_normal(use.shape[1])).argsort()
             return order[:half], order[::-1][:half]
         return order[:half], order[half : 2 * half]
 
     def exchange(
-        self, pairs: tuple[Int64s, Int64s], heat: float, blunt: float, rng: np.random.Generator, share: float = 1.0
+        self,
+        pairs: tuple[Int64s, Int64s],
+        temperature: float,
+        smoothing: float,
+        rng: np.random.Generator,
+        share: float = 1.0,
     ) -> int:
-        """Carry out the best exchange found of each pair where it lowers the cost, or by chance; return how many.
+        """Make the best exchange found in each pair if it lowers the cost, or by chance; return their number.
 
         Args:
-            pairs: the two nodes of each; no node is in two of them.
-            heat: what an exchange costs that has a chance of 1 in e.
-            blunt: what imbalances are rounded off by.
+            pairs: left and right node of each pair; no node is in two pairs.
+            temperature: rise of the cost that is accepted with a probability of 1/e.
+            smoothing: smoothing of the minimum of imbalances.
             rng: random numbers.
-            share: of the pairs, those that have most to gain by the parabola.
+            share: share of the pairs to examine, those with most to gain by the quadratic model.
         """
-        bowl = _Bowl(self._at.use(), self._capacity, self._weight, blunt)
+        model = _QuadraticModel(self._assignment.use(), self._capacity, self._weight, smoothing)
         left, right = pairs
-        ideal, metric, promise = bowl.of(left, right)
+        ideal, metric, promise = model.transfers(left, right)
         chosen = promise.argsort(kind="stable")[::-1][: int(np.ceil(share * len(promise)))]
-        slots, done = self._slots(rng), 0
-        for start in range(0, len(chosen), _FEW):
-            some = chosen[start : start + _FEW]
-            mine = self._movable(slots[left[some]], right[some])
-            theirs = self._movable(slots[right[some]], left[some])
-            nearest = self._nearest(mine, theirs, ideal[some], metric[some])
-            rise, given_row, taken_row = self._least(left[some], right[some], mine, theirs, nearest, bowl)
-            better = np.flatnonzero(rise < -_LEAST - heat * np.log(1 - rng.random(len(some))))
-            done += len(better)
-            for pair in better.tolist():
-                given = mine[pair][self._bundles[given_row[pair]] > 0]
-                taken = theirs[pair][self._bundles[taken_row[pair]] > 0]
-                self._at.swap(int(left[some[pair]]), int(right[some[pair]]), given, taken)
+        slots, done = self._sample(rng), 0
+        for start in range(0, len(chosen), _PAIRS_AT_ONCE):
+            some = chosen[start : start + _PAIRS_AT_ONCE]
+            left_pods = self._movable(slots[left[some]], right[some])
+            right_pods = self._movable(slots[right[some]], left[some])
+            nearest = self._nearest(left_pods, right_pods, ideal[some], metric[some])
+            rise, left_row, right_row = self._best(left[some], right[some], left_pods, right_pods, nearest, model)
+            accepted = np.flatnonzero(rise < -_MIN_GAIN - temperature * np.log(1 - rng.random(len(some))))
+            done += len(accepted)
+            for pair in accepted.tolist():
+                to_right = left_pods[pair][self._bundles[left_row[pair]] > 0]
+                to_left = right_pods[pair][self._bundles[right_row[pair]] > 0]
+                self._assignment.swap(int(left[some[pair]]), int(right[some[pair]]), to_right, to_left)
         return done
 
-    def _slots(self, rng: np.random.Generator) -> Int64s:
-        """Return some pods of each node, in no order, then pods that are not there, shape (nodes, drawn)."""
-        nodes, plan = self._at.problem.nodes, self._at.plan
+    def _sample(self, rng: np.random.Generator) -> Int64s:
+        """Return random pods of each node, filled up with the dummy pod, shape (nodes, sampled)."""
+        nodes, plan = self._assignment.problem.nodes, self._assignment.plan
         pods = rng.permutation(np.flatnonzero(plan >= 0))
         pods = pods[plan[pods].argsort(kind="stable")]
         node = plan[pods]
         rank = np.arange(len(pods)) - np.searchsorted(node, np.arange(nodes))[node]
-        slots = np.full((nodes, self._drawn), self._at.nobody)
-        kept = rank < self._drawn
-        slots[node[kept], rank[kept]] = pods[kept]
+        slots = np.full((nodes, self._sampled), self._assignment.no_pod)
+        sampled = rank < self._sampled
+        slots[node[sampled], rank[sampled]] = pods[sampled]
         return slots
 
     def _movable(self, pods: Int64s, nodes: Int64s) -> Int64s:
-        """Return pods, without those that may not go to a node, shape (pairs, drawn)."""
-        return np.where(self._at.may_go(pods, nodes[:, None]), pods, self._at.nobody)
+        """Return pods, with the dummy pod in place of those not allowed on a node, shape (pairs, sampled)."""
+        return np.where(self._assignment.allows(pods, nodes[:, None]), pods, self._assignment.no_pod)
 
-    def _nearest(self, mine: Int64s, theirs: Int64s, ideal: Float64s, metric: Float64s) -> tuple[Int64s, Int64s]:
-        """Return bundles of the left nodes, and for each that of the right which makes up the ideal best.
+    def _nearest(
+        self, left_pods: Int64s, right_pods: Int64s, ideal: Float64s, metric: Float64s
+    ) -> tuple[Int64s, Int64s]:
+        """Return bundles of the left nodes, and for each the right node's bundle nearest to the ideal transfer.
 
         Returns:
-            Both of shape (pairs, bundles); where there are many bundles, those that come nearest.
+            Rows of both in the bundles, shapes (pairs, bundles); with many bundles only the nearest pairs of them.
         """
-        count = self._unit.size
-        given, taken = (self._bundles @ (self._at.demand[each, :count] / self._unit) for each in (mine, theirs))
-        wanted, there = (given + ideal[:, None]) @ metric, taken @ metric
-        middle = there.mean(axis=1, keepdims=True)  # the smaller the numbers, the less is lost to their precision
-        if len(self._bundles) > _MANY:
-            return _nearest_by_size(wanted - middle, there - middle, middle[:, 0])
-        distances = _ask(wanted - middle) @ _far(there - middle).transpose(0, 2, 1)
+        count, demand = self._unit.size, self._assignment.demand
+        given, taken = (self._bundles @ (demand[pods, :count] / self._unit) for pods in (left_pods, right_pods))
+        wanted, offered = (given + ideal[:, None]) @ metric, taken @ metric
+        middle = offered.mean(axis=1, keepdims=True)  # numbers around 0 lose less in single precision
+        if len(self._bundles) > _MANY_BUNDLES:
+            return _nearest_by_size(wanted - middle, offered - middle, middle[:, 0])
+        distances = _query(wanted - middle) @ _key(offered - middle).transpose(0, 2, 1)
         rows = np.broadcast_to(np.arange(len(self._bundles)), distances.shape[:2])
         return rows, distances.argmin(axis=2)
 
-    def _least(
+    def _best(
         self,
         left: Int64s,
         right: Int64s,
-        mine: Int64s,
-        theirs: Int64s,
+        left_pods: Int64s,
+        right_pods: Int64s,
         nearest: tuple[Int64s, Int64s],
-        bowl: "_Bowl",
+        model: "_QuadraticModel",
     ) -> tuple[Float64s, Int64s, Int64s]:
-        """Return the least rise of the cost (times nodes) of each pair, and the bundles that make it."""
-        pair = np.arange(len(left))
+        """Return the lowest rise of the cost (times nodes) in each pair, and the bundles of that exchange."""
+        problem, pair = self._assignment.problem, np.arange(len(left))
         given, taken = nearest
-        change = (self._bundles @ self._at.demand[theirs])[pair[:, None], taken]
-        change -= (self._bundles @ self._at.demand[mine])[pair[:, None], given]
-        free = self._at.limit - self._at.load
+        # Change of the left node's load; the right node's changes by the opposite.
+        change = (self._bundles @ self._assignment.demand[right_pods])[pair[:, None], taken]
+        change -= (self._bundles @ self._assignment.demand[left_pods])[pair[:, None], given]
+        free = self._assignment.limit - self._assignment.load
         fits = (change <= free[left][:, None]).all(axis=2) & (-change <= free[right][:, None]).all(axis=2)
-        fits &= change.any(axis=2)  # nothing for nothing
+        fits &= change.any(axis=2)  # an empty exchange changes nothing
         change = change[:, :, : self._unit.size]
-        after = bowl.cost(left, change / self._at.problem.capacity[left][:, None])
-        after += bowl.cost(right, -change / self._at.problem.capacity[right][:, None])
+        after = model.cost(left, change / problem.capacity[left][:, None])
+        after += model.cost(right, -change / problem.capacity[right][:, None])
         after[~fits] = np.inf
         row = after.argmin(axis=1)
         nothing = np.zeros((len(left), 1, self._unit.size))
-        before = (bowl.cost(left, nothing) + bowl.cost(right, nothing))[:, 0]
+        before = (model.cost(left, nothing) + model.cost(right, nothing))[:, 0]
         return after[pair, row] - before, given[pair, row], taken[pair, row]
 
 
-def _ask(wanted: Float64s) -> NDArray[np.float32]:
-    """Return what multiplied with :func:`_far` makes squares of distances, but for what is the same for each wanted."""
-    return np.concatenate([-2 * wanted, np.ones((*wanted.shape[:2], 1))], axis=2).astype(np.float32)
+def _query(points: Float64s) -> NDArray[np.float32]:
+    """Return vectors whose products with :func:`_key` are squared distances, less a constant for each point."""
+    return np.concatenate([-2 * points, np.ones((*points.shape[:2], 1))], axis=2).astype(np.float32)
 
 
-def _far(there: Float64s) -> NDArray[np.float32]:
-    return np.concatenate([there, (there**2).sum(axis=2, keepdims=True)], axis=2).astype(np.float32)
+def _key(points: Float64s) -> NDArray[np.float32]:
+    return np.concatenate([points, (points**2).sum(axis=2, keepdims=True)], axis=2).astype(np.float32)
 
 
-def _nearest_by_size(wanted: Float64s, there: Float64s, axis: Float64s) -> tuple[Int64s, Int64s]:
-    """Return the pairs of what is wanted and what is there that are nearest, both in the order of their size.
+def _nearest_by_size(wanted: Float64s, offered: Float64s, axis: Float64s) -> tuple[Int64s, Int64s]:
+    """Return the nearest pairs of wanted and offered points.
 
-    Both are sorted along an axis, in which they differ most. A block of what is wanted is held against a window of what
-    is there, around the block's middle: a sixth of all.
+    Both are sorted along an axis in which they differ most. A block of wanted points is compared with a window of
+    offered points around the block's middle, which is a sixth of all comparisons.
 
     Args:
-        wanted: of each pair of nodes, shape (pairs, bundles, R).
-        there: the same.
-        axis: along which, shape (pairs, R).
+        wanted: points of each pair of nodes, shape (pairs, bundles, R).
+        offered: points of each pair of nodes, shape (pairs, bundles, R).
+        axis: direction of the sort, shape (pairs, R).
     """
     pairs, count, _ = wanted.shape
     pair, blocks = np.arange(pairs)[:, None], count // _BLOCK
-    size_wanted, size_there = (np.einsum("pbr,pr->pb", each, axis) for each in (wanted, there))
-    order, order_there = size_wanted.argsort(axis=1), size_there.argsort(axis=1)
-    wanted, there = wanted[pair, order], there[pair, order_there]
+    # Sort both along the axis.
+    size_wanted, size_offered = (np.einsum("pbr,pr->pb", points, axis) for points in (wanted, offered))
+    order, order_offered = size_wanted.argsort(axis=1), size_offered.argsort(axis=1)
+    wanted, offered = wanted[pair, order], offered[pair, order_offered]
+    # Place a window around the middle of each block.
     middles = size_wanted[pair, order][:, _BLOCK // 2 :: _BLOCK][:, :blocks]
-    sorted_there = size_there[pair, order_there]
-    starts = np.stack([each.searchsorted(middle) for each, middle in zip(sorted_there, middles, strict=True)])
+    sorted_offered = size_offered[pair, order_offered]
+    starts = np.stack([row.searchsorted(middle) for row, middle in zip(sorted_offered, middles, strict=True)])
     starts = np.clip(starts - _WINDOW // 2, 0, count - _WINDOW)
-    seen = _far(there)[pair[:, :, None], starts[:, :, None] + np.arange(_WINDOW)]
-    asked = _ask(wanted)[:, : blocks * _BLOCK].reshape(pairs, blocks, _BLOCK, -1)
-    squares = asked @ seen.transpose(0, 1, 3, 2)
+    # Compare blocks with windows, and keep the nearest pairs of all blocks.
+    keys = _key(offered)[pair[:, :, None], starts[:, :, None] + np.arange(_WINDOW)]
+    queries = _query(wanted)[:, : blocks * _BLOCK].reshape(pairs, blocks, _BLOCK, -1)
+    squares = queries @ keys.transpose(0, 1, 3, 2)
     place = squares.argmin(axis=3)
     least = np.take_along_axis(squares, place[..., None], axis=3).reshape(pairs, -1)
     least += (wanted[:, : blocks * _BLOCK] ** 2).sum(axis=2)
-    best = least.argpartition(_TRIED, axis=1)[:, :_TRIED]
-    found = (starts[:, :, None] + place).reshape(pairs, -1)
-    return order[pair, best], order_there[pair, found[pair, best]]
+    best = least.argpartition(_CANDIDATES, axis=1)[:, :_CANDIDATES]
+    partner = (starts[:, :, None] + place).reshape(pairs, -1)
+    return order[pair, best], order_offered[pair, partner[pair, best]]
 
 
-class _Bowl:
-    """The cost around nodes as they are, rounded off, and the spread as its tangent: times the number of nodes.
+class _QuadraticModel:
+    """Quadratic model of the smoothed cost (times nodes) around the current use, with the spread as its tangent.
 
     Args:
-        use: of each node, shape (nodes, R).
-        capacity: of each node, in units of the same size, shape (nodes, R).
-        weight: of the spread.
-        blunt: what imbalances are rounded off by.
+        use: use of each node, shape (nodes, R).
+        capacity: capacity of each node, in units that make resources comparable, shape (nodes, R).
+        weight: weight of the spread.
+        smoothing: smoothing of the minimum of imbalances.
     """
 
-    def __init__(self, use: Float64s, capacity: Float64s, weight: float, blunt: float) -> None:
-        self._use, self._blunt, self._capacity = use, blunt, capacity
+    def __init__(self, use: Float64s, capacity: Float64s, weight: float, smoothing: float) -> None:
+        self._use, self._smoothing = use, smoothing
         count, mean = use.shape[1], use.mean(axis=1)
         self._average = float(mean.mean())
-        self._bend = weight / (2 * max(float(mean.std()), _FLAT))
-        length = np.maximum(np.hypot(imbalances(use), blunt), _LEAST)[:, None]
+        self._bend = weight / (2 * max(float(mean.std()), _MIN_SPREAD))
+        length = np.maximum(np.hypot(imbalances(use), smoothing), _MIN_GAIN)[:, None]
         direction = (use - mean[:, None]) / length
         slope = direction + 2 * self._bend * (mean - self._average)[:, None] / count
         self._slope = slope / capacity
         across = np.eye(count) - 1 / count - direction[:, :, None] * direction[:, None, :]
-        curve = across / np.maximum(length, _SHARP)[:, :, None] + 2 * self._bend / count**2 + _RIDGE * np.eye(count)
+        curve = across / np.maximum(length, _MIN_LENGTH)[:, :, None]
+        curve = curve + 2 * self._bend / count**2 + _RIDGE * np.eye(count)
         self._curve = curve / capacity[:, :, None] / capacity[:, None, :]
 
-    def of(self, left: Int64s, right: Int64s) -> tuple[Float64s, Float64s, Float64s]:
-        """Return what the left nodes should take over, how misses are measured, and what that promises to gain.
+    def transfers(self, left: Int64s, right: Int64s) -> tuple[Float64s, Float64s, Float64s]:
+        """Return the ideal transfer from right to left, the metric of deviations from it, and the promised gain.
 
         Returns:
-            Shapes (pairs, R), (pairs, R, R) and (pairs,). A miss counts the square of its length after a product with
-            the matrix of the pair.
+            Shapes (pairs, R), (pairs, R, R) and (pairs,). A deviation costs the square of its length after
+            multiplication by the pair's metric.
         """
         curve, slope = self._curve[left] + self._curve[right], self._slope[left] - self._slope[right]
         ideal = -np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
         return ideal, np.linalg.cholesky(curve), -(slope * ideal).sum(axis=1)
 
     def cost(self, nodes: Int64s, change: Float64s) -> Float64s:
-        """Return what each node costs after each change of its use, shape (k, changes).
+        """Return the smoothed cost of each node after each change of its use, shape (k, changes).
 
         Args:
-            nodes: which, shape (k,).
-            change: shape (k, changes, R).
+            nodes: rows of the nodes, shape (k,).
+            change: changes of use, shape (k, changes, R).
         """
         use = self._use[nodes][:, None] + change
         mean = use.mean(axis=2)
-        length = np.sqrt(((use - mean[:, :, None]) ** 2).sum(axis=2) + self._blunt**2)
+        length = np.sqrt(((use - mean[:, :, None]) ** 2).sum(axis=2) + self._smoothing**2)
         return np.asarray(length + self._bend * (mean - self._average) ** 2)
 
 
-def _bundles(drawn: int, together: int) -> Float64s:
-    """Return all bundles of at most so many of the drawn pods, 1 where a pod is in one, shape (bundles, drawn)."""
-    chosen = [each for size in range(together + 1) for each in combinations(range(drawn), size)]
-    bundles = np.zeros((len(chosen), drawn))
-    for row, each in enumerate(chosen):
-        bundles[row, list(each)] = 1.0
-    return bundles
+def bundles(sampled: int, max_moved: int) -> Float64s:
+    """Return all bundles of at most so many sampled pods, 1 for each pod in a bundle, shape (bundles, sampled)."""
+    chosen = [bundle for size in range(max_moved + 1) for bundle in combinations(range(sampled), size)]
+    members = np.zeros((len(chosen), sampled))
+    for row, bundle in enumerate(chosen):
+        members[row, list(bundle)] = 1.0
+    return members

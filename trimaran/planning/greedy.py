@@ -1,4 +1,4 @@
-"""Where local search starts: pods one by one, each where it costs least, gangs as a whole."""
+"""Greedy start of the local search: pods one by one, each where it costs least, gangs as a whole."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,19 +8,19 @@ import numpy as np
 from scoring.arrays import Bools, Float64s, Int64s
 from trimaran.planning.problem import UNPLACED, Problem, imbalances
 
-_ALIKE = 1e-12  # of costs: then the node with fewer new pods is taken, or pods that request nothing would share one
+_TIE = 1e-12  # costs this close count as equal, and the node with fewer new pods wins
 
 
 def greedy(problem: Problem) -> tuple[Int64s, Problem]:
-    """Place pods one by one, the urgent, the ganged and the large first, where it costs least.
+    """Place pods one by one where they cost least: high priorities first, then gangs, then large pods.
 
-    The cost is the rise of the node's imbalance, and of the square of how far it is from what all nodes together will
-    be used.
+    The cost is the increase of the node's imbalance, plus the increase of its squared distance from the mean use of all
+    nodes after placement.
 
     Returns:
-        The plan, and the problem with each gang held to the domain that it went to.
+        The plan, and the problem with each gang confined to its domain.
     """
-    state = _Filling(problem)
+    state = _GreedyState(problem)
     size = (problem.balanced / problem.capacity.mean(axis=0)).max(axis=1)
     allowed, group = [*problem.allowed], problem.group.copy()
     for gang, pods in _in_order(problem, size):
@@ -30,7 +30,8 @@ def greedy(problem: Problem) -> tuple[Int64s, Problem]:
         domains = [None] if problem.domain is None else state.domains(pods)
         for domain in domains:
             within = problem.allowed if domain is None else problem.allowed & (problem.domain == domain)
-            if state.place(pods, within, whole=True):
+            if state.place(pods, within, all_or_none=True):
+                # Later searches may move the gang's pods within this domain only.
                 if domain is not None:
                     for old in np.unique(problem.group[pods]):
                         allowed.append(within[old])
@@ -40,30 +41,30 @@ def greedy(problem: Problem) -> tuple[Int64s, Problem]:
 
 
 def _in_order(problem: Problem, size: Float64s) -> Iterator[tuple[int, Int64s]]:
-    """Yield the gangs and the pods without one, the highest priority first, then gangs, then the largest."""
+    """Yield each gang with its pods, and -1 with runs of pods without a gang, in the order of placement."""
     order = np.lexsort((-size, problem.gang < 0, -problem.priority))
     seen: set[int] = set()
-    alone: list[int] = []
+    single: list[int] = []
     for pod in order.tolist():
         gang = int(problem.gang[pod])
         if gang < 0:
-            alone.append(pod)
+            single.append(pod)
         elif gang not in seen:
-            if alone:
-                yield -1, np.array(alone)
-                alone = []
+            if single:
+                yield -1, np.array(single)
+                single = []
             seen.add(gang)
             members = np.flatnonzero(problem.gang == gang)
             yield gang, members[(-size[members]).argsort(kind="stable")]
-    if alone:
-        yield -1, np.array(alone)
+    if single:
+        yield -1, np.array(single)
 
 
-class _Filling:
-    """Nodes that are being filled.
+class _GreedyState:
+    """Nodes during greedy placement.
 
     Attributes:
-        plan: what was placed where so far.
+        plan: plan so far.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -73,10 +74,16 @@ class _Filling:
         self._use = problem.used / problem.capacity
         self._pods = np.zeros(problem.nodes, np.int64)
         total = (problem.used.sum(axis=0) + problem.balanced.sum(axis=0)) / problem.capacity.sum(axis=0)
-        self._aim = min(float(total.mean()), 1.0)
+        self._target = min(float(total.mean()), 1.0)
 
-    def place(self, pods: Int64s, allowed: Bools, *, whole: bool = False) -> bool:
-        """Place pods, each where it costs least; return whether all have a node. ``whole``: all of them or none."""
+    def place(self, pods: Int64s, allowed: Bools, *, all_or_none: bool = False) -> bool:
+        """Place pods, each where it costs least; return whether all of them have a node.
+
+        Args:
+            pods: pods in the order of placement.
+            allowed: nodes that each group of pods may use, shape (groups, nodes).
+            all_or_none: place no pod unless all fit.
+        """
         problem = self._problem
         before = self._room.copy(), self._use.copy(), self.plan.copy(), self._pods.copy()
         complete = True
@@ -86,16 +93,17 @@ class _Filling:
             candidates = np.flatnonzero(fits)
             if not len(candidates):
                 complete = False
-                if whole:
+                if all_or_none:
                     self._room, self._use, self.plan, self._pods = before
                     return False
                 continue
             use = self._use[candidates]
             after = use + problem.balanced[pod] / problem.capacity[candidates]
             rise = imbalances(after) - imbalances(use)
-            rise += (after.mean(axis=1) - self._aim) ** 2 - (use.mean(axis=1) - self._aim) ** 2
-            alike = candidates[rise <= rise.min() + _ALIKE]
-            node = alike[self._pods[alike].argmin()]
+            rise += (after.mean(axis=1) - self._target) ** 2 - (use.mean(axis=1) - self._target) ** 2
+            # Without this tie-break, pods that request nothing would all go to one node.
+            tied = candidates[rise <= rise.min() + _TIE]
+            node = tied[self._pods[tied].argmin()]
             self._pods[node] += 1
             self.plan[pod] = node
             self._room[node] -= demand
@@ -103,10 +111,10 @@ class _Filling:
         return complete
 
     def domains(self, pods: Int64s) -> list[int]:
-        """Return the domains that a gang might go to, those with most room first."""
+        """Return the domains with room for a gang's sum of requests, the one with most room first."""
         domain = self._problem.domain
         assert domain is not None  # noqa: S101
-        wanted = np.maximum(self._problem.demand[pods].sum(axis=0), np.finfo(np.float64).tiny)
-        there = np.unique(domain[domain >= 0])
-        room = [float((self._room[domain == each].sum(axis=0) / wanted).min()) for each in there]
-        return [int(there[place]) for place in np.argsort(room)[::-1] if room[place] >= 1]
+        requested = np.maximum(self._problem.demand[pods].sum(axis=0), np.finfo(np.float64).tiny)
+        names = np.unique(domain[domain >= 0])
+        room = [float((self._room[domain == name].sum(axis=0) / requested).min()) for name in names]
+        return [int(names[place]) for place in np.argsort(room)[::-1] if room[place] >= 1]

@@ -1,7 +1,7 @@
-"""Metaheuristics on pods, as the TBESK paper has them: a position is a number for each pod, its floor the node.
+"""Placement by a metaheuristic, as in the TBESK paper: a position has a number for each pod, its floor is the node.
 
-The fitness is the paper's, and of a whole batch: every pod sees the others where the position has them. What does not
-fit at the end goes to the node that is fittest then; what fits nowhere stays unplaced.
+The objective is the paper's fitness of a whole batch, where each pod counts the others at their positions. A pod that
+does not fit on its node at the end goes to the node with the best fitness then, or stays unplaced if it fits nowhere.
 """
 
 from dataclasses import dataclass
@@ -9,36 +9,34 @@ from dataclasses import dataclass
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
-from trimaran.planning.fitness import Fitness, Weights, fitness_rule
+from trimaran.planning.fitness import Fitness, fitness_rule
 from trimaran.planning.objective import Objective, Optimizer
 from trimaran.planning.problem import Problem
-from trimaran.planning.rules import settle
+from trimaran.planning.rules import place_by_rule
 
 
 @dataclass(frozen=True)
-class Searched:
-    """A metaheuristic as a way to place pods.
+class Metaheuristic:
+    """Placement method that searches with a metaheuristic.
 
     Attributes:
-        optimizer: which.
-        evaluations: of whole plans, for each batch.
-        weights: what the paper leaves open.
+        optimizer: metaheuristic.
+        evaluations: number of plans to evaluate for each batch.
     """
 
     optimizer: Optimizer
     evaluations: int = 3000
-    weights: Weights | None = None
 
     def __call__(self, problem: Problem, rng: np.random.Generator) -> Int64s:
-        """Return a plan. Gangs and priorities are not looked at."""
+        """Return a plan; gangs and priorities are ignored."""
         if not problem.pods:
             return np.zeros(0, np.int64)
-        fitness, last = Fitness(problem, self.weights), problem.nodes - 1
+        fitness, last = Fitness(problem), problem.nodes - 1
 
         def value(positions: Float64s) -> Float64s:
             return -fitness.of(np.minimum(positions.astype(np.int64), last))
 
         objective = Objective(value, 0.0, float(problem.nodes), problem.pods, evaluations=self.evaluations)
         self.optimizer.minimize(objective, rng)
-        wanted = np.minimum(objective.position.astype(np.int64), last)
-        return settle(problem, wanted, fitness_rule(self.weights))
+        preferred = np.minimum(objective.position.astype(np.int64), last)
+        return place_by_rule(problem, fitness_rule, preferred=preferred)

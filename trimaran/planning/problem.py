@@ -1,6 +1,6 @@
-"""What is to be placed, on what, and what a plan is worth.
+"""Placement problems, and the cost of a plan.
 
-A plan is an array: the node of each pod, shape (pods,); -1 where a pod is left unplaced.
+A plan is an array of shape (pods,): the node of each pod, or -1 for a pod without a node.
 """
 
 from collections.abc import Sequence
@@ -12,27 +12,28 @@ import numpy as np
 from scoring.arrays import Bools, Float64s, Int64s
 
 UNPLACED: Final = -1
-_SLACK = 1e-9  # of a capacity: what sums of measured amounts may be off by
+_SLACK: Final = 1e-9  # rounding error of sums of measured amounts, as a share of a node's capacity
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Pods to be placed on nodes, beside what is there.
+    """Pods to place on nodes that are already in use.
 
-    The first R columns of ``demand`` and ``room`` are the resources that a plan balances; further ones must only fit.
+    The first R columns of ``demand`` and ``room`` are the resources that a plan balances. Further columns, such as
+    GPUs, only have to fit.
 
     Attributes:
-        resources: the names of the balanced resources, R of them, such as ``cpu`` and ``memory``.
-        capacity: of each node, above 0, shape (nodes, R).
-        used: at its peak, before the pods come, in the same units, shape (nodes, R).
-        demand: of each pod, shape (pods, K), K >= R.
-        room: what each node has left, shape (nodes, K).
-        group: which row of ``allowed`` is the pod's, shape (pods,).
-        allowed: where the pods of a group may go, shape (groups, nodes).
-        gang: the number of the pod's gang, whose pods are placed all or none; -1 without one, shape (pods,).
-        domain: a number for each node, such as its rack's: the pods of a gang share one; -1 where a node has none.
-            None: gangs may spread, shape (nodes,).
-        priority: higher is placed first, shape (pods,).
+        resources: names of the R balanced resources, such as ``cpu`` and ``memory``.
+        capacity: capacity of each node, above 0, shape (nodes, R).
+        used: use of each node at its peak, without the pods to place, in the units of ``capacity``, shape (nodes, R).
+        demand: requests of each pod, shape (pods, K), K >= R.
+        room: amounts that each node can still take, shape (nodes, K).
+        group: each pod's row in ``allowed``, shape (pods,).
+        allowed: nodes that the constraints of a group of pods allow, shape (groups, nodes).
+        gang: number of each pod's gang, -1 without one, shape (pods,). A gang is placed whole or not at all.
+        domain: number of each node's topology domain, such as its rack, -1 without one, shape (nodes,). All pods of a
+            gang share one domain. None lets gangs spread.
+        priority: priority of each pod, shape (pods,). Higher priorities are placed first.
     """
 
     resources: tuple[str, ...]
@@ -54,12 +55,12 @@ class Problem:
         demand: Float64s,
         resources: Sequence[str] = ("cpu", "memory", "bandwidth", "disk"),
     ) -> Self:
-        """Return a problem without constraints but room; the rest can be set with :func:`dataclasses.replace`.
+        """Return a problem whose only constraint is capacity; :func:`dataclasses.replace` sets the other fields.
 
         Raises:
-            ValueError: shapes that do not belong together, numbers that are none, a capacity of 0.
+            ValueError: mismatched shapes, a number that is negative or not finite, or a capacity of 0.
         """
-        capacity, used, demand = (np.asarray(each, np.float64) for each in (capacity, used, demand))
+        capacity, used, demand = (np.asarray(array, np.float64) for array in (capacity, used, demand))
         nodes, pods, count = len(capacity), len(demand), len(resources)
         if capacity.shape != (nodes, count) or used.shape != capacity.shape or demand.shape != (pods, count):
             shapes = f"{capacity.shape}, {used.shape}, {demand.shape}"
@@ -68,7 +69,7 @@ class Problem:
             )
         if not nodes:
             raise ValueError("there are no nodes to place pods on")
-        if not all(np.isfinite(each).all() and (each >= 0).all() for each in (capacity, used, demand)):
+        if not all(np.isfinite(array).all() and (array >= 0).all() for array in (capacity, used, demand)):
             raise ValueError("capacity, used and demand must be finite and not negative")
         if not (capacity > 0).all():
             raise ValueError("every node must have some of each resource that is balanced")
@@ -80,65 +81,59 @@ class Problem:
 
     @property
     def pods(self) -> int:
-        """How many pods there are."""
+        """Number of pods."""
         return len(self.demand)
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.capacity)
 
     @property
     def balanced(self) -> Float64s:
-        """The demand for the balanced resources, shape (pods, R)."""
+        """Demand for the balanced resources, shape (pods, R)."""
         return self.demand[:, : len(self.resources)]
 
     @property
     def limit(self) -> Float64s:
-        """What may be put on each node, with the slack that sums of floating-point numbers need, shape (nodes, K)."""
+        """Room of each node plus the slack that sums of floating-point numbers need, shape (nodes, K)."""
         limit = self.room.copy()
         limit[:, : len(self.resources)] += _SLACK * self.capacity
         return limit
 
     def load(self, plan: Int64s) -> Float64s:
-        """Return what a plan puts on each node, shape (nodes, K)."""
+        """Return the sum of the requests that a plan puts on each node, shape (nodes, K)."""
         placed = plan >= 0
         columns = [np.bincount(plan[placed], weights=column[placed], minlength=self.nodes) for column in self.demand.T]
-        return np.stack(columns, axis=1, dtype=np.float64)  # without any pods numpy would make it whole numbers
+        return np.stack(columns, axis=1, dtype=np.float64)  # bincount returns integers if no pod is placed
 
     def use(self, plan: Int64s) -> Float64s:
-        """Return the share of each node's capacity that is used at its peak with a plan, shape (nodes, R)."""
+        """Return each node's use at its peak under a plan, as a share of its capacity, shape (nodes, R)."""
         return (self.used + self.load(plan)[:, : len(self.resources)]) / self.capacity
 
     def take(self, pods: Int64s) -> Self:
-        """Return the problem of some pods alone, in that order."""
+        """Return the problem of placing only these pods, in this order."""
         return replace(
             self, demand=self.demand[pods], group=self.group[pods], gang=self.gang[pods], priority=self.priority[pods]
         )
 
-    def after(self, plan: Int64s) -> Self:
-        """Return the problem of no pods, on nodes that hold what a plan puts there."""
-        load = self.load(plan)
-        used = self.used + load[:, : len(self.resources)]
-        return replace(self.take(np.zeros(0, np.int64)), used=used, room=self.room - load)
-
-    def beside(self, other: "Problem", plan: Int64s) -> Self:
-        """Return this problem on nodes that hold what a plan of other pods puts there."""
-        filled = other.after(plan)
-        return replace(self, used=filled.used, room=filled.room)
+    def on_top_of(self, other: "Problem", plan: Int64s) -> Self:
+        """Return this problem on nodes that also run the pods of another problem, as its plan placed them."""
+        load = other.load(plan)
+        return replace(self, used=self.used + load[:, : len(self.resources)], room=self.room - load)
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What a plan is worth; less is better.
+    """Quality of a plan; lower is better.
 
     Attributes:
-        imbalance: the paper's Z: of each node, the length of its resources' deviation from their mean; the mean of that
-            over all nodes.
-        spread: the standard deviation, between nodes, of a node's mean use.
-        overloaded: nodes on which some resource, balanced or not, is asked for beyond what is there.
-        unplaced: pods without a node.
-        highest: the highest use of any balanced resource on any node, as a share.
+        imbalance: Z of the TBESK paper. A node's imbalance is the length of the vector of deviations of its resources
+            from their mean; Z is the mean over all nodes.
+        spread: standard deviation, over nodes, of a node's mean use.
+        overloaded: number of nodes with requests beyond the room of any resource.
+        unplaced: number of pods without a node.
+        highest: highest use of a balanced resource on any node, as a share of capacity.
     """
 
     imbalance: float
@@ -147,14 +142,13 @@ class Measures:
     unplaced: int
     highest: float
 
-    @property
-    def cost(self) -> float:
-        """Imbalance within nodes and spread between them: J."""
-        return self.imbalance + self.spread
+    def cost(self, spread_weight: float = 1.0) -> float:
+        """Return the imbalance within nodes plus the weighted spread between nodes."""
+        return self.imbalance + spread_weight * self.spread
 
 
 def measure(problem: Problem, plan: Int64s) -> Measures:
-    """Say what a plan is worth."""
+    """Return the measures of a plan."""
     use = problem.use(plan)
     over = (problem.load(plan) > problem.limit).any(axis=1)
     return Measures(
@@ -167,29 +161,29 @@ def measure(problem: Problem, plan: Int64s) -> Measures:
 
 
 def cost(problem: Problem, plan: Int64s, spread_weight: float) -> float:
-    """Return the imbalance within nodes, and the spread between them times a weight: what plans are to lower."""
+    """Return the cost of a plan: the imbalance within nodes plus the weighted spread between nodes."""
     use = problem.use(plan)
     return float(imbalances(use).mean() + spread_weight * use.mean(axis=1).std())
 
 
 def imbalances(use: Float64s) -> Float64s:
-    """Return the length of each node's deviation from its mean over resources, shape (nodes,).
+    """Return the imbalance of each node: the length of its deviation from its mean over resources, shape (nodes,).
 
     Args:
-        use: shares, shape (nodes, R).
+        use: shares of capacity, shape (nodes, R).
     """
     length: Float64s = np.linalg.norm(use - use.mean(axis=1, keepdims=True), axis=1)
     return length
 
 
 def why_unplaced(problem: Problem, pod: int) -> str:
-    """Say why a pod that a plan left out may have no node."""
+    """Return the likely reason why a plan has no node for a pod."""
     allowed = problem.allowed[problem.group[pod]]
     if not allowed.any():
-        return "no node is allowed: cordons, taints, node selector or node affinity keep it off all of them"
+        return "no node is allowed: cordons, taints, node selector or node affinity exclude all of them"
     fits = (problem.demand[pod] <= problem.limit).all(axis=1) & allowed
     if not fits.any():
-        return "it fits on no node that it may go to, even before the others are placed"
+        return "it fits on no node that its constraints allow, even before other pods are placed"
     if problem.gang[pod] >= 0:
         return "its gang does not fit as a whole"
-    return "no room is left on the nodes that it may go to"
+    return "no room is left on the nodes that its constraints allow"

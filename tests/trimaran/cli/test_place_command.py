@@ -1,4 +1,4 @@
-"""``trimaran place``, as a person calls it, on files and against a watcher over HTTP."""
+"""``trimaran place`` on files, against a watcher over HTTP, and against an API server."""
 
 import json
 import re
@@ -21,8 +21,8 @@ from scoring import NodeTable
 from trimaran.cli import place as commands
 from trimaran.cli.main import main
 from trimaran.planning import planner
-from trimaran.planning.cluster import read_batch, read_waiting
-from trimaran.planning.exact import Exact
+from trimaran.planning.cluster import read_batch, read_pending_pods
+from trimaran.planning.exact import ExactResult
 from trimaran.planning.problem import cost
 from watcher import wire
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
@@ -31,7 +31,7 @@ PEAKS = {"node-0": 90.0, "node-1": 10.0, "node-2": 10.0}
 
 
 def placing(folder: Path, nodes: list[object], pods: list[object]) -> list[str]:
-    """Write nodes and pods into files; return the arguments that place them quickly."""
+    """Write nodes and pods to files; return the arguments of a quick search."""
     for name, items in (("nodes", nodes), ("pods", pods)):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({"kind": "List", "items": items}))
     return ["place", "--nodes", str(folder / "nodes.yaml"), "--pods", str(folder / "pods.yaml"), "--rounds", "50"]
@@ -39,7 +39,7 @@ def placing(folder: Path, nodes: list[object], pods: list[object]) -> list[str]:
 
 @pytest.fixture
 def place(tmp_path):
-    """Return what calls ``trimaran place`` with nodes and pods in files, quickly and without luck."""
+    """Return a function that runs ``trimaran place`` on nodes and pods in files, with a quick, reproducible search."""
 
     def call(nodes: list[object], pods: list[object], *arguments: str) -> Result:
         return CliRunner().invoke(main, [*placing(tmp_path, nodes, pods), *arguments])
@@ -48,7 +48,7 @@ def place(tmp_path):
 
 
 def kube_config(folder: Path, url: str) -> str:
-    """Write a kubeconfig that leads to an API server without credentials; return where it is."""
+    """Write a kubeconfig for an API server without credentials; return its path."""
     config = {
         "clusters": [{"name": "c", "cluster": {"server": url}}],
         "users": [{"name": "u", "user": {}}],
@@ -62,7 +62,7 @@ def kube_config(folder: Path, url: str) -> str:
 
 @pytest.fixture
 def watcher():
-    """A watcher that keeps 24h with peaks, and no other window."""
+    """Address of a watcher that keeps the window 24h with peaks, and no other."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         window = handler.path.partition("window=")[2]
@@ -83,8 +83,8 @@ def watcher():
         yield fake.url
 
 
-def test_a_plan_and_how_good_it_is(place) -> None:
-    """Each pod with its node, a table with the gap, that nothing was done, status 0."""
+def test_the_output_has_the_plan_and_its_quality(place) -> None:
+    """It lists each pod with its node, a table with the gap, and the dry run; the status is 0."""
     result = place(NODES, [pod(f"web-{number}") for number in range(8)])
     assert result.exit_code == 0, result.output
     assert result.output.count("shop/web-") == 8
@@ -95,8 +95,8 @@ def test_a_plan_and_how_good_it_is(place) -> None:
     assert "dry run: 8 pods would be bound" in result.output
 
 
-def test_json_says_everything(place) -> None:
-    """Plan, bound, gap, what every method would be worth; the plan is as even as can be."""
+def test_json_has_the_plan_and_all_methods(place) -> None:
+    """It has plan, bound, gap, and measures of every method; the plan is as even as possible."""
     result = place(NODES, [pod(f"web-{number}") for number in range(8)], "--output", "json", "--compare")
     document = json.loads(result.stdout)
     assert sorted(document["plan"].values()) == sorted(2 * [f"node-{number}" for number in range(4)])
@@ -106,7 +106,7 @@ def test_json_says_everything(place) -> None:
 
 
 def test_json_is_not_read_as_yaml(tmp_path, monkeypatch) -> None:
-    """It would be a hundred times as slow: minutes for 20,000 pods."""
+    """A YAML parser would take a hundred times as long: minutes for 20,000 pods."""
     for name, items in (("nodes", NODES), ("pods", [pod("web")])):
         (tmp_path / f"{name}.json").write_text(json.dumps({"kind": "List", "items": items}))
     monkeypatch.setattr(yaml, "load_all", lambda *_, **__: pytest.fail("was read as YAML"))
@@ -116,11 +116,11 @@ def test_json_is_not_read_as_yaml(tmp_path, monkeypatch) -> None:
     assert "shop/web" in result.output
 
 
-def test_the_bound_has_time_of_its_own(place) -> None:
-    """Where it ran out, the gap is too high, and it is said how to get a better one; however short the search is."""
+def test_the_bound_has_its_own_time_limit(place) -> None:
+    """The output names --bound-seconds if the bound ran out of time, and not because the search was short."""
     pods = [pod(f"web-{number}") for number in range(8)]
     early = place(NODES, pods, "--bound-seconds", "0")
-    assert "a greater --bound-seconds may find a higher one, and so a smaller gap" in early.output
+    assert "a greater --bound-seconds may find a higher bound" in early.output
     assert json.loads(place(NODES, pods, "--bound-seconds", "0", "--output", "json").stdout)["bound_exact"] is False
     for enough in (place(NODES, pods, "--seconds", "0.1"), place(NODES, pods)):
         assert "--bound-seconds" not in enough.output
@@ -128,8 +128,8 @@ def test_the_bound_has_time_of_its_own(place) -> None:
     assert "--bound-seconds must be a number" in place(NODES, pods, "--bound-seconds", "nan").output
 
 
-def test_where_no_pod_fits_the_empty_plan_is_the_best(place) -> None:
-    """It is not time that ran out, and no greater --bound-seconds helps; what runs is as uneven as it was."""
+def test_if_no_pod_fits_the_empty_plan_is_the_best(place) -> None:
+    """The bound is exact then: a greater --bound-seconds would not help."""
     result = place(NODES, [pod("old", "4", "2Gi", nodeName="node-3"), pod("huge", "1000")])
     assert result.exit_code == 1
     assert "unplaced: shop/huge" in result.output
@@ -138,75 +138,75 @@ def test_where_no_pod_fits_the_empty_plan_is_the_best(place) -> None:
     assert (document["bound"], document["bound_exact"], document["gap"]) == (0, True, 0)
 
 
-def test_long_work_is_told_on_a_terminal_alone(place, monkeypatch) -> None:
-    """Standard error says what is looked for, and for how long; in a pipe it says nothing."""
+def test_progress_is_shown_only_on_a_terminal(place, monkeypatch) -> None:
+    """Standard error names each step and its time limit on a terminal; it is empty in a pipe."""
     pods = [pod(f"web-{number}") for number in range(8)]
     assert place(NODES, pods).stderr == ""
     monkeypatch.setattr(commands, "_on_terminal", lambda: True)
     result = place(NODES, pods, "--output", "json")
     assert result.stderr.splitlines() == [
-        "trimaran: looking for what no plan can beat, for 60 s at most",
-        "trimaran: looking for a plan, for 20 s at most",
+        "trimaran: computing the lower bound, for 60 s at most",
+        "trimaran: searching for a plan, for 20 s at most",
     ]
     assert json.loads(result.stdout)["unplaced"] == {}
 
 
-def test_how_far_a_long_search_is(place, monkeypatch) -> None:
-    """On a terminal it is told now and then, with the gap so far."""
+def test_a_long_search_shows_its_gap(place, monkeypatch) -> None:
+    """A terminal gets the gap so far now and then."""
     monkeypatch.setattr(commands, "_on_terminal", lambda: True)
-    monkeypatch.setattr(planner, "_TOLD_EVERY", 0.0)
+    monkeypatch.setattr(planner, "_REPORT_SECONDS", 0.0)
     pods = [pod(f"web-{number}", f"{number + 1}00m") for number in range(8)]
-    said = place(NODES, pods).stderr
-    assert re.search(r"^trimaran: after 0 s: [0-9.]+% above what no plan can beat$", said, re.MULTILINE)
+    messages = place(NODES, pods).stderr
+    assert re.search(r"^trimaran: after 0 s: [0-9.]+% above the lower bound$", messages, re.MULTILINE)
 
 
-def test_many_pods_are_searched_for_longer(place, monkeypatch) -> None:
-    """For 20 s up to 2,000 pods, for 230 s at 20,000, where --seconds does not say; the help tells so."""
-    assert [planner.enough_seconds(pods) for pods in (1, 2_000, 20_000)] == [20, 20, 230]
+def test_many_pods_get_a_longer_search(place, monkeypatch) -> None:
+    """The default of --seconds is 20 s for up to 2,000 pods and 230 s for 20,000, as the help says."""
+    assert [planner.default_seconds(pods) for pods in (1, 2_000, 20_000)] == [20, 20, 230]
     assert "230 for 20,000" in " ".join(place(NODES, [pod("web")], "--help").output.split())
     monkeypatch.setattr(commands, "_on_terminal", lambda: True)
-    monkeypatch.setattr(commands, "enough_seconds", lambda pods: 100 + pods)
-    assert "looking for a plan, for 101 s at most" in place(NODES, [pod("web")]).stderr
-    assert "looking for a plan, for 30 s at most" in place(NODES, [pod("web")], "--seconds", "30").stderr
+    monkeypatch.setattr(commands, "default_seconds", lambda pods: 100 + pods)
+    assert "searching for a plan, for 101 s at most" in place(NODES, [pod("web")]).stderr
+    assert "searching for a plan, for 30 s at most" in place(NODES, [pod("web")], "--seconds", "30").stderr
 
 
 @pytest.mark.parametrize(
-    ("pods", "said"),
+    ("pods", "message"),
     [
-        ([pod("a", gang="g"), pod("b", gang="g")], "CP-SAT knows no gangs; leave --exact out"),
+        ([pod("a", gang="g"), pod("b", gang="g")], "CP-SAT does not support gangs; leave --exact out"),
         ([pod(f"web-{number}") for number in range(251)], "251 pods on 4 nodes are too many for CP-SAT"),
         ([pod("a")], "CP-SAT is not installed"),
     ],
 )
-def test_what_is_no_case_for_the_solver_is_refused_before_any_search(place, monkeypatch, pods, said) -> None:
-    """Not after the search that it would go on from."""
+def test_the_solver_refuses_a_problem_before_the_search(place, monkeypatch, pods, message) -> None:
+    """The local search, which comes before the solver, does not run."""
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    monkeypatch.setattr(planner, "local_search", lambda *_: pytest.fail("was searched"))
+    monkeypatch.setattr(planner, "local_search", lambda *_: pytest.fail("searched"))
     refused = place(NODES, pods, "--exact", "--bound-seconds", "0")
-    assert (refused.exit_code, said in refused.stderr) == (2, True)
+    assert (refused.exit_code, message in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("proven", "better"), [(True, False), (True, True), (False, False), (False, True)])
-def test_the_solver_is_told_by_what_it_found_and_proved(place, monkeypatch, proven: bool, better: bool) -> None:
-    """The plan has the name of what found it; where time ran out before the proof, that is said, and how to mend it."""
+def test_the_output_names_the_method_and_the_proof(place, monkeypatch, proven: bool, better: bool) -> None:
+    """It names the method that found the plan, and the option to change if time ran out before a proof."""
 
-    def solve(problem, start, **_limits: object) -> Exact:
+    def solve(problem, start, **_limits: object) -> ExactResult:
         value = cost(problem, start, 1.0)
-        return Exact(start, value / 2 if better else value, value / 4, proven)
+        return ExactResult(start, value / 2 if better else value, value / 4, proven)
 
-    monkeypatch.setattr(planner, "check_case", lambda _problem: None)
+    monkeypatch.setattr(planner, "check_solvable", lambda _problem: None)
     monkeypatch.setattr(planner, "solve_exactly", solve)
     pods = [pod("a", "1", "1Gi"), pod("b", "2", "2Gi"), pod("c", "1", "9Gi")]
-    said = place(NODES, pods, "--exact").output
-    assert ("cp-sat" in said, "local-search" in said) == (better, not better)
-    assert ("(time ran out: a greater --seconds may find a better plan or a higher bound" in said) is not proven
+    output = place(NODES, pods, "--exact").output
+    assert ("cp-sat" in output, "local-search" in output) == (better, not better)
+    assert ("(time ran out: a greater --seconds may find a better plan or a higher bound" in output) is not proven
     document = json.loads(place(NODES, pods, "--exact", "--output", "json").stdout)
     assert document["bound_exact"] is proven
     assert list(document["methods"]) == ["cp-sat" if better else "local-search"]
 
 
 def test_the_plan_is_written_as_bindings(place, tmp_path) -> None:
-    """A file that kubectl create takes, instead of the list."""
+    """The file is for kubectl create, and replaces the list of pods."""
     result = place(NODES, [pod("web", nodeSelector={"rack": "rack-1"})], "--write", str(tmp_path / "plan.yaml"))
     assert "shop/web" not in result.output
     (binding,) = yaml.safe_load((tmp_path / "plan.yaml").read_text())["items"]
@@ -215,15 +215,15 @@ def test_the_plan_is_written_as_bindings(place, tmp_path) -> None:
     assert binding["target"]["name"] in {"node-2", "node-3"}
 
 
-def test_a_plan_that_cannot_be_written_is_refused_before_any_search(place, monkeypatch) -> None:
-    """Not after a search whose plan would be lost."""
-    monkeypatch.setattr(commands, "make_plan", lambda *_, **__: pytest.fail("was searched"))
+def test_a_file_that_cannot_be_written_is_refused_before_the_search(place, monkeypatch) -> None:
+    """A refusal after the search would lose the plan."""
+    monkeypatch.setattr(commands, "make_plan", lambda *_, **__: pytest.fail("searched"))
     refused = place(NODES, [pod("web")], "--write", "/dev/null/plan.yaml")
     assert (refused.exit_code, "/dev/null/plan.yaml cannot be written" in refused.stderr) == (2, True)
 
 
-def test_peaks_of_the_watcher_count(place, watcher) -> None:
-    """The node that was busy once in the day gets nothing, though its average is low and nothing is requested there."""
+def test_measured_peaks_count(place, watcher) -> None:
+    """A node with a high peak gets no pod, although its average is low and no pod requests anything there."""
     pods = [pod(f"web-{number}", "1", "4Gi") for number in range(6)]
     result = place(NODES[:3], pods, "--watcher", watcher, "--output", "json")
     assert result.exit_code == 0, result.output
@@ -232,8 +232,8 @@ def test_peaks_of_the_watcher_count(place, watcher) -> None:
     assert set(json.loads(without.stdout)["plan"].values()) == {"node-0", "node-1", "node-2"}
 
 
-def test_a_window_that_is_not_kept(place, watcher) -> None:
-    """The error names the settings of the watcher that keep it; status 2."""
+def test_an_unknown_window_is_refused(place, watcher) -> None:
+    """The error names the watcher's settings for windows; the status is 2."""
     result = place(NODES, [pod("web")], "--watcher", watcher, "--window", "6h")
     assert result.exit_code == 2
     assert "watch.windows" in result.output
@@ -241,14 +241,14 @@ def test_a_window_that_is_not_kept(place, watcher) -> None:
 
 
 def test_nodes_without_metrics_count_by_requests(place, watcher) -> None:
-    """It is said how many; the others count as measured."""
+    """A note gives their number; the other nodes count as measured."""
     running = pod("old", "7", "28Gi", nodeName="node-3")
     result = place(NODES, [running, *(pod(f"web-{number}", "1", "4Gi") for number in range(4))], "--watcher", watcher)
-    assert "1 of 4 nodes have no CPU metric: requests stand in" in result.output
+    assert "1 of 4 nodes have no CPU metric: the requests of their pods are used instead" in result.output
 
 
 def test_gangs_and_racks(place) -> None:
-    """The pods of a gang go to one rack; a gang that fits into none is told, pod by pod, with status 1."""
+    """The pods of a gang go to one rack; each pod of a gang that fits into no rack is reported, with status 1."""
     pods = [pod(f"a-{number}", "4", "8Gi", gang="a") for number in range(4)]
     result = place(NODES, pods, "--gangs-within", "rack", "--output", "json")
     racks = {{"0": 0, "1": 0, "2": 1, "3": 1}[name[-1]] for name in json.loads(result.stdout)["plan"].values()}
@@ -263,17 +263,17 @@ def test_gangs_and_racks(place) -> None:
     assert "no node has the label 'zone'" in missing.output
 
 
-def test_a_gang_of_two_schedulers_is_left_whole(place) -> None:
-    """With the reason; pods of the asked scheduler that have no gang, or one of their own, are placed."""
+def test_a_gang_of_two_schedulers_is_left_to_the_scheduler(place) -> None:
+    """The reason is shown; the selected scheduler's other pods are placed."""
     pods = [
         pod("a-0", gang="a", schedulerName="batch"), pod("a-1", gang="a"), pod("b-0", gang="b", schedulerName="batch"),
         pod("alone", schedulerName="batch"), pod("other"),
     ]  # fmt: skip
     result = place(NODES, pods, "--scheduler", "batch", "--output", "json")
     assert set(json.loads(result.stdout)["plan"]) == {"shop/b-0", "shop/alone"}
-    told = place(NODES, pods, "--scheduler", "batch").output
-    assert "left to the scheduler: shop/a-0: shop/a-1, of its gang, has another schedulerName" in told
-    assert "no plan for these pods, whole gangs or not, costs less than" in told
+    output = place(NODES, pods, "--scheduler", "batch").output
+    assert "left to the scheduler: shop/a-0: shop/a-1, of its gang, has another schedulerName" in output
+    assert "no plan for these pods, whole gangs or not, costs less than" in output
 
 
 @pytest.mark.parametrize(
@@ -289,8 +289,8 @@ def test_a_gang_of_two_schedulers_is_left_whole(place) -> None:
         ({"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}, "hostPort"),
     ],
 )
-def test_what_only_the_scheduler_knows_is_left_to_it(place, spec, reason: str) -> None:
-    """With the reason; and so is the rest of its gang."""
+def test_pods_that_only_the_scheduler_can_place_are_left_to_it(place, spec, reason: str) -> None:
+    """The reason is shown, and the rest of the gang is left too."""
     pods = [pod("odd", gang="a", **spec), pod("even", gang="a"), pod("alone")]
     result = place(NODES, pods)
     assert result.exit_code == 0, result.output
@@ -299,16 +299,16 @@ def test_what_only_the_scheduler_knows_is_left_to_it(place, spec, reason: str) -
     assert "dry run: 1 pods" in result.output
 
 
-def test_pods_of_other_schedulers_are_passed_over(place) -> None:
-    """With --scheduler only those that name it are placed, and bound or finished ones never are."""
+def test_pods_of_other_schedulers_are_ignored(place) -> None:
+    """--scheduler selects pods by schedulerName; bound and finished pods are never placed."""
     mine = pod("mine", schedulerName="batch")
     finished = {**pod("done", schedulerName="batch"), "status": {"phase": "Succeeded"}}
     result = place(NODES, [mine, finished, pod("theirs")], "--scheduler", "batch", "--output", "json")
     assert list(json.loads(result.stdout)["plan"]) == ["shop/mine"]
 
 
-def test_what_is_allocatable_is_never_exceeded() -> None:
-    """Whatever the metrics say: the kubelet would refuse the pod. Pods are counted too."""
+def test_allocatable_is_never_exceeded() -> None:
+    """Low metrics do not help, since the kubelet would refuse the pod. The number of pods counts too."""
     nodes = [
         node("node-0"),
         {
@@ -322,7 +322,7 @@ def test_what_is_allocatable_is_never_exceeded() -> None:
     pods = [pod("old", "7", "1Gi", nodeName="node-0"), pod("a", "2"), pod("b", "2")]
     metrics = (Metric("c", "CPU", "MAX", "24h", 1.0), Metric("m", "Memory", "MAX", "24h", 1.0))
     peaks = WatcherMetrics(1, Window("24h", 0, 1), "x", {name: NodeMetrics(metrics) for name in ("node-0", "node-1")})
-    batch = read_batch(NodeTable.from_k8s(nodes, pods), *read_waiting(pods), peaks=peaks)
+    batch = read_batch(NodeTable.from_k8s(nodes, pods), *read_pending_pods(pods), peaks=peaks)
     fits = (batch.problem.demand[0] <= batch.problem.limit).all(axis=1)
     assert fits.tolist() == [False, True]
     both = batch.problem.demand.sum(axis=0) <= batch.problem.limit[1]
@@ -345,7 +345,7 @@ def test_what_is_allocatable_is_never_exceeded() -> None:
     ],
 )
 def test_bad_input_is_one_line_and_status_2(place, nodes, pods, arguments, named: str) -> None:
-    """It says what is wrong, and there is no traceback."""
+    """The error names the fault, without a traceback."""
     result = place(nodes, pods, *arguments)
     assert result.exit_code == 2, result.output
     assert named in result.output
@@ -353,8 +353,8 @@ def test_bad_input_is_one_line_and_status_2(place, nodes, pods, arguments, named
     assert isinstance(result.exception, SystemExit)
 
 
-def test_pods_that_fit_nowhere_are_told(place) -> None:
-    """Larger than every node, or kept off: status 1, and the others have a plan."""
+def test_pods_that_fit_nowhere_are_reported(place) -> None:
+    """A pod larger than every node, or allowed on none, gives status 1; the others are placed."""
     result = place(NODES, [pod("huge", "64"), pod("lost", nodeSelector={"rack": "none"}), pod("web")])
     assert result.exit_code == 1
     assert "unplaced: shop/huge: it fits on no node" in result.output
@@ -362,8 +362,8 @@ def test_pods_that_fit_nowhere_are_told(place) -> None:
     assert "shop/web" in result.output
 
 
-def test_a_pod_of_the_cluster_that_cannot_be_read_costs_its_gang_alone() -> None:
-    """It is told as left to the scheduler, and its gang with it; one of another scheduler is not spoken of."""
+def test_a_malformed_pod_of_the_cluster_affects_only_its_gang() -> None:
+    """The pod and its gang are left to the scheduler; a malformed pod of another scheduler is ignored."""
     pods = [
         pod("huge", cpu="1e18", gang="g"), pod("second", gang="g"), pod("web"),
         pod("foreign", cpu="1e18", schedulerName="other"), pod("gone", cpu="1e18"),
@@ -371,34 +371,34 @@ def test_a_pod_of_the_cluster_that_cannot_be_read_costs_its_gang_alone() -> None
     pods[-1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     for each in pods:
         each["spec"].setdefault("schedulerName", "batch")
-    waiting, left = read_waiting(pods, "batch", leave_unreadable=True)
-    assert [each.name for each in waiting] == ["shop/web"]
-    assert left == {
+    pending, skipped = read_pending_pods(pods, "batch", skip_unreadable=True)
+    assert [each.name for each in pending] == ["shop/web"]
+    assert skipped == {
         "shop/huge": "pod shop/huge: spec.containers[0].resources.requests.cpu: '1e18' is more than any node has",
         "shop/second": "shop/huge, of its gang, is left to the scheduler",
     }
     with pytest.raises(ValueError, match="shop/huge"):
-        read_waiting(pods, "batch")
+        read_pending_pods(pods, "batch")
 
 
-def test_a_node_without_cpu_costs_itself_alone(place) -> None:
-    """It is said, nothing is placed there, and the others are balanced by CPU as before."""
+def test_a_node_without_cpu_affects_only_itself(place) -> None:
+    """A note names it, no pod is placed there, and the other nodes are balanced by CPU as before."""
     result = place([*NODES, node("bare", cpu="0")], [pod("web")])
     assert result.exit_code == 0, result.output
     assert "1 of 5 nodes have no cpu or no memory" in result.output
     assert "1 pods on 4 nodes, by cpu, memory" in result.output
 
 
-def test_pods_that_request_nothing_do_not_share_a_node(place) -> None:
-    """Every plan costs the same for them; they are spread all the same."""
+def test_pods_that_request_nothing_are_spread(place) -> None:
+    """Every plan costs the same for such pods, and still they do not share one node."""
     result = place(NODES, [pod(f"idle-{number}", "0", "0") for number in range(8)], "--output", "json")
     assert result.exit_code == 0, result.output
     assert sorted(json.loads(result.stdout)["plan"].values()) == sorted(2 * [f"node-{number}" for number in range(4)])
 
 
 @pytest.mark.parametrize("ending", ["401", "hang up"])
-def test_what_was_bound_is_told_when_binding_is_stopped(place, tmp_path, ending: str) -> None:
-    """A pod that may not be bound costs itself alone; once we are known no more the rest is not tried, and told so."""
+def test_a_stopped_binding_reports_the_bound_pods(place, tmp_path, ending: str) -> None:
+    """A refused pod fails alone; after a 401 or a lost connection the remaining pods are reported as not tried."""
     statuses = iter([201, 403, 500])
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -415,16 +415,18 @@ def test_what_was_bound_is_told_when_binding_is_stopped(place, tmp_path, ending:
         assert len(api.requests) == 4
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
-    assert re.search(r"not bound: shop/web-1 to node-\d: answer 403: binding needs the right", result.output)
-    assert re.search(r"not bound: shop/web-2 to node-\d: answer 500\n", result.output)
-    why = "answer 401" if ending == "401" else "the Kubernetes API cannot be used: .+"
+    assert re.search(
+        r"not bound: shop/web-1 to node-\d: 403 Forbidden: answer 403: binding needs the right", result.output
+    )
+    assert re.search(r"not bound: shop/web-2 to node-\d: 500 Internal Server Error: answer 500\n", result.output)
+    why = "401 Unauthorized: answer 401" if ending == "401" else "the Kubernetes API cannot be used: .+"
     assert re.search(rf"not bound: shop/web-3 to node-\d: {why}\n", result.output)
     assert len(re.findall(rf"not bound: shop/web-[45] to node-\d: not tried: {why}\n", result.output)) == 2
     assert "gang shop/web is bound in part\n1 of 6 pods are bound\n" in result.output
 
 
-def test_what_was_bound_is_told_after_ctrl_c(tmp_path) -> None:
-    """Of the pod whose answer was waited for it is not known whether it is bound; the rest is not tried."""
+def test_ctrl_c_reports_the_bound_pods(tmp_path) -> None:
+    """The pod whose answer is missing may or may not be bound; the remaining pods are not tried."""
     third, given_up = threading.Event(), threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -446,7 +448,7 @@ def test_what_was_bound_is_told_after_ctrl_c(tmp_path) -> None:
         given_up.set()
         assert len(api.requests) == 3
     assert process.returncode == 1, output
-    why = "interrupted: whether it is bound is not known"
+    why = "interrupted: the pod may or may not be bound"
     assert re.search(rf"not bound: shop/web-2 to node-\d: {why}\n", output)
     assert len(re.findall(rf"not bound: shop/web-[34] to node-\d: not tried: {why}\n", output)) == 2
     assert "2 of 5 pods are bound\n" in output
