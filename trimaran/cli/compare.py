@@ -1,4 +1,4 @@
-"""``trimaran compare``: whether two watchers say the same, such as a load-watcher in Go and ours before a migration."""
+"""``trimaran compare``: comparison of two watchers, such as load-watcher in Go and this one before a migration."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -14,18 +14,19 @@ from runtime.terminal import duration_option, echo_document, echo_table, output_
 from trimaran.cli.options import access_options, connected, fail
 from watcher.model import AVERAGES, WatcherMetrics
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 @dataclass
 class Differences:
-    """How far one kind of value is apart, over all rounds.
+    """Differences between two watchers in one kind of value, over all rounds.
 
     Attributes:
-        nodes: how many nodes have it on both sides, in the last round.
-        mean: the mean distance, points of percent.
-        largest: the largest, and of which node.
-        rank: Spearman's correlation of the nodes' order, 1 when it is the same; None with fewer than two nodes.
+        nodes: number of nodes with the value on both sides, in the last round.
+        mean: mean absolute difference, percentage points.
+        largest: largest absolute difference, percentage points.
+        node: node with the largest difference.
+        rank: Spearman's rank correlation of the nodes, 1 for the same order; None with fewer than two nodes.
     """
 
     nodes: int
@@ -38,10 +39,18 @@ class Differences:
 @click.command()
 @click.argument("theirs", metavar="GO")
 @click.argument("ours", metavar="OURS")
-@duration_option("--for", "span", default="0", show_default=False, help="For how long, such as 1h. [default: once]")
-@duration_option("--interval", default="1m", help="Time between rounds.")
-@click.option("--tolerance", default=5.0, show_default=True, help="Points of percent that a mean may be apart.")
-@click.option("--window", help="Exactly this window, where both keep it. [default: each one's choice]")
+@duration_option(
+    "--for",
+    "span",
+    default="0",
+    show_default=False,
+    help="Repeat the comparison for this long, such as 1h. [default: once]",
+)
+@duration_option("--interval", default="1m", help="Time between two rounds.")
+@click.option(
+    "--tolerance", default=5.0, show_default=True, help="Largest accepted mean difference, in percentage points."
+)
+@click.option("--window", help="Window to compare. [default: the default window of each watcher]")
 @output_option("text", "json", "yaml")
 @access_options
 def compare(
@@ -54,14 +63,14 @@ def compare(
     output: str,
     access: WatcherCredentials,
 ) -> None:
-    """Compare two watchers: their values, the order of the nodes by them, and which nodes only one knows.
+    """Compare two watchers: their values, the order of the nodes, and nodes that only one of them has.
 
-    GO and OURS are addresses; either may be a load-watcher in Go. Tokens and certificates go to OURS alone.
+    GO and OURS are addresses; either may be load-watcher in Go. Tokens and certificates are sent to OURS only.
 
     \b
     Example: trimaran compare http://load-watcher:2020 http://trimaran:2020 --for 1h
 
-    Ends with status 0 when they agree, with 1 when they do not, with 2 when one of them cannot be asked.
+    Exit status: 0 if the watchers agree, 1 if they do not, 2 if one of them cannot be read.
     """
     rounds: list[tuple[WatcherMetrics, WatcherMetrics]] = []
     with connected(theirs) as go, connected(ours, access) as us:
@@ -85,49 +94,49 @@ def compare(
 def _report(rounds: list[tuple[WatcherMetrics, WatcherMetrics]], tolerance: float) -> dict[str, Any]:
     theirs, ours = rounds[-1]
     kinds = sorted({kind for pair in rounds for kind in _values(pair[0]).keys() & _values(pair[1]).keys()})
-    found = {" ".join(kind): each for kind in kinds if (each := _differences(rounds, kind)) is not None}
+    values = {" ".join(kind): each for kind in kinds if (each := _differences(rounds, kind)) is not None}
     only_theirs, only_ours = (
         sorted(theirs.data.keys() - ours.data.keys()),
         sorted(ours.data.keys() - theirs.data.keys()),
     )
-    apart = [name for name, each in found.items() if each.mean > tolerance]
+    apart = [name for name, differences in values.items() if differences.mean > tolerance]
     return {
         "rounds": len(rounds),
         "nodes": len(theirs.data.keys() & ours.data.keys()),
         "only_theirs": only_theirs,
         "only_ours": only_ours,
-        "values": {name: vars(each) for name, each in found.items()},
+        "values": {name: vars(differences) for name, differences in values.items()},
         "apart": apart,
-        "agree": bool(found) and not (only_theirs or apart),
+        "agree": bool(values) and not (only_theirs or apart),
     }
 
 
 def _values(metrics: WatcherMetrics) -> dict[tuple[str, str], dict[str, float]]:
-    """Return values by (type, operator) and node; averages and latest values are one kind, as the plugins take them."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    """Return values by (type, operator) and node; latest values count as averages, as in the plugins."""
+    values: dict[tuple[str, str], dict[str, float]] = {}
     for name, node in metrics.data.items():
         for metric in node.metrics:
             operator = "AVG" if metric.operator in AVERAGES else metric.operator
-            found.setdefault((metric.type, operator), {})[name] = metric.value
-    return found
+            values.setdefault((metric.type, operator), {})[name] = metric.value
+    return values
 
 
 def _differences(rounds: list[tuple[WatcherMetrics, WatcherMetrics]], kind: tuple[str, str]) -> Differences | None:
-    """Return how far a kind of value is apart; None where no node has it on both sides."""
-    distances, largest, nodes, rank = [], (-1.0, ""), 0, None
+    """Return the differences in a kind of value; None if no node has it on both sides."""
+    means, largest, nodes, rank = [], (-1.0, ""), 0, None
     for theirs, ours in _pairs(rounds, kind):
         names = sorted(theirs.keys() & ours.keys())
         nodes = len(names)
         if not names:
             continue
         left, right = (np.array([side[name] for name in names]) for side in (theirs, ours))
-        apart = np.abs(left - right)
-        distances.append(float(apart.mean()))
-        largest = max(largest, (float(apart.max()), names[int(apart.argmax())]), key=lambda each: each[0])
+        differences = np.abs(left - right)
+        means.append(float(differences.mean()))
+        largest = max(largest, (float(differences.max()), names[int(differences.argmax())]), key=lambda pair: pair[0])
         rank = _rank_correlation(left, right)
-    if not distances:
+    if not means:
         return None
-    mean = sum(distances) / len(distances)
+    mean = sum(means) / len(means)
     return Differences(nodes, round(mean, 3), round(largest[0], 3), largest[1], rank)
 
 
@@ -139,7 +148,7 @@ def _pairs(
 
 
 def _rank_correlation(left: "np.ndarray[Any, np.dtype[np.float64]]", right: Any) -> float | None:
-    """Return Spearman's correlation; equals share their mean rank."""
+    """Return Spearman's rank correlation; ties share their mean rank."""
     ranks = []
     for values in (left, right):
         _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -159,15 +168,15 @@ def _show(report: Mapping[str, Any]) -> None:
         ]
         for name, each in report["values"].items()
     ]  # fmt: skip
-    echo_table(["VALUE", "NODES", "MEAN APART", "MOST APART", "RANKS"], rows)
+    echo_table(["VALUE", "NODES", "MEAN DIFF", "MAX DIFF", "RANK CORR"], rows)
     count = "once" if report["rounds"] == 1 else f"{report['rounds']} times"
-    click.echo(f"\n{report['nodes']} nodes of both, asked {count}; apart in points of percent")
+    click.echo(f"\n{report['nodes']} nodes on both sides, compared {count}; differences in percentage points")
     for side, names in (("GO", report["only_theirs"]), ("OURS", report["only_ours"])):
         if names:
-            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-            click.echo(f"only {side} knows {', '.join(names[:_MOST_NAMED])}{more}")
+            more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+            click.echo(f"only {side} has {', '.join(names[:_MAX_NAMED])}{more}")
     if report["apart"]:
-        click.echo(f"too far apart: {', '.join(report['apart'])}")
+        click.echo(f"differences above --tolerance: {', '.join(report['apart'])}")
     if not report["values"]:
-        click.echo("no node has the same kind of value on both sides: are the nodes' names mapped alike?")
-    click.echo("they agree" if report["agree"] else "they do not agree")
+        click.echo("no node has the same kind of value on both sides: do both watchers use the same node names?")
+    click.echo("the watchers agree" if report["agree"] else "the watchers do not agree")

@@ -1,4 +1,4 @@
-"""``trimaran explain``: why a pod went where it went; ``trimaran extender regret``: what placements were worth."""
+"""``trimaran explain``: reasons for a pod's placement. ``trimaran extender regret``: regret of past placements."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -14,15 +14,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def extender_options(command: Command) -> Command:
-    """Give a command what it asks an extender with."""
+    """Add the options for access to an extender to a command."""
     for option in (
         output_option("text", "json", "yaml"),
         click.option(
-            "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with certificate and key."
+            "--client-certificate", type=click.Path(path_type=Path), help="PEM file with a certificate and its key."
         ),
         click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust."),
         click.option(
-            "--token-file", type=click.Path(path_type=Path), help="A file with a token: kubectl create token NAME."
+            "--token-file", type=click.Path(path_type=Path), help="File with a token: kubectl create token NAME."
         ),
         click.option(
             "--extender",
@@ -31,7 +31,7 @@ def extender_options(command: Command) -> Command:
             default="http://127.0.0.1:2021",
             show_default=True,
             show_envvar=True,
-            help="The extender's address.",
+            help="Address of the extender.",
         ),
     ):
         command = option(command)
@@ -44,16 +44,16 @@ def extender_options(command: Command) -> Command:
 def explain(
     pod: str, address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
 ) -> None:
-    """Say why a pod went where it went: its candidates, their scores and terms, and what came of it.
+    """Explain a pod's placement: its candidate nodes, their scores and terms, and the load afterwards.
 
     \b
     Example: trimaran explain default/web-7d4b9 --token-file token
     """
-    found = _ask(address, EXPLAIN, {"pod": pod}, token_file, ca_file, client_certificate)
+    decision = _get(address, EXPLAIN, {"pod": pod}, token_file, ca_file, client_certificate)
     if output == "text":
-        _tell(found)
+        _show_decision(decision)
     else:
-        echo_document(found, output)
+        echo_document(decision, output)
 
 
 @click.command()
@@ -61,15 +61,15 @@ def explain(
 def regret(
     address: str, token_file: Path | None, ca_file: Path | None, client_certificate: Path | None, output: str
 ) -> None:
-    """Show what the nodes that pods went to used afterwards, and what ours would have used."""
-    found = _ask(address, REGRET, {}, token_file, ca_file, client_certificate)
+    """Show the load of the chosen nodes after placement, compared with the extender's best nodes."""
+    summary = _get(address, REGRET, {}, token_file, ca_file, client_certificate)
     if output == "text":
-        _tell_regret(found)
+        _show_regret(summary)
     else:
-        echo_document(found, output)
+        echo_document(summary, output)
 
 
-def _ask(
+def _get(
     address: str,
     path: str,
     query: Mapping[str, str],
@@ -77,7 +77,7 @@ def _ask(
     ca_file: Path | None,
     client_certificate: Path | None,
 ) -> dict[str, Any]:
-    """Return what an answer holds; end with status 1 and the reason where there is none."""
+    """Return the extender's answer; exit with status 1 and the reason if there is none."""
     from trimaran.extender.decisions.decisions_client import (  # so that --help is quick
         DecisionsClient,
         DecisionsUnavailable,
@@ -94,12 +94,12 @@ def _failed(message: str) -> int:
     return 1
 
 
-def _tell(found: Mapping[str, Any]) -> None:
-    click.echo("\n".join(_summary(found)))
-    if found["outcome"] == "not_asked":
+def _show_decision(decision: Mapping[str, Any]) -> None:
+    click.echo("\n".join(_summary(decision)))
+    if decision["outcome"] == "not_asked":
         return
     rows = []
-    for node in found["nodes"]:
+    for node in decision["nodes"]:
         cells = ["*" if node["chosen"] else "", node["name"], str(node["answered"]), node["grade"]]
         for plugin in node["plugins"]:
             rows.append([*cells, f"{plugin['name']} {plugin['score']}: {plugin['why']}"])
@@ -108,28 +108,28 @@ def _tell(found: Mapping[str, Any]) -> None:
     echo_table(["", "NODE", "SCORE", "GRADE", "WHY"], rows)
 
 
-def _summary(found: Mapping[str, Any]) -> Iterator[str]:
-    chosen = found.get("chosen") or {}
-    if found["outcome"] == "not_asked":
-        yield f"{found['pod']} runs on {chosen['node']}, and the extender was not asked about it. Either:"
-        yield from (f"  - {reason}" for reason in found["why"])
+def _summary(decision: Mapping[str, Any]) -> Iterator[str]:
+    chosen = decision.get("chosen") or {}
+    if decision["outcome"] == "not_asked":
+        yield f"{decision['pod']} runs on {chosen['node']}; the extender did not score it. Possible reasons:"
+        yield from (f"  - {reason}" for reason in decision["why"])
         return
-    yield f"{found['pod']} ({found['scheduler']}), answered {_time(found['at'])}"
-    acted = found["mode"] == "active"
-    yield f"  outcome     {found['outcome']}{'' if acted else ', in shadow: all nodes were answered alike'}"
-    yield f"  candidates  {found['candidates']}; {found['in_flight']} pods were on their way"
-    if data := found["data"]:
+    yield f"{decision['pod']} ({decision['scheduler']}), answered {_time(decision['at'])}"
+    is_active = decision["mode"] == "active"
+    yield f"  outcome     {decision['outcome']}{'' if is_active else ', in shadow mode: all nodes got the same score'}"
+    yield f"  candidates  {decision['candidates']}; {decision['in_flight']} pods in flight"
+    if data := decision["data"]:
         yield f"  metrics     {data['window']} window of {data['source']}, {data['age_seconds']:.0f} s old"
-    if best := found["best"]:
+    if best := decision["best"]:
         yield f"  best        {best['node']} with {best['score']}"
     if not chosen:
-        yield "  chosen      not known (yet)"
+        yield "  chosen      unknown (yet)"
     elif chosen.get("rank") is None:
         yield f"  chosen      {chosen['node']}"
     else:
-        rank = f"{chosen['score']}, place {chosen['rank']}, {chosen['margin']} below the best"
+        rank = f"{chosen['score']}, rank {chosen['rank']}, {chosen['margin']} below the best"
         yield f"  chosen      {chosen['node']} with {rank}"
-    if after := found["after"]:
+    if after := decision["after"]:
         uses = (
             f"{which} {', '.join(f'{name} {value:.1f} %' for name, value in after[key].items())}"
             for which, key in (("chosen", "chosen_percent"), ("best with the pod", "best_percent"))
@@ -137,12 +137,15 @@ def _summary(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  afterwards  {'; '.join(uses)}: regret {after['regret']:+.1f} points"
 
 
-def _tell_regret(found: Mapping[str, Any]) -> None:
+def _show_regret(summary: Mapping[str, Any]) -> None:
     from trimaran.extender.decisions.decisions_client import regret_rows  # so that --help is quick
 
-    header = ["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "OURS", "REGRET", "P95", "CHOSEN HOT", "OURS HOT"]
-    echo_table(header, regret_rows(found))
-    click.echo(f"\n{found['waiting']} pods wait for their first whole window; hot: {found['hot_percent']:g} % or more")
+    header = ["SCHEDULER", "MODE", "PODS", "SAME NODE", "CHOSEN", "BEST", "REGRET", "P95", "CHOSEN HOT", "BEST HOT"]
+    echo_table(header, regret_rows(summary))
+    click.echo(
+        f"\n{summary['waiting']} pods are not counted yet: their first window is not complete; "
+        f"hot: {summary['hot_percent']:g} % or more"
+    )
 
 
 def _time(at: float) -> str:

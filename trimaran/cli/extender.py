@@ -1,4 +1,4 @@
-"""``trimaran extender``: serve; its commands write or check what kube-scheduler needs, and show what came of it."""
+"""``trimaran extender``: scheduler extender; subcommands for kube-scheduler's configuration and the regret."""
 
 import signal
 from pathlib import Path
@@ -21,11 +21,11 @@ from watcher.commands import (
 
 
 @click.group(invoke_without_command=True)
-@click.option("--config", "configuration", help="The KubeSchedulerConfiguration whose plugins score.")
-@click.option("--watcher", help="The watcher's address. [default: this process watches by itself]")
-@click.option("--kube-config", help="A kubeconfig. [default: the pod's service account]")
-@click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
-@click.option("--port", help="The port to listen on. [default: 2021]")
+@click.option("--config", "configuration", help="KubeSchedulerConfiguration with the plugins to score by.")
+@click.option("--watcher", help="Address of a watcher. [default: an embedded watcher]")
+@click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
+@click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
+@click.option("--port", help="Port to listen on. [default: 2021]")
 @log_level_option
 @setting_options
 @click.pass_context
@@ -40,9 +40,9 @@ def extender(
     file: Path | None,
     assignments: tuple[str, ...],
 ) -> None:
-    """Score nodes for a stock kube-scheduler: POST /prioritize.
+    """Serve a scheduler extender that scores nodes for a stock kube-scheduler (POST /prioritize).
 
-    It scores by the plugins of a KubeSchedulerConfiguration that kube-scheduler does not have itself.
+    The extender runs those plugins of a KubeSchedulerConfiguration that kube-scheduler does not have itself.
     """
     if context.invoked_subcommand is not None:
         return
@@ -59,27 +59,35 @@ def extender(
 
     with errors_or_exit():
         if settings.extender.config is None:
-            raise SettingsError(["extender.config: which plugins score? Name a file with --config"])
+            raise SettingsError(["extender.config: no file; name a KubeSchedulerConfiguration with --config"])
         profiles = service.read_profiles(settings.extender.config)
         if settings.extender.watcher is None:
-            check_providers(settings)  # told here, not by a worker that dies
+            check_providers(settings)  # fail here, not in a worker process
         service.serve(loaded, profiles)
 
 
 @extender.command()
 @click.argument("source", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--url", default="http://127.0.0.1:2021", show_default=True, help="Where kube-scheduler asks.")
-@click.option("--ca-file", default="", help="The authority of an https URL, where kube-scheduler has the file.")
-@click.option("--certificate", default="", help="A client certificate, where kube-scheduler has the file.")
-@click.option("--key", default="", help="Its key, the same.")
-@click.option("--timeout-ms", default=500, show_default=True, help="After which kube-scheduler goes on without.")
-@click.option("--filter", "filters", is_flag=True, help="Have it filter too; see extender.filter.")
+@click.option(
+    "--url", default="http://127.0.0.1:2021", show_default=True, help="URL of the extender for kube-scheduler."
+)
+@click.option(
+    "--ca-file", default="", help="Certificate authority of an https URL, as a path on kube-scheduler's host."
+)
+@click.option("--certificate", default="", help="Client certificate, as a path on kube-scheduler's host.")
+@click.option("--key", default="", help="Key of the client certificate, as a path on kube-scheduler's host.")
+@click.option(
+    "--timeout-ms", default=500, show_default=True, help="Timeout after which kube-scheduler ignores the extender."
+)
+@click.option(
+    "--filter", "filters", is_flag=True, help="Let kube-scheduler also filter by the extender; see extender.filter."
+)
 @click.option(
     "--no-safety-net",
     is_flag=True,
-    help="Do not let NodeResourcesFit and NodeResourcesBalancedAllocation score where FILE does not name them.",
+    help="Do not add NodeResourcesFit and NodeResourcesBalancedAllocation to profiles without them.",
 )
-@click.option("--check", is_flag=True, help="Check FILE, which kube-scheduler reads already, and write nothing.")
+@click.option("--check", is_flag=True, help="Check FILE as kube-scheduler's configuration, and write nothing.")
 def config(
     source: Path,
     url: str,
@@ -92,7 +100,7 @@ def config(
     no_safety_net: bool,
     check: bool,
 ) -> None:
-    """Write a KubeSchedulerConfiguration for a stock kube-scheduler, from FILE with our plugins.
+    """Convert FILE, a configuration with trimaran's plugins, for a stock kube-scheduler with the extender.
 
     \b
     Example: trimaran extender config scheduler.yaml --url https://trimaran-extender:2021 --ca-file /etc/ca.crt
@@ -101,15 +109,15 @@ def config(
 
     with yaml_or_exit(source) as document:
         if not isinstance(document, dict):
-            raise ValueError("is no KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
+            raise ValueError("is not a KubeSchedulerConfiguration")  # noqa: TRY004  a user's mistake
         if check:
-            given = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
-            found = list(kube_scheduler.validate_config(document, url if given else ""))
-            click.echo("\n".join(found) or "a stock kube-scheduler asks the extender with this")
-            raise SystemExit(1 if found else 0)
-        way = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
-        made = kube_scheduler.render_config(document, way, safety_net=not no_safety_net)
-    click.echo(yaml.safe_dump(made, sort_keys=False), nl=False)
+            has_url = click.get_current_context().get_parameter_source("url") is not click.core.ParameterSource.DEFAULT
+            problems = list(kube_scheduler.validate_config(document, url if has_url else ""))
+            click.echo("\n".join(problems) or "the configuration is valid, and uses the extender")
+            raise SystemExit(1 if problems else 0)
+        endpoint = kube_scheduler.ExtenderEndpoint(url, ca_file, certificate, key, timeout_ms, filters)
+        rendered = kube_scheduler.render_config(document, endpoint, safety_net=not no_safety_net)
+    click.echo(yaml.safe_dump(rendered, sort_keys=False), nl=False)
 
 
 extender.add_command(regret)

@@ -1,4 +1,4 @@
-"""``trimaran nodes``: write on nodes how loaded they are."""
+"""``trimaran nodes``: controller that marks nodes with their load, by soft taints and annotations."""
 
 import signal
 from pathlib import Path
@@ -13,13 +13,13 @@ from watcher.commands import errors_or_exit, load_or_exit, log_level_option, set
 
 @click.command()
 @click.option("--taints", is_flag=True, default=None, help="Taint hot nodes with PreferNoSchedule.")
-@click.option("--windows", help="Annotate nodes with the load of these windows, such as 15m,5m.")
-@click.option("--watcher", help="The watcher's address. [default: this process watches by itself]")
-@click.option("--kube-config", help="A kubeconfig. [default: the pod's service account]")
-@click.option("--host", help="The address to listen on. [default: 127.0.0.1]")
-@click.option("--port", help="The port to listen on. [default: 2022]")
+@click.option("--windows", help="Annotate nodes with their load in these windows, such as 15m,5m.")
+@click.option("--watcher", help="Address of a watcher. [default: an embedded watcher]")
+@click.option("--kube-config", help="Kubeconfig file. [default: the pod's service account]")
+@click.option("--host", help="Address to listen on. [default: 127.0.0.1]")
+@click.option("--port", help="Port to listen on. [default: 2022]")
 @log_level_option
-@click.option("--clear", is_flag=True, help="Take all that was written off all nodes, and end.")
+@click.option("--clear", is_flag=True, help="Remove all taints and annotations of trimaran from all nodes, and exit.")
 @setting_options
 def nodes(
     taints: bool | None,
@@ -34,9 +34,9 @@ def nodes(
     file: Path | None,
     assignments: tuple[str, ...],
 ) -> None:
-    """Write on nodes how loaded they are: soft taints on hot ones, annotations.
+    """Mark nodes with their load: soft taints on hot nodes, and annotations.
 
-    Makes a scheduler load-aware that nobody may touch. Of several processes one writes, by a Lease.
+    Makes an unmodified scheduler load-aware. Of several replicas, only the leader (by a Lease) writes.
 
     \b
     Example: trimaran nodes --taints --windows 15m --watcher http://trimaran:2020
@@ -56,7 +56,7 @@ def nodes(
             click.echo(f"trimaran: {clearing.clear(settings)} nodes were cleared")
             return
         if not (settings.nodes.taints or settings.nodes.windows):
-            raise SettingsError(["nodes.taints, nodes.windows: nothing is to be written; give --taints or --windows"])
+            raise SettingsError(["nodes.taints, nodes.windows: nothing to write; give --taints or --windows"])
         if settings.nodes.watcher is None:
-            check_providers(settings)  # told here, not by a worker that dies
+            check_providers(settings)  # fail here, not in a worker process
         service.serve(settings)

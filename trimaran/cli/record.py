@@ -15,7 +15,7 @@ from runtime.http import credentials
 from runtime.http.credentials import UnusableAccess
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
-from runtime.kubernetes.api import REQUEST_FAILURES, Access, KubernetesApi
+from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
 from runtime.terminal import duration_option
 from scoring import Node
 from trimaran.cli.options import fail
@@ -150,7 +150,8 @@ def _session(
 def _read_kubernetes(kube_config: Path | None, context: str, selector: str) -> tuple[list[Node], dict[PodKey, PodSpec]]:
     names = {"kube_config": "--kube-config", "context": "--kube-context", "address": "--kube-config"}
     try:
-        with contextlib.closing(KubernetesApi(Access(kube_config=kube_config, context=context, names=names))) as api:
+        config = ApiServerConfig(kube_config=kube_config, context=context, names=names)
+        with contextlib.closing(KubernetesApi(config)) as api:
             deadline = Deadline.after(_LIST_SECONDS)
             nodes = [Node.from_k8s(item) for item in api.list_items(NODES, deadline, labelSelector=selector)]
             specs = specs_from_api(api.list_items(PODS, deadline))

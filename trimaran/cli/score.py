@@ -1,4 +1,4 @@
-"""``trimaran score``: which node is best for a pod, and why."""
+"""``trimaran score``: ranking of the nodes for a pod, with explanations."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +33,9 @@ from trimaran.cli.options import connected, fail, watcher_options
 from watcher.model import WatcherMetrics
 
 PLUGINS = ("TargetLoadPacking", "LoadVariationRiskBalancing", "LowRiskOverCommitment")
-_USUAL = ("LoadVariationRiskBalancing",)
+_DEFAULT_PLUGINS = ("LoadVariationRiskBalancing",)
 _GRADED_BY_PODS = {NodeGrade.ALLOCATION, NodeGrade.PREDICTED}
-_FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler also looks at volumes and other pods."
+_FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler also checks volumes and other pods."
 
 
 @click.command()
@@ -44,43 +44,45 @@ _FILTERED = "Filtered by room, cordons, taints and node affinity; kube-scheduler
     "pod_file",
     required=True,
     type=click.Path(path_type=Path),
-    help="The pod to place, or a Deployment or its like, whose template counts; - is stdin.",
+    help="Pod, or a workload with a pod template such as a Deployment; - for stdin.",
 )
-@click.option("--nodes", "nodes_file", required=True, type=click.Path(path_type=Path), help="kubectl get nodes -o yaml")
 @click.option(
-    "--pods", "pods_file", type=click.Path(path_type=Path), help="The pods that run: kubectl get pods -A -o yaml"
+    "--nodes", "nodes_file", required=True, type=click.Path(path_type=Path), help="Output of kubectl get nodes -o yaml."
+)
+@click.option(
+    "--pods", "pods_file", type=click.Path(path_type=Path), help="Running pods: output of kubectl get pods -A -o yaml."
 )
 @click.option(
     "--config",
     "config_file",
     type=click.Path(path_type=Path),
-    help="A KubeSchedulerConfiguration: score by all plugins of its profile, with their weights and arguments.",
+    help="KubeSchedulerConfiguration: score by the plugins of its profile, with their weights and arguments.",
 )
-@click.option("--scheduler", help="Which profile of --config. [default: the only one]")
+@click.option("--scheduler", help="Profile of --config, by scheduler name. [default: the only one]")
 @click.option(
     "--plugin",
     "plugin_names",
     type=click.Choice(PLUGINS),
     multiple=True,
-    help="How to score without --config; repeated, the scores are added, as kube-scheduler does with weights of 1. "
+    help="Plugin to score by without --config. If repeated, scores are added with a weight of 1. "
     "[default: LoadVariationRiskBalancing]",
 )
 @click.option(
     "--kubernetes-version",
     default=KUBERNETES_VERSIONS[-1],
     show_default=True,
-    help=f"Whose rules hold for kube-scheduler's own scores: {', '.join(KUBERNETES_VERSIONS)}.",
+    help=f"Version of kube-scheduler whose scores are used: {', '.join(KUBERNETES_VERSIONS)}.",
 )
-@click.option("--window", help="Exactly this window. [default: the watcher's choice]")
+@click.option("--window", help="Window of the metrics. [default: the watcher's default window]")
 @click.option(
     "--fallback",
     type=click.Choice(["open", "closed", "off"]),
     default="open",
     show_default=True,
-    help="For nodes without metrics: open goes by what else is known, closed places on measured nodes only, off scores "
-    "as the Go plugins do.",
+    help="Nodes without metrics: open uses other data such as requests, closed excludes the nodes, off scores as the "
+    "Go plugins do.",
 )
-@click.option("--explain", is_flag=True, help="Say under each node what went into its scores.")
+@click.option("--explain", is_flag=True, help="Print the terms of each score.")
 @output_option("text", "wide", "json", "yaml")
 @watcher_options
 def score(
@@ -99,16 +101,16 @@ def score(
     *,
     explain: bool,
 ) -> None:
-    """Rank nodes for a pod by what they really use, and say why.
+    """Rank the nodes for a pod by their measured load, with the reasons.
 
-    Nodes that the pod cannot go to come last, without a score, with what keeps it off: no room; or cordons, taints, its
-    node selector or required node affinity.
+    Nodes that are not feasible come last, without a score. The obstacle is room (requests do not fit) or constraints
+    (cordons, taints, node selector or required node affinity).
 
     \b
     Example: kubectl get nodes -o yaml > nodes.yaml; kubectl get pods -A -o yaml > pods.yaml
              trimaran score --config scheduler.yaml --pod deployment.yaml --nodes nodes.yaml --pods pods.yaml
 
-    Ends with status 0, with 1 when there are no metrics, with 2 when a file cannot be used.
+    Exit status: 0, or 1 without metrics, or 2 if a file or an option cannot be used.
     """
     try:
         pod = Pod.from_k8s(read_pods(pod_file)[0])
@@ -125,41 +127,41 @@ def score(
         prepared = profile.prepare(nodes, judged)
     scores = prepared.score(pod, nodes.feasible(pod))
     obstacles = _obstacles(scores, nodes)
-    for doubt in _doubts(scores, snapshot, pods_known=pods_file is not None):
-        click.echo(f"trimaran: {doubt}", err=True)
+    for warning in _warnings(scores, snapshot, pods_known=pods_file is not None):
+        click.echo(f"trimaran: {warning}", err=True)
     ranked = scores.order()
     if output in {"json", "yaml"}:
         echo_document(_as_document(scores, ranked, obstacles, snapshot), output)
         return
-    by = "" if snapshot is None else f"the {snapshot.window.duration} window of {snapshot.source}"
+    basis = "" if snapshot is None else f"the {snapshot.window.duration} window of {snapshot.source}"
     if snapshot is None or NodeGrade.ALLOCATION in scores.grades:
-        by = f"allocation: {missing or (scores.judgment and scores.judgment.reasons[0])}"
-    click.echo(f"{pod.namespace}/{pod.name}, by {by}\n")
+        basis = f"allocation: {missing or (scores.judgment and scores.judgment.reasons[0])}"
+    click.echo(f"{pod.namespace}/{pod.name}, by {basis}\n")
     header, rows = (_plugin_columns if output == "wide" else _reasons)(scores, ranked, obstacles)
     echo_table(header, rows, _color)
     for name in ranked if explain else ():
         _explain(scores, name)
     if scores.judgment:
-        click.echo(f"\n{_counted(scores.judgment)}")
+        click.echo(f"\n{_grade_counts(scores.judgment)}")
     click.echo(f"\n{_FILTERED}")
 
 
 def _profile(
     config_file: Path | None, scheduler: str | None, plugin_names: Sequence[str], kubernetes_version: str
 ) -> Profile:
-    """Return what scores; say on standard error which plugins of the file cannot be scored here.
+    """Return the profile to score with; print a warning about plugins of the file that are not available here.
 
     Raises:
-        ValueError: the file, or the version, cannot be used.
-        KeyError: it has no such profile.
+        ValueError: the file or the version is invalid.
+        KeyError: the file has no such profile.
     """
     if config_file and plugin_names:
-        raise click.UsageError("--config names the plugins: leave --plugin out")
+        raise click.UsageError("--plugin cannot be used with --config, which names the plugins")
     if scheduler and not config_file:
-        raise click.UsageError("--scheduler is a profile of --config")
+        raise click.UsageError("--scheduler needs --config")
     if config_file is None:
-        made = [plugin_from_config(name, {}, kubernetes_version=kubernetes_version) for name in plugin_names or _USUAL]
-        return Profile.of(*made)
+        names = plugin_names or _DEFAULT_PLUGINS
+        return Profile.of(*(plugin_from_config(name, {}, kubernetes_version=kubernetes_version) for name in names))
     try:
         configuration = read_configuration(
             yaml.safe_load(config_file.read_bytes()), kubernetes_version=kubernetes_version
@@ -175,16 +177,16 @@ def _profile(
         f"{weight} x {name}" for name, weight in weights.items() if RENAMED.get(name, (name,))[0] not in scored
     )
     if others:
-        click.echo(f"trimaran: not scored here, though kube-scheduler does: {others}", err=True)
+        click.echo(f"trimaran: kube-scheduler also scores by plugins that are not available here: {others}", err=True)
     if not scored:
-        raise ValueError(f"{config_file}: profile {profile.scheduler_name} has no score that we know")
+        raise ValueError(f"{config_file}: profile {profile.scheduler_name} has no known score plugin")
     return profile
 
 
 def _read(
     address: str | None, access: WatcherCredentials, window: str | None, *, required: bool
 ) -> tuple[WatcherMetrics | None, str]:
-    """Return the snapshot, or None and why there is none; end the command where it is needed."""
+    """Return the snapshot, or None and the reason; exit with status 1 if it is required."""
     with connected(address, access) as client:
         try:
             return client.metrics(window), ""
@@ -198,42 +200,42 @@ def _read(
 
 
 def _obstacles(scores: Scores, nodes: NodeTable) -> Mapping[str, str]:
-    """Return what keeps the pod off nodes, by name."""
+    """Return the obstacles of infeasible nodes: room, constraints or metrics; by node name."""
     fits = fitting(scores.pod, nodes.occupancy)
     allowed = nodes.occupancy.rows.constraints.allows(scores.pod)
-    found = {}
+    obstacles = {}
     for row in np.flatnonzero(scores.total == INFEASIBLE).tolist():
         reasons = [word for word, passed in (("room", fits[row]), ("constraints", allowed[row])) if not passed]
-        found[scores.names[row]] = ", ".join(reasons) or "metrics"
-    return found
+        obstacles[scores.names[row]] = ", ".join(reasons) or "metrics"
+    return obstacles
 
 
-def _doubts(scores: Scores, snapshot: WatcherMetrics | None, *, pods_known: bool) -> Iterator[str]:
-    """Say what was most likely not meant."""
+def _warnings(scores: Scores, snapshot: WatcherMetrics | None, *, pods_known: bool) -> Iterator[str]:
+    """Yield warnings about input that is probably a mistake."""
     if snapshot is not None and snapshot.data and snapshot.data.keys().isdisjoint(scores.names):
         known = sorted(snapshot.data)
         more = ", ..." if len(known) > 5 else ""
-        yield f"the watcher knows none of these nodes; the ones it knows are named {', '.join(known[:5])}{more}"
+        yield f"the watcher has none of these nodes; its nodes are {', '.join(known[:5])}{more}"
     by_pods = {name for name, part in scores.plugins.items() if part.weighted.plugin.reads_pods}
     affected = sorted(by_pods | _GRADED_BY_PODS.intersection(scores.grades))
     if affected and not pods_known:
-        yield f"without --pods all nodes count as empty, which matters to {', '.join(affected)}"
+        yield f"without --pods all nodes count as empty, which affects {', '.join(affected)}"
 
 
 def _head(scores: Scores, rank: int, name: str, obstacles: Mapping[str, str]) -> list[str]:
-    explained = scores.explain(name)
-    total = "-" if explained.total == INFEASIBLE else str(explained.total)
+    explanation = scores.explain(name)
+    total = "-" if explanation.total == INFEASIBLE else str(explanation.total)
     fits = f"no: {obstacles[name]}" if name in obstacles else "yes"
-    return [str(rank), name, total, fits, *([explained.grade] if scores.judgment is not None else [])]
+    return [str(rank), name, total, fits, *([explanation.grade] if scores.judgment is not None else [])]
 
 
 def _header(scores: Scores) -> list[str]:
-    """Return the first columns; without fallback there are no grades."""
+    """Return the first columns of the table; without fallback there is no grade."""
     return ["RANK", "NODE", "SCORE", "FEASIBLE", *(["GRADE"] if scores.judgment is not None else [])]
 
 
 def _reasons(scores: Scores, ranked: Sequence[str], obstacles: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-    """Return the ranking as a table with a line for each plugin's reason."""
+    """Return header and rows of the ranking, with a line for the reason of each plugin."""
     rows = []
     for rank, name in enumerate(ranked, 1):
         cells = _head(scores, rank, name, obstacles)
@@ -247,7 +249,7 @@ def _reasons(scores: Scores, ranked: Sequence[str], obstacles: Mapping[str, str]
 def _plugin_columns(
     scores: Scores, ranked: Sequence[str], obstacles: Mapping[str, str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the ranking as a table with a column for each plugin's normalized score."""
+    """Return header and rows of the ranking, with a column for the normalized score of each plugin."""
     columns = [f"{part.weighted.weight} x {name}" for name, part in scores.plugins.items()]
     rows = [
         [
@@ -260,11 +262,11 @@ def _plugin_columns(
 
 
 def _explain(scores: Scores, name: str) -> None:
-    """Write a node's scores with the terms that they were made of."""
-    explained = scores.explain(name)
-    total = "-" if explained.total == INFEASIBLE else explained.total
+    """Print a node's scores with their terms."""
+    explanation = scores.explain(name)
+    total = "-" if explanation.total == INFEASIBLE else explanation.total
     click.echo(f"\n{painted(name, 'bold')}: {total}")
-    for part, weight, normalized in explained.parts:
+    for part, weight, normalized in explanation.parts:
         click.echo(f"  {weight} x {normalized} {part.plugin}: {part.line}")
         terms = ", ".join(f"{term} {_rounded(value)}" for term, value in part.terms.items())
         if terms:
@@ -281,7 +283,7 @@ def _color(column: str, cell: str) -> str | None:
     return "red" if column == "FEASIBLE" and cell.startswith("no") else None
 
 
-def _counted(judgment: Judgment) -> str:
+def _grade_counts(judgment: Judgment) -> str:
     counts = ", ".join(f"{count} {grade}" for grade, count in sorted(judgment.counts().items()))
     return f"{counts} (fallback {judgment.policy.fail}; --fallback off scores as the Go plugins do)"
 

@@ -1,4 +1,4 @@
-"""``trimaran top``: what nodes use, how old that is, and how far to trust it."""
+"""``trimaran top``: load of nodes, with age, coverage and grade of the data."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +28,10 @@ _SPARKS = 48
     type=click.Choice(["name", "cpu", "memory", "cpu-std", "memory-std", "age", "coverage", "grade"]),
     default="name",
     show_default=True,
-    help="By name, or the highest load, the oldest, the least covered or the worst grade first.",
+    help="Order: by name, or highest load, oldest, least covered or worst grade first.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@duration_option("--interval", default="10s", help="How often, with --watch.")
+@click.option("-w", "--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@duration_option("--interval", default="10s", help="Time between two refreshes with --watch.")
 @output_option("text", "wide", "json", "yaml")
 def top(
     node: str | None,
@@ -44,17 +44,17 @@ def top(
     *,
     watch: bool,
 ) -> None:
-    """Show what every node uses, or all that is known of one NODE.
+    """Show the load of every node, or all values of one NODE.
 
-    Average and deviation, in percent of the node's capacity, for each window; how old the values are, how much of the
-    window has samples, and how they were obtained where that is not as usual.
+    For each window, average and standard deviation in percent of the node's capacity. AGE is the age of the values,
+    COVERAGE the share of the window with samples, and GRADE how the values were obtained.
 
     \b
     Examples: trimaran top --sort cpu --watch
               trimaran top node-1
               trimaran top -o json | jq '.[0].data'
 
-    Ends with status 0, with 1 when there are no metrics or no such node, with 2 when it cannot be asked so.
+    Exit status: 0, or 1 without metrics or for an unknown node, or 2 if an option cannot be used.
     """
     wanted = [name.strip() for name in windows.split(",") if name.strip()]
     show = partial(_show_node, node=node, output=output) if node else partial(_show_all, sort=sort, output=output)
@@ -70,24 +70,24 @@ def top(
 
 
 def _read(client: WatcherClient, windows: Sequence[str], node: str | None) -> _Snapshots:
-    """Return the windows that the watcher keeps and has; it is an error when that is none of them."""
-    found: dict[str, WatcherMetrics] = {}
-    missing: Exception = ValueError("--windows names no window")
+    """Return the available windows; exit with an error if none is available."""
+    snapshots: dict[str, WatcherMetrics] = {}
+    missing: Exception = ValueError("--windows is empty")
     for window in windows:
         try:
-            found[window] = client.node_metrics(node, window) if node else client.metrics(window)
+            snapshots[window] = client.node_metrics(node, window) if node else client.metrics(window)
         except UnknownWindow as error:
             missing = missing if isinstance(missing, NoMetrics | UnknownNode) else error
         except (NoMetrics, UnknownNode) as error:
             missing = error
         except ClientError as error:
             fail(error, status=1)
-    return found or fail(missing, status=1 if isinstance(missing, NoMetrics | UnknownNode) else 2)
+    return snapshots or fail(missing, status=1 if isinstance(missing, NoMetrics | UnknownNode) else 2)
 
 
 def _show_all(_client: WatcherClient, snapshots: _Snapshots, sort: str, output: str) -> None:
     if output in {"json", "yaml"}:
-        echo_document([_document(each) for each in snapshots.values()], output)
+        echo_document([_document(metrics) for metrics in snapshots.values()], output)
         return
     now = time.time()
     newest = next(iter(snapshots.values()))
@@ -114,12 +114,12 @@ def _show_all(_client: WatcherClient, snapshots: _Snapshots, sort: str, output: 
 
 def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str, output: str) -> None:
     if output in {"json", "yaml"}:
-        echo_document([_document(each) for each in snapshots.values()], output)
+        echo_document([_document(metrics) for metrics in snapshots.values()], output)
         return
     now = time.time()
     newest = next(iter(snapshots.values()))
     known = newest.data[node]
-    kinds = list(dict.fromkeys((each.type, each.operator) for s in snapshots.values() for each in s.data[node].metrics))
+    kinds = list(dict.fromkeys((m.type, m.operator) for s in snapshots.values() for m in s.data[node].metrics))
     rows = []
     for type_, operator in kinds:
         cells = []
@@ -134,10 +134,10 @@ def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str, output: 
 
 
 def _show_day(client: WatcherClient, node: str) -> None:
-    """Show the averages of a day as a line of bars, where the watcher keeps a history."""
+    """Show the averages of the last day as a bar chart, if the watcher keeps a history."""
     try:
         day = client.history(node, operator="AVG", since="24h", step="30m")
-    except (ClientError, ValueError):  # an older watcher, the Go service, or nothing is kept
+    except (ClientError, ValueError):  # an older watcher, load-watcher in Go, or no history
         return
     for series in day.series:
         line = "".join(
@@ -170,7 +170,7 @@ def _cell(node: NodeMetrics | None, type_: str, output: str) -> str:
 
 
 def _age(metrics: WatcherMetrics, node: NodeMetrics | None, now: float) -> float:
-    """Return how long ago the span ended that a node's values cover, in seconds."""
+    """Return the age of a node's values: seconds since the end of the window that they cover."""
     end = node.metadata.get("window_end") if node else None
     return max(0.0, now - (float(end) if end is not None else metrics.window.end))
 
@@ -201,7 +201,7 @@ def _color(column: str, cell: str) -> str | None:
 
 
 def _grade_rank(node: NodeMetrics | None) -> int:
-    """Return how far to trust a node's values, the least first."""
+    """Return the rank of a node's grade, worst grade first."""
     worst_first = ["missing", "last_good", "shorter_window", "suspect", "measured"]
     grade = _trust(node)[1]
     return worst_first.index(grade if grade in worst_first else "suspect")
@@ -211,7 +211,7 @@ def _highest_first(value: float | None) -> float:
     return 1.0 if value is None else -value
 
 
-#: By what the nodes of a snapshot are sorted: of its metadata and age too, so a snapshot, a node and the time.
+#: Sort keys by value of --sort: functions of a snapshot, a node's name and the current time.
 _ORDERS: Mapping[str, Callable[[WatcherMetrics, str, float], Any]] = {
     "name": lambda _metrics, name, _now: name,
     "cpu": lambda metrics, name, _now: _highest_first(_load(metrics, name, MetricType.CPU).avg),

@@ -1,4 +1,4 @@
-"""In which line of a KubeSchedulerConfiguration a key stands."""
+"""Line numbers of keys in a KubeSchedulerConfiguration."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _ARGUMENTS = "Args"
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Where keys are, by paths as configuration notes have them: ``profiles[0].pluginConfig[1].args``.
+class KeyLines:
+    """Lines and values of keys by path, such as ``profiles[0].pluginConfig[1].args``.
 
     Attributes:
-        lines: path to line, counted from 1.
-        values: path to text, of the keys that have one.
+        lines: line by path, counted from 1.
+        values: text by path, for keys with a scalar value.
     """
 
     lines: Mapping[str, int]
@@ -24,17 +24,17 @@ class Lines:
 
     @classmethod
     def of(cls, text: bytes, document: Any) -> Self:
-        """Find the keys of a file, which was read as a document."""
+        """Find the keys in a file's text; ``document`` is the parsed file."""
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        found = [] if root is None or not isinstance(document, dict) else [*_walk(root, "", set())]
-        return cls({path: line for path, line, _ in found}, {path: value for path, _, value in found if value})
+        keys = [] if root is None or not isinstance(document, dict) else [*_walk(root, "", set())]
+        return cls({path: line for path, line, _ in keys}, {path: value for path, _, value in keys if value})
 
-    def at(self, path: str, profile: int | None = None) -> int | None:
-        """Return the line of a key, or of the nearest one above it.
+    def line_of(self, path: str, profile: int | None = None) -> int | None:
+        """Return the line of a key, or of its closest parent in the file; None if there is neither.
 
         Args:
-            path: as a note, or an error, has it; ``TargetLoadPackingArgs.x`` is in the arguments of that plugin.
-            profile: in which profile arguments are; any when None.
+            path: path in a note or an error; ``TargetLoadPackingArgs.x`` is an argument of this plugin.
+            profile: index of the profile with the plugin's arguments; None for any.
         """
         path = path.partition(":")[0].removeprefix(_ROOT)
         plugin, _, key = path.partition(".")
@@ -47,25 +47,25 @@ class Lines:
         return None
 
     def _arguments(self, plugin: str, profile: int | None) -> str:
-        wanted = "profiles[" if profile is None else f"profiles[{profile}].pluginConfig["
+        prefix = "profiles[" if profile is None else f"profiles[{profile}].pluginConfig["
         for path, value in self.values.items():
-            if value == plugin and path.startswith(wanted) and ".pluginConfig[" in path and path.endswith("].name"):
+            if value == plugin and path.startswith(prefix) and ".pluginConfig[" in path and path.endswith("].name"):
                 return path.removesuffix("name") + "args"
         return ""
 
 
 def _walk(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int, str]]:
-    """Yield path, line and text of every key; what aliases repeat, once."""
+    """Yield path, line and text of every key; a node that YAML aliases repeat is visited once."""
     if id(node) in seen:
         return
     seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            below = f"{path}.{key.value}" if path else str(key.value)
-            yield below, key.start_mark.line + 1, value.value if isinstance(value, yaml.ScalarNode) else ""
-            yield from _walk(value, below, seen)
+            child = f"{path}.{key.value}" if path else str(key.value)
+            yield child, key.start_mark.line + 1, value.value if isinstance(value, yaml.ScalarNode) else ""
+            yield from _walk(value, child, seen)
     elif isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
-            below = f"{path}[{number}]"
-            yield below, item.start_mark.line + 1, item.value if isinstance(item, yaml.ScalarNode) else ""
-            yield from _walk(item, below, seen)
+            child = f"{path}[{number}]"
+            yield child, item.start_mark.line + 1, item.value if isinstance(item, yaml.ScalarNode) else ""
+            yield from _walk(item, child, seen)

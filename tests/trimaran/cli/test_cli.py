@@ -1,4 +1,4 @@
-"""The command line, as a person calls it: in a process of its own where that is what is looked at."""
+"""Command line as a user calls it, in its own process where a test needs one."""
 
 import re
 import subprocess
@@ -9,20 +9,20 @@ import pytest
 from click.testing import CliRunner, Result
 
 import trimaran
-from watcher.settings import WatcherSettings
 from runtime.settings.loading import every_setting, variable
 from trimaran.cli.main import COMMANDS, main
+from watcher.settings import WatcherSettings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``trimaran`` and return what it printed."""
+    """Run ``trimaran`` in its own process, and capture its output."""
     command = [sys.executable, "-m", "trimaran", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def called(*arguments: str) -> Result:
+def call(*arguments: str) -> Result:
     """Call ``trimaran`` in this process."""
     return CliRunner().invoke(main, arguments, prog_name="trimaran")
 
@@ -33,8 +33,8 @@ def test_version() -> None:
 
 
 def test_help_of_a_command_names_its_options() -> None:
-    """``trimaran watch --help`` lists every way to the settings."""
-    text = called("watch", "--help").stdout
+    """``trimaran watch --help`` lists the options for settings."""
+    text = call("watch", "--help").stdout
     for option in (
         "--host",
         "--port",
@@ -51,16 +51,16 @@ def test_help_of_a_command_names_its_options() -> None:
 
 @pytest.mark.parametrize("command", [[name] for name in COMMANDS] + [["config", "check"], ["extender", "config"]])
 def test_every_command_has_help(command: list[str]) -> None:
-    """-h and --help say the same; of those that people call by hand there is an example."""
-    found = [CliRunner().invoke(main, [*command, option]) for option in ("-h", "--help")]
-    assert [each.exit_code for each in found] == [0, 0]
-    assert found[0].output == found[1].output
+    """-h and --help print the same text, with an example for commands that users run by hand."""
+    results = [CliRunner().invoke(main, [*command, option]) for option in ("-h", "--help")]
+    assert [result.exit_code for result in results] == [0, 0]
+    assert results[0].output == results[1].output
     if command not in (["watch"], ["extender"], ["config"]):
-        assert "\n  Example" in found[0].output  # at the begin of a line
+        assert "\n  Example" in results[0].output  # at the start of a line
 
 
-def test_the_commands() -> None:
-    """The commands are those promised, and an unknown one is a usage error without a traceback."""
+def test_the_list_of_commands() -> None:
+    """All commands exist; an unknown command is a usage error without a traceback."""
     assert list(COMMANDS) == [
         "watch", "top", "score", "compare", "place", "extender", "explain", "nodes", "simulate",
         "record", "dashboard", "doctor", "config",
@@ -72,8 +72,8 @@ def test_the_commands() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("config",), ("top",), ("watch", "--help")])
-def test_an_output_that_is_full(arguments: tuple[str, ...]) -> None:
-    """``trimaran top > /dev/full`` is one line and status 1, and Python adds nothing at its end."""
+def test_an_unwritable_output_is_one_line_and_status_1(arguments: tuple[str, ...]) -> None:
+    """``trimaran top > /dev/full`` prints one line and exits with status 1; Python adds no message at exit."""
     command = [sys.executable, "-m", "trimaran", *arguments]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
@@ -85,11 +85,11 @@ def test_an_output_that_is_full(arguments: tuple[str, ...]) -> None:
 
 
 def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each setting has a line with its value, where that came from, and its variable."""
+    """Each setting has a line with its value, the origin of the value, and its environment variable."""
     file = tmp_path / "settings.toml"
     file.write_text("[server]\nthreads = 3\n")
     monkeypatch.setenv("LOG_LEVEL", "debug")
-    result = called("config", "--settings", str(file), "--set", "server.port=1", "--set", "server.port=2")
+    result = call("config", "--settings", str(file), "--set", "server.port=1", "--set", "server.port=2")
     assert result.exit_code == 0
     lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "." in line.split(" ")[0]}
     assert list(lines) == list(every_setting(WatcherSettings))
@@ -103,7 +103,7 @@ def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPat
 
 
 def test_config_checks_the_provider() -> None:
-    """A provider that does not exist is told after the settings, with what was meant, and status 2."""
+    """An unknown provider is an error with a suggestion and status 2, after the settings."""
     result = CliRunner().invoke(main, ["config", "--set", "provider.name=Promtheus"])
     assert result.exit_code == 2
     assert "provider.name" in result.stdout
@@ -111,19 +111,19 @@ def test_config_checks_the_provider() -> None:
 
 
 def test_config_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Token, application key and an address' credentials are not in the output."""
+    """The output has no token, application key or credentials of an address."""
     monkeypatch.setenv("METRICS_PROVIDER_TOKEN", "hush")
     monkeypatch.setenv("METRICS_PROVIDER_APP_KEY", "hush")
     monkeypatch.setenv("METRICS_PROVIDER_ADDRESS", "https://me:hush@host:1234/x")
-    result = called("config")
+    result = call("config")
     assert "hush" not in result.stdout + result.stderr
     assert "https://host:1234/x" in result.stdout
     assert result.stdout.count("********") == 2
 
 
 @pytest.mark.parametrize("command", ["config", "watch"])
-def test_settings_that_cannot_be_used(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every problem on standard error, status 2, no traceback, and nothing is started."""
+def test_all_invalid_settings_are_reported(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every invalid setting is printed to standard error; the status is 2, and nothing is started."""
     monkeypatch.setenv("LOG_LEVEL", "loud")
     result = run(command, "--settings", str(tmp_path / "missing.toml"), "--set", "server.port=x")
     assert result.returncode == 2
@@ -135,35 +135,35 @@ def test_settings_that_cannot_be_used(command: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("assignment", ["server.port", "port=1", "a.b.c=1", "=1"])
-def test_set_wants_section_key_value(assignment: str) -> None:
-    """Another form is a usage error that shows an example."""
-    result = called("config", "--set", assignment)
+def test_set_needs_section_key_value(assignment: str) -> None:
+    """A malformed --set is a usage error with an example."""
+    result = call("config", "--set", assignment)
     assert result.exit_code == 2
     assert "such as server.port=2021" in result.stderr
 
 
 def test_seconds_are_also_durations() -> None:
-    """Wherever a setting is seconds, ``5m`` is as good as 300; what is neither is refused."""
-    shown = called(
+    """Settings in seconds accept 300 and ``5m``; other values are refused."""
+    shown = call(
         "config", "--set", "watch.expiry_seconds=1h", "--set", "watch.interval_seconds=5m",
         "--set", "quality.stale_seconds=90",
     ).stdout  # fmt: skip
     lines = {line.split()[0]: line.split()[1] for line in shown.splitlines() if "_seconds" in line}
     assert (lines["watch.expiry_seconds"], lines["watch.interval_seconds"]) == ("3600", "300.0")
     assert lines["quality.stale_seconds"] == "90.0"
-    assert "watch.interval_seconds" in called("config", "--set", "watch.interval_seconds=soon").stderr
+    assert "watch.interval_seconds" in call("config", "--set", "watch.interval_seconds=soon").stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_there(shell: str) -> None:
-    """What docs/command-line.md puts into start-up files is a script that completes ``trimaran``."""
+def test_completion_works(shell: str) -> None:
+    """The commands of docs/command-line.md print a completion script for ``trimaran``."""
     assert f"_TRIMARAN_COMPLETE={shell}_source trimaran" in PAGE
     result = CliRunner().invoke(main, prog_name="trimaran", env={"_TRIMARAN_COMPLETE": f"{shell}_source"})
     assert (result.exit_code, f"_TRIMARAN_COMPLETE={shell}_complete" in result.output) == (0, True)
 
 
-def test_the_page_of_commands_is_true() -> None:
-    """docs/command-line.md names every command, and each option in it is one of some command."""
+def test_the_documentation_of_commands_is_correct() -> None:
+    """docs/command-line.md names every command, and each option in it exists."""
     helps = {name: CliRunner().invoke(main, [name, "--help"]).output for name in COMMANDS}
     for name in COMMANDS:
         assert f"`trimaran {name}" in PAGE

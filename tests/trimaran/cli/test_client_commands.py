@@ -1,4 +1,4 @@
-"""``trimaran top`` and ``trimaran score``, as a person calls them, against a watcher over HTTP."""
+"""``trimaran top`` and ``trimaran score`` with a watcher over HTTP."""
 
 import json
 import os
@@ -40,13 +40,13 @@ def node(name: str) -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    """Try again at once: how long clients pause is tested with them."""
+    """Retry without a pause: pauses are tested with the client."""
     monkeypatch.setattr("client.transport._FIRST_PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture
 def address():
-    """A watcher that keeps 15m and 5m of three nodes."""
+    """Serve a watcher with windows 15m and 5m of three nodes."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         window = handler.path.partition("window=")[2] or "15m"
@@ -73,7 +73,7 @@ def address():
 
 @pytest.fixture
 def files(tmp_path) -> dict[str, str]:
-    """Files as kubectl writes them: a pod, and a List of three nodes and one that is not measured."""
+    """Write files in kubectl's format: a pod, three measured nodes and one without metrics."""
     (tmp_path / "pod.yaml").write_text(yaml.safe_dump(POD))
     nodes = {"kind": "List", "items": [node(name) for name in [*LOADS, "node-9"]]}
     (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(nodes))
@@ -85,8 +85,8 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, arguments, input=stdin)
 
 
-def test_top_shows_every_window_that_is_kept(address):
-    """A row a node, a column a resource and window, deviation beside the average, the grade below."""
+def test_top_shows_every_available_window(address):
+    """The table has a row per node, and a column per resource and window with average and deviation."""
     result = run("top", "--watcher", address, "--windows", "15m,10m,5m")
     assert result.exit_code == 0
     lines = result.output.splitlines()
@@ -108,27 +108,27 @@ def test_top_shows_every_window_that_is_kept(address):
     ],
 )
 def test_top_sorts(address, by, order):
-    """Rows are sorted by name, or the highest first by CPU or memory."""
+    """Rows are sorted by name, or by CPU or memory with the highest load first."""
     lines = run("top", "--watcher", address, "--sort", by).output.splitlines()
     assert [line.split()[0] for line in lines[1:4]] == order
 
 
 def test_top_writes_json(address):
-    """--output json is an array of what the watcher answered."""
+    """--output json is an array of the watcher's snapshots."""
     document = json.loads(run("top", "--watcher", address, "--output", "json", "--windows", "5m").output)
     assert [metrics["window"]["duration"] for metrics in document] == ["5m"]
     assert document[0]["data"]["node-2"]["metrics"][0]["value"] == 20.0
 
 
-def test_top_says_when_no_window_is_kept(address):
-    """Windows that the watcher does not keep are an error of the call."""
+def test_top_refuses_unknown_windows(address):
+    """Windows that the watcher does not have are a usage error."""
     result = run("top", "--watcher", address, "--windows", "7m")
     assert result.exit_code == 2
     assert "not kept" in result.output
 
 
-def test_top_shows_the_windows_that_are_there():
-    """A window without metrics yet does not hide the others; when none has any, that is one line and status 1."""
+def test_top_shows_windows_with_metrics():
+    """A window without metrics does not hide the others; if none has metrics, the status is 1."""
     window = Window("5m", 1_700_000_000, 1_700_000_300)
     load = NodeMetrics((Metric("cpu", "CPU", "AVG", "5m", 20.0),))
     body = wire.encode(WatcherMetrics(window.end, window, "Prometheus", {"node-1": load}))
@@ -146,8 +146,8 @@ def test_top_shows_the_windows_that_are_there():
     assert (empty.exit_code, "no metrics yet" in empty.output) == (1, True)
 
 
-def test_top_without_a_watcher_says_once_what_is_wrong():
-    """This process watches by itself, which it says; the provider is down: one line, not the watcher's log too."""
+def test_top_with_an_embedded_watcher_reports_an_error_once():
+    """The embedded watcher is announced; a provider that is down is one line, without the watcher's log."""
     environment = {
         **os.environ,
         "METRICS_PROVIDER_NAME": "Prometheus",
@@ -161,8 +161,8 @@ def test_top_without_a_watcher_says_once_what_is_wrong():
     assert "Connection refused" in failure
 
 
-def test_top_says_nothing_of_embedding_where_there_is_a_watcher(address, monkeypatch):
-    """An address in the environment is as good as --watcher."""
+def test_the_watcher_address_may_come_from_the_environment(address, monkeypatch):
+    """With an address in the environment no watcher is embedded or announced."""
     monkeypatch.setenv("TRIMARAN_WATCHER_ADDRESS", address)
     result = run("top")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -171,7 +171,7 @@ def test_top_says_nothing_of_embedding_where_there_is_a_watcher(address, monkeyp
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("command", ["top", "score"])
 def test_a_refusal_names_the_options(files, command, status):
-    """The service's own words, and the options that give it what it wants."""
+    """A refusal is printed with the service's message and the options for credentials."""
     refusal = encode_error("unauthorized", "a bearer token is needed")
     arguments = ["--pod", files["pod"], "--nodes", files["nodes"]] if command == "score" else []
     with serving(lambda handler: reply(handler, refusal, status)) as fake:
@@ -180,8 +180,8 @@ def test_a_refusal_names_the_options(files, command, status):
     assert result.stderr.endswith(": a bearer token is needed; see --token-file and --client-certificate\n")
 
 
-def test_top_says_that_nobody_listens():
-    """A watcher that is not there is one line and status 1, no traceback."""
+def test_top_reports_an_unreachable_watcher():
+    """An unreachable watcher is one line and status 1, without a traceback."""
     result = run("top", "--watcher", "http://127.0.0.1:1")
     assert result.exit_code == 1
     assert "cannot be reached" in result.output
@@ -189,7 +189,7 @@ def test_top_says_that_nobody_listens():
 
 
 def test_score_ranks_with_reasons(address, files):
-    """The least loaded node comes first, an unmeasured one last, each with a reason."""
+    """The least loaded node is first, a node without metrics last, each with a reason."""
     result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
     assert result.exit_code == 0
     rows = [line.split(maxsplit=5) for line in result.output.splitlines()[3:7]]
@@ -204,8 +204,8 @@ def test_score_ranks_with_reasons(address, files):
     assert result.stderr == ""
 
 
-def test_score_picks_no_node_that_the_pod_cannot_go_to(address, files, tmp_path):
-    """Cordoned, tainted and full nodes come last and without a score, with what keeps the pod off."""
+def test_score_ranks_infeasible_nodes_last(address, files, tmp_path):
+    """Cordoned, tainted and full nodes are last, without a score and with their obstacle."""
     out = [node("node-2"), node("node-3"), node("small")]
     out[0]["spec"] = {"unschedulable": True}
     out[1]["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
@@ -227,12 +227,12 @@ def test_score_picks_no_node_that_the_pod_cannot_go_to(address, files, tmp_path)
     }  # fmt: skip
 
 
-def test_score_says_that_no_name_matches(address, files, tmp_path):
-    """Nodes of another cluster, or of other names, are most likely a mistake: the watcher's names are told."""
+def test_score_warns_if_no_node_name_matches(address, files, tmp_path):
+    """If the watcher has none of the nodes, a warning lists the names of the watcher's nodes."""
     (tmp_path / "others.yaml").write_text(yaml.safe_dump({"kind": "List", "items": [node("10.0.0.1")]}))
     result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", str(tmp_path / "others.yaml"))
     assert result.exit_code == 0
-    assert "knows none of these nodes; the ones it knows are named node-1, node-2, node-3\n" in result.stderr
+    assert "the watcher has none of these nodes; its nodes are node-1, node-2, node-3\n" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -244,17 +244,17 @@ def test_score_says_that_no_name_matches(address, files, tmp_path):
         ((), ""),
     ],
 )
-def test_score_says_what_needs_the_pods(address, files, tmp_path, options, affected):
-    """Without --pods a score that goes by the pods on a node takes it for empty, which is said; once."""
+def test_score_warns_about_missing_pods(address, files, tmp_path, options, affected):
+    """Without --pods all nodes count as empty; a warning names the scores that depend on pods."""
     arguments = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], *options)
-    words = f"without --pods all nodes count as empty, which matters to {affected}\n"
+    words = f"without --pods all nodes count as empty, which affects {affected}\n"
     assert (words in run(*arguments).stderr) == bool(affected)
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump({"kind": "List", "items": [POD]}))
     assert "without --pods" not in run(*arguments, "--pods", str(tmp_path / "pods.yaml")).stderr
 
 
-def test_score_without_fallback_is_upstreams(address, files):
-    """--fallback off has no grades, and a node without metrics scores 0 because it has none."""
+def test_score_without_fallback_is_that_of_the_go_plugins(address, files):
+    """--fallback off has no grades, and a node without metrics scores 0."""
     result = run("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"], "--fallback", "off")
     lines = result.output.splitlines()
     assert lines[2].split() == ["RANK", "NODE", "SCORE", "FEASIBLE", "WHY"]
@@ -262,7 +262,7 @@ def test_score_without_fallback_is_upstreams(address, files):
     assert "no metrics, so the minimum" in lines[6]
 
 
-def test_score_with_fail_closed_places_on_measured_nodes_only(address, files):
+def test_fallback_closed_excludes_nodes_without_metrics(address, files):
     """--fallback closed ranks nodes without metrics last, without a score."""
     arguments = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
     result = run(*arguments, "--fallback", "closed")
@@ -273,7 +273,7 @@ def test_score_with_fail_closed_places_on_measured_nodes_only(address, files):
 
 
 def test_score_without_a_watcher_goes_by_allocation(files):
-    """When nobody listens the fullest node that fits is best, and the reason is on standard error; off: status 1."""
+    """Without a watcher nodes are scored by allocation, with a warning; with --fallback off the status is 1."""
     arguments = ("score", "--watcher", "http://127.0.0.1:1", "--pod", files["pod"], "--nodes", files["nodes"])
     result = run(*arguments)
     assert result.exit_code == 0
@@ -286,7 +286,7 @@ def test_score_without_a_watcher_goes_by_allocation(files):
 
 
 def test_score_adds_the_scores_of_several_plugins(address, files):
-    """With several plugins the scores are added, and each one's reason stands on a line."""
+    """Scores of several plugins are added, and each plugin has a reason."""
     names = ("TargetLoadPacking", "LowRiskOverCommitment")
     plugins = [word for name in names for word in ("--plugin", name)]
     result = run(
@@ -319,8 +319,8 @@ def test_score_reads_the_pod_from_standard_input(address, files):
         ("kind: Pod\nmetadata: {creationTimestamp: 2024-13-45}", "bad.yaml is neither"),
     ],
 )
-def test_score_names_a_bad_file(address, files, tmp_path: Path, content: str | None, message: str):
-    """A file that cannot be used is named, with what is wrong, and status 2."""
+def test_score_names_an_invalid_file(address, files, tmp_path: Path, content: str | None, message: str):
+    """An invalid file is named with the problem, and status 2."""
     bad = tmp_path / "bad.yaml"
     if content is not None:
         bad.write_text(content)
@@ -330,12 +330,12 @@ def test_score_names_a_bad_file(address, files, tmp_path: Path, content: str | N
     assert "Traceback" not in result.output
 
 
-# -- one node, and what a person looks for ---------------------------------------------------------------------------
+# -- one node, and data quality ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def doubtful():
-    """A watcher with nodes of every grade; it keeps a history of node-1."""
+def graded():
+    """Serve a watcher with nodes of every grade, and a history of node-1."""
     now = int(time.time())
     window = Window("15m", now - 900, now)
     metadata = {
@@ -374,9 +374,9 @@ def doubtful():
         yield fake.url
 
 
-def test_top_admits_doubt(doubtful):
-    """Age, coverage and grade of each node stand beside its load; wide has what is suspect, pool and percentiles."""
-    lines = run("top", "--watcher", doubtful, "-o", "wide").output.splitlines()
+def test_top_shows_age_coverage_and_grade(graded):
+    """The table has age, coverage and grade of each node; -o wide adds suspect reasons, pools and percentiles."""
+    lines = run("top", "--watcher", graded, "-o", "wide").output.splitlines()
     rows = [re.split(r"\s{2,}", line) for line in lines[1:5]]
     assert [row[3:] for row in rows] == [
         ["100%", "measured", "-", "blue"], ["60%", "measured", "-", "-"], ["100%", "last_good", "-", "-"],
@@ -390,30 +390,30 @@ def test_top_admits_doubt(doubtful):
     ("by", "first"),
     [("age", "node-3"), ("coverage", "node-2"), ("grade", "node-3"), ("cpu", "node-4"), ("cpu-std", "")],
 )
-def test_top_sorts_by_doubt(doubtful, by, first):
-    """The oldest, the least covered and the worst grade come first; what is not known comes last."""
-    result = run("top", "--watcher", doubtful, "--sort", by)
+def test_top_sorts_by_data_quality(graded, by, first):
+    """The oldest, least covered and worst graded node is first."""
+    result = run("top", "--watcher", graded, "--sort", by)
     assert result.exit_code == 0
     assert result.output.splitlines()[1].startswith(first)
 
 
-def test_top_of_one_node(doubtful):
-    """All its values, its metadata, and a line of its day where there is a history."""
-    result = run("top", "node-1", "--watcher", doubtful)
+def test_top_of_one_node(graded):
+    """One node is shown with all values, its metadata, and its last day if there is a history."""
+    result = run("top", "node-1", "--watcher", graded)
     assert result.exit_code == 0
     assert "CPU AVG   10.00%" in result.output
     assert "CPU P95   95.50%" in result.output
     assert "pool: blue" in result.output
     line = result.output.splitlines()[-1].partition("|")[2].partition("|")[0]
     assert (len(line), line[4], line[-1]) == (48, " ", "█")
-    without = run("top", "node-3", "--watcher", doubtful)
+    without = run("top", "node-3", "--watcher", graded)
     assert (without.exit_code, "24 h" in without.output) == (0, False)
-    nobody = run("top", "nobody", "--watcher", doubtful)
+    nobody = run("top", "nobody", "--watcher", graded)
     assert (nobody.exit_code, "no such node" in nobody.output) == (1, True)
 
 
-def test_top_watches_until_it_is_stopped(doubtful, monkeypatch):
-    """--watch shows it again after the interval, which is a duration; Ctrl-C ends it."""
+def test_top_watch_repeats_until_ctrl_c(graded, monkeypatch):
+    """--watch repeats the table after the interval, which is a duration, until Ctrl-C."""
     slept = []
 
     def sleep(seconds):
@@ -422,26 +422,26 @@ def test_top_watches_until_it_is_stopped(doubtful, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr("trimaran.cli.top._sleep", sleep)
-    result = run("top", "--watcher", doubtful, "--watch", "--interval", "2m")
+    result = run("top", "--watcher", graded, "--watch", "--interval", "2m")
     assert slept == [120, 120]
     assert result.output.count("NODE") == 2
-    assert run("top", "--watcher", doubtful, "--interval", "soon").exit_code == 2
+    assert run("top", "--watcher", graded, "--interval", "soon").exit_code == 2
 
 
-def test_documents_are_alike(doubtful, address, files):
-    """-o yaml is what -o json is."""
+def test_json_and_yaml_are_equal(graded, address, files):
+    """-o yaml and -o json have the same content."""
     score = ("score", "--watcher", address, "--pod", files["pod"], "--nodes", files["nodes"])
-    for arguments in (("top", "--watcher", doubtful), ("top", "node-1", "--watcher", doubtful), score):
+    for arguments in (("top", "--watcher", graded), ("top", "node-1", "--watcher", graded), score):
         as_json, as_yaml = (yaml.safe_load(run(*arguments, "-o", form).stdout) for form in ("json", "yaml"))
-        for each in (as_json, as_yaml):  # the fake makes what it answers at each request
-            for part in each if isinstance(each, list) else [each]:
+        for document in (as_json, as_yaml):  # the fake watcher uses the current time
+            for part in document if isinstance(document, list) else [document]:
                 part.pop("timestamp", None)
                 part.pop("window")
         assert as_json == as_yaml
 
 
 def test_color_is_for_terminals(monkeypatch):
-    """In a pipe there is none, nor where NO_COLOR asks for none."""
+    """Output has color on a terminal only, and never with NO_COLOR."""
     assert painted("hot", "red") == "hot"
     monkeypatch.setattr("runtime.terminal._is_terminal", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -472,16 +472,16 @@ profiles:
 
 @pytest.fixture
 def configured(files, tmp_path) -> tuple[str, ...]:
-    """Arguments that score by a configuration."""
+    """Return arguments to score by a configuration."""
     (tmp_path / "scheduler.yaml").write_text(CONFIGURATION)
     return ("--config", str(tmp_path / "scheduler.yaml"), "--pod", files["pod"], "--nodes", files["nodes"])
 
 
 def test_score_by_a_whole_configuration(address, configured):
-    """All plugins of the profile count, with their weights and arguments; what cannot be scored here is said."""
+    """All plugins of the profile score with weights and arguments; a warning names unavailable plugins."""
     result = run("score", "--watcher", address, *configured, "--scheduler", "careful", "-o", "json")
     assert result.exit_code == 0
-    assert "not scored here, though kube-scheduler does: 2 x InterPodAffinity\n" in result.stderr
+    assert "kube-scheduler also scores by plugins that are not available here: 2 x InterPodAffinity\n" in result.stderr
     document = json.loads(result.stdout)
     assert document["weights"] == {"TargetLoadPacking": 3, "NodeResourcesFit": 1}
     for each in document["nodes"]:
@@ -494,7 +494,7 @@ def test_score_by_a_whole_configuration(address, configured):
 
 
 def test_score_explains(address, configured):
-    """--explain writes the terms of each score under each node."""
+    """--explain prints the terms of each score under each node."""
     result = run("score", "--watcher", address, *configured, "--scheduler", "careful", "--explain")
     block = result.stdout.partition("\nnode-3: ")[2].splitlines()
     assert block[1].startswith("  3 x ")
@@ -507,20 +507,20 @@ def test_score_explains(address, configured):
     [
         ((), "which profile? There are several: careful, other"),
         (("--scheduler", "none"), "no profile for scheduler 'none'"),
-        (("--scheduler", "other"), "has no score that we know"),
+        (("--scheduler", "other"), "has no known score plugin"),
         (("--scheduler", "careful", "--kubernetes-version", "1.2"), "Kubernetes version '1.2' is not known"),
-        (("--plugin", "TargetLoadPacking"), "leave --plugin out"),
+        (("--plugin", "TargetLoadPacking"), "--plugin cannot be used with --config"),
     ],
 )
-def test_score_names_what_is_wrong_with_the_configuration(address, configured, options, words):
-    """Each is one message and status 2."""
+def test_score_reports_configuration_errors(address, configured, options, words):
+    """Each configuration error is one message with status 2."""
     result = run("score", "--watcher", address, *configured, *options)
     assert result.exit_code == 2
     assert words in result.output
 
 
-def test_the_kubernetes_version_counts(address, configured):
-    """--kubernetes-version takes what the API server says, and a profile needs --config."""
+def test_the_kubernetes_version_may_have_the_api_servers_form(address, configured):
+    """--kubernetes-version accepts v1.33.5; --scheduler without --config is refused."""
     result = run(
         "score", "--watcher", address, *configured, "--scheduler", "careful", "--kubernetes-version", "v1.33.5"
     )
@@ -531,8 +531,8 @@ def test_the_kubernetes_version_counts(address, configured):
 @pytest.mark.parametrize(
     ("kind", "path"), [("Deployment", ()), ("StatefulSet", ()), ("Job", ()), ("CronJob", ("jobTemplate", "spec"))]
 )
-def test_score_takes_templates(address, files, tmp_path, kind, path):
-    """A Deployment and its like are scored as the pods that they make."""
+def test_score_accepts_workloads(address, files, tmp_path, kind, path):
+    """A workload is scored as a pod of its template."""
     spec = {"template": {"metadata": {"labels": {"a": "b"}}, "spec": POD["spec"]}}
     for key in reversed(path):
         spec = {key: spec}
@@ -544,8 +544,8 @@ def test_score_takes_templates(address, files, tmp_path, kind, path):
     assert made["nodes"] == plain["nodes"]
 
 
-def test_score_says_that_a_workload_has_no_template(address, files, tmp_path):
-    """It is named, with where the template should be."""
+def test_score_refuses_a_workload_without_a_template(address, files, tmp_path):
+    """The error names the workload and the missing key."""
     (tmp_path / "bad.yaml").write_text("kind: Deployment\nspec: {template: 5}")
     result = run("score", "--watcher", address, "--pod", str(tmp_path / "bad.yaml"), "--nodes", files["nodes"])
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""``trimaran compare``: whether two watchers say the same."""
+"""``trimaran compare``: comparison of two watchers."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from watcher.wire import Dialect
 
 
 def body(loads: dict[str, float], dialect: Dialect, operator: str = "AVG", type_: str = "CPU") -> bytes:
-    """Return what a watcher answers."""
+    """Return the body of a watcher's answer."""
     now = int(time.time())
     data = {name: NodeMetrics((Metric("cpu", type_, operator, "15m", load),)) for name, load in loads.items()}
     return wire.encode(WatcherMetrics(now, Window("15m", now - 900, now), "Test", data), dialect)
@@ -24,7 +24,7 @@ def body(loads: dict[str, float], dialect: Dialect, operator: str = "AVG", type_
 
 @pytest.fixture
 def watchers():
-    """Return a function that serves two watchers and compares them; the first speaks Go's dialect."""
+    """Return a function that serves and compares two watchers; the first uses the Go dialect."""
     with ExitStack() as servers:
 
         def compared(go: bytes, ours: bytes, *options: str) -> Result:
@@ -40,25 +40,25 @@ def watchers():
 
 
 def test_watchers_that_agree(watchers):
-    """Averages and latest values are one kind; status 0, the same order of nodes."""
+    """Latest values count as averages; watchers with small differences agree, with status 0."""
     go = body({"a": 10, "b": 20, "c": 30}, Dialect.GO, "Latest")
     ours = body({"a": 11, "b": 21, "c": 30, "d": 5}, Dialect.DOCUMENTED)
     result = watchers(go, ours)
     assert result.exit_code == 0, result.output
     row = result.output.splitlines()[1].split()
     assert row == ["CPU", "AVG", "3", "0.67", "1.00", "(a)", "1.000"]
-    assert "only OURS knows d" in result.output
-    assert result.output.splitlines()[-1] == "they agree"
+    assert "only OURS has d" in result.output
+    assert result.output.splitlines()[-1] == "the watchers agree"
 
 
-def test_watchers_that_are_apart(watchers):
-    """A mean beyond the tolerance, nodes that only the Go service knows, another order: status 1, each said."""
+def test_watchers_that_differ(watchers):
+    """A mean difference above the tolerance and nodes missing from OURS are reported, with status 1."""
     go = body({"a": 10, "b": 20, "10.0.0.1:9100": 5}, Dialect.GO)
     ours = body({"a": 40, "b": 20}, Dialect.DOCUMENTED)
     result = watchers(go, ours)
     assert result.exit_code == 1
-    assert "only GO knows 10.0.0.1:9100" in result.output
-    assert "too far apart: CPU AVG" in result.output
+    assert "only GO has 10.0.0.1:9100" in result.output
+    assert "differences above --tolerance: CPU AVG" in result.output
     document = json.loads(watchers(go, ours, "-o", "json").stdout)
     assert document["values"]["CPU AVG"] == {"nodes": 2, "mean": 15, "largest": 30, "node": "a", "rank": -1}
     assert document["only_theirs"] == ["10.0.0.1:9100"]
@@ -66,14 +66,14 @@ def test_watchers_that_are_apart(watchers):
 
 
 def test_watchers_without_a_node_in_common(watchers):
-    """Then nothing is compared: status 1, and what may be the reason."""
+    """Watchers without a common node do not agree; the output has a hint about node names."""
     result = watchers(body({"a": 1}, Dialect.GO), body({"b": 1}, Dialect.DOCUMENTED))
     assert result.exit_code == 1
-    assert "are the nodes' names mapped alike?" in result.output
+    assert "do both watchers use the same node names?" in result.output
 
 
-def test_they_are_asked_for_as_long_as_wanted(watchers, monkeypatch):
-    """--for and --interval are durations; every round counts."""
+def test_a_comparison_over_time(watchers, monkeypatch):
+    """--for and --interval are durations; every round is counted."""
     slept, clock = [], [0.0]
 
     def sleep(seconds):
@@ -88,8 +88,8 @@ def test_they_are_asked_for_as_long_as_wanted(watchers, monkeypatch):
     assert json.loads(result.stdout)["rounds"] == 4
 
 
-def test_a_watcher_that_cannot_be_asked(watchers):
-    """One line and status 2, as for an address that is none."""
+def test_an_unreachable_watcher_is_an_error(watchers):
+    """An unreachable watcher and an invalid address are errors with status 2."""
     result = CliRunner().invoke(main, ["compare", "http://127.0.0.1:1", "http://127.0.0.1:1"])
     assert (result.exit_code, "cannot be reached" in result.output) == (2, True)
     assert CliRunner().invoke(main, ["compare", "x", "y"]).exit_code == 2
