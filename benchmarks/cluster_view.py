@@ -22,7 +22,7 @@ import orjson
 import psutil
 from common import Table, options
 
-from runtime.kubernetes.api import Access, KubernetesApi
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from trimaran.cluster.view import ClusterView
 
 PAGE = 500
@@ -163,7 +163,7 @@ def main() -> None:
     title = f"{size.nodes:,} nodes, {size.pods:,} pods of {len(pod(0, size.nodes)):,} bytes"
     table = Table(title, ("cost", "bound", "measured"))
     start, computed = time.monotonic(), time.process_time()
-    view = ClusterView(KubernetesApi(Access(address=f"http://127.0.0.1:{port}", token="none"))).start()
+    view = ClusterView(KubernetesApi(ApiServerConfig(address=f"http://127.0.0.1:{port}", token="none"))).start()
     if not view.wait(600):
         raise SystemExit("the first copy is not complete after 10 minutes")
     table.row("first copy, s", 40, f"{time.monotonic() - start:.1f}")

@@ -26,7 +26,7 @@ from support.extending import HeldMetrics, StillView, asked, profiles
 from support.servers import free_port, wait_until
 
 from runtime.server import serving
-from runtime.server.fast_path import Front
+from runtime.server.fast_path import FastPath
 from scoring import Container, Pod, ResourceList
 from trimaran.extender.app import create_app
 from trimaran.extender.decisions.record import DecisionRecord
@@ -59,7 +59,7 @@ def cluster(nodes: int) -> StillView:
     return view
 
 
-def start(nodes: int) -> Front:
+def start(nodes: int) -> FastPath:
     dice = random.Random(1)
     metrics = HeldMetrics({f"node-{n}": dice.uniform(0, 100) for n in range(nodes)})
     view, telemetry = cluster(nodes), ExtenderTelemetry()

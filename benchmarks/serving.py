@@ -38,7 +38,7 @@ from flask import Flask, Response, jsonify
 from support.servers import Service, free_port, wait_until
 
 from runtime.http.gather import Deadline
-from runtime.server.fast_path import Front
+from runtime.server.fast_path import FastPath
 from runtime.server.serving import Listener, listen
 from runtime.server.serving import serve as serve_with_gunicorn
 from watcher.api.app import create_app
@@ -69,7 +69,7 @@ class PreparedProvider:
         yield from ()
 
 
-def start_application(settings: WatcherSettings) -> Front:
+def start_application(settings: WatcherSettings) -> FastPath:
     """Return the API over a prepared provider, with the baselines behind it."""
     telemetry = Telemetry()
     provider = PreparedProvider(settings.fake.nodes, settings.watch.windows)
@@ -109,7 +109,7 @@ def start_application(settings: WatcherSettings) -> Front:
         return (bare if is_bare else api)(environ, start_response)
 
     fast_path._application = either  # noqa: SLF001
-    return cast("Front", fast_path)
+    return cast("FastPath", fast_path)
 
 
 def serve(nodes: int, port: int, store: Path) -> None:

@@ -27,7 +27,7 @@ import requests
 from client import ClientError, Collector, connect
 from runtime.http.credentials import UnusableAccess, UnusableToken
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import Access, KubernetesApi
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from scoring import (
     FallbackPolicy,
     Judgment,
@@ -196,7 +196,7 @@ def main() -> int:
         signal.signal(number, lambda *_: stop.set())
     with ExitStack() as closing:
         try:
-            access = Access(kube_config=options.kube_config)
+            access = ApiServerConfig(kube_config=options.kube_config)
             api, view_api = KubernetesApi(access), KubernetesApi(access)  # closing the view ends all calls of its API
             load = closing.enter_context(Collector(connect(options.watcher), interval_seconds=15))
         except (ValueError, UnusableAccess) as error:

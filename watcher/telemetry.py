@@ -52,7 +52,7 @@ class Telemetry:
     """Counts what the watcher does. Labels are windows and routes, never nodes, so the series stay few.
 
     Attributes:
-        answered: counts one request, as ``RequestMetrics.answered``.
+        answered: counts one request, as ``RequestMetrics.observe``.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Telemetry:
         self._failures = Counter(
             "trimaran_fetch_failures", "fetches of a window that failed", ["window"], registry=self._registry
         )
-        self.answered = RequestMetrics(self._registry).answered
+        self.answered = RequestMetrics(self._registry).observe
         self._opened = Counter(
             "trimaran_findings_opened", "findings that were not there in the fetch before", ["kind"],
             registry=self._registry,

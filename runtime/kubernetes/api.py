@@ -35,7 +35,7 @@ REQUEST_FAILURES = (requests.RequestException, OSError, UnusableAccess, Unusable
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ApiServerConfig:
     """The way in; whatever is empty is looked for.
 
     Attributes:
@@ -112,7 +112,7 @@ class KubernetesApi:
         found: how it was found, for people.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ApiServerConfig) -> None:
         """Find the way in; nothing is contacted and no exec plugin is run yet.
 
         Raises:
@@ -325,7 +325,7 @@ def kubectl_config() -> Path | None:
     return file if file.exists() else None
 
 
-def _of_this_pod(access: Access) -> Access:
+def _of_this_pod(access: ApiServerConfig) -> ApiServerConfig:
     """Return the way in that a pod has, with its service account's token and CA where there are no others."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runtime.errors import SettingsError
-from runtime.server.reloading import Reloading
+from runtime.server.reloading import ReloadingValue
 
 _log = logging.getLogger(__name__)
 
@@ -27,13 +27,13 @@ class Verdict(Enum):
     ADMITTED = "it has what is asked for, or nothing is asked for"
     OPEN = "what it asks for is open to everyone, but not the reasons of failures"
     NO_CERTIFICATE = "a client certificate is needed"
-    OLD_CERTIFICATE = "the client certificate has expired"
+    EXPIRED_CERTIFICATE = "the client certificate has expired"
     NO_TOKEN = "a bearer token is needed"  # noqa: S105  a message
-    BAD_TOKEN = "the token is not known, or has expired"  # noqa: S105
-    NOT_HERE = "this port does not answer that"
+    INVALID_TOKEN = "the token is not known, or has expired"  # noqa: S105
+    WRONG_PORT = "this port does not answer that"
 
 
-class Access:
+class AccessCheck:
     """Judges requests. Where both tokens and client certificates are asked for, both are needed."""
 
     def __init__(
@@ -69,16 +69,16 @@ class Access:
         self._ports = {str(port): beginning for port, beginning in (ports or {}).items()}
 
     @property
-    def is_locked(self) -> bool:
+    def requires_credentials(self) -> bool:
         """Return whether anything is asked of readers."""
         return self._certificates or self._tokens is not None
 
     @property
-    def refuses_any(self) -> bool:
+    def may_refuse(self) -> bool:
         """Return whether any request may be refused."""
-        return self.is_locked or bool(self._ports)
+        return self.requires_credentials or bool(self._ports)
 
-    def judge(self, route: str, environ: Mapping[str, Any]) -> Verdict:
+    def check(self, route: str, environ: Mapping[str, Any]) -> Verdict:
         """Return what becomes of a request.
 
         Args:
@@ -87,23 +87,23 @@ class Access:
         """
         alone = self._ports.get(environ.get("SERVER_PORT", "")) if self._ports else None
         if alone is not None:
-            return Verdict.OPEN if route in _PROBES or route.startswith(alone) else Verdict.NOT_HERE
-        if not self.is_locked:
+            return Verdict.OPEN if route in _PROBES or route.startswith(alone) else Verdict.WRONG_PORT
+        if not self.requires_credentials:
             return Verdict.ADMITTED
         refused = self._refused(environ)
         return Verdict.OPEN if refused is not Verdict.ADMITTED and self._is_open(route) else refused
 
     def _refused(self, environ: Mapping[str, Any]) -> Verdict:
         if self._certificates:
-            until = certified_until(environ.get("gunicorn.socket"))
+            until = certificate_expiry(environ.get("gunicorn.socket"))
             if until is None or self._clock() >= until:
-                return Verdict.NO_CERTIFICATE if until is None else Verdict.OLD_CERTIFICATE
+                return Verdict.NO_CERTIFICATE if until is None else Verdict.EXPIRED_CERTIFICATE
         if self._tokens is None:
             return Verdict.ADMITTED
         scheme, _, token = str(environ.get("HTTP_AUTHORIZATION", "")).partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return Verdict.NO_TOKEN
-        return Verdict.ADMITTED if self._is_known(token.strip()) else Verdict.BAD_TOKEN
+        return Verdict.ADMITTED if self._is_known(token.strip()) else Verdict.INVALID_TOKEN
 
     def _is_known(self, token: str) -> bool:
         assert self._tokens is not None  # noqa: S101  asked before
@@ -118,7 +118,7 @@ class Access:
         return route in self._open_routes or route.startswith(self._open_below)
 
 
-def certified_until(connection: object) -> float | None:
+def certificate_expiry(connection: object) -> float | None:
     """Return the unix time when a client's certificate expires; None when it has none.
 
     The handshake has verified it, which is looked at again only when there is another one: a connection may be kept
@@ -158,17 +158,17 @@ def parse_tokens(text: str) -> tuple[dict[bytes, float], list[str]]:
     return tokens, problems
 
 
-def _tokens(token: str | None, file: Path | None, section: str) -> Reloading[Mapping[bytes, float]] | None:
+def _tokens(token: str | None, file: Path | None, section: str) -> ReloadingValue[Mapping[bytes, float]] | None:
     own = {} if token is None else {_digest(token): math.inf}
     if file is None:
-        return Reloading((), lambda: own) if own else None
+        return ReloadingValue((), lambda: own) if own else None
     try:
         _, problems = parse_tokens(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         problems = [getattr(error, "strerror", None) or str(error)]
     if problems:
         raise SettingsError([f"{section}.tokens_file = {str(file)!r}: {problem}" for problem in problems])
-    return Reloading((file,), lambda: own | _usable(file))
+    return ReloadingValue((file,), lambda: own | _usable(file))
 
 
 def _usable(file: Path) -> dict[bytes, float]:

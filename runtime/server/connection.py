@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from runtime.server.requests import Head, Incoming, Refused, Stage
+from runtime.server.requests import RejectedRequest, RequestHead, RequestReader, Stage
 
 HEAD_SECONDS = 5.0  # from the beginning of a connection, or of a later request, to the end of the request's head
 BODY_SECONDS = 15.0  # from there to the end of its body
 IDLE_SECONDS = 30.0  # between two requests
-ANSWER_SECONDS = 60.0  # to take an answer
+SEND_SECONDS = 60.0  # to take an answer
 LINGER_SECONDS = 2.0  # for a client to close, so that it gets the end of the answer
 _RECEIVED_BYTES = 16384  # at once: what a TLS record holds, so that nothing is left where no poller sees it
 _JOINED_BYTES = 65536  # of an answer, to copy which costs less than to send it in pieces
@@ -32,21 +32,21 @@ _NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _SECONDS = {Stage.NOTHING: IDLE_SECONDS, Stage.HEAD: HEAD_SECONDS, Stage.BODY: BODY_SECONDS}
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """What a connection does."""
 
     READING = "waits for a request"
-    ANSWERING = "waits for us"
+    PROCESSING = "waits for us"
     SENDING = "waits until its client takes the answer"
     LINGERING = "has sent its last, and waits for its client to close"
     CLOSED = "is closed"
 
 
-class Reply(NamedTuple):
+class EncodedResponse(NamedTuple):
     """What is sent: head and body, and whether another request may follow."""
 
     pieces: Sequence[bytes]
-    keep: bool
+    keep_alive: bool
 
 
 class Connection:
@@ -68,8 +68,8 @@ class Connection:
         client: Any,
         server: Any,
         max_body_bytes: int,
-        answer: Callable[["Connection", Head, bytes], Reply | None],
-        refuse: Callable[[Refused], Reply],
+        answer: Callable[["Connection", RequestHead, bytes], EncodedResponse | None],
+        refuse: Callable[[RejectedRequest], EncodedResponse],
         now: float,
     ) -> None:
         """Begin to wait for a request.
@@ -89,48 +89,48 @@ class Connection:
         self.client = client
         self.server = server
         self.is_secure = isinstance(sock, ssl.SSLSocket)
-        self.state = State.READING
-        self.since, self.until = now, now + HEAD_SECONDS
-        self._incoming = Incoming(max_body_bytes)
+        self.state = ConnectionState.READING
+        self.since, self.deadline = now, now + HEAD_SECONDS
+        self._reader = RequestReader(max_body_bytes)
         self._answer = answer
         self._refuse = refuse
         self._stage = (
             Stage.HEAD
         )  # that the deadline is for: one that begins in silence has not as long as one that idles
         self._unsent: deque[memoryview] = deque()
-        self._at_socket = threading.Lock()  # so that it is not closed under who sends early
-        self._keep = self._is_behind = False
+        self._socket_lock = threading.Lock()  # so that it is not closed under who sends early
+        self._keep_alive = self._has_backlog = False
 
     @property
-    def is_behind(self) -> bool:
+    def has_backlog(self) -> bool:
         """Whether more may be there than it was its turn for: ``go_on`` is to be called."""
-        return self._is_behind and self.state is State.READING
+        return self._has_backlog and self.state is ConnectionState.READING
 
     @property
-    def held_bytes(self) -> int:
-        """How much of requests that are not whole is kept."""
-        return self._incoming.held_bytes
+    def buffered_bytes(self) -> int:
+        """How much of requests that are not whole is data_left."""
+        return self._reader.buffered_bytes
 
     @property
-    def is_silent(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether it waits for a request of which nothing has come."""
-        return self.state is State.READING and self._incoming.stage is Stage.NOTHING
+        return self.state is ConnectionState.READING and self._reader.stage is Stage.NOTHING
 
     def readable(self, now: float) -> None:
         """Take what has come."""
-        if self.state is State.READING:
-            if not self._is_behind:
+        if self.state is ConnectionState.READING:
+            if not self._has_backlog:
                 self._try(self._read, now)
-        elif self.state is State.LINGERING:
-            self._try(self._drop, now)
+        elif self.state is ConnectionState.LINGERING:
+            self._try(self._discard_input, now)
 
     def writable(self, now: float) -> None:
         """Go on with an answer."""
-        if self.state is State.SENDING:
+        if self.state is ConnectionState.SENDING:
             self._try(self._send, now)
-            self._try(self._go_on, now)
+            self._try(self._resume, now)
 
-    def send_early(self, reply: Reply) -> Reply:
+    def send_early(self, reply: EncodedResponse) -> EncodedResponse:
         """Send a small answer from any thread, and return what is left of it for ``answered``.
 
         The client has it before the loop wakes up, which on a machine with time to sleep takes as long as sending.
@@ -138,29 +138,29 @@ class Connection:
         if sum(map(len, reply.pieces)) > _JOINED_BYTES:
             return reply
         joined = b"".join(reply.pieces)
-        with self._at_socket:
+        with self._socket_lock:
             try:
-                sent = self.sock.send(joined) if self.state is State.ANSWERING else 0
+                sent = self.sock.send(joined) if self.state is ConnectionState.PROCESSING else 0
             except OSError:  # it has gone, or takes nothing now: the loop will see
                 sent = 0
-        return Reply((joined[sent:],), reply.keep)
+        return EncodedResponse((joined[sent:],), reply.keep_alive)
 
-    def answered(self, reply: Reply, now: float) -> None:
+    def respond(self, reply: EncodedResponse, now: float) -> None:
         """Send the reply that ``answer`` did not return, then go on with what has come meanwhile."""
-        if self.state is State.ANSWERING:
-            self._begin(reply, now)
-            self._try(self._go_on, now)
+        if self.state is ConnectionState.PROCESSING:
+            self._start_sending(reply, now)
+            self._try(self._resume, now)
 
-    def go_on(self, now: float) -> None:
+    def resume(self, now: float) -> None:
         """Go on with requests that are there already."""
-        if self.is_behind:
-            self._try(self._go_on, now)
+        if self.has_backlog:
+            self._try(self._resume, now)
 
     def close(self) -> None:
         """Close it, whatever it does."""
-        if self.state is not State.CLOSED:
-            with self._at_socket:
-                self.state = State.CLOSED
+        if self.state is not ConnectionState.CLOSED:
+            with self._socket_lock:
+                self.state = ConnectionState.CLOSED
                 self.sock.close()
             self._unsent.clear()
 
@@ -177,50 +177,50 @@ class Connection:
     def _read(self, now: float) -> None:
         data = self.sock.recv(_RECEIVED_BYTES)
         if data:
-            self._incoming.feed(data)
-            self._go_on(now)
+            self._reader.feed(data)
+            self._resume(now)
         else:
             self.close()
 
-    def _drop(self, _now: float) -> None:
+    def _discard_input(self, _now: float) -> None:
         if not self.sock.recv(_RECEIVED_BYTES):
             self.close()
 
-    def _go_on(self, now: float) -> None:
+    def _resume(self, now: float) -> None:
         """Have one request answered, if a whole one is there; then it is others' turn."""
-        if self.state is not State.READING:
+        if self.state is not ConnectionState.READING:
             return
-        reply: Reply | None
+        reply: EncodedResponse | None
         try:
-            taken = self._incoming.take()
-        except Refused as refused:
+            taken = self._reader.next_request()
+        except RejectedRequest as refused:
             reply = self._refuse(refused)
         else:
             if taken is None:
-                self._is_behind = self._incoming.is_behind
-                self._wait(now)
+                self._has_backlog = self._reader.has_backlog
+                self._extend_deadline(now)
                 return
-            self.state = State.ANSWERING
+            self.state = ConnectionState.PROCESSING
             reply = self._answer(self, *taken)
-        self._is_behind = self._incoming.held_bytes > 0
+        self._has_backlog = self._reader.buffered_bytes > 0
         if reply is not None:
-            self._begin(reply, now)
+            self._start_sending(reply, now)
 
-    def _wait(self, now: float) -> None:
+    def _extend_deadline(self, now: float) -> None:
         """Give the client its time for the next part of a request, once for each part."""
-        stage = self._incoming.stage
+        stage = self._reader.stage
         if stage.value > self._stage.value:
-            self._stage, self.since, self.until = stage, now, now + _SECONDS[stage]
-            if self._incoming.expects_continue:
+            self._stage, self.since, self.deadline = stage, now, now + _SECONDS[stage]
+            if self._reader.expects_continue:
                 self.sock.send(_CONTINUE)  # all else was taken, so there is room
 
-    def _begin(self, reply: Reply, now: float) -> None:
+    def _start_sending(self, reply: EncodedResponse, now: float) -> None:
         pieces = reply.pieces
         if sum(map(len, pieces)) <= _JOINED_BYTES:  # one packet, and one call in which other threads get ahead of us
             pieces = (b"".join(pieces),)
         self._unsent.extend(memoryview(piece) for piece in pieces if piece)
-        self._keep = reply.keep
-        self.state, self.since, self.until = State.SENDING, now, now + ANSWER_SECONDS
+        self._keep_alive = reply.keep_alive
+        self.state, self.since, self.deadline = ConnectionState.SENDING, now, now + SEND_SECONDS
         self._try(self._send, now)
 
     def _send(self, now: float) -> None:
@@ -236,13 +236,18 @@ class Connection:
                 self._unsent[0] = self._unsent[0][sent:]
             else:
                 self._unsent.popleft()
-        if self._keep:
-            self.state, self._stage, self.since, self.until = State.READING, Stage.NOTHING, now, now + IDLE_SECONDS
+        if self._keep_alive:
+            self.state, self._stage, self.since, self.deadline = (
+                ConnectionState.READING,
+                Stage.NOTHING,
+                now,
+                now + IDLE_SECONDS,
+            )
         else:
             self._linger(now)
 
     def _linger(self, now: float) -> None:
         """Close our side: what the client gets last is lost when it sends on to a socket that is closed."""
-        self.state, self.since, self.until = State.LINGERING, now, now + LINGER_SECONDS
+        self.state, self.since, self.deadline = ConnectionState.LINGERING, now, now + LINGER_SECONDS
         self._unsent.clear()
         self.sock.shutdown(socket.SHUT_WR)

@@ -15,28 +15,28 @@ from functools import partial
 from heapq import nsmallest
 from typing import NamedTuple
 
-from runtime.server.connection import Connection, Reply, State
+from runtime.server.connection import Connection, ConnectionState, EncodedResponse
 
 MAX_SENDING = 64  # answers that wait for their clients: each may be megabytes that nobody else holds
-MAX_HELD_BYTES = 64 << 20  # of requests that are not whole, of all connections
+MAX_BUFFERED_BYTES = 64 << 20  # of requests that are not whole, of all connections
 MAX_CONNECTIONS = 4096
 _OWN_FILES = 124  # what else a worker has open: the store, the log, connections to providers
 _ACCEPTED_AT_ONCE = 256  # but no more than so many beyond the limit, before others make room:
-_MOST_BEYOND = 32
-_LEAST_SECONDS = 0.2  # that a client is waited for before it has to make room
+_MAX_EXCESS = 32
+_MIN_WAIT_SECONDS = 0.2  # that a client is waited for before it has to make room
 _PAUSE_SECONDS = 0.1  # in accepting, when there are no files left and nobody makes room
 _STOP_SECONDS = 2.0  # for requests that may be on their way when the worker stops
 _NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _EVENTS = {
-    State.READING: selectors.EVENT_READ,
-    State.LINGERING: selectors.EVENT_READ,
-    State.SENDING: selectors.EVENT_WRITE,
+    ConnectionState.READING: selectors.EVENT_READ,
+    ConnectionState.LINGERING: selectors.EVENT_READ,
+    ConnectionState.SENDING: selectors.EVENT_WRITE,
 }
 
 _log = logging.getLogger(__name__)
 
 
-class Listener(NamedTuple):
+class ListeningSocket(NamedTuple):
     """Where connections come in.
 
     Attributes:
@@ -48,7 +48,7 @@ class Listener(NamedTuple):
     secure: Callable[[socket.socket], socket.socket] = lambda sock: sock
 
 
-def limit() -> int:
+def connection_limit() -> int:
     """Return how many connections there may be with the files that this process may open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -62,7 +62,7 @@ class Connections:
     def __init__(
         self,
         poller: selectors.BaseSelector,
-        listeners: Iterable[Listener],
+        listeners: Iterable[ListeningSocket],
         connect: Callable[[socket.socket, object, object, float], Connection],
         max_connections: int,
     ) -> None:
@@ -78,31 +78,31 @@ class Connections:
         self._listeners = tuple(listeners)
         self._connect = connect
         self._max_connections = max_connections
-        self._watched: dict[Connection, tuple[int, int]] = {}  # to what it is polled for, and as which file
+        self._registered: dict[Connection, tuple[int, int]] = {}  # to what it is polled for, and as which file
         self._sending: set[Connection] = set()
-        self._behind: set[Connection] = set()
-        self._held: dict[Connection, int] = {}  # to how many bytes
-        self._held_bytes = 0
+        self._backlog: set[Connection] = set()
+        self._buffered: dict[Connection, int] = {}  # to how many bytes
+        self._buffered_bytes = 0
         self._is_accepting = self._is_stopping = False
-        self._paused_until = self._next_look = 0.0
+        self._paused_until = self._next_expiry_check = 0.0
         for listener in self._listeners:
             listener.sock.setblocking(False)
-        self._accept_if(True)
+        self._set_accepting(True)
 
     def __len__(self) -> int:
-        return len(self._watched)
+        return len(self._registered)
 
     @property
-    def patience_seconds(self) -> float:
+    def poll_timeout(self) -> float:
         """How long the poller may wait: there may be connections to catch up with, or to make room of."""
-        if self._behind:
+        if self._backlog:
             return 0.0
         return 1.0 if self._is_accepting else _PAUSE_SECONDS
 
-    def accept(self, listener: Listener, now: float) -> None:
+    def accept(self, listener: ListeningSocket, now: float) -> None:
         """Take some of the connections that have come in."""
         for _ in range(_ACCEPTED_AT_ONCE):
-            if len(self) >= self._max_connections + _MOST_BEYOND:
+            if len(self) >= self._max_connections + _MAX_EXCESS:
                 return
             try:
                 sock, client = listener.sock.accept()
@@ -118,77 +118,79 @@ class Connections:
             except OSError:  # it has gone already
                 sock.close()
                 continue
-            self._watched[connection] = 0, connection.sock.fileno()
-            self._watch(connection)
+            self._registered[connection] = 0, connection.sock.fileno()
+            self._update(connection)
 
-    def ready(self, connection: Connection, events: int, now: float) -> None:
+    def handle_events(self, connection: Connection, events: int, now: float) -> None:
         """Have a connection do what the poller says that it can."""
         if events & selectors.EVENT_READ:
-            self._have(connection, connection.readable, now)
+            self._step(connection, connection.readable, now)
         if events & selectors.EVENT_WRITE:
-            self._have(connection, connection.writable, now)
+            self._step(connection, connection.writable, now)
 
-    def catch_up(self, now: float) -> None:
+    def resume_backlog(self, now: float) -> None:
         """Have connections go on that sent more than it was their turn for; to be called once in each turn."""
-        for connection in list(self._behind):
-            self._have(connection, connection.go_on, now)
+        for connection in list(self._backlog):
+            self._step(connection, connection.resume, now)
 
-    def answered(self, connection: Connection, reply: Reply, now: float) -> None:
+    def respond(self, connection: Connection, reply: EncodedResponse, now: float) -> None:
         """Have a connection send what a thread has found."""
-        self._have(connection, partial(connection.answered, reply), now)
+        self._step(connection, partial(connection.respond, reply), now)
 
-    def look_after(self, now: float) -> None:
+    def enforce_limits(self, now: float) -> None:
         """Close what has been waited for too long and what is too many; to be called after each batch of events."""
-        if now >= self._next_look:
-            self._next_look = now + 0.5
-            self._close([each for each in self._waiting() if now > each.until])
+        if now >= self._next_expiry_check:
+            self._next_expiry_check = now + 0.5
+            self._close([each for each in self._waiting() if now > each.deadline])
         if self._is_full():
-            self._close(_longest(self._waiting(now - _LEAST_SECONDS), len(self) - self._max_connections))
+            self._close(_longest(self._waiting(now - _MIN_WAIT_SECONDS), len(self) - self._max_connections))
         self._close(_longest(self._sending, len(self._sending) - MAX_SENDING))
-        while self._held_bytes > MAX_HELD_BYTES and self._held:
-            self._close(_longest(self._held, 1))
-        self._accept_if(not self._is_stopping and not self._is_full() and now >= self._paused_until)
+        while self._buffered_bytes > MAX_BUFFERED_BYTES and self._buffered:
+            self._close(_longest(self._buffered, 1))
+        self._set_accepting(not self._is_stopping and not self._is_full() and now >= self._paused_until)
 
     def stop(self, now: float) -> None:
         """Accept nothing more, and give those that say nothing little time."""
         self._is_stopping = True
-        self._accept_if(False)
-        for connection in self._watched:
-            self._hurry(connection, now)
+        self._set_accepting(False)
+        for connection in self._registered:
+            self._shorten_wait(connection, now)
 
     def close(self) -> None:
         """Close them all."""
-        self._close(list(self._watched))
+        self._close(list(self._registered))
 
-    def _have(self, connection: Connection, step: Callable[[float], None], now: float) -> None:
+    def _step(self, connection: Connection, step: Callable[[float], None], now: float) -> None:
         try:
             step(now)
         except Exception:  # noqa: BLE001  a defect of ours costs one connection
             _log.exception("a connection failed unexpectedly")
             connection.close()
         if self._is_stopping:  # what a thread answers just now would be kept open for its client's next request
-            self._hurry(connection, now)
-        self._watch(connection)
+            self._shorten_wait(connection, now)
+        self._update(connection)
 
-    def _hurry(self, connection: Connection, now: float) -> None:
-        if connection.is_silent:
-            connection.until = min(connection.until, now + _STOP_SECONDS)
+    def _shorten_wait(self, connection: Connection, now: float) -> None:
+        if connection.is_idle:
+            connection.deadline = min(connection.deadline, now + _STOP_SECONDS)
 
     def _is_full(self) -> bool:
         return len(self) > self._max_connections
 
     def _waiting(self, since: float = math.inf) -> list[Connection]:
         """Return the connections whose clients are waited for, since then or for longer."""
-        return [each for each in self._watched if each.state is not State.ANSWERING and each.since <= since]
+        return [
+            each for each in self._registered if each.state is not ConnectionState.PROCESSING and each.since <= since
+        ]
 
     def _close(self, connections: Iterable[Connection]) -> None:
         for connection in connections:
             connection.close()
-            self._watch(connection)
+            self._update(connection)
 
-    def _watch(self, connection: Connection) -> None:
+    def _update(self, connection: Connection) -> None:
         """Have the poller watch for what the connection waits for now, and count it as what it is now."""
-        known = self._watched.get(connection)
+        known = self._registered.get(connection)
         if known is None:
             return  # it was closed before
         before, file = known
@@ -200,25 +202,25 @@ class Connections:
                 self._poller.register(file, events, connection)
             else:
                 self._poller.unregister(file)
-            self._watched[connection] = events, file
+            self._registered[connection] = events, file
             (self._sending.add if events == selectors.EVENT_WRITE else self._sending.discard)(connection)
-        (self._behind.add if connection.is_behind else self._behind.discard)(connection)
-        held = connection.held_bytes if connection.state is State.READING else 0
-        if held or connection in self._held:
-            self._held_bytes += held - self._held.pop(connection, 0)
+        (self._backlog.add if connection.has_backlog else self._backlog.discard)(connection)
+        held = connection.buffered_bytes if connection.state is ConnectionState.READING else 0
+        if held or connection in self._buffered:
+            self._buffered_bytes += held - self._buffered.pop(connection, 0)
             if held:
-                self._held[connection] = held
-        if connection.state is State.CLOSED:
-            del self._watched[connection]
+                self._buffered[connection] = held
+        if connection.state is ConnectionState.CLOSED:
+            del self._registered[connection]
 
     def _make_room_for_files(self, error: OSError, now: float) -> None:
         _log.warning("a connection cannot be accepted", extra={"error": error.strerror, "open": len(self)})
-        waiting = self._waiting(now - _LEAST_SECONDS)
+        waiting = self._waiting(now - _MIN_WAIT_SECONDS)
         self._close(_longest(waiting, 1 + len(self) // 8))
         if not waiting:
             self._paused_until = now + _PAUSE_SECONDS
 
-    def _accept_if(self, wanted: bool) -> None:
+    def _set_accepting(self, wanted: bool) -> None:
         if wanted != self._is_accepting:
             self._is_accepting = wanted
             for listener in self._listeners:

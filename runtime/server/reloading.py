@@ -11,7 +11,7 @@ Made = TypeVar("Made")
 _log = logging.getLogger(__name__)
 
 
-class Reloading(Generic[Made]):
+class ReloadingValue(Generic[Made]):
     """A value made of files. When they can no longer be used, the last one that could stays. Safe from any thread."""
 
     def __init__(self, files: Sequence[Path], make: Callable[[], Made]) -> None:

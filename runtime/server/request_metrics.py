@@ -17,7 +17,7 @@ class RequestMetrics:
         )  # fmt: skip
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # finding a label's child costs most
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def observe(self, route: str, status: int, seconds: float) -> None:
         """Count one request; ``route`` is the rule that matched, not the path."""
         children = self._children.get((route, status))
         if children is None:

@@ -23,7 +23,7 @@ _MAX_FRAMING_BYTES = 131072  # what frames the chunks of a body, together: 8 MB 
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(;[^\r\n]*)?")
 _CHUNKS_AT_ONCE = 32  # then it is others' turn
 _END_OF_HEAD = b"\r\n\r\n"
-_REMEMBERED_BYTES = 1024  # a longer head is parsed each time
+_MAX_CACHED_HEAD_BYTES = 1024  # a longer head is parsed each time
 
 _config = Config()
 for _name, _value in {
@@ -35,7 +35,7 @@ for _name, _value in {
     _config.set(_name, _value)
 
 
-class Refused(Exception):
+class RejectedRequest(Exception):
     """A request that cannot be read, or is too large. Where the next one begins is not known."""
 
     def __init__(self, status: HTTPStatus, *, head_only: bool) -> None:
@@ -53,32 +53,32 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """A request's head, which many requests have in common: it does not change.
 
     Attributes:
         request: as gunicorn parsed it.
         environ: what WSGI makes of it, without what the connection adds.
-        keep: whether the client wants the connection kept.
+        keep: whether the client wants the connection data_left.
         length: of the body in bytes; None when it comes in chunks.
         expects: whether the client waits for 100 Continue before it sends the body.
     """
 
     request: Any
     environ: dict[str, Any]
-    keep: bool
-    length: int | None
-    expects: bool
+    keep_alive: bool
+    content_length: int | None
+    expects_continue: bool
 
 
-class Incoming:
+class RequestReader:
     """What a client has sent: the beginning of a request, or whole ones."""
 
     def __init__(self, max_body_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
         self._data = bytearray()
         self._blank = self._searched = 0
-        self._head: Head | None = None
+        self._head: RequestHead | None = None
         self._chunks: _Chunks | None = None
 
     @property
@@ -89,25 +89,25 @@ class Incoming:
         return Stage.HEAD if self._data or self._blank else Stage.NOTHING
 
     @property
-    def held_bytes(self) -> int:
-        """How many bytes are kept."""
+    def buffered_bytes(self) -> int:
+        """How many bytes are data_left."""
         return len(self._data)
 
     @property
-    def is_behind(self) -> bool:
+    def has_backlog(self) -> bool:
         """Whether ``take`` returned None though there was more to look at: it is to be called again."""
-        return self._chunks is not None and self._chunks.is_behind
+        return self._chunks is not None and self._chunks.has_backlog
 
     @property
     def expects_continue(self) -> bool:
         """Whether the client has sent nothing of a body and waits for 100 Continue."""
-        return self._head is not None and self._head.expects and not self._data
+        return self._head is not None and self._head.expects_continue and not self._data
 
     def feed(self, data: bytes) -> None:
         """Add what has come."""
         self._data += data
 
-    def take(self) -> tuple[Head, bytes] | None:
+    def next_request(self) -> tuple[RequestHead, bytes] | None:
         """Return the next request, head and body, or None when it is not whole.
 
         Raises:
@@ -123,45 +123,45 @@ class Incoming:
         head, self._head, self._chunks = self._head, None, None
         return head, body
 
-    def _take_head(self) -> Head | None:
+    def _take_head(self) -> RequestHead | None:
         data = self._data
         if data.startswith((b"\r", b"\n")):  # empty lines before a request are none of its
-            kept = data.lstrip(b"\r\n")
-            self._blank += len(data) - len(kept)
-            self._data = data = kept
+            data_left = data.lstrip(b"\r\n")
+            self._blank += len(data) - len(data_left)
+            self._data = data = data_left
         found = data.find(_END_OF_HEAD, self._searched)
         end = len(data) if found < 0 else found + len(_END_OF_HEAD)
         if end + self._blank > MAX_HEAD_BYTES:
-            raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, head_only=data.startswith(b"HEAD "))
+            raise RejectedRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, head_only=data.startswith(b"HEAD "))
         if found < 0:
             self._searched = max(0, end - len(_END_OF_HEAD) + 1)
             return None
         text, self._blank, self._searched = bytes(data[:end]), 0, 0
         del data[:end]
         try:
-            head = (_remembered if end <= _REMEMBERED_BYTES else _parse)(text)
+            head = (_parse_cached if end <= _MAX_CACHED_HEAD_BYTES else _parse)(text)
         except (ParseException, StopIteration, ValueError) as error:
-            raise Refused(_status(error), head_only=text.startswith(b"HEAD ")) from error
-        if head.length is None:
+            raise RejectedRequest(_status(error), head_only=text.startswith(b"HEAD ")) from error
+        if head.content_length is None:
             self._chunks = _Chunks(self._max_body_bytes)
-        elif head.length > self._max_body_bytes:
+        elif head.content_length > self._max_body_bytes:
             raise _too_large(head)
         return head
 
-    def _take_body(self, head: Head) -> bytes | None:
+    def _take_body(self, head: RequestHead) -> bytes | None:
         if self._chunks is None:
-            assert head.length is not None  # noqa: S101  else there were chunks
-            if len(self._data) < head.length:
+            assert head.content_length is not None  # noqa: S101  else there were chunks
+            if len(self._data) < head.content_length:
                 return None
-            body = bytes(self._data[: head.length])
-            del self._data[: head.length]
+            body = bytes(self._data[: head.content_length])
+            del self._data[: head.content_length]
             return body
         try:
             return self._chunks.take(self._data)
         except OverflowError:
             raise _too_large(head) from None
         except ValueError:
-            raise Refused(HTTPStatus.BAD_REQUEST, head_only=head.request.method == "HEAD") from None
+            raise RejectedRequest(HTTPStatus.BAD_REQUEST, head_only=head.request.method == "HEAD") from None
 
 
 class _Chunks:
@@ -173,7 +173,7 @@ class _Chunks:
         self._length = 0
         self._at = 0
         self._ended = False
-        self.is_behind = False
+        self.has_backlog = False
 
     def take(self, data: bytearray) -> bytes | None:
         """Take the body out of the data when it is whole, else return None.
@@ -183,8 +183,8 @@ class _Chunks:
             ValueError: it is not made of chunks, or of too small ones.
         """
         for _ in range(_CHUNKS_AT_ONCE):
-            self.is_behind = self._take_chunk(data)
-            if not self.is_behind:
+            self.has_backlog = self._take_chunk(data)
+            if not self.has_backlog:
                 break
         ending = _END_OF_HEAD if self._ended else b"\r\n"  # of trailers, which nobody reads, or of a chunk's size
         end = data.find(ending, self._at, self._at + _MAX_LINE)
@@ -230,7 +230,7 @@ class _Nowhere:
         return len(data)
 
 
-def _parse(text: bytes) -> Head:
+def _parse(text: bytes) -> RequestHead:
     # Of nobody's address, for which gunicorn believes no header about proxies.
     request = next(http.get_parser(_config, iter([text]), ("", 0)))
     _, environ = wsgi.create(request, _Nowhere(), ("", ""), ("", ""), _config)
@@ -238,7 +238,7 @@ def _parse(text: bytes) -> Head:
         environ.pop(name, None)
     environ["wsgi.multithread"] = True
     chunked = "HTTP_TRANSFER_ENCODING" in environ
-    return Head(
+    return RequestHead(
         request,
         environ,
         not request.should_close(),
@@ -248,10 +248,10 @@ def _parse(text: bytes) -> Head:
 
 
 #: Clients ask for the same again and again; parsing would take as long as all the rest of an answer.
-_remembered = lru_cache(maxsize=256)(_parse)
+_parse_cached = lru_cache(maxsize=256)(_parse)
 
 
-def environ(head: Head, body: bytes, client: Any, server: Any, sock: object) -> dict[str, Any]:
+def make_environ(head: RequestHead, body: bytes, client: Any, server: Any, sock: object) -> dict[str, Any]:
     """Return what WSGI hands to an application.
 
     Args:
@@ -271,7 +271,7 @@ def environ(head: Head, body: bytes, client: Any, server: Any, sock: object) -> 
         "gunicorn.socket": sock,
         "wsgi.input": io.BytesIO(body),
     }
-    if head.length is None:
+    if head.content_length is None:
         made["CONTENT_LENGTH"] = str(len(body))
     return made
 
@@ -284,5 +284,5 @@ def _status(error: Exception) -> HTTPStatus:
     return HTTPStatus.BAD_REQUEST
 
 
-def _too_large(head: Head) -> Refused:
-    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, head_only=head.request.method == "HEAD")
+def _too_large(head: RequestHead) -> RejectedRequest:
+    return RejectedRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, head_only=head.request.method == "HEAD")

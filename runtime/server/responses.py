@@ -12,19 +12,19 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What is answered to a request; to a HEAD without its body.
 
-    ``afterwards`` is what its thread does when it is sent; it never fails.
+    ``on_sent`` is what its thread does when it is sent; it never fails.
     """
 
     body: bytes
     status: int = 200
     content_type: str | None = JSON
     headers: Mapping[str, str] | None = None
-    afterwards: Callable[[], None] | None = None
+    on_sent: Callable[[], None] | None = None
 
-    def head(self) -> list[tuple[str, str]]:
+    def header_fields(self) -> list[tuple[str, str]]:
         """Return all header fields, as WSGI has them."""
         fields = [] if self.content_type is None else [("Content-Type", self.content_type)]
         if self.status != HTTPStatus.NOT_MODIFIED:
@@ -39,34 +39,34 @@ def status_line(status: int) -> str:
     return f"{status} {HTTPStatus(status).phrase.upper() if status != HTTPStatus.OK else 'OK'}"
 
 
-def of_json(value: object, status: int = 200) -> Answer:
+def json_response(value: object, status: int = 200) -> HttpResponse:
     """Return a value as JSON."""
-    return Answer(orjson.dumps(value), status)
+    return HttpResponse(orjson.dumps(value), status)
 
 
-def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Answer:
+def error_response(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> HttpResponse:
     """Return the one shape of errors."""
-    return Answer(encode_error(code, message), status, headers=headers)
+    return HttpResponse(encode_error(code, message), status, headers=headers)
 
 
-def finish(fields: list[tuple[str, str]], *, locked: bool) -> None:
+def add_common_headers(fields: list[tuple[str, str]], *, private: bool) -> None:
     """Add to an answer's header fields what all answers have.
 
     Args:
         fields: of the answer, to which is added.
-        locked: whether it is for those alone who may read it.
+        private: whether it is for those alone who may read it.
     """
     fields.append(("X-Content-Type-Options", "nosniff"))
     for place, (name, _) in enumerate(fields):
         if name == "Cache-Control":
-            if locked:
+            if private:
                 fields[place] = name, "private, no-cache"
             return
     fields.append(("Cache-Control", "no-store"))
 
 
-def encode(
-    status: int, fields: Iterable[tuple[str, str]], *, date: str, keep: bool, version: tuple[int, int] = (1, 1)
+def encode_head(
+    status: int, fields: Iterable[tuple[str, str]], *, date: str, keep_alive: bool, version: tuple[int, int] = (1, 1)
 ) -> bytes:
     """Return an answer's head as HTTP/1 has it on a connection.
 
@@ -81,7 +81,7 @@ def encode(
         f"HTTP/{version[0]}.{version[1]} {status_line(status)}",
         "Server: gunicorn",
         f"Date: {date}",
-        f"Connection: {'keep-alive' if keep else 'close'}",
+        f"Connection: {'keep-alive' if keep_alive else 'close'}",
     ]
     lines += [f"{name}: {value}" for name, value in fields]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")

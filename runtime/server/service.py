@@ -12,12 +12,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Protocol
 
 from runtime.server import serving
-from runtime.server.access import Access
+from runtime.server.access import AccessCheck
 from runtime.server.serving import Listener
 from runtime.server.tls import TlsContext
 
 if TYPE_CHECKING:
-    from runtime.server.fast_path import Front
+    from runtime.server.fast_path import FastPath
     from runtime.settings.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class Service(Protocol):
     """Work of a worker process."""
 
-    def start(self) -> "Front":
+    def start(self) -> "FastPath":
         """Begin to work, without waiting for anything, and return the WSGI application."""
 
     def stop(self) -> None:
@@ -39,7 +39,7 @@ def open_access(
     open_routes: Iterable[str] = (),
     ports: Mapping[int, str] | None = None,
     clock: Callable[[], float] = time.time,
-) -> Access:
+) -> AccessCheck:
     """Return the access check that the settings ask for.
 
     Args:
@@ -51,7 +51,7 @@ def open_access(
     Raises:
         SettingsError: the tokens cannot be used.
     """
-    return Access(
+    return AccessCheck(
         token=server.token.get_secret_value() if server.token else None,
         tokens_file=server.tokens_file,
         certificates=server.client_ca_file is not None,
@@ -84,9 +84,9 @@ def url_of(listener: Listener) -> str:
     return f"{'https' if listener.tls else 'http'}://{shown}:{port}"
 
 
-def is_open_to_others(access: Access, listener: Listener) -> bool:
+def is_open_to_others(access: AccessCheck, listener: Listener) -> bool:
     """Return whether other machines reach a port that asks nothing of its callers."""
-    return not (access.is_locked or ip_address(host_of(listener).partition("%")[0]).is_loopback)
+    return not (access.requires_credentials or ip_address(host_of(listener).partition("%")[0]).is_loopback)
 
 
 def serve(

@@ -18,7 +18,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 
 from runtime.errors import ServerError
-from runtime.server.fast_path import Front
+from runtime.server.fast_path import FastPath
 from runtime.server.tls import TlsContext
 from runtime.server.worker import GRACE_SECONDS, Worker
 
@@ -76,7 +76,7 @@ def listen(host: str, port: int, host_setting: str = "server.host", port_setting
 
 
 def serve(
-    start: Callable[[], Front],
+    start: Callable[[], FastPath],
     listeners: Sequence[Listener],
     *,
     threads: int,
@@ -114,7 +114,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
 
     def __init__(
         self,
-        start: Callable[[], Front],
+        start: Callable[[], FastPath],
         listeners: Sequence[Listener],
         threads: int,
         max_body_bytes: int,
@@ -147,7 +147,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
         for name, value in options.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Front:
+    def load(self) -> FastPath:
         """Begin, in the worker, and return the application."""
         tune_interpreter()
         return self._start()

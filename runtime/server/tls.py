@@ -5,7 +5,7 @@ import ssl
 from pathlib import Path
 
 from runtime.errors import SettingsError
-from runtime.server.reloading import Reloading
+from runtime.server.reloading import ReloadingValue
 
 
 class TlsContext:
@@ -35,7 +35,7 @@ class TlsContext:
         self._client_ca_file = client_ca_file
         self._section = section
         try:
-            self._context = Reloading(
+            self._context = ReloadingValue(
                 [file for file in (certificate, key, client_ca_file) if file is not None], self._make
             )
         except ValueError as error:

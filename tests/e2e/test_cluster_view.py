@@ -14,7 +14,7 @@ from control_plane.manifests import container, node, pod
 from control_plane.relay import Relay
 from support.servers import wait_until
 
-from runtime.kubernetes.api import Access, KubernetesApi
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from scoring import NodeTable
 from trimaran.cluster.view import ClusterView
 
@@ -46,7 +46,7 @@ def token(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module")
 def view(cluster: ControlPlane, token: Path) -> Iterator[ClusterView]:
     """Return a view that follows the cluster through all of these tests."""
-    access = Access(address=cluster.url, token_file=token, ca_file=cluster.certificates.certificate)
+    access = ApiServerConfig(address=cluster.url, token_file=token, ca_file=cluster.certificates.certificate)
     with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
         assert view.wait(SOON)
         yield view
@@ -181,7 +181,7 @@ def test_a_client_certificate_that_expires(cluster: ControlPlane) -> None:
     name = "system:kube-scheduler"  # whose rights are there by default
     own = cluster.certificates.issue(name, 20)
     expires = time.monotonic() + 20
-    access = Access(address=cluster.url, certificate=str(own), ca_file=cluster.certificates.certificate)
+    access = ApiServerConfig(address=cluster.url, certificate=str(own), ca_file=cluster.certificates.certificate)
     with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
         assert view.wait(SOON)
         same_again(view, cluster.api)
@@ -197,7 +197,7 @@ def test_a_serving_certificate_that_expires(cluster: ControlPlane, token: Path) 
     """The view asks no server that it cannot verify, and follows again when there is a new certificate."""
     own = cluster.certificates.issue("relay")
     with Relay(cluster, own) as relay:
-        access = Access(address=relay.url, token_file=token, ca_file=cluster.certificates.certificate)
+        access = ApiServerConfig(address=relay.url, token_file=token, ca_file=cluster.certificates.certificate)
         with contextlib.closing(KubernetesApi(access)) as api, contextlib.closing(ClusterView(api).start()) as view:
             assert view.wait(SOON)
             same_again(view, cluster.api)

@@ -16,7 +16,7 @@ from support.api_routes import ROUTES, check_error
 from support.bench import Api
 from support.certificates import Authority
 
-from runtime.server.access import Access, certified_until, parse_tokens
+from runtime.server.access import AccessCheck, certificate_expiry, parse_tokens
 from runtime.server.tls import TlsContext
 from watcher.api.app import create_app
 from watcher.api.service import open_access
@@ -254,7 +254,7 @@ def test_a_line_that_cannot_be_used(
     file = tmp_path / "tokens"
     file.write_text(f"{OTHER}\n{line}\n")
     with pytest.raises(SettingsError, match="line 2") as caught:
-        Access(tokens_file=file)
+        AccessCheck(tokens_file=file)
     file.write_text(f"{OTHER}\n")
     api = locked(tokens_file=file)
     file.write_text(f"{OTHER}\n{line}\n")
@@ -294,7 +294,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, kind: str) -> None:
         case "not UTF-8":
             file.write_bytes(b"\xff" * 20)
     with pytest.raises(SettingsError, match=r"server\.tokens_file = "):
-        Access(tokens_file=file)
+        AccessCheck(tokens_file=file)
 
 
 # -- ports and certificates ---------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_a_client_certificate_that_expires(locked: Locked, tmp_path: Path, versi
         assert not theirs.session.has_ticket
         for connection in (ours, again):  # TLS 1.2 can do without a ticket
             environ = {"gunicorn.socket": connection}
-            until = certified_until(connection)
+            until = certificate_expiry(connection)
             assert until is not None
             api.now = until - 0.1
             assert api.client.get("/openapi.json", environ_overrides=environ).status_code == 200

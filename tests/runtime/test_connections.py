@@ -12,9 +12,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from runtime.server import connection as one
 from runtime.server import connections as all_
-from runtime.server.connection import Connection, Reply, State
-from runtime.server.connections import Connections, Listener
-from runtime.server.requests import Head, Refused
+from runtime.server.connection import Connection, ConnectionState, EncodedResponse
+from runtime.server.connections import Connections, ListeningSocket
+from runtime.server.requests import RejectedRequest, RequestHead
 
 MOST = 4
 BIG = b"b" * 400_000  # more than the sockets' buffers take
@@ -46,9 +46,9 @@ class Machine(RuleBasedStateMachine):
         self.listener = socket.socket(socket.AF_UNIX)  # whose bytes are there at once
         self.listener.bind("")
         self.listener.listen(64)
-        self.connections = Connections(self.poller, [Listener(self.listener)], self.connect, MOST)
+        self.connections = Connections(self.poller, [ListeningSocket(self.listener)], self.connect, MOST)
         self.made: list[Connection] = []
-        self.asked: list[tuple[Connection, Reply]] = []  # and to be answered by a thread
+        self.asked: list[tuple[Connection, EncodedResponse]] = []  # and to be answered by a thread
         self.batch: list[Any] = []
         self.unsent: dict[Any, bytes] = {}  # of what each client has begun to say
         self.expected: dict[Any, bytes] = {}  # what it gets, if it gets all
@@ -59,22 +59,22 @@ class Machine(RuleBasedStateMachine):
         self.made.append(Connection(sock, client, server, 100, self.answer, self.refuse, now))
         return self.made[-1]
 
-    def answer(self, connection: Connection, head: Head, body: bytes) -> Reply | None:
-        assert connection.state is State.ANSWERING
+    def answer(self, connection: Connection, head: RequestHead, body: bytes) -> EncodedResponse | None:
+        assert connection.state is ConnectionState.PROCESSING
         if head.request.path == "/known":
             return self.known(head, body)
         answer = b"<%s%s>" % (head.request.path.encode(), body) + (BIG if head.request.path == "/big" else b"")
         assert all(each is not connection for each, _ in self.asked)  # one at a time
-        self.asked.append((connection, Reply((answer[:5], answer[5:]), keep=True)))
+        self.asked.append((connection, EncodedResponse((answer[:5], answer[5:]), keep_alive=True)))
         return None
 
-    def known(self, head: Head, body: bytes = b"") -> Reply | None:
+    def known(self, head: RequestHead, body: bytes = b"") -> EncodedResponse | None:
         if head.request.path != "/known":
             return None
-        return Reply((b"</known%s>" % body, b"" if head.keep else b"."), head.keep)
+        return EncodedResponse((b"</known%s>" % body, b"" if head.keep_alive else b"."), head.keep_alive)
 
-    def refuse(self, refused: Refused) -> Reply:
-        return Reply((b"<%d>." % refused.status,), keep=False)
+    def refuse(self, refused: RejectedRequest) -> EncodedResponse:
+        return EncodedResponse((b"<%d>." % refused.status,), keep_alive=False)
 
     # -- clients ---------------------------------------------------------------------------------------------------
 
@@ -122,10 +122,10 @@ class Machine(RuleBasedStateMachine):
             self.it_sends(client, 1000)
             self.everything_is_worked_on()
             while self.asked:
-                self.connections.answered(*self.asked.pop(), self.now)
+                self.connections.respond(*self.asked.pop(), self.now)
             self.it_takes_what_there_is(client)
         theirs = [each for each in self.made if each.client == client.getsockname()]
-        assert all(each.state is State.CLOSED for each in theirs) or self.got[client] == self.expected[client]
+        assert all(each.state is ConnectionState.CLOSED for each in theirs) or self.got[client] == self.expected[client]
 
     # -- the worker ------------------------------------------------------------------------------------------------
 
@@ -139,28 +139,28 @@ class Machine(RuleBasedStateMachine):
     def an_event_is_worked_on(self) -> None:
         key, events = self.batch.pop(0)
         if isinstance(key.data, Connection):
-            self.connections.ready(key.data, events, self.now)
+            self.connections.handle_events(key.data, events, self.now)
         else:
             self.connections.accept(key.data, self.now)
 
     @rule()
     def everything_is_worked_on(self) -> None:
         for _ in range(5):
-            self.connections.catch_up(self.now)
+            self.connections.resume_backlog(self.now)
             self.batch += self.poller.select(0)
             while self.batch:
                 self.an_event_is_worked_on()
-            self.connections.look_after(self.now)
+            self.connections.enforce_limits(self.now)
 
     @rule()
     def those_behind_catch_up(self) -> None:
-        self.connections.catch_up(self.now)
+        self.connections.resume_backlog(self.now)
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
     def a_thread_finishes(self, data: st.DataObject) -> None:
         index = data.draw(st.integers(0, len(self.asked) - 1))
-        self.connections.answered(*self.asked.pop(index), self.now)
+        self.connections.respond(*self.asked.pop(index), self.now)
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
@@ -170,20 +170,20 @@ class Machine(RuleBasedStateMachine):
         connection, reply = self.asked[index]
         self.asked[index] = connection, connection.send_early(reply)
 
-    @rule(seconds=st.sampled_from([0.1, one.LINGER_SECONDS, one.HEAD_SECONDS, one.IDLE_SECONDS, one.ANSWER_SECONDS]))
+    @rule(seconds=st.sampled_from([0.1, one.LINGER_SECONDS, one.HEAD_SECONDS, one.IDLE_SECONDS, one.SEND_SECONDS]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
     @rule()
     def it_looks_after_them(self) -> None:
         """Also in the middle of a batch: what is closed then has events that are still to come."""
-        answering = [each for each in self.made if each.state is State.ANSWERING]
-        self.connections.look_after(self.now)
-        assert all(each.state is State.ANSWERING for each in answering)
-        waiting = [each for each in self.made if each.state not in {State.ANSWERING, State.CLOSED}]
-        young = [each for each in waiting if each.since > self.now - all_._LEAST_SECONDS]
+        answering = [each for each in self.made if each.state is ConnectionState.PROCESSING]
+        self.connections.enforce_limits(self.now)
+        assert all(each.state is ConnectionState.PROCESSING for each in answering)
+        waiting = [each for each in self.made if each.state not in {ConnectionState.PROCESSING, ConnectionState.CLOSED}]
+        young = [each for each in waiting if each.since > self.now - all_._MIN_WAIT_SECONDS]
         assert len(self.connections) <= max(MOST, len(answering) + len(young))
-        assert all(self.now <= each.until + 0.5 for each in waiting)
+        assert all(self.now <= each.deadline + 0.5 for each in waiting)
 
     # -- what always holds -----------------------------------------------------------------------------------------
 
@@ -192,18 +192,18 @@ class Machine(RuleBasedStateMachine):
         watched = {key.data: key.events for key in self.poller.get_map().values() if isinstance(key.data, Connection)}
         wanted = {each: all_._EVENTS[each.state] for each in self.made if each.state in all_._EVENTS}
         assert watched == wanted
-        assert self.connections._behind == {each for each in self.made if each.is_behind}
-        assert len(self.connections) == len([each for each in self.made if each.state is not State.CLOSED])
+        assert self.connections._backlog == {each for each in self.made if each.has_backlog}
+        assert len(self.connections) == len([each for each in self.made if each.state is not ConnectionState.CLOSED])
 
     @invariant()
     def sockets_are_closed_with_their_connections(self) -> None:
         for each in self.made:
-            assert (each.sock.fileno() < 0) == (each.state is State.CLOSED)
+            assert (each.sock.fileno() < 0) == (each.state is ConnectionState.CLOSED)
 
     @invariant()
     def what_is_held_is_counted(self) -> None:
-        held = sum(each.held_bytes for each in self.made if each.state is State.READING)
-        assert self.connections._held_bytes == held
+        held = sum(each.buffered_bytes for each in self.made if each.state is ConnectionState.READING)
+        assert self.connections._buffered_bytes == held
 
     @invariant()
     def clients_get_answers_to_what_they_asked_and_in_order(self) -> None:
@@ -244,7 +244,7 @@ def test_how_long_a_client_is_waited_for(said: list[bytes], seconds: float | Non
         for now, data in enumerate(said, 1):
             theirs.send(data)
             connection.readable(now)
-        assert (None if connection.state is State.ANSWERING else connection.until) == seconds
+        assert (None if connection.state is ConnectionState.PROCESSING else connection.deadline) == seconds
 
 
 def test_one_that_sends_much_lets_others_in() -> None:
@@ -257,9 +257,9 @@ def test_one_that_sends_much_lets_others_in() -> None:
         connection.readable(1)
         ours.setblocking(False)
         answered = [theirs.recv(1000).count(b"</known>")]
-        while connection.is_behind:
-            connection.go_on(1)
-            answered.append(theirs.recv(1000).count(b"</known>") if connection.is_silent or len(answered) < 10 else 0)
+        while connection.has_backlog:
+            connection.resume(1)
+            answered.append(theirs.recv(1000).count(b"</known>") if connection.is_idle or len(answered) < 10 else 0)
         assert answered[:10] == [1] * 10
         assert len(answered) == 13
 
@@ -270,12 +270,12 @@ def test_one_that_takes_much_lets_others_in(monkeypatch: pytest.MonkeyPatch) -> 
     ours, theirs = socket.socketpair()
     with ours, theirs:
         machine = Machine()
-        answer = Reply((b"h" * 10, b"b" * 2500), keep=True)
+        answer = EncodedResponse((b"h" * 10, b"b" * 2500), keep_alive=True)
         connection = Connection(ours, "", "", 8, lambda *_: answer, machine.refuse, 0)
         theirs.send(KNOWN)
         connection.readable(1)
         taken = [len(theirs.recv(10_000))]
-        while connection.state is State.SENDING:
+        while connection.state is ConnectionState.SENDING:
             connection.writable(2)
             taken.append(len(theirs.recv(10_000)))
         assert taken == [1000, 1000, 510]
@@ -288,12 +288,16 @@ def test_an_event_that_comes_too_late() -> None:
         machine = Machine()
         connection = Connection(ours, "", "", 8, lambda _, head, __: machine.known(head), machine.refuse, 0)
         connection.writable(1)
-        assert (connection.state, connection.since, connection.until) == (State.READING, 0, one.HEAD_SECONDS)
+        assert (connection.state, connection.since, connection.deadline) == (
+            ConnectionState.READING,
+            0,
+            one.HEAD_SECONDS,
+        )
         theirs.send(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
         connection.readable(2)
         theirs.send(KNOWN)
         connection.readable(3)
-        connection.answered(Reply((b"</later>",), keep=True), 4)
+        connection.respond(EncodedResponse((b"</later>",), keep_alive=True), 4)
         connection.readable(5)
         assert theirs.recv(100) == b"</later></known>"
 
@@ -304,15 +308,18 @@ def test_what_is_sent_early_is_there_before_the_loop_turns() -> None:
     with ours, theirs:
         machine = Machine()
         connection = Connection(ours, "", "", 8, lambda *_: None, machine.refuse, 0)
-        small, large = Reply((b"<", b"later>"), keep=True), Reply((bytes(one._JOINED_BYTES + 1),), keep=True)
+        small, large = (
+            EncodedResponse((b"<", b"later>"), keep_alive=True),
+            EncodedResponse((bytes(one._JOINED_BYTES + 1),), keep_alive=True),
+        )
         assert b"".join(connection.send_early(small).pieces) == b"<later>"  # nobody has asked
         theirs.send(b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
         connection.readable(1)
         assert connection.send_early(large) is large
         left = connection.send_early(small)
-        assert (b"".join(left.pieces), left.keep, theirs.recv(100)) == (b"", True, b"<later>")
-        connection.answered(left, 2)
-        assert connection.state is State.READING
+        assert (b"".join(left.pieces), left.keep_alive, theirs.recv(100)) == (b"", True, b"<later>")
+        connection.respond(left, 2)
+        assert connection.state is ConnectionState.READING
         connection.close()
         assert b"".join(connection.send_early(small).pieces) == b"<later>"
 
@@ -327,12 +334,12 @@ def test_when_all_is_to_stop_nobody_is_waited_for_long() -> None:
         client.sendall(asked)
     machine.everything_is_worked_on()
     machine.connections.stop(1)
-    machine.connections.look_after(3.5)
+    machine.connections.enforce_limits(3.5)
     assert len(machine.connections) == 1
-    machine.connections.answered(*machine.asked.pop(), 4)
-    machine.connections.look_after(5.5)
+    machine.connections.respond(*machine.asked.pop(), 4)
+    machine.connections.enforce_limits(5.5)
     assert len(machine.connections) == 1
-    machine.connections.look_after(6.5)
+    machine.connections.enforce_limits(6.5)
     assert len(machine.connections) == 0
     for sock in (*clients, machine.listener, machine.poller):
         sock.close()

@@ -18,7 +18,7 @@ from runtime.http.gather import Deadline
 from runtime.http.session import UnusableAnswer
 from runtime.kubernetes import api as kubernetes
 from runtime.kubernetes import kubeconfig
-from runtime.kubernetes.api import Access, KubernetesApi
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, SettingsError
 from watcher.findings import Kind
 from watcher.providers.base import open_provider
@@ -346,7 +346,7 @@ def test_a_refused_certificate_gets_another_connection(tmp_path: Path, has_certi
         handler.close_connection = False
 
     with serving(refuse) as fake:
-        api = KubernetesApi(Access(address=fake.url, token="mine", certificate=str(own) if has_certificate else None))
+        api = KubernetesApi(ApiServerConfig(address=fake.url, token="mine", certificate=str(own) if has_certificate else None))
         for _ in range(2):
             with pytest.raises(requests.HTTPError, match="401"):
                 api.get("/api", Deadline.after(5))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.server.reloading import Reloading
+from runtime.server.reloading import ReloadingValue
 
 
 def test_it_is_made_anew_when_a_file_changes(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ def test_it_is_made_anew_when_a_file_changes(tmp_path: Path) -> None:
         made.append(file.read_text())
         return made[-1]
 
-    value = Reloading([file], make)
+    value = ReloadingValue([file], make)
     assert [value.get(), value.get()] == ["one", "one"]
     file.write_text("three")
     assert [value.get(), value.get()] == ["three", "three"]
@@ -30,7 +30,7 @@ def test_what_a_volume_swaps_is_seen(tmp_path: Path) -> None:
         (tmp_path / name / "file").write_text(text)
     (tmp_path / "data").symlink_to("first")
     (tmp_path / "file").symlink_to("data/file")
-    value = Reloading([tmp_path / "file"], (tmp_path / "file").read_text)
+    value = ReloadingValue([tmp_path / "file"], (tmp_path / "file").read_text)
     assert value.get() == "one"
     (tmp_path / "new").symlink_to("second")
     (tmp_path / "new").rename(tmp_path / "data")
@@ -41,7 +41,7 @@ def test_what_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pytest.LogC
     """While a file is gone or wrong the last value stays and the log says why, once; then the file counts again."""
     file = tmp_path / "number"
     file.write_text("1")
-    value = Reloading([file], lambda: int(file.read_text()))
+    value = ReloadingValue([file], lambda: int(file.read_text()))
     file.write_text("many")
     assert [value.get(), value.get()] == [1, 1]
     file.unlink()
@@ -56,4 +56,4 @@ def test_what_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pytest.LogC
 def test_the_first_time_it_must_be_there(tmp_path: Path) -> None:
     """A file that cannot be read at the start is an error, not an empty value."""
     with pytest.raises(OSError, match="No such file"):
-        Reloading([tmp_path / "file"], (tmp_path / "file").read_text)
+        ReloadingValue([tmp_path / "file"], (tmp_path / "file").read_text)

@@ -17,24 +17,24 @@ PROGRAM = """
     import hashlib, os, sys
     from flask import Flask, request
     from runtime.server import serving
-    from runtime.server.access import Access
-    from runtime.server.flask_app import answer_errors, check_access, probes
-    from runtime.server.fast_path import Front
+    from runtime.server.access import AccessCheck
+    from runtime.server.flask_app import register_error_handlers, require_access, probe_routes
+    from runtime.server.fast_path import FastPath
     from runtime.server.serving import Listener
 
     counted = []
 
     def start():
-        app, access = Flask("other"), Access(token="right-token-right-token", section="other")
-        check_access(app, access)
-        answer_errors(app)
-        app.register_blueprint(probes(lambda: True, lambda: True, lambda: repr(counted).encode(), "text/plain"))
+        app, access = Flask("other"), AccessCheck(token="right-token-right-token", section="other")
+        require_access(app, access)
+        register_error_handlers(app)
+        app.register_blueprint(probe_routes(lambda: True, lambda: True, lambda: repr(counted).encode(), "text/plain"))
 
         @app.post("/digest")
         def digest():
             return {"size": len(request.get_data()), "digest": hashlib.sha256(request.get_data()).hexdigest()}
 
-        return Front(app.wsgi_app, lambda *each: counted.append(each[:2]), locked=True)
+        return FastPath(app.wsgi_app, lambda *each: counted.append(each[:2]), private=True)
 
     def stop():
         print("stopped", flush=True)
@@ -90,7 +90,7 @@ def test_a_body_beyond_the_limit(other: str) -> None:
 
 
 def test_access_probes_and_counters(other: str) -> None:
-    """Access, probes, errors and counters are those of the watcher."""
+    """AccessCheck, probes, errors and counters are those of the watcher."""
     check_error(requests.post(f"{other}/digest", data=b"x", timeout=20), 401, "unauthorized")
     check_error(requests.get(f"{other}/digest", headers=HEADERS, timeout=20), 405, "method_not_allowed")
     assert json.loads(requests.get(f"{other}/livez", timeout=20).content) == {"alive": True}

@@ -18,7 +18,7 @@ from runtime.http.errors import Ended, TooLarge
 from runtime.http.failures import Trouble, describe
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession, UnusableAnswer
-from runtime.kubernetes.api import Access, Expired, KubernetesApi
+from runtime.kubernetes.api import ApiServerConfig, Expired, KubernetesApi
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
 @pytest.fixture
 def api(fake: FakeKubernetes) -> Iterator[KubernetesApi]:
     """A way to it."""
-    api = KubernetesApi(Access(address=fake.url, token=TOKEN, ca_file=fake.ca_file))
+    api = KubernetesApi(ApiServerConfig(address=fake.url, token=TOKEN, ca_file=fake.ca_file))
     yield api
     api.close()
 
@@ -220,7 +220,7 @@ def test_an_idle_watch_is_late_and_an_aborted_one_ended(api: KubernetesApi, fake
 @contextmanager
 def plain_api(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[KubernetesApi]:
     with serving(answer) as server:
-        api = KubernetesApi(Access(address=server.url))
+        api = KubernetesApi(ApiServerConfig(address=server.url))
         yield api
         api.close()
 
@@ -273,7 +273,7 @@ def test_writes_carry_their_json_and_its_type() -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        api = KubernetesApi(Access(address=f"http://127.0.0.1:{server.server_port}"))
+        api = KubernetesApi(ApiServerConfig(address=f"http://127.0.0.1:{server.server_port}"))
         for method, kind in {
             "POST": "application/json",
             "PUT": "application/json",

@@ -14,7 +14,7 @@ from runtime.http.errors import TooLarge
 from runtime.http.budget import Budget, current, spending, weight
 from runtime.http.gather import Deadline, gather
 from runtime.http.session import BoundedSession
-from runtime.kubernetes.api import Access, KubernetesApi
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from watcher.errors import ProviderError
 from watcher.findings import Kind
 from watcher.model import Metric, NodeMetrics, Operator, Window
@@ -171,7 +171,7 @@ def test_pages_that_are_gone_count_no_more() -> None:
         reply(handler, orjson.dumps({"items": [item] * 100, "metadata": more}))
 
     with serving(answer) as fake:
-        api = KubernetesApi(Access(address=fake.url))
+        api = KubernetesApi(ApiServerConfig(address=fake.url))
         budget = Budget(10 * MEBI)
         with spending(budget):
             items = sum(1 for _ in api.list_items("/api/v1/nodes", Deadline.after(30)))

@@ -115,11 +115,11 @@ def test_a_restart_goes_on(tmp_path: Path, api: Api) -> None:
 
 def test_a_token_is_asked_for() -> None:
     """What is locked is locked for history too."""
-    from runtime.server.access import Access
+    from runtime.server.access import AccessCheck
     from watcher.api.app import create_app
 
     bench = Api()
-    app = create_app(bench.watcher, bench.telemetry, Access(token="0123456789abcdef"))
+    app = create_app(bench.watcher, bench.telemetry, AccessCheck(token="0123456789abcdef"))
     assert app.test_client().get("/history").status_code == 401
     bench.watcher.stop()
 

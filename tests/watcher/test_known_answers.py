@@ -56,7 +56,7 @@ class Both:
         self.front: Any = app.wsgi_app
         self.client = app.test_client()
         self.tag = api.watcher.published().body(server.dialect).etag
-        self.known = self.front._known
+        self.known = self.front._cached
 
     def ask(self, client: Client, method: str, target: str, port: str = "2020", **headers: str | None) -> TestResponse:
         tag = headers.get("If_None_Match")
@@ -68,9 +68,9 @@ class Both:
     def check(self, *asked: Any, **headers: Any) -> bool:
         """Check that both ways give one answer; return whether it was known before routing."""
         found: list[Any] = []
-        self.front._known = lambda environ: found.append(self.known(environ)) or found[-1]
+        self.front._cached = lambda environ: found.append(self.known(environ)) or found[-1]
         front = self.ask(self.client, *asked, **headers)
-        self.front._known = lambda _: None
+        self.front._cached = lambda _: None
         routed = self.ask(self.client, *asked, **headers)
         assert (front.status, front.data) == (routed.status, routed.data)
         assert sorted(front.headers) == sorted(routed.headers)

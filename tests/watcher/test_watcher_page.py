@@ -136,13 +136,13 @@ def test_it_costs_nothing_before_the_first_look():
     """A service that answers, also at ``/``, has imported nothing of it; with a browser's first look it is there."""
     program = f"""
 import sys, tempfile, pathlib
-from runtime.server.access import Access
+from runtime.server.access import AccessCheck
 from watcher.api.service import WatcherService
 from watcher.settings import FakeSettings, ProviderSettings, StoreSettings, WatcherSettings
 from werkzeug.test import Client
 store = StoreSettings(path=pathlib.Path(tempfile.mkdtemp()) / "store")
 settings = WatcherSettings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(nodes=3), store=store)
-service = WatcherService(settings, Access())
+service = WatcherService(settings, AccessCheck())
 client = Client(service.start())
 client.get("/"), client.get("/livez"), client.get("/watcher")
 before = [name for name in ("dash", "plotly", "trimaran.dashboard") if name in sys.modules]

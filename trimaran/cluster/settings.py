@@ -36,8 +36,8 @@ class ClusterSection(Section):
         Raises:
             SettingsError: no kubeconfig or service account can be used.
         """
-        from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
         from runtime.http.credentials import UnusableAccess  # not needed for a command's options
+        from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 
         names = {"kube_config": f"{section}.kube_config", "context": f"{section}.kube_context"}
         try:

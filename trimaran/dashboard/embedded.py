@@ -7,8 +7,8 @@ import orjson
 from flask import request
 
 from client.errors import BY_CODE, AccessDenied
-from runtime.kubernetes.credentials import UnusableAccess
-from runtime.server.access import Access, Verdict
+from runtime.http.credentials import UnusableAccess
+from runtime.server.access import AccessCheck, Verdict
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.data import DashboardData
 from trimaran.dashboard.extender import Decisions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def page(watcher: Watcher, access: Access, settings: Settings) -> "WSGIApplication":
+def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIApplication":
     """Return the dashboard's WSGI application; ``watcher.api.page`` creates it on a browser's first request.
 
     Args:
@@ -57,7 +57,7 @@ def page(watcher: Watcher, access: Access, settings: Settings) -> "WSGIApplicati
 class _EmbeddedAccess:
     """Admits viewers by the watcher's access rules; the token comes from the request or from a session."""
 
-    def __init__(self, watcher: Watcher, access: Access) -> None:
+    def __init__(self, watcher: Watcher, access: AccessCheck) -> None:
         self._access = access
         self._data = DashboardData(_EmbeddedReader(watcher))
 
@@ -68,7 +68,7 @@ class _EmbeddedAccess:
             AccessDenied: the watcher's access rules reject the request.
         """
         header = {"HTTP_AUTHORIZATION": f"Bearer {token}"} if token else {}
-        verdict = self._access.judge(PLACE, {**request.environ, **header})
+        verdict = self._access.check(PLACE, {**request.environ, **header})
         if verdict is not Verdict.ADMITTED:
             raise AccessDenied(verdict.value)
         return self._data

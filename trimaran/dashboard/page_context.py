@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtime.kubernetes.api import Access, KubernetesApi, kubectl_config
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi, kubectl_config
 from runtime.server.serving import MAX_BODY_BYTES
 from trimaran.dashboard import labels
 from trimaran.dashboard.extender import Decisions
@@ -42,6 +42,6 @@ def open_labels(*, cluster: bool, kube_config: Path | None = None, nodes_file: P
     """
     if cluster:
         names = {"kube_config": "--cluster needs a kubeconfig, KUBECONFIG"}
-        api = KubernetesApi(Access(kube_config=kube_config or kubectl_config(), names=names))
+        api = KubernetesApi(ApiServerConfig(kube_config=kube_config or kubectl_config(), names=names))
         return NodeLabels(labels.nodes_from_cluster(api))
     return NodeLabels(labels.nodes_from_file(nodes_file)) if nodes_file else NodeLabels()

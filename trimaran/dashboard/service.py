@@ -4,10 +4,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from client.connecting import WatcherCredentials
-from runtime.server import responses as answers
-from runtime.server import serving
-from runtime.server.fast_path import Front
-from runtime.server.responses import Answer
+from runtime.server import responses, serving
+from runtime.server.fast_path import FastPath
+from runtime.server.responses import HttpResponse
 from runtime.server.service import url_of
 from runtime.server.serving import Listener
 from trimaran.dashboard.app import create_app
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
 _THREADS = 8
 _PROBES = {
-    "/livez": answers.of_json({"alive": True}),
-    "/readyz": answers.of_json({"ready": True}),
-    "/healthz": answers.of_json({"status": "ok"}),
+    "/livez": responses.json_response({"alive": True}),
+    "/readyz": responses.json_response({"ready": True}),
+    "/healthz": responses.json_response({"status": "ok"}),
 }
 _log = logging.getLogger(__name__)
 
@@ -44,14 +43,14 @@ def serve(readers: RemoteAccess, context: PageContext, host: str, port: int, *, 
     listener = Listener(serving.listen(host, port))
     _log.info("serving", extra={"url": f"{url_of(listener)}/"})
 
-    def start() -> Front:
+    def start() -> FastPath:
         app = create_app(readers, context, secure=secure)
-        return Front(app.wsgi_app, lambda _route, _status, _seconds: None, _probed)
+        return FastPath(app.wsgi_app, lambda _route, _status, _seconds: None, _probed)
 
     serving.serve(start, [listener], threads=_THREADS)
 
 
-def _probed(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
+def _probed(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
     """Answer a probe without a thread: all of them may wait for a watcher that hangs."""
     route = environ["PATH_INFO"]
     found = _PROBES.get(route) if environ["REQUEST_METHOD"] in {"GET", "HEAD"} else None

@@ -32,7 +32,7 @@ class ScoringDetails:
 
     Attributes:
         scores: scores of the known candidates, independent of later changes.
-        points: answered scores of the known candidates, shape (nodes,).
+        points: scores in the answer for the known candidates, shape (nodes,).
         snapshot: metrics; None without metrics.
         waited_seconds: time from the request until the scoring began.
         scored_seconds: time of the scoring.

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 from flask import Blueprint, Flask, Response, request
 
 from runtime.kubernetes.pod_demand import CountedOnce
-from runtime.server import responses as answers
-from runtime.server.access import Access, Verdict
+from runtime.server import responses
+from runtime.server.access import AccessCheck, Verdict
 from runtime.server.errors import ErrorCode
-from runtime.server.fast_path import Front
-from runtime.server.flask_app import answer_errors, check_access, probes, refusal, response
+from runtime.server.fast_path import FastPath
+from runtime.server.flask_app import (
+    flask_response,
+    probe_routes,
+    refusal_response,
+    register_error_handlers,
+    require_access,
+)
 from runtime.server.request_metrics import CONTENT_TYPE
-from runtime.server.responses import Answer
+from runtime.server.responses import HttpResponse
 from trimaran.extender.prioritizer import Prioritizer
 from trimaran.extender.telemetry import ExtenderTelemetry
 from trimaran.extender.wire import BadRequest, ExtenderArgs, encode
@@ -28,9 +34,9 @@ def create_app(
     prioritizer: Prioritizer,
     telemetry: ExtenderTelemetry,
     is_ready: Callable[[], bool],
-    access: Access | None = None,
+    access: AccessCheck | None = None,
     more: Iterable[Blueprint] = (),
-) -> Front:
+) -> FastPath:
     """Return the WSGI application.
 
     Args:
@@ -40,41 +46,41 @@ def create_app(
         access: access check of the requests; None admits everyone.
         more: further routes.
     """
-    access = access or Access()
+    access = access or AccessCheck()
     app = Flask("extender", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
-    check_access(app, access)
-    answer_errors(app)
-    app.register_blueprint(probes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE))
+    require_access(app, access)
+    register_error_handlers(app)
+    app.register_blueprint(probe_routes(prioritizer.is_alive, is_ready, telemetry.exposition, CONTENT_TYPE))
     for routes_of in more:
         app.register_blueprint(routes_of)
 
     counted = CountedOnce()
 
-    def handle_prioritize(body: bytes) -> Answer:
+    def handle_prioritize(body: bytes) -> HttpResponse:
         began = time.perf_counter()
         try:
             args = ExtenderArgs.decode(body, counted)
         except BadRequest as error:
-            return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
+            return responses.error_response(400, ErrorCode.BAD_REQUEST, str(error))
         later: list[Callable[[], None]] = []
         result = prioritizer.answer(args, later.append)
         encoded = encode(result.names, result.points)
         telemetry.count_prioritized(result.outcome, time.perf_counter() - began)
-        return Answer(encoded, afterwards=later[0] if later else None)
+        return HttpResponse(encoded, on_sent=later[0] if later else None)
 
     @app.post(PRIORITIZE)
     def prioritize() -> Response:
-        return response(handle_prioritize(request.get_data()))
+        return flask_response(handle_prioritize(request.get_data()))
 
-    def fast_prioritize(environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
+    def fast_prioritize(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
         """Handle a prioritize request without Flask, which takes as long as the scoring itself."""
         if environ["PATH_INFO"] != PRIORITIZE or environ["REQUEST_METHOD"] != "POST":
             return None
-        verdict = access.judge(PRIORITIZE, environ)
+        verdict = access.check(PRIORITIZE, environ)
         if verdict not in {Verdict.ADMITTED, Verdict.OPEN}:
-            return PRIORITIZE, refusal(verdict)
+            return PRIORITIZE, refusal_response(verdict)
         length = int(environ.get("CONTENT_LENGTH") or 0)
         return PRIORITIZE, handle_prioritize(environ["wsgi.input"].read(length))
 
-    return Front(app.wsgi_app, telemetry.answered, computed=fast_prioritize, locked=access.is_locked)
+    return FastPath(app.wsgi_app, telemetry.answered, handler=fast_prioritize, private=access.requires_credentials)

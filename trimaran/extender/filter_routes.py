@@ -8,10 +8,10 @@ import logging
 import orjson
 from flask import Blueprint, Response, request
 
-from runtime.server import responses as answers
+from runtime.server import responses
 from runtime.server.errors import ErrorCode
-from runtime.server.flask_app import response
-from runtime.server.responses import Answer
+from runtime.server.flask_app import flask_response
+from runtime.server.responses import HttpResponse
 from trimaran.extender.filtering import FilterResult, NodeFilter, VictimUids
 from trimaran.extender.wire import BadRequest, ExtenderArgs, fields_of
 
@@ -25,11 +25,11 @@ def filter_routes(filtering: NodeFilter) -> Blueprint:
 
     @routes.post(FILTER)
     def post() -> Response:
-        return response(_handle_filter(filtering, request.get_data()))
+        return flask_response(_handle_filter(filtering, request.get_data()))
 
     @routes.post(PREEMPT)
     def preempt() -> Response:
-        return response(_handle_preempt(filtering, request.get_data()))
+        return flask_response(_handle_preempt(filtering, request.get_data()))
 
     return routes
 
@@ -42,7 +42,7 @@ def encode_filter_result(result: FilterResult) -> bytes:
     })  # fmt: skip
 
 
-def _handle_preempt(filtering: NodeFilter, body: bytes) -> Answer:
+def _handle_preempt(filtering: NodeFilter, body: bytes) -> HttpResponse:
     """Return the nodes on which preemption may make room, with the victims there."""
     try:
         fields = fields_of(body)
@@ -52,11 +52,13 @@ def _handle_preempt(filtering: NodeFilter, body: bytes) -> Answer:
         args = ExtenderArgs.from_fields(fields, tuple(victims))
         uids = {name: [str(pod["UID"]) for pod in on_node.get("Pods") or ()] for name, on_node in victims.items()}
     except BadRequest as error:
-        return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
+        return responses.error_response(400, ErrorCode.BAD_REQUEST, str(error))
     except (KeyError, TypeError, AttributeError):
-        return answers.error(400, ErrorCode.BAD_REQUEST, "the body is not an ExtenderPreemptionArgs with uids")
+        return responses.error_response(
+            400, ErrorCode.BAD_REQUEST, "the body is not an ExtenderPreemptionArgs with uids"
+        )
     passed = _filter_safely(filtering, args, uids).passed
-    return answers.of_json({"NodeNameToMetaVictims": {name: victims[name] for name in passed}})
+    return responses.json_response({"NodeNameToMetaVictims": {name: victims[name] for name in passed}})
 
 
 def _filter_safely(filtering: NodeFilter, args: ExtenderArgs, victims: VictimUids) -> FilterResult:
@@ -67,11 +69,11 @@ def _filter_safely(filtering: NodeFilter, args: ExtenderArgs, victims: VictimUid
         return FilterResult(args.node_names)
 
 
-def _handle_filter(filtering: NodeFilter, body: bytes) -> Answer:
+def _handle_filter(filtering: NodeFilter, body: bytes) -> HttpResponse:
     try:
         args = ExtenderArgs.decode(body)
         if not args.by_name:
             raise BadRequest("nodes must be given by name: nodeCacheCapable must be true")  # noqa: TRY301
     except BadRequest as error:
-        return answers.error(400, ErrorCode.BAD_REQUEST, str(error))
-    return Answer(encode_filter_result(_filter_safely(filtering, args, {})))
+        return responses.error_response(400, ErrorCode.BAD_REQUEST, str(error))
+    return HttpResponse(encode_filter_result(_filter_safely(filtering, args, {})))

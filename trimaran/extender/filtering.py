@@ -1,14 +1,14 @@
 """Filter that refuses nodes whose expected use with the pod is over a limit. Off by default; never strands a pod.
 
-    all asked nodes are over a limit              open (the default): all pass; closed: none passes for a limited time
+    all candidates are over a limit               open (the default): all pass; closed: none passes for a limited time
     a pod has waited for the longest time         all nodes pass: autoscalers ignore extenders, and would add no node
     a node is not measured, or is suspect         the node passes
     DaemonSet's or static pod, exempt namespace   all nodes pass; also for pods in shadow and of other schedulers
 
 Refused nodes are answered as unresolvable, so that preemption ignores them. Where preemption would make room on full
-nodes, the nodes that stay over their limit even then are refused as well, since their victims would be killed for
-nothing. A scheduler asks about a sample of the nodes unless its percentageOfNodesToScore is 100; "all" means all nodes
-in the request.
+nodes, the nodes that stay over their limit even then are refused as well, since their victims would be evicted for
+nothing. kube-scheduler sends a sample of the nodes unless its percentageOfNodesToScore is 100; "all" means all nodes in
+the request.
 """
 
 import time

@@ -53,9 +53,9 @@ class PlacementPredictor:
 
         Args:
             pod: the pending pod.
-            scheduler_name: scheduler whose in-tree plugins count.
-            answer: answered scores.
-            table: table of the cluster, from then or from now.
+            scheduler_name: scheduler of the pod, which selects the in-tree plugins.
+            answer: scores in the answer.
+            table: table of the cluster, from the time of the answer or later.
         """
         names, points, rows = _candidates(answer, table)
         if not names:

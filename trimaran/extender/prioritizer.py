@@ -73,7 +73,7 @@ class PrioritizerOptions:
 
     Attributes:
         deadline_seconds: time after which all candidates get the same score.
-        policy: trust in the metrics, node by node.
+        policy: policy that decides for each node whether its metrics are used.
         on_outage: scores without metrics: ``neutral`` gives all candidates the same score, so that kube-scheduler's own
             plugins decide; ``allocation`` scores by best fit.
         assume: whether the best candidate counts as placed until the API server reports the binding.
@@ -173,7 +173,7 @@ class Prioritizer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _score_by_deadline(self, args: ExtenderArgs, profile: ExtenderProfile) -> ScoredCandidates:
-        """Return the scores; if they have details, the lock stays held until the pod is counted."""
+        """Return the scores. If the result has details, the lock stays held until the pod is counted."""
         requested_at = time.monotonic()
         ends_at = requested_at + self._options.deadline_seconds
         if not self._lock.acquire(timeout=self._options.deadline_seconds):

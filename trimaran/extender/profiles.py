@@ -1,8 +1,8 @@
 """Profiles of a KubeSchedulerConfiguration, reduced to the plugins that a stock kube-scheduler does not have.
 
 kube-scheduler adds an extender's score times its weight times 10, unclamped, to the sum of its own plugins' scores,
-each 0 to 100 times its weight. An extender has one weight for all profiles. To keep the weights of the file between the
-plugins:
+each 0 to 100 times its weight. An extender has one weight for all profiles. These conversions keep the relative weights
+of all plugins:
 
     answered score     sum of weight x score of our plugins / sum of their weights W, rounded; 0 to 100
     extender's weight  L, the least common multiple of all profiles' W
@@ -43,7 +43,7 @@ class ExtenderProfile:
     weight: int
 
     def to_points(self, totals: Int64s) -> Int64s:
-        """Return the scores to answer for weighted sums, 0 to 100; shape (nodes,)."""
+        """Return the answered scores for weighted sums, 0 to 100; shape (nodes,)."""
         totals = np.maximum(totals, 0)
         rounded = totals if self.weight == 1 else (2 * totals + self.weight) // (2 * self.weight)
         points: Int64s = np.minimum(rounded, MAX_SCORE)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from runtime.errors import SettingsError
-from runtime.server.reloading import Reloading
+from runtime.server.reloading import ReloadingValue
 
 if TYPE_CHECKING:
     from runtime.settings.loading import Loaded
@@ -65,7 +65,7 @@ def follow_rollout(loaded: "Loaded[ExtenderSettings]") -> Callable[[], Rollout]:
         current = changed
         return changed
 
-    return Reloading(() if loaded.file is None else (loaded.file,), read).get
+    return ReloadingValue(() if loaded.file is None else (loaded.file,), read).get
 
 
 def _rollout(loaded: "Loaded[ExtenderSettings]") -> Rollout:

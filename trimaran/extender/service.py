@@ -1,4 +1,4 @@
-"""Service of ``trimaran extender``: its listener, its warnings, and the worker behind it."""
+"""Service of ``trimaran extender``: listener, warnings about open ports, and the worker process."""
 
 import logging
 from pathlib import Path
@@ -8,12 +8,12 @@ import yaml
 
 from runtime.errors import SettingsError
 from runtime.server import service
-from runtime.server.access import Access
+from runtime.server.access import AccessCheck
 from trimaran.extender.decisions import POD_ROUTES
 from trimaran.extender.profiles import Profiles
 
 if TYPE_CHECKING:
-    from runtime.server.fast_path import Front
+    from runtime.server.fast_path import FastPath
     from runtime.settings.loading import Loaded
     from trimaran.extender.settings import ExtenderSettings
     from trimaran.extender.worker import ExtenderWorker
@@ -30,7 +30,7 @@ def serve(loaded: "Loaded[ExtenderSettings]", profiles: Profiles) -> None:
         profiles: profiles to score by.
 
     Raises:
-        ServerError: the address is in use, or belongs to another machine.
+        ServerError: the address is in use, or is not an address of this machine.
         SettingsError: the tokens, the certificates or the access to the Kubernetes API cannot be used.
     """
     settings = loaded.settings
@@ -44,30 +44,30 @@ def serve(loaded: "Loaded[ExtenderSettings]", profiles: Profiles) -> None:
             "certificate is required (server.certificate, server.client_ca_file)",
             extra={"host": service.host_of(listener)},
         )
-    elif access.is_locked and settings.server.client_ca_file is None:
+    elif access.requires_credentials and settings.server.client_ca_file is None:
         _log.warning("kube-scheduler is refused: it sends no token, only client certificates (server.client_ca_file)")
     _log.info("serving", extra={"url": service.url_of(listener), "schedulers": ",".join(profiles.by_scheduler)})
     service.serve(extender, [listener], threads=settings.server.threads, max_body_bytes=MAX_BODY_BYTES)
 
 
 class ExtenderService:
-    """The extender as :mod:`runtime.server.service` runs it.
+    """Extender service for :mod:`runtime.server.service`.
 
     Args:
-        loaded: the extender's settings.
+        loaded: settings of the extender.
         profiles: profiles to score by.
         access: access check of the routes.
 
     Raises:
-        SettingsError: the settings name no way to the Kubernetes API.
+        SettingsError: the settings give no access to the Kubernetes API.
     """
 
-    def __init__(self, loaded: "Loaded[ExtenderSettings]", profiles: Profiles, access: Access) -> None:
+    def __init__(self, loaded: "Loaded[ExtenderSettings]", profiles: Profiles, access: AccessCheck) -> None:
         self._api = loaded.settings.extender.open_api("extender")
         self._loaded, self._profiles, self._access = loaded, profiles, access
         self._worker: ExtenderWorker | None = None
 
-    def start(self) -> "Front":
+    def start(self) -> "FastPath":
         """Start the worker, and return its application."""
         from trimaran.extender.worker import ExtenderWorker  # the master needs none of its imports
 
@@ -84,7 +84,7 @@ def read_profiles(file: Path) -> Profiles:
     """Read the KubeSchedulerConfiguration to score by.
 
     Raises:
-        SettingsError: it cannot be read or used.
+        SettingsError: the file cannot be read, or is not valid.
     """
     try:
         return Profiles.read(yaml.safe_load(file.read_bytes()))

@@ -25,7 +25,7 @@ class ExtenderTelemetry:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.answered = RequestMetrics(self._registry).answered
+        self.answered = RequestMetrics(self._registry).observe
         self._answers = Counter(
             "trimaran_extender_answers", "prioritized pods by outcome", ["outcome"],
             registry=self._registry,

@@ -1,4 +1,4 @@
-"""Work of the extender's process: follow the cluster and the metrics, and score."""
+"""Worker process of the extender: cluster view, metrics, prioritizer, record and filter."""
 
 import contextlib
 import threading
@@ -9,8 +9,8 @@ from flask import Blueprint
 
 from client import Collector
 from runtime.kubernetes.api import KubernetesApi
-from runtime.server.access import Access
-from runtime.server.fast_path import Front
+from runtime.server.access import AccessCheck
+from runtime.server.fast_path import FastPath
 from runtime.settings.loading import Loaded
 from trimaran.cluster.view import ClusterView
 from trimaran.extender import rollout
@@ -30,17 +30,17 @@ from trimaran.extender.telemetry import ExtenderTelemetry
 
 
 class ExtenderWorker:
-    """Cluster view, metrics, prioritizer and decision record, put together.
+    """Components of the extender and their lifetimes.
 
     Args:
-        loaded: the extender's settings.
+        loaded: settings of the extender.
         profiles: profiles to score by.
         api: Kubernetes API; closed with the worker.
         access: access check of the routes.
     """
 
     def __init__(
-        self, loaded: Loaded[ExtenderSettings], profiles: Profiles, api: KubernetesApi, access: Access
+        self, loaded: Loaded[ExtenderSettings], profiles: Profiles, api: KubernetesApi, access: AccessCheck
     ) -> None:
         self._loaded, self._settings = loaded, loaded.settings
         self._profiles = profiles
@@ -48,61 +48,64 @@ class ExtenderWorker:
         self._access = access
         self._closing = contextlib.ExitStack()
 
-    def start(self) -> Front:
-        """Follow the cluster and the metrics, and return the application, without waiting for either."""
-        own = self._settings.extender
-        view = ClusterView(self._api, assume_seconds=own.assume_seconds)
+    def start(self) -> FastPath:
+        """Start the components, and return the application without waiting for the cluster or the metrics."""
+        section = self._settings.extender
+        view = ClusterView(self._api, assume_seconds=section.assume_seconds)
         self._closing.callback(self._api.close)
-        self._closing.callback(view.close)  # first: it stops its watches and ends them, so none counts as broken
+        self._closing.callback(view.close)  # runs first, so that its watches end before the API is closed
         collector = Collector(
-            own.open_watcher(self._settings), interval_seconds=own.refresh_seconds, max_age_seconds=own.max_age_seconds
+            section.open_watcher(self._settings),
+            interval_seconds=section.refresh_seconds,
+            max_age_seconds=section.max_age_seconds,
         )
         self._closing.callback(collector.close)
         telemetry = ExtenderTelemetry()
-        acting = rollout.follow_rollout(self._loaded)
-        record = DecisionRecord(view, collector, telemetry, RecordLimits(own.decisions), own.hot_percent)
+        current_rollout = rollout.follow_rollout(self._loaded)
+        record = DecisionRecord(view, collector, telemetry, RecordLimits(section.decisions), section.hot_percent)
         self._closing.callback(record.close)
         telemetry.watch(view)
-        telemetry.watch_decisions(record, lambda: acting().percent)
-        events = EventRecorder(self._api, own.events_namespace)
+        telemetry.watch_decisions(record, lambda: current_rollout().percent)
+        events = EventRecorder(self._api, section.events_namespace)
 
         def report_outage(reason: str) -> None:
             telemetry.set_outage(reason)
             events.record(reason)
 
-        options = PrioritizerOptions(own.deadline_seconds, own.policy(), own.on_outage, own.assume, own.seed)
+        options = PrioritizerOptions(
+            section.deadline_seconds, section.policy(), section.on_outage, section.assume, section.seed
+        )
         prioritizer = Prioritizer(
             self._profiles, view, collector, options, report_outage, in_tree=in_tree_by_scheduler(self._profiles),
-            is_active=lambda uid: acting().is_active(uid), record=record.add,
+            is_active=lambda uid: current_rollout().is_active(uid), record=record.add,
         )  # fmt: skip
         self._closing.callback(prioritizer.close)
         view.start()
         record.start()
-        # Its first read may wait for a watcher that does not answer; probes are answered meanwhile.
+        # The first read can block on an unresponsive watcher, so it must not delay the probes.
         threading.Thread(target=collector.start, name="first read", daemon=True).start()
-        readers = AccessReviewAuthorizer(self._api) if own.explain == "review" else AllowAll()
-        more = [decision_routes(record, view, readers)]
-        if own.filter != "off":
-            more.append(self._filter(view, collector, telemetry, lambda uid: acting().is_active(uid)))
-        return create_app(prioritizer, telemetry, lambda: view.is_synced, self._access, more)
+        authorizer = AccessReviewAuthorizer(self._api) if section.explain == "review" else AllowAll()
+        routes = [decision_routes(record, view, authorizer)]
+        if section.filter != "off":
+            routes.append(self._filter(view, collector, telemetry, lambda uid: current_rollout().is_active(uid)))
+        return create_app(prioritizer, telemetry, lambda: view.is_synced, self._access, routes)
 
     def _filter(
         self, view: ClusterView, metrics: SnapshotSource, telemetry: ExtenderTelemetry, is_active: Callable[[str], bool]
     ) -> Blueprint:
-
-        own = self._settings.extender
-        fail: Literal["open", "closed"] = "closed" if own.filter == "closed" else "open"
-        limits = {"cpu": own.filter_cpu_percent, "memory": own.filter_memory_percent}
-        exempt = frozenset(own.filter_exempt_namespaces)
-        options = FilterOptions(limits, fail, own.filter_max_wait_seconds, exempt)
+        section = self._settings.extender
+        fail: Literal["open", "closed"] = "closed" if section.filter == "closed" else "open"
+        limits = {"cpu": section.filter_cpu_percent, "memory": section.filter_memory_percent}
+        exempt = frozenset(section.filter_exempt_namespaces)
+        options = FilterOptions(limits, fail, section.filter_max_wait_seconds, exempt)
         filtering = NodeFilter(self._profiles.by_scheduler, view, metrics, options, is_active)
         telemetry.watch_filter(filtering)
         if fail == "closed":
-            waker = Requeuer(self._api, filtering)
-            self._closing.callback(waker.close)
-            waker.start()
+            requeuer = Requeuer(self._api, filtering)
+            self._closing.callback(requeuer.close)
+            requeuer.start()
         return filter_routes(filtering)
 
     def close(self) -> None:
-        """Stop following the cluster and the metrics."""
+        """Stop all components."""
         self._closing.close()

@@ -8,16 +8,16 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from runtime.kubernetes.leader_election import Lease
-from runtime.server.access import Access
-from runtime.server.fast_path import Front
-from runtime.server.flask_app import answer_errors, check_access, probes
+from runtime.server.access import AccessCheck
+from runtime.server.fast_path import FastPath
+from runtime.server.flask_app import probe_routes, register_error_handlers, require_access
 from runtime.server.request_metrics import CONTENT_TYPE, RequestMetrics
 from trimaran.soft_taints.writer import WriterCounts
 
 
 def create_app(
-    counts: WriterCounts, lease: Lease, is_alive: Callable[[], bool], is_ready: Callable[[], bool], access: Access
-) -> Front:
+    counts: WriterCounts, lease: Lease, is_alive: Callable[[], bool], is_ready: Callable[[], bool], access: AccessCheck
+) -> FastPath:
     """Return the WSGI application.
 
     Args:
@@ -32,10 +32,10 @@ def create_app(
     ProcessCollector(registry=registry)
     app = Flask("nodes", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS then gets a 405 with the allowed methods
-    check_access(app, access)
-    answer_errors(app)
-    app.register_blueprint(probes(is_alive, is_ready, lambda: generate_latest(registry), CONTENT_TYPE))
-    return Front(app.wsgi_app, RequestMetrics(registry).answered, locked=access.is_locked)
+    require_access(app, access)
+    register_error_handlers(app)
+    app.register_blueprint(probe_routes(is_alive, is_ready, lambda: generate_latest(registry), CONTENT_TYPE))
+    return FastPath(app.wsgi_app, RequestMetrics(registry).observe, private=access.requires_credentials)
 
 
 class _WriterCollector(Collector):

@@ -15,7 +15,7 @@ def clear(settings: NodesSettings) -> int:
     """Remove the taint and the annotations from all nodes, and return the number of nodes.
 
     Raises:
-        SettingsError: the settings name no way to the Kubernetes API.
+        SettingsError: the settings give no access to the Kubernetes API.
         TrimaranError: the nodes cannot be read, or a node could not be written.
     """
     api, nodes = settings.nodes.open_api("nodes"), NodeStateCache()
@@ -35,7 +35,7 @@ def clear(settings: NodesSettings) -> int:
 
 
 class _NoMetricsSource:
-    """Stand-in for the watcher: removing marks needs no metrics."""
+    """Stand-in for the metrics source: removing taints and annotations needs no metrics."""
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
         raise NotImplementedError(window)

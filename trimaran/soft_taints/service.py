@@ -1,13 +1,13 @@
-"""Service of ``trimaran nodes``: its listener, and the worker behind it."""
+"""Service of ``trimaran nodes``: listener and worker process."""
 
 import logging
 from typing import TYPE_CHECKING
 
 from runtime.server import service
-from runtime.server.access import Access
+from runtime.server.access import AccessCheck
 
 if TYPE_CHECKING:
-    from runtime.server.fast_path import Front
+    from runtime.server.fast_path import FastPath
     from trimaran.soft_taints.settings import NodesSettings
     from trimaran.soft_taints.worker import SoftTaintsWorker
 
@@ -18,7 +18,7 @@ def serve(settings: "NodesSettings") -> None:
     """Serve until SIGTERM or SIGINT. Never returns: gunicorn ends the process.
 
     Raises:
-        ServerError: the address is in use, or belongs to another machine.
+        ServerError: the address is in use, or is not an address of this machine.
         SettingsError: the tokens, the certificates or the access to the Kubernetes API cannot be used.
     """
     soft_taints = SoftTaintsService(settings, service.open_access(settings.server))
@@ -28,22 +28,22 @@ def serve(settings: "NodesSettings") -> None:
 
 
 class SoftTaintsService:
-    """The node writer as :mod:`runtime.server.service` runs it.
+    """Node writer service for :mod:`runtime.server.service`.
 
     Args:
         settings: all settings.
         access: access check of the metrics.
 
     Raises:
-        SettingsError: the settings name no way to the Kubernetes API.
+        SettingsError: the settings give no access to the Kubernetes API.
     """
 
-    def __init__(self, settings: "NodesSettings", access: Access) -> None:
+    def __init__(self, settings: "NodesSettings", access: AccessCheck) -> None:
         self._api = settings.nodes.open_api("nodes")
         self._settings, self._access = settings, access
         self._worker: SoftTaintsWorker | None = None
 
-    def start(self) -> "Front":
+    def start(self) -> "FastPath":
         """Start the worker, and return its application."""
         from trimaran.soft_taints.worker import SoftTaintsWorker  # the master needs none of its imports
 

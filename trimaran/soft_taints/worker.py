@@ -1,4 +1,4 @@
-"""Work of the node writer's process: follow the nodes, hold the Lease, write."""
+"""Worker process of the node writer: reflector, Lease and writer."""
 
 import contextlib
 import logging
@@ -10,8 +10,8 @@ from uuid import uuid4
 from runtime.kubernetes.api import KubernetesApi
 from runtime.kubernetes.leader_election import Lease
 from runtime.kubernetes.reflector import Reflector
-from runtime.server.access import Access
-from runtime.server.fast_path import Front
+from runtime.server.access import AccessCheck
+from runtime.server.fast_path import FastPath
 from trimaran.cluster.view import NODES
 from trimaran.soft_taints.app import create_app
 from trimaran.soft_taints.node_state import NodeStateCache
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class SoftTaintsWorker:
-    """Reflector of the nodes, Lease and writer, each in a thread of its own.
+    """Reflector of the nodes, Lease and writer, each in its own thread.
 
     Args:
         settings: all settings.
@@ -31,7 +31,7 @@ class SoftTaintsWorker:
         access: access check of the metrics.
     """
 
-    def __init__(self, settings: NodesSettings, api: KubernetesApi, access: Access) -> None:
+    def __init__(self, settings: NodesSettings, api: KubernetesApi, access: AccessCheck) -> None:
         self._settings = settings
         self._access = access
         self._api = api
@@ -39,15 +39,15 @@ class SoftTaintsWorker:
         self._closing = contextlib.ExitStack()
         self._ticked_at = time.monotonic()
 
-    def start(self) -> Front:
-        """Start the threads, and return the application, without waiting for them."""
-        own = self._settings.nodes
-        watcher = own.open_watcher(self._settings)
+    def start(self) -> FastPath:
+        """Start the threads, and return the application without waiting for them."""
+        section = self._settings.nodes
+        watcher = section.open_watcher(self._settings)
         nodes = NodeStateCache()
         reflector = Reflector(self._api, NODES, nodes)
         identity = f"{socket.gethostname()}_{uuid4().hex[:8]}"
-        lease = Lease(self._api, own.lease_namespace, own.lease_name, identity, own.lease_seconds)
-        writer = NodeWriter(self._api, nodes, watcher, own.plan(), lambda: lease.is_held)
+        lease = Lease(self._api, section.lease_namespace, section.lease_name, identity, section.lease_seconds)
+        writer = NodeWriter(self._api, nodes, watcher, section.plan(), lambda: lease.is_held)
         reflector.start()
         threads = [
             threading.Thread(target=self._hold, args=(lease,), name="lease", daemon=True),

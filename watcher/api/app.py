@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import orjson
 from flask import Blueprint, Flask, Response, request
 
-from runtime.server import responses as answers
-from runtime.server.access import Access
+from runtime.server import responses
+from runtime.server.access import AccessCheck
 from runtime.server.errors import ErrorCode
-from runtime.server.fast_path import Front
-from runtime.server.flask_app import answer_errors, check_access, is_admitted, probes, response
+from runtime.server.fast_path import FastPath
+from runtime.server.flask_app import flask_response, is_admitted, probe_routes, register_error_handlers, require_access
 from runtime.server.request_metrics import CONTENT_TYPE
-from runtime.server.responses import Answer
+from runtime.server.responses import HttpResponse
 from watcher.api.node_views import Reading, UnknownParameter, check_parameters
 from watcher.api.openapi import document as openapi_document
 from watcher.api.prometheus_api import prometheus_routes
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def create_app(
     watcher: Watcher,
     telemetry: Telemetry,
-    access: Access | None = None,
+    access: AccessCheck | None = None,
     dialect: Dialect = Dialect.DOCUMENTED,
     doctor: "Doctor | None" = None,
 ) -> Flask:
@@ -42,11 +42,11 @@ def create_app(
         dialect: of ``/watcher``.
         doctor: what it found is part of the health, if there is one.
     """
-    access = access or Access()
+    access = access or AccessCheck()
     reading = Reading(watcher, dialect, access)
     app = create_routes(watcher, telemetry, access, dialect, reading, doctor)
-    app.wsgi_app = Front(  # type: ignore[method-assign]
-        app.wsgi_app, telemetry.answered, reading.known, locked=access.is_locked
+    app.wsgi_app = FastPath(  # type: ignore[method-assign]
+        app.wsgi_app, telemetry.answered, reading.known, private=access.requires_credentials
     )
     return app
 
@@ -54,7 +54,7 @@ def create_app(
 def create_routes(
     watcher: Watcher,
     telemetry: Telemetry,
-    access: Access,
+    access: AccessCheck,
     dialect: Dialect,
     reading: Reading,
     doctor: "Doctor | None" = None,
@@ -62,13 +62,13 @@ def create_routes(
     """Return the routes of ``create_app`` alone, for a ``Front`` that is there already, and answers by ``reading``."""
     app = Flask("watcher", static_folder=None)
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
-    openapi = Answer(orjson.dumps(openapi_document(dialect)))
-    check_access(app, access)
-    answer_errors(app)
+    openapi = HttpResponse(orjson.dumps(openapi_document(dialect)))
+    require_access(app, access)
+    register_error_handlers(app)
     app.register_blueprint(_nodes(reading))
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
-    app.register_blueprint(probes(watcher.is_alive, watcher.is_ready, telemetry.exposition, CONTENT_TYPE))
+    app.register_blueprint(probe_routes(watcher.is_alive, watcher.is_ready, telemetry.exposition, CONTENT_TYPE))
 
     @app.get("/")
     def index() -> Response:
@@ -79,7 +79,7 @@ def create_routes(
 
     @app.get("/openapi.json")
     def document() -> Response:
-        return response(openapi)
+        return flask_response(openapi)
 
     return app
 
@@ -93,8 +93,8 @@ def _nodes(reading: Reading) -> Blueprint:
         rule = request.url_rule
         assert rule is not None  # noqa: S101  else this would not be called
         if host:
-            return response(reading.one_node(rule.rule, host, window))
-        return response(
+            return flask_response(reading.one_node(rule.rule, host, window))
+        return flask_response(
             reading.all_nodes(
                 rule.rule,
                 window,
@@ -108,12 +108,12 @@ def _nodes(reading: Reading) -> Blueprint:
         (window,) = _arguments("window")
         rule = request.url_rule
         assert rule is not None  # noqa: S101  as above
-        return response(reading.one_node(rule.rule.removesuffix("/<host>"), host, window))
+        return flask_response(reading.one_node(rule.rule.removesuffix("/<host>"), host, window))
 
     @routes.get("/history")
     def history() -> Response:
         asked = _arguments("host", "type", "operator", "since", "step")
-        return response(reading.history(*asked, encodings=request.headers.get("Accept-Encoding", "")))
+        return flask_response(reading.history(*asked, encodings=request.headers.get("Accept-Encoding", "")))
 
     for route in ("/watcher", "/compat/watcher"):
         routes.add_url_rule(route, route.replace("/", " "), all_nodes, methods=["GET"], strict_slashes=False)
@@ -121,12 +121,12 @@ def _nodes(reading: Reading) -> Blueprint:
 
     @routes.app_errorhandler(NotServed)
     def not_served(error: NotServed) -> Response:
-        return response(answers.error(404, error.code, str(error) if is_admitted() else error.what))
+        return flask_response(responses.error_response(404, error.code, str(error) if is_admitted() else error.what))
 
     @routes.app_errorhandler(UnknownParameter)
     @routes.app_errorhandler(BadHistoryQuery)
     def bad_parameter(error: Exception) -> Response:
-        return response(answers.error(400, ErrorCode.BAD_REQUEST, str(error)))
+        return flask_response(responses.error_response(400, ErrorCode.BAD_REQUEST, str(error)))
 
     return routes
 
@@ -165,4 +165,4 @@ def _arguments(*names: str) -> list[str | None]:
 
 
 def _json(body: object, status: int = 200) -> Response:
-    return response(answers.of_json(body, status))
+    return flask_response(responses.json_response(body, status))

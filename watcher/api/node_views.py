@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from runtime.server import responses as answers
-from runtime.server.access import Access, Verdict
-from runtime.server.responses import Answer
+from runtime.server import responses
+from runtime.server.access import AccessCheck, Verdict
+from runtime.server.responses import HttpResponse
 from watcher import wire
 from watcher.errors import NotServed
 from watcher.model import WatcherMetrics, Window
@@ -36,7 +36,7 @@ class UnknownParameter(Exception):  # not watcher.errors': only a request has pa
 class Reading:
     """Answers about nodes. Safe from any thread."""
 
-    def __init__(self, watcher: Watcher, dialect: Dialect, access: Access) -> None:
+    def __init__(self, watcher: Watcher, dialect: Dialect, access: AccessCheck) -> None:
         """Answer over a watcher.
 
         Args:
@@ -50,7 +50,7 @@ class Reading:
         self._dialects = {"/watcher": dialect, "/compat/watcher": Dialect.GO}
         self._windows = {"": None} | {f"window={window}": window for window in watcher.windows}
 
-    def known(self, environ: "WSGIEnvironment") -> tuple[str, Answer] | None:
+    def known(self, environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
         """Return route and answer of a request for what is published, without waiting for anything.
 
         None for all else, which the routes answer: what is refused, what is not there, what is asked for in an unusual
@@ -68,14 +68,14 @@ class Reading:
             if dialect is None or host or name in {"", "health"}:
                 return None
             route, host = f"{path}/<host>", name
-        if self._access.refuses_any and self._access.judge(route, environ) not in {Verdict.ADMITTED, Verdict.OPEN}:
+        if self._access.may_refuse and self._access.check(route, environ) not in {Verdict.ADMITTED, Verdict.OPEN}:
             return None
         published = self._watcher.ready(window)
         if published is None:
             return None
         if host:
             one = published.node_body(host, dialect)
-            return None if one is None else (route, Answer(one))
+            return None if one is None else (route, HttpResponse(one))
         columnar = _prefers_columns(environ.get("HTTP_ACCEPT", ""))
         all_ = published.built(None if columnar else dialect)
         tag = environ.get("HTTP_IF_NONE_MATCH")
@@ -86,7 +86,7 @@ class Reading:
 
     def all_nodes(
         self, route: str, window: str | None, *, if_none_match: str | None, accepted: str, encodings: str
-    ) -> Answer:
+    ) -> HttpResponse:
         """Return all nodes.
 
         Args:
@@ -107,10 +107,10 @@ class Reading:
                 raise
             # The Go plugins keep their last data for ever on anything but 200; with an empty map all nodes score alike.
             head = self._watcher.newest() or WatcherMetrics(int(time.time()), Window("15m", 0, 0), "", {})
-            return Answer(wire.assemble(head, (), dialect))
+            return HttpResponse(wire.assemble(head, (), dialect))
         return _of_body(body, columnar=columnar, known=_names(if_none_match, body.etag), encodings=encodings)
 
-    def one_node(self, route: str, host: str, window: str | None) -> Answer:
+    def one_node(self, route: str, host: str, window: str | None) -> HttpResponse:
         """Return one node; the arguments are those of ``all_nodes``.
 
         Raises:
@@ -119,12 +119,12 @@ class Reading:
         body = self._watcher.published(window).node_body(host, self._dialects[route])
         if body is None:
             raise NotServed(MetricsCode.UNKNOWN_NODE, f"there are no metrics for a node {host[:80]!r}")
-        return Answer(body)
+        return HttpResponse(body)
 
     def history(
         self, host: str | None, type_: str | None, operator: str | None, since: str | None, step: str | None,
         *, encodings: str,
-    ) -> Answer:  # fmt: skip
+    ) -> HttpResponse:  # fmt: skip
         """Return what nodes used over the last hours.
 
         Args:
@@ -148,8 +148,8 @@ class Reading:
 
             pieces, headers = encode_history(found), {"Vary": "Accept-Encoding"}
             if _accepts_gzip(encodings):
-                return Answer(b"".join(_compressed(pieces)), headers={**headers, "Content-Encoding": "gzip"})
-            return Answer(b"".join(pieces), headers=headers)
+                return HttpResponse(b"".join(_compressed(pieces)), headers={**headers, "Content-Encoding": "gzip"})
+            return HttpResponse(b"".join(pieces), headers=headers)
 
 
 def check_parameters(given: "tuple[str, ...]", there: tuple[str, ...]) -> None:
@@ -165,14 +165,14 @@ def check_parameters(given: "tuple[str, ...]", there: tuple[str, ...]) -> None:
             raise UnknownParameter(f"there is no parameter {name[:40]!r}{hint} There are: {', '.join(there)}")
 
 
-def _of_body(body: Body, *, columnar: bool, known: bool, encodings: str) -> Answer:
+def _of_body(body: Body, *, columnar: bool, known: bool, encodings: str) -> HttpResponse:
     headers = {"ETag": body.etag, "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-cache"}
     if known:
-        return Answer(b"", 304, None, headers)
-    content_type = wire.COLUMNS_TYPE if columnar else answers.JSON
+        return HttpResponse(b"", 304, None, headers)
+    content_type = wire.COLUMNS_TYPE if columnar else responses.JSON
     if _accepts_gzip(encodings):
-        return Answer(body.gzip, 200, content_type, {**headers, "Content-Encoding": "gzip"})
-    return Answer(body.identity, 200, content_type, headers)
+        return HttpResponse(body.gzip, 200, content_type, {**headers, "Content-Encoding": "gzip"})
+    return HttpResponse(body.identity, 200, content_type, headers)
 
 
 def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -198,7 +198,7 @@ def _prefers_columns(accepted: str) -> bool:
     from werkzeug.http import parse_accept_header
 
     found = parse_accept_header(accepted, MIMEAccept)
-    return found.best_match([answers.JSON, wire.COLUMNS_TYPE]) == wire.COLUMNS_TYPE
+    return found.best_match([responses.JSON, wire.COLUMNS_TYPE]) == wire.COLUMNS_TYPE
 
 
 @lru_cache(maxsize=256)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from runtime.server import responses as answers
-from runtime.server.access import Access, Verdict
-from runtime.server.fast_path import Later
-from runtime.server.responses import Answer
+from runtime.server import responses
+from runtime.server.access import AccessCheck, Verdict
+from runtime.server.fast_path import LazyApplication
+from runtime.server.responses import HttpResponse
 from watcher.pipeline.watcher import Watcher
 from watcher.settings import Settings
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "trimaran.pages"
 PLACE = "/dashboard"
-_ASKS_ITSELF = frozenset({Verdict.ADMITTED, Verdict.NO_TOKEN, Verdict.BAD_TOKEN})
-_TO_IT = Answer(b"", 302, None, {"Location": f"{PLACE}/", "Vary": "Accept"})
+_ASKS_ITSELF = frozenset({Verdict.ADMITTED, Verdict.NO_TOKEN, Verdict.INVALID_TOKEN})
+_TO_IT = HttpResponse(b"", 302, None, {"Location": f"{PLACE}/", "Vary": "Accept"})
 _log = logging.getLogger(__name__)
 
 
-def installed(watcher: Watcher, access: Access, settings: Settings) -> "WSGIApplication | None":
+def installed(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIApplication | None":
     """Return the page of the package that has one; None where that, or what it needs, is not installed or broken.
 
     Args:
@@ -59,7 +59,9 @@ class WithPage:
     Who has no token is not refused here: the page asks for it. All others are, by the routes.
     """
 
-    def __init__(self, routes: "WSGIApplication", access: Access, make: "Callable[[], WSGIApplication | None]") -> None:
+    def __init__(
+        self, routes: "WSGIApplication", access: AccessCheck, make: "Callable[[], WSGIApplication | None]"
+    ) -> None:
         """Make nothing yet.
 
         Args:
@@ -69,10 +71,10 @@ class WithPage:
         """
         self._routes = routes
         self._access = access
-        self._page = Later(lambda: make() or routes)
+        self._page = LazyApplication(lambda: make() or routes)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Answer, as WSGI has it."""
+        """HttpResponse, as WSGI has it."""
         path = environ["PATH_INFO"]
         at_it = path.startswith(f"{PLACE}/")
         if (at_it or path == PLACE or _is_browsing(environ)) and self._may_ask(environ):
@@ -81,12 +83,12 @@ class WithPage:
                 environ["trimaran.route"] = PLACE
                 return page({**environ, "SCRIPT_NAME": PLACE, "PATH_INFO": path.removeprefix(PLACE)}, start_response)
             if page is not self._routes:
-                start_response(answers.status_line(_TO_IT.status), _TO_IT.head())
+                start_response(responses.status_line(_TO_IT.status), _TO_IT.header_fields())
                 return [_TO_IT.body]
         return self._routes(environ, start_response)
 
     def _may_ask(self, environ: "WSGIEnvironment") -> bool:
-        return self._access.judge(PLACE, environ) in _ASKS_ITSELF
+        return self._access.check(PLACE, environ) in _ASKS_ITSELF
 
 
 def _is_browsing(environ: "WSGIEnvironment") -> bool:
@@ -97,4 +99,4 @@ def _is_browsing(environ: "WSGIEnvironment") -> bool:
     from werkzeug.http import parse_accept_header
 
     accepted = parse_accept_header(environ.get("HTTP_ACCEPT", ""), MIMEAccept)
-    return accepted.best_match([answers.JSON, "text/html"]) == "text/html"
+    return accepted.best_match([responses.JSON, "text/html"]) == "text/html"

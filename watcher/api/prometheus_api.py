@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 
 from flask import Blueprint, Response, request
 
-from runtime.server import responses as answers
-from runtime.server.flask_app import is_admitted, response
+from runtime.server import responses
+from runtime.server.flask_app import flask_response, is_admitted
 from runtime.server.request_metrics import CONTENT_TYPE
-from runtime.server.responses import Answer
+from runtime.server.responses import HttpResponse
 from watcher.api.node_views import check_parameters
 from watcher.errors import NotServed
 from watcher.model import WatcherMetrics, averages
@@ -45,7 +45,7 @@ def prometheus_routes(watcher: Watcher) -> Blueprint:
             body = exposition(watcher.published(None).metrics)
         except NotServed:
             body = b""  # series that are not there any more end; old values would not
-        return response(Answer(body, content_type=CONTENT_TYPE))
+        return flask_response(HttpResponse(body, content_type=CONTENT_TYPE))
 
     @routes.get(QUERY)
     def query() -> Response:
@@ -54,10 +54,10 @@ def prometheus_routes(watcher: Watcher) -> Blueprint:
             name, matchers = parse(request.args.get("query", ""))
             metrics = watcher.published(None).metrics
         except BadQuery as error:
-            return response(_failed(400, "bad_data", str(error)))
+            return flask_response(_failed(400, "bad_data", str(error)))
         except NotServed as error:
-            return response(_failed(503, "unavailable", str(error) if is_admitted() else error.what))
-        return response(_vector(metrics, name, matchers))
+            return flask_response(_failed(503, "unavailable", str(error) if is_admitted() else error.what))
+        return flask_response(_vector(metrics, name, matchers))
 
     return routes
 
@@ -102,15 +102,15 @@ def parse(query: str) -> tuple[str, Labels]:
     return found[1], matchers
 
 
-def _vector(metrics: WatcherMetrics, name: str, matchers: Labels) -> Answer:
+def _vector(metrics: WatcherMetrics, name: str, matchers: Labels) -> HttpResponse:
     result = [
         {"metric": {"__name__": name} | dict(labels), "value": [metrics.timestamp, repr(value)]}
         for labels, value in samples(metrics, name)
         if all(labels.get(label, "") == text for label, text in matchers.items())
     ]
-    return answers.of_json({"status": "success", "data": {"resultType": "vector", "result": result}})
+    return responses.json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
 
 
-def _failed(status: int, kind: str, message: str) -> Answer:
+def _failed(status: int, kind: str, message: str) -> HttpResponse:
     """Return an error in the shape that Prometheus' clients read."""
-    return answers.of_json({"status": "error", "errorType": kind, "error": message}, status)
+    return responses.json_response({"status": "error", "errorType": kind, "error": message}, status)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from runtime.server import service, serving
-from runtime.server.access import Access
-from runtime.server.fast_path import Front, Later
+from runtime.server.access import AccessCheck
+from runtime.server.fast_path import FastPath, LazyApplication
 from runtime.server.serving import Listener
 from watcher.api.node_views import Reading
 from watcher.api.page import WithPage, installed, is_of_page
@@ -40,7 +40,7 @@ def serve(settings: WatcherSettings) -> None:
         compat = serving.listen(server.compat_host, server.compat_port, "server.compat_host", "server.compat_port")
         listeners.append(Listener(compat))
     listeners.append(service.open_listener(server))
-    if access.is_locked and not server.compat_open and server.compat_port is None:
+    if access.requires_credentials and not server.compat_open and server.compat_port is None:
         _log.info(
             "a stock kube-scheduler is refused: it can send no token and no client certificate "
             "(server.compat_port, server.compat_open)"
@@ -58,7 +58,7 @@ def serve(settings: WatcherSettings) -> None:
 
 def open_access(
     server: WatcherServerSettings, *, clock: Callable[[], float] = time.time, open_routes: Iterable[str] = ()
-) -> Access:
+) -> AccessCheck:
     """Return the access check of the watcher's API.
 
     Args:
@@ -80,12 +80,12 @@ def open_access(
 class WatcherService:
     """What the worker does: watch, and answer."""
 
-    def __init__(self, settings: WatcherSettings, access: Access) -> None:
+    def __init__(self, settings: WatcherSettings, access: AccessCheck) -> None:
         self._settings = settings
         self._access = access
         self._doctor: Doctor | None = None
 
-    def start(self) -> Front:
+    def start(self) -> FastPath:
         """Begin to watch, and return the application over the watcher.
 
         What the last run left is answered before Flask is even imported; the routes follow within a moment.
@@ -96,16 +96,16 @@ class WatcherService:
         )
         self._reading = Reading(self._watcher, self._settings.server.dialect, self._access)
         self._watcher.start()
-        routes = Later(self._routes)
+        routes = LazyApplication(self._routes)
         warm = threading.Timer(_WARM_SECONDS, routes.get)
         warm.daemon = True
         warm.start()
-        return Front(
+        return FastPath(
             routes,
             self._telemetry.answered,
             self._reading.known,
-            locked=self._access.is_locked,
-            is_apart=_takes_long,
+            private=self._access.requires_credentials,
+            is_background=_takes_long,
         )
 
     def stop(self) -> None:

@@ -12,7 +12,7 @@ from runtime.http.credentials import UnusableAccess, UnusableToken
 from runtime.http.failures import Trouble, describe
 from runtime.http.session import BoundedSession
 from runtime.kubernetes import api as kubernetes
-from runtime.kubernetes.api import Access, KubernetesApi
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.settings import ProviderSettings
 
@@ -127,7 +127,7 @@ def open_kubernetes(settings: ProviderSettings, context: str = "") -> Kubernetes
     if file is None and settings.token is None and settings.openshift_auth:
         file, names = kubernetes.SERVICE_ACCOUNT / "token", {**_NAMES, "token_file": "provider.openshift_auth"}
     verify = _verification(settings)
-    access = Access(
+    access = ApiServerConfig(
         address=settings.address or "",
         kube_config=settings.kube_config,
         context=context,

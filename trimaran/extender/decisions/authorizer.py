@@ -1,7 +1,7 @@
-"""Authorization to read decisions: a caller may read those of a namespace whose pods it may get from the API server.
+"""Authorization of requests for decisions: a caller may read about the pods that it may get from the API server.
 
 The caller sends its Kubernetes token. A TokenReview returns the user, a SubjectAccessReview the user's rights, as in
-kube-rbac-proxy. The extender needs no read rights of its own for this.
+kube-rbac-proxy. The extender itself needs no right to read pods for this.
 """
 
 import hashlib

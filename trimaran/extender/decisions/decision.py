@@ -48,7 +48,7 @@ class ExplainedNodes:
 
     Attributes:
         scores: our scores of the nodes.
-        points: answered scores, in the same order.
+        points: scores in the answer, in the same order.
         chosen: node that the pod was bound to; "" if unknown.
     """
 

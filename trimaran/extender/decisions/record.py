@@ -57,7 +57,7 @@ class RecordLimits:
         decisions: largest number of decisions.
         max_bytes: largest memory of all decisions; open ones may take a quarter of it.
         open_seconds: time after which an unbound pod's decision is closed.
-        turn_seconds: time between two cycles.
+        cycle_seconds: time between two cycles.
     """
 
     decisions: int = 10_000
@@ -104,9 +104,9 @@ class DecisionRecord:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, asked: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool) -> None:
+    def add(self, args: ExtenderArgs, answer: ScoredCandidates, best: str, active: bool) -> None:
         """Queue an answer; see :data:`trimaran.extender.prioritizer.RecordAnswer`."""
-        self._queue.append((asked, answer, best, active, self._clock()))
+        self._queue.append((args, answer, best, active, self._clock()))
 
     def start(self) -> None:
         """Start the thread."""

@@ -4,10 +4,10 @@ import re
 
 from flask import Blueprint, Response, request
 
-from runtime.server import responses as answers
+from runtime.server import responses
 from runtime.server.errors import ErrorCode
-from runtime.server.flask_app import response
-from runtime.server.responses import Answer
+from runtime.server.flask_app import flask_response
+from runtime.server.responses import HttpResponse
 from trimaran.extender.decisions import DECISIONS, EXPLAIN, REGRET
 from trimaran.extender.decisions.authorizer import PodReadAuthorizer, ReadVerdict
 from trimaran.extender.decisions.record import DecisionRecord, explain_undecided
@@ -23,29 +23,31 @@ _REFUSALS = {
 }
 
 
-def decision_routes(record: DecisionRecord, view: LiveCluster, readers: PodReadAuthorizer) -> Blueprint:
+def decision_routes(record: DecisionRecord, view: LiveCluster, authorizer: PodReadAuthorizer) -> Blueprint:
     """Return the routes.
 
     Args:
         record: record of the decisions.
         view: live cluster, for pods without a decision.
-        readers: authorizer of requests about pods.
+        authorizer: authorizer of requests about pods.
     """
     routes = Blueprint("decisions", __name__)
 
-    handler = _PodHandler(record, view, readers)
+    handler = _PodHandler(record, view, authorizer)
 
     @routes.get(EXPLAIN)
     def explain() -> Response:
-        return response(handler.explained(request.args.get("pod", ""), request.headers.get("Authorization", "")))
+        return flask_response(handler.explained(request.args.get("pod", ""), request.headers.get("Authorization", "")))
 
     @routes.get(DECISIONS)
     def decisions() -> Response:
-        return response(handler.recent(request.args.get("limit", "100"), request.headers.get("Authorization", "")))
+        return flask_response(
+            handler.recent(request.args.get("limit", "100"), request.headers.get("Authorization", ""))
+        )
 
     @routes.get(REGRET)
     def regret() -> Response:
-        return response(answers.of_json(record.regrets()))
+        return flask_response(responses.json_response(record.regrets()))
 
     return routes
 
@@ -53,12 +55,12 @@ def decision_routes(record: DecisionRecord, view: LiveCluster, readers: PodReadA
 class _PodHandler:
     """Handler of the requests about pods, for authorized callers."""
 
-    def __init__(self, record: DecisionRecord, view: LiveCluster, readers: PodReadAuthorizer) -> None:
-        self._record, self._view, self._readers = record, view, readers
+    def __init__(self, record: DecisionRecord, view: LiveCluster, authorizer: PodReadAuthorizer) -> None:
+        self._record, self._view, self._authorizer = record, view, authorizer
 
-    def explained(self, pod: str, authorization: str) -> Answer:
+    def explained(self, pod: str, authorization: str) -> HttpResponse:
         if not _POD.fullmatch(pod):
-            return answers.error(400, ErrorCode.BAD_REQUEST, "name a pod: /explain?pod=namespace/name")
+            return responses.error_response(400, ErrorCode.BAD_REQUEST, "name a pod: /explain?pod=namespace/name")
         if refused := self._refused(authorization, pod.partition("/")[0]):
             return refused
         document = self._record.explain(pod)
@@ -67,20 +69,24 @@ class _PodHandler:
                 nodes = nodes.copy()  # noqa: PLW2901  the search through all pods must not hold the view's lock
             document = explain_undecided(nodes, pod)
         if document is None:
-            return answers.error(404, ErrorCode.NOT_FOUND, f"pod {pod} has no recorded decision and is not on a node")
-        return answers.of_json(document)
+            return responses.error_response(
+                404, ErrorCode.NOT_FOUND, f"pod {pod} has no recorded decision and is not on a node"
+            )
+        return responses.json_response(document)
 
-    def recent(self, limit: str, authorization: str) -> Answer:
+    def recent(self, limit: str, authorization: str) -> HttpResponse:
         if not re.fullmatch(r"[0-9]{1,4}", limit) or not 1 <= int(limit) <= MOST:
-            return answers.error(400, ErrorCode.BAD_REQUEST, f"limit must be 1 to {MOST}: /decisions?limit=100")
+            return responses.error_response(
+                400, ErrorCode.BAD_REQUEST, f"limit must be 1 to {MOST}: /decisions?limit=100"
+            )
         refused = self._refused(authorization, _ALL_NAMESPACES)
-        return refused or answers.of_json({"decisions": self._record.recent(int(limit))})
+        return refused or responses.json_response({"decisions": self._record.recent(int(limit))})
 
-    def _refused(self, authorization: str, namespace: str) -> Answer | None:
-        verdict = self._readers.judge(authorization, namespace)
+    def _refused(self, authorization: str, namespace: str) -> HttpResponse | None:
+        verdict = self._authorizer.judge(authorization, namespace)
         if verdict not in _REFUSALS:
             return None
         status, code = _REFUSALS[verdict]
         challenge = {"WWW-Authenticate": 'Bearer realm="kubernetes"'} if status == 401 else None
         message = verdict.value if namespace else verdict.value.replace("of the namespace", "of all namespaces")
-        return answers.error(status, code, message, challenge)
+        return responses.error_response(status, code, message, challenge)
