@@ -1,8 +1,9 @@
 """Assumed placements: pods between their scores and their binding.
 
-A scheduler that asks for the next pod's scores before the API server has reported the last binding would find the same
-node idle again. The best candidate is therefore assumed, one for each pod, until the watch shows that the pod is bound,
-unschedulable or deleted, or until the assumption expires. Counters say how often the pod was bound to the assumed node.
+A scheduler that asks for the scores of the next pod before the API server has reported the last binding would see the
+same node idle again. The best candidate is therefore assumed, one for each pod, until the watch shows that the pod is
+bound, unschedulable or deleted, or until the assumption expires. Counters say how often the pod was bound to the
+assumed node.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""View of the live cluster, kept in step with the API server by two reflectors, each in a thread of its own.
+"""View of the live cluster, kept in step with the API server by two reflectors, each in its own thread.
 
 Objects are converted to scoring's pods and nodes on arrival, so that only the data that scoring needs stays in memory.
 """
@@ -108,13 +108,13 @@ class ClusterView:
         return {name: why for reader in self._readers for name, why in reader.unreadable.items()}
 
     @contextmanager
-    def reading(self, asked: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
+    def reading(self, pod: Pod | None = None, *, wait: bool = True) -> Iterator[NodeTable]:
         """Yield the table, locked until the block ends. Keep the block short: events wait for its end.
 
         To score for longer, take ``table.copy()`` in the block.
 
         Args:
-            asked: pod that is scored; its earlier assumption is dropped first.
+            pod: pod that is scored; its earlier assumption is dropped first.
             wait: whether to wait for the lock.
 
         Raises:
@@ -124,8 +124,8 @@ class ClusterView:
             raise BlockingIOError
         try:
             self._state.expire(self._monotonic())
-            if asked is not None:
-                self._state.retry(asked.uid)
+            if pod is not None:
+                self._state.retry(pod.uid)
             yield self._state.table
         finally:
             self._lock.release()

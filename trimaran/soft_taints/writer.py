@@ -25,7 +25,7 @@ _WRITE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
-class NodeStates(Protocol):
+class NodeStateStore(Protocol):
     """Source of the nodes' current state: :class:`trimaran.soft_taints.node_state.NodeStateCache` implements it."""
 
     def all(self) -> Mapping[str, NodeState]:
@@ -106,7 +106,7 @@ class NodeWriter:
     def __init__(
         self,
         api: Sender,
-        nodes: NodeStates,
+        nodes: NodeStateStore,
         watcher: MetricsSource,
         plan: WritePlan,
         is_held: Callable[[], bool] = lambda: True,

@@ -124,7 +124,7 @@ def test_one_decision_is_explained(running):
         ]  # fmt: skip
     assert sum(node["chosen"] for node in decision["nodes"]) == 1
     unknown = texts(decisions.layout(None, {"pod": "default/nobody"}, context))
-    assert "no decision for pod default/nobody is kept, and it is on no node" in unknown
+    assert "pod default/nobody has no recorded decision and is not on a node" in unknown
 
 
 def test_a_pod_of_a_decision_is_picked(running):
@@ -154,7 +154,7 @@ def test_a_pod_that_cannot_be_picked_is_reported(running):
     """An unknown pod and an extender that is down are error messages; the pod's text does not change."""
     decided = Decisions(DecisionsClient(running[1]))
     manifest, status = pod.manifest_text(decided, "default/nobody")
-    assert (manifest, "no decision for pod default/nobody" in status) == ("", True)
+    assert (manifest, "pod default/nobody has no recorded decision" in status) == ("", True)
     down = PageContext(decisions=Decisions(DecisionsClient(f"http://127.0.0.1:{free_port()}")))
     page = pod.layout(None, {"pod": "default/web-7"}, down)
     assert each_of(page, "pod-pod")[0].value == pod._POD
