@@ -65,7 +65,7 @@ class _Folder(click.Path):
 def _jobs(context: click.Context, option: click.Parameter, value: int) -> int:
     """Refuse 0; negative numbers count down from the number of processors, as in joblib."""
     if value == 0:
-        raise click.BadParameter("must not be 0", context, option)
+        raise click.BadParameter("0 is not a number of processes", context, option)
     return value
 
 
