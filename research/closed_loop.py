@@ -1,16 +1,16 @@
-"""Fewer hot nodes? The closed loop: pods whose use is not their requests, with and without us, on a real control plane.
+"""Closed loop: pods whose use is not their requests, with and without us, on a real control plane.
 
-100 nodes that KWOK plays, the real metrics-server, a watcher, a stock kube-scheduler. Each node has a pod whose use is
-anything but what it requests, 6 to 70 % of the node; meanwhile pods come and go, of which one in five uses three times
-its request and the others a fifth of it. Three runs of the same pods in the same order: kube-scheduler alone, with the
-extender, and alone with `trimaran nodes --taints`. A node is hot while its pods really use 80 % of its CPU or more, by
-their annotations and where they are, looked at every two seconds.
+100 nodes that KWOK plays, the real metrics-server, a watcher, and a stock kube-scheduler. Each node has a resident pod
+whose use differs from its request, 6 to 70 % of the node; meanwhile pods come and go, of which one in five uses three
+times its request and the others a fifth of it. Three runs of the same pods in the same order: kube-scheduler alone,
+with the extender, and alone with `trimaran nodes --taints`. A node is hot while its pods use 80 % of its CPU or more,
+by their annotations and their nodes, observed every two seconds.
 
     python research/closed_loop.py [minutes [changing]] [run ...]
 
-The minutes are those of each run, 20 by default; windows and holds are much shorter than usual. With "changing" the
-use of a fifth of the nodes' own pods changes places at half time, which nobody can foresee. Runs are told by a word of
-their names; by default all three.
+The minutes are those of each run, 20 by default; windows and holds are much shorter than usual. With "changing" the use
+of a fifth of the resident pods changes places at half time, which nobody can foresee. A run is chosen by a word of its
+name; by default all three take place.
 """
 
 import heapq
@@ -35,7 +35,7 @@ from control_plane.usage import CPU_ANNOTATION, MEMORY_ANNOTATION, Kwok, Metrics
 from support.servers import Service, free_port
 
 from trimaran.extender.answer import PrioritizeOutcome
-from trimaran.extender.kube_scheduler import ExtenderEndpoint, written
+from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 
 NODES, CORES, HOT_PERCENT = 100, 8, 80
 PODS_A_SECOND, SECONDS_OF_LIFE = 3, 200
@@ -54,16 +54,16 @@ CONFIGURATION = {
 
 
 def using(name: str, milli_request: int, milli_use: int, node_name: str = "", mebibytes: int = 100) -> dict[str, Any]:
-    """Return a pod that requests one thing and uses another."""
+    """Return a pod with a request and, as an annotation, a different use."""
     annotations = {CPU_ANNOTATION: f"{milli_use}m", MEMORY_ANNOTATION: f"{mebibytes}Mi"}
-    where = {"nodeName": node_name} if node_name else {}
+    spec = {"nodeName": node_name} if node_name else {}
     return pod(
-        name, container(requests={"cpu": f"{milli_request}m", "memory": "128Mi"}), annotations=annotations, **where
+        name, container(requests={"cpu": f"{milli_request}m", "memory": "128Mi"}), annotations=annotations, **spec
     )
 
 
 class Observer:
-    """Looks where pods are, and adds up what they use."""
+    """Sum of the use of the pods on each node, observed every two seconds."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self._cluster = cluster
@@ -87,12 +87,12 @@ class Observer:
         while not self._stop.wait(2):
             use = dict.fromkeys((f"node-{n}" for n in range(NODES)), 0.0)
             self.placed = self.waiting = 0
-            for each in self._cluster.api.items("/api/v1/pods"):
-                name = each["spec"].get("nodeName")
+            for pod_ in self._cluster.api.items("/api/v1/pods"):
+                name = pod_["spec"].get("nodeName")
                 self.waiting += not name
                 if name:
                     self.placed += 1
-                    use[name] += float(each["metadata"]["annotations"][CPU_ANNOTATION].removesuffix("m"))
+                    use[name] += float(pod_["metadata"]["annotations"][CPU_ANNOTATION].removesuffix("m"))
             now = time.monotonic()
             percents = [100 * milli / (1000 * CORES) for milli in use.values()]
             self.hot_seconds += (now - before) * sum(percent >= HOT_PERCENT for percent in percents)
@@ -103,14 +103,14 @@ class Observer:
 
 @contextmanager
 def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
-    """Start everything that a run has."""
+    """Start the programs of a run."""
     dice = random.Random(1)
     with ExitStack() as stack:
         cluster = stack.enter_context(ControlPlane(folder))
         kwok = stack.enter_context(Kwok(cluster))
         cluster.api.create(*(kwok.played(node(f"node-{n}", str(CORES), "32Gi")) for n in range(NODES)))
         for n in range(NODES):
-            memory = dice.randint(6000, 16000)  # as in life: a watcher doubts a cluster that uses none
+            memory = dice.randint(6000, 16000)  # a watcher suspects a cluster that uses none
             cluster.api.create(using(f"resident-{n}", 1000, dice.randint(500, 5600), f"node-{n}", memory))
         metrics = stack.enter_context(MetricsServer(cluster))
         metrics.wait_for(NODES, 120)
@@ -122,44 +122,44 @@ def loop(folder: Path, run: str) -> Iterator[ControlPlane]:
         )  # fmt: skip
         stack.callback(service.kill)
         service.wait_for("/readyz", seconds=60)
-        made: dict[str, Any] = {"profiles": [{"schedulerName": "default-scheduler"}]}
+        config: dict[str, Any] = {"profiles": [{"schedulerName": "default-scheduler"}]}
         if run == RUNS[1]:
             settings = {"extender__refresh_seconds": 2, "extender__deadline_seconds": 0.3}
             extender = stack.enter_context(Extender(cluster, CONFIGURATION, service.url, **settings))
             stack.callback(lambda: print(answers_of(extender), flush=True))
-            made = written(CONFIGURATION, ExtenderEndpoint(extender.url))
+            config = render_config(CONFIGURATION, ExtenderEndpoint(extender.url))
         if run == RUNS[2]:
             port = free_port()
             command = [
                 sys.executable, "-m", "trimaran", "nodes", "--taints", "--watcher", service.url, "--port", str(port),
                 "--kube-config", str(cluster.kubeconfig()), "--set", "nodes.interval_seconds=3",
-                "--set", "nodes.hold_seconds=30", "--set", "nodes.writes_per_minute=120",
+                "--set", "nodes.min_hot_seconds=30", "--set", "nodes.writes_per_minute=120",
                 "--set", "nodes.lease_namespace=default", "--set", "nodes.hot_percent=70",
-                "--set", "nodes.cool_percent=60", "--set", "nodes.most_share=0.5",
+                "--set", "nodes.cool_percent=60", "--set", "nodes.max_hot_fraction=0.5",
             ]  # fmt: skip
             process = Process(command, folder / "nodes.log")
             stack.callback(process.terminate)
-            time.sleep(40)  # two windows, so that it begins as the others do
+            time.sleep(40)  # two windows, so that all runs start alike
         else:
             time.sleep(40)
-        extenders = {"extenders": made["extenders"]} if "extenders" in made else {}
-        stack.enter_context(Scheduler(cluster, made["profiles"], verbosity=2, **extenders))
+        extenders = {"extenders": config["extenders"]} if "extenders" in config else {}
+        stack.enter_context(Scheduler(cluster, config["profiles"], verbosity=2, **extenders))
         yield cluster
 
 
 def answers_of(extender: Extender) -> str:
-    """Return how the extender's answers came to be."""
-    found = {name: extender.outcome(name) for name in PrioritizeOutcome}
-    return "answers: " + ", ".join(f"{count:.0f} {name}" for name, count in found.items() if count)
+    """Return the outcomes of the extender's answers."""
+    counts = {name: extender.outcome(name) for name in PrioritizeOutcome}
+    return "answers: " + ", ".join(f"{count:.0f} {name}" for name, count in counts.items() if count)
 
 
 def measure(run: str, minutes: float, *, changing: bool) -> Observer:
-    """Let pods come and go for so long; return what was seen."""
+    """Let pods come and go; return the observations."""
     dice = random.Random(2)
-    with tempfile.TemporaryDirectory() as folder, loop(Path(folder), run) as cluster, Observer(cluster) as seen:
-        began, number, changed = time.monotonic(), 0, not changing
+    with tempfile.TemporaryDirectory() as folder, loop(Path(folder), run) as cluster, Observer(cluster) as observer:
+        start, number, changed = time.monotonic(), 0, not changing
         ends: list[tuple[float, str]] = []
-        while (passed := time.monotonic() - began) < 60 * minutes:
+        while (passed := time.monotonic() - start) < 60 * minutes:
             while number < passed * PODS_A_SECOND:
                 heavy, life = dice.random() < 0.2, dice.expovariate(1 / SECONDS_OF_LIFE)
                 cluster.api.create(using(f"pod-{number}", 500, 1500 if heavy else 100))
@@ -171,29 +171,29 @@ def measure(run: str, minutes: float, *, changing: bool) -> Observer:
                 changed = True
                 change_places(cluster)
             time.sleep(0.2)
-    return seen
+    return observer
 
 
 def change_places(cluster: ControlPlane) -> None:
-    """Have every fifth resident use what the next fifth one did."""
+    """Give every fifth resident the use of the next fifth one."""
     residents = [cluster.api.get(f"/api/v1/namespaces/default/pods/resident-{n}") for n in range(0, NODES, 5)]
-    uses = [each["metadata"]["annotations"][CPU_ANNOTATION] for each in residents]
-    for each, use in zip(residents, [*uses[1:], uses[0]], strict=True):
-        cluster.api.patch(path_of(each), {"metadata": {"annotations": {CPU_ANNOTATION: use}}})
+    uses = [resident["metadata"]["annotations"][CPU_ANNOTATION] for resident in residents]
+    for resident, use in zip(residents, [*uses[1:], uses[0]], strict=True):
+        cluster.api.patch(path_of(resident), {"metadata": {"annotations": {CPU_ANNOTATION: use}}})
 
 
 def main() -> None:
-    """Run all three, and print a row each."""
+    """Print a row for each run."""
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
     print(f"{NODES} nodes of {CORES} cores, {PODS_A_SECOND} pods a second that live {SECONDS_OF_LIFE} s on average")
     print(f"{minutes:g} minutes a run, window {WINDOW}\n")
     print("| run | pods at the end | hot node-minutes | above 100 % | fullest node |\n|---|---:|---:|---:|---:|")
     words = [word for word in sys.argv[2:] if word != "changing"]
-    for run in (each for each in RUNS if not words or any(word in each for word in words)):
-        seen = measure(run, minutes, changing="changing" in sys.argv)
+    for run in (name for name in RUNS if not words or any(word in name for word in words)):
+        observer = measure(run, minutes, changing="changing" in sys.argv)
         print(
-            f"| {run} | {seen.placed - NODES} (waiting {seen.waiting}) | {seen.hot_seconds / 60:.1f} | "
-            f"{seen.over_seconds / 60:.1f} | {seen.peak:.0f} % |",
+            f"| {run} | {observer.placed - NODES} (waiting {observer.waiting}) | {observer.hot_seconds / 60:.1f} | "
+            f"{observer.over_seconds / 60:.1f} | {observer.peak:.0f} % |",
             flush=True,
         )
 

@@ -1,12 +1,14 @@
-"""Loads of real machines as samples at their source, for ``research/detectors.py``; where they are from: README.md.
+"""Loads of real machines from public traces, as samples at their source; evidence/detectors.md has their addresses.
 
-Each trace is one fleet, split in two: every other machine was used to tune the defaults, the others were not.
+Each trace is one fleet in two halves: every other machine was used to tune the detectors' defaults.
 """
 
+import argparse
 import csv
 import gzip
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,46 +45,46 @@ class Trace:
 
     @property
     def node_days(self) -> float:
-        """How long all nodes together were seen."""
+        """Total time that all nodes were measured, in days."""
         return float((~np.isnan(self.samples["CPU"])).sum()) * self.step / DAY
 
     def resampled(self, step: int) -> "Trace":
-        """Return the trace as a source with other steps has it: each value held, or those between left out."""
+        """Return the trace of a source with another step: values are repeated, or some are left out."""
         times = self.shape[1]
         at = np.arange(0, times * self.step, step) // self.step
         return replace(self, step=step, samples={name: values[:, at] for name, values in self.samples.items()})
 
-    def tuned(self, tuned: bool) -> "Trace":
-        """Return the half that the defaults were tuned on, or the other."""
-        return replace(self, samples={name: values[not tuned :: 2] for name, values in self.samples.items()})
+    def half(self, parity: int) -> "Trace":
+        """Return the even nodes (0), which the defaults were tuned on, or the odd ones (1)."""
+        return replace(self, samples={name: values[parity::2] for name, values in self.samples.items()})
 
 
 def planetlab(folder: Path) -> Trace:
-    """Whole percents of CPU every 5 minutes: days of 300 virtual machines all over the world, side by side."""
+    """Return whole percents of CPU every 5 minutes: days of 300 virtual machines all over the world."""
     with np.load(folder / SOURCES["planetlab"]) as days:
         values = np.concatenate([days[name] for name in days.files if not name.endswith("_names")]).astype(float)
     return Trace(300, {"CPU": values[:: len(values) // 300][:300]})
 
 
 def alibaba(folder: Path) -> Trace:
-    """Whole percents, about a minute apart: eight days of hosts under batch and online load."""
+    """Return whole percents, about a minute apart: eight days of hosts under batch and online load."""
     machines = defaultdict(list)
     with gzip.open(folder / SOURCES["alibaba"], "rt") as file:
         for row in csv.reader(file):
             machines[row[0]].append([float(row[i] or "nan") for i in (1, 2, 3, 6, 8)])
     times = np.arange(0, 8 * DAY, 60)
-    found: dict[str, list[Floats]] = defaultdict(list)
+    samples: dict[str, list[Floats]] = defaultdict(list)
     for name in sorted(machines):
         rows = np.array(sorted(machines[name]))
         at = np.searchsorted(rows[:, 0], times, side="right") - 1
         fresh = (at >= 0) & (times - rows[at, 0] < 600)  # longer gaps are gaps
         for column, resource in enumerate(("CPU", "Memory", "Bandwidth", "Storage"), 1):
-            found[resource].append(np.where(fresh, rows[at, column], np.nan))
-    return Trace(60, {resource: np.array(values) for resource, values in found.items()})
+            samples[resource].append(np.where(fresh, rows[at, column], np.nan))
+    return Trace(60, {resource: np.array(values) for resource, values in samples.items()})
 
 
 def bitbrains(folder: Path) -> Trace:
-    """CPU and memory every 5 minutes, a month of one machine: its days are nodes."""
+    """Return CPU and memory every 5 minutes, a month of one machine; each day counts as a node."""
     with (folder / SOURCES["bitbrains"]).open() as file:
         rows = np.array([[float(cell) for cell in row] for row in list(csv.reader(file, delimiter=";"))[1:]])
     slots = ((rows[:, 0] - rows[0, 0]) / 300).round().astype(int)
@@ -93,33 +95,32 @@ def bitbrains(folder: Path) -> Trace:
 
 
 def bitbrains_50(folder: Path) -> Trace:
-    """CPU every 5 minutes, a month of 50 machines, most of them idle."""
-    from pyarrow.parquet import read_table  # noqa: PLC0415  not needed for anything else
+    """Return CPU every 5 minutes, a month of 50 machines, most of them idle."""
+    from pyarrow.parquet import read_table  # not needed for anything else
 
     columns = read_table(folder / SOURCES["bitbrains, 50 machines"]).to_pydict()
     meta = read_table(folder / "bitbrains/bitbrains-small_meta.parquet").to_pydict()
     capacity = dict(zip(meta["id"], meta["cpu_capacity"], strict=True))
     machines = defaultdict(list)
-    for name, at, lasts, used in zip(
-        *(columns[each] for each in ("id", "timestamp", "duration", "cpu_usage")), strict=True
-    ):
+    rows = zip(*(columns[column] for column in ("id", "timestamp", "duration", "cpu_usage")), strict=True)
+    for name, at, lasts, used in rows:
         machines[name].append((at.timestamp(), lasts / 1000, 100 * used / capacity[name]))
-    found = np.full((len(machines), 30 * 288), np.nan)
+    cpu = np.full((len(machines), 30 * 288), np.nan)
     for node, name in enumerate(sorted(machines)):
         rows = np.array(sorted(machines[name]))
         for ends, lasts, value in rows:
             slot = round((ends - rows[0, 0]) / 300)
-            found[node, max(0, slot + 1 - round(lasts / 300)) : slot + 1] = value  # equal samples are one row
-    return Trace(300, {"CPU": found})
+            cpu[node, max(0, slot + 1 - round(lasts / 300)) : slot + 1] = value  # equal samples are one row
+    return Trace(300, {"CPU": cpu})
 
 
 def nab(folder: Path) -> Trace:
-    """CPU every 5 minutes: two weeks of eight machines of a public cloud that have nothing to do with each other."""
-    found = []
+    """Return CPU every 5 minutes: two weeks of unrelated machines of a public cloud."""
+    machines = []
     for path in sorted((folder / SOURCES["nab"]).parent.glob("*cpu_utilization*.csv")):
         with path.open() as file:
-            found.append([float(row["value"]) for row in csv.DictReader(file)])
-    return Trace(300, {"CPU": np.array(found)})
+            machines.append([float(row["value"]) for row in csv.DictReader(file)])
+    return Trace(300, {"CPU": np.array(machines)})
 
 
 LOADERS: dict[str, Callable[[Path], Trace]] = {
@@ -131,16 +132,34 @@ LOADERS: dict[str, Callable[[Path], Trace]] = {
 }
 
 
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names the folder of the traces."""
+    default = os.environ.get("TRIMARAN_TRACES", ".")
+    parser.add_argument("folder", nargs="?", type=Path, default=default, help="default: $TRIMARAN_TRACES")
+
+
+def load_traces(folder: Path, only: str | None = None) -> Iterator[tuple[str, Trace]]:
+    """Yield name and samples of each trace in a folder; print the others as skipped."""
+    for name in [only] if only else LOADERS:
+        if not (folder / SOURCES[name]).is_file():
+            print(f"Skipped: {name}: {folder} has no {SOURCES[name]}.")
+            continue
+        try:
+            yield name, LOADERS[name](folder)
+        except ImportError as error:
+            print(f"Skipped: {name}: {error}")
+
+
 def windows(trace: Trace, spans: Iterable[int], fetches: Floats) -> dict[tuple[str, str, int], Floats]:
-    """Return what a source with history answers at each fetch: mean and population deviation of every window.
+    """Return the answers of a source with history at each fetch: mean and population deviation of every window.
 
     Args:
         trace: the samples.
         spans: the windows' lengths, seconds.
-        fetches: (times,) seconds after the trace's begin.
+        fetches: seconds after the start of the trace, shape (times,).
 
     Returns:
-        (resource, operator, span) to (nodes, fetches); also ("", "coverage", span).
+        (resource, operator, span) to values of shape (nodes, fetches); the key ("", "coverage", span) has the coverage.
     """
     published: dict[tuple[str, str, int], Floats] = {}
     last = (fetches // trace.step).astype(int)

@@ -1,11 +1,11 @@
-"""How much `trimaran nodes` writes: 5,000 nodes over an hour of real shapes, replayed fast.
+"""Writes of `trimaran nodes`: 5,000 nodes over an hour of real shapes, replayed fast.
 
-Each node is an hour of a real host (``machine_traces``), drawn at random: averages over 15 minutes, a turn a minute,
-the defaults of the settings but for what is named; once with the hosts' CPU alone, once with their memory, which is
-above 80 % on nearly all of them. The API server is one in memory that merges patches and refuses old
-versions. Flaps are taints that come back within half an hour on one node.
+Each node is an hour of a real host (``machine_traces``), drawn at random: averages over 15 minutes, a cycle a minute,
+default settings but for the budget of writes; once with the hosts' CPU alone, once with their memory, which is above
+80 % on nearly all of them. The API server is in memory, merges patches, and refuses old versions. A taint that comes
+back on the same node within half an hour counts as a flap.
 
-    python research/node_writes.py DATA_FOLDER
+    python research/node_writes.py FOLDER
 """
 
 import sys
@@ -20,8 +20,8 @@ from machine_traces import LOADERS, Floats
 from support.nodes_api import NodesApi
 
 from trimaran.soft_taints.hysteresis import HotNodeRule
-from trimaran.soft_taints.node_state import NodeStateCache, NodeState
-from trimaran.soft_taints.writer import WritePlan, NodeWriter
+from trimaran.soft_taints.node_state import NodeState, NodeStateCache
+from trimaran.soft_taints.writer import NodeWriter, WritePlan
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 
 NODES, MINUTES, WINDOW, SEED = 5000, 60, 15, 7
@@ -29,7 +29,7 @@ BUDGETS = (60, 300)
 
 
 def shapes(folder: Path) -> Floats:
-    """Return averages of CPU and memory over the window, (2, nodes, minutes)."""
+    """Return averages of CPU and memory over the window, shape (2, nodes, minutes)."""
     trace = LOADERS["alibaba"](folder)
     both = np.stack([trace.samples["CPU"], trace.samples["Memory"]])
     sums = np.cumsum(np.nan_to_num(both), axis=2)
@@ -46,7 +46,7 @@ def shapes(folder: Path) -> Floats:
 
 
 def snapshot(loads: Floats, now: int) -> WatcherMetrics:
-    """Return what a watcher serves of loads, (2, nodes)."""
+    """Return the snapshot of a watcher, from loads of shape (kinds, nodes)."""
     nodes = {
         f"node-{n}": NodeMetrics(
             tuple(Metric(kind, kind, "AVG", "15m", value) for kind, value in zip(("CPU", "Memory"), both, strict=False))
@@ -56,24 +56,24 @@ def snapshot(loads: Floats, now: int) -> WatcherMetrics:
     return WatcherMetrics(now, Window("15m", now - 60 * WINDOW, now), "replay", nodes)
 
 
-class Replay:
-    """Serves the minute that it is."""
+class ReplayedWatcher:
+    """A watcher that serves one minute of the loads."""
 
     def __init__(self, loads: Floats) -> None:
         self.loads, self.minute = loads, 0
-        self._made: dict[int, WatcherMetrics] = {}
+        self._snapshots: dict[int, WatcherMetrics] = {}
 
     def metrics(self, window: str | None = None) -> WatcherMetrics:
-        """Return the present."""
+        """Return the snapshot of the minute."""
         del window
-        if self.minute not in self._made:
-            self._made = {self.minute: snapshot(self.loads[..., self.minute], 60 * self.minute)}
-        return self._made[self.minute]
+        if self.minute not in self._snapshots:
+            self._snapshots = {self.minute: snapshot(self.loads[..., self.minute], 60 * self.minute)}
+        return self._snapshots[self.minute]
 
 
 def replay(loads: Floats, budget: float) -> str:
-    """Run an hour of loads, (kinds, nodes, minutes); return a row."""
-    api, watcher, mirror = NodesApi(*(f"node-{n}" for n in range(NODES))), Replay(loads), NodeStateCache()
+    """Run an hour of loads, shape (kinds, nodes, minutes); return a row."""
+    api, watcher, mirror = NodesApi(*(f"node-{n}" for n in range(NODES))), ReplayedWatcher(loads), NodeStateCache()
     mirror.replace(api.nodes.values())
     plan = WritePlan(rule=HotNodeRule(), windows=("15m",), writes_per_minute=budget)
     writer = NodeWriter(
@@ -81,44 +81,42 @@ def replay(loads: Floats, budget: float) -> str:
     )
     most, before, flaps, ended = 0, 0, 0, dict[str, int]()
     hot: set[str] = set()
-    came: Counter[str] = Counter()
-    off = []
+    set_on: Counter[str] = Counter()
     for minute in range(MINUTES):
         watcher.minute = minute
-        writer.turn()
+        writer.run_cycle()
         most, before = max(most, len(api.writes) - before), len(api.writes)
-        now = {name for name, node in api.nodes.items() if NodeState.of(node).is_tainted(plan.taint_key)}
+        now = {name for name, node in api.nodes.items() if NodeState.from_k8s(node).is_tainted(plan.taint_key)}
         flaps += sum(minute - ended[name] < 30 for name in now - hot if name in ended)
         ended |= dict.fromkeys(hot - now, minute)
-        came.update(now - hot)
+        set_on.update(now - hot)
         hot = now
-        off.append(wrong(api, loads[..., minute]))
     counts = writer.counts
     return (
         f"| {'CPU' if len(loads) == 1 else 'CPU, memory'} | {budget:g} | {len(api.writes):,} | {most} | "
-        f"{counts.taints:,} | {sum(came.values()):,} | {flaps} | {max(came.values(), default=0)} | "
-        f"{len(hot):,} | {off[-1]:.1f} |"
+        f"{counts.taints:,} | {sum(set_on.values()):,} | {flaps} | {max(set_on.values(), default=0)} | "
+        f"{len(hot):,} | {percent_wrong(api, loads[..., -1]):.1f} |"
     )
 
 
-def wrong(api: NodesApi, loads: Floats) -> float:
-    """Return for how many percent of the nodes the annotation is more than two steps off, or not there."""
+def percent_wrong(api: NodesApi, loads: Floats) -> float:
+    """Return the percentage of nodes whose annotation is missing or more than two steps off."""
     bad = 0
     for n, values in enumerate(loads.T.tolist()):
-        said = (api.nodes[f"node-{n}"]["metadata"].get("annotations") or {}).get("load.trimaran.io/15m", "")
-        told = [float(part.partition("=")[2]) for part in said.split(",") if part]
-        bad += len(told) < len(values) or any(abs(one - other) > 10 for one, other in zip(told, values, strict=True))
+        annotation = (api.nodes[f"node-{n}"]["metadata"].get("annotations") or {}).get("load.trimaran.io/15m", "")
+        shown = [float(part.partition("=")[2]) for part in annotation.split(",") if part]
+        bad += len(shown) < len(values) or any(abs(one - other) > 10 for one, other in zip(shown, values, strict=True))
     return 100 * bad / NODES
 
 
 def main() -> None:
     """Print a row for each budget."""
     loads = shapes(Path(sys.argv[1]))
-    hot = [f"{(each[:, -1] >= 80).sum():,} by {name}" for name, each in zip(("CPU", "memory"), loads, strict=True)]
+    hot = [f"{(load[:, -1] >= 80).sum():,} by {name}" for name, load in zip(("CPU", "memory"), loads, strict=True)]
     print(f"{NODES:,} nodes, {MINUTES} minutes; at 80 % or more at the end: {', '.join(hot)}")
     head = (
-        "of", "writes a minute, stated", "writes", "most a minute", "of taints", "taints set",
-        "came back within 30 min", "most often on one node", "hot at the end", "annotations off by two steps, %",
+        "load of", "budget a minute", "writes", "most in a minute", "taint writes", "taints set",
+        "set again within 30 min", "most often on one node", "hot at the end", "annotations off by two steps, %",
     )  # fmt: skip
     print("|", " | ".join(head), "|\n|---", "|---:" * (len(head) - 1), "|", sep="")
     for kinds in (1, 2):

@@ -1,15 +1,15 @@
-"""Worlds put together anew from others: is what was found in worlds also there in what nothing was tried out on?
-
-    python research/recombined.py --into DIR [--count N] [--seed N] WORLD WORLD WORLD WORLD ...
+"""Recombined worlds, made of parts of other worlds: do results hold in worlds on which no policy was tried out?
 
 Each new world has half of the services' owners of one world and half of those of another, the jobs of a third and the
-nodes of a fourth, drawn by the seed. Pods keep their lives and what they use in parts of their requests, and so the
-pods of an owner rise and fall together as they did. CPU requests are scaled to the fourth world's nodes, so that mean
-CPU use is what it was there; what is requested of CPU and of memory is the same part of what is allocatable as there,
-for CPU by another overcommit. Shares are means over the time that is measured.
+nodes of a fourth, drawn by the seed. Pods keep their lifetimes and their use as a part of their requests, so that the
+pods of an owner still rise and fall together. CPU requests are scaled to the fourth world's nodes, so that the mean CPU
+use is the same as there; the requested parts of allocatable CPU and memory are the same as there, too, for CPU by
+another overcommit. Means are over the measured time. Memory use as a part of the request belongs to the pods, so that a
+world may use more or less memory than the fourth.
 
-Worlds are folders as ``trimaran simulate`` takes them, four at least, of several names and all as long as each other.
-How much memory pods use of their requests is theirs, so that a world may use more or less of it than the fourth.
+Worlds are folders as ``trimaran simulate`` takes them: at least four, with different names and the same length.
+
+    python research/recombined.py --into DIR [--count N] [--seed N] WORLD WORLD WORLD WORLD ...
 """
 
 import argparse
@@ -28,21 +28,21 @@ from trimaran.traces.trace import PodUse, Trace, read_trace, write_trace
 PARTS = 4
 
 
-def jobs(trace: Trace) -> Bools:
-    """Say which pods are jobs, shape (pods,)."""
+def job_mask(trace: Trace) -> Bools:
+    """Return whether each pod is a job, shape (pods,)."""
     return np.array([kind == JOB for kind in trace.owner_kinds], np.bool_)
 
 
 def half_of_services(trace: Trace, rng: np.random.Generator) -> Int64s:
-    """Return the pods of half of the services' owners, ascending."""
-    is_job = jobs(trace)
+    """Return the numbers of the pods of half of the services' owners, ascending."""
+    is_job = job_mask(trace)
     owners = sorted({owner for owner, job in zip(trace.owners, is_job, strict=True) if not job})
-    kept = set(rng.permutation(owners)[: len(owners) // 2].tolist())
-    return np.array([pod for pod, owner in enumerate(trace.owners) if owner in kept and not is_job[pod]], np.int64)
+    drawn = set(rng.permutation(owners)[: len(owners) // 2].tolist())
+    return np.array([pod for pod, owner in enumerate(trace.owners) if owner in drawn and not is_job[pod]], np.int64)
 
 
-def used(trace: Trace) -> float:
-    """Return the mean millicores that pods use over the time that is measured, had each begun when it arrived."""
+def mean_use(trace: Trace) -> float:
+    """Return the mean CPU use in millicores over the measured time, as if every pod started when it arrived."""
     begin = np.maximum(trace.warm_up_minutes - trace.arrival_minute, 0)
     end = np.minimum(trace.end_minute, trace.minutes) - trace.arrival_minute
     lives = enumerate(zip(begin.tolist(), end.tolist(), strict=True))
@@ -50,28 +50,28 @@ def used(trace: Trace) -> float:
     return total / (trace.minutes - trace.warm_up_minutes)
 
 
-def requested(trace: Trace, amounts: Int64s) -> float:
-    """Return the mean of what is requested over the time that is measured, before overcommit."""
+def mean_requests(trace: Trace, amounts: Int64s) -> float:
+    """Return the mean of requested amounts over the measured time, before overcommit."""
     begin = np.maximum(trace.arrival_minute, trace.warm_up_minutes)
     lives = np.maximum(np.minimum(trace.end_minute, trace.minutes) - begin, 0)
     return float(amounts.astype(np.float64) @ lives) / (trace.minutes - trace.warm_up_minutes)
 
 
 def scaled(amounts: Int64s, factor: Float64s | float) -> Int64s:
-    """Return amounts times a factor, none of them below 1; 0 and no limit stay what they are."""
+    """Return amounts times a factor, at least 1; 0 and the value for "no limit" stay unchanged."""
     product: Int64s = np.where(amounts > 0, np.maximum(np.rint(amounts * factor), 1), amounts).astype(np.int64)
     return product
 
 
-def together(name: str, parts: Sequence[tuple[Trace, Int64s]], place: Trace) -> Trace:
-    """Return a world of some traces' pods on the nodes of another, before it is scaled as a whole."""
+def combine(name: str, parts: Sequence[tuple[Trace, Int64s]], place: Trace) -> Trace:
+    """Return a world of the pods of some traces on the nodes of another, before its mean use is scaled."""
     rows = [(trace, pod) for trace, pods in parts for pod in pods.tolist()]
     rows.sort(key=lambda row: int(row[0].arrival_minute[row[1]]))
 
     def column(attribute: str) -> Int64s:
         return np.array([getattr(trace, attribute)[pod] for trace, pod in rows], np.int64)
 
-    # Clusters differ in size: a pod keeps its part of it.
+    # Clusters differ in size: a pod keeps its share of the cluster.
     cpu, memory = (
         np.array([getattr(place, amount).sum() / getattr(trace, amount).sum() for trace, _ in rows])
         for amount in ("cpu_capacity_milli", "memory_capacity_bytes")
@@ -98,72 +98,77 @@ def together(name: str, parts: Sequence[tuple[Trace, Int64s]], place: Trace) -> 
     )
 
 
-def recombined(name: str, worlds: Sequence[Trace], rng: np.random.Generator) -> Trace:
-    """Return a new world, from four that are drawn."""
+def recombine(name: str, worlds: Sequence[Trace], rng: np.random.Generator) -> Trace:
+    """Return a new world, made of four that the generator draws."""
     first, second, third, place = (worlds[number] for number in rng.permutation(len(worlds))[:PARTS])
-    parts = [(each, half_of_services(each, rng)) for each in (first, second)]
-    parts.append((third, np.flatnonzero(jobs(third))))
+    parts = [(trace, half_of_services(trace, rng)) for trace in (first, second)]
+    parts.append((third, np.flatnonzero(job_mask(third))))
     if not any(len(pods) for _, pods in parts):
         raise TraceError(f"{name}: {first.name} and {second.name} have too few services, and {third.name} has no jobs")
-    made = together(name, parts, place)
-    there, here = ((used(trace), requested(trace, trace.memory_request_bytes)) for trace in (place, made))
-    for trace, amounts in ((place, there), (made, here)):
+    world = combine(name, parts, place)
+    there, here = ((mean_use(trace), mean_requests(trace, trace.memory_request_bytes)) for trace in (place, world))
+    for trace, amounts in ((place, there), (world, here)):
         if not all(amounts):
             raise TraceError(f"{trace.name}: no CPU is used, or no memory requested, after the warm-up")
     cpu, memory = (before / now for before, now in zip(there, here, strict=True))
-    made = replace(
-        made,
-        cpu_request_milli=scaled(made.cpu_request_milli, cpu),
-        cpu_limit_milli=scaled(made.cpu_limit_milli, cpu),
-        memory_request_bytes=scaled(made.memory_request_bytes, memory),
-        memory_limit_bytes=scaled(made.memory_limit_bytes, memory),
+    world = replace(
+        world,
+        cpu_request_milli=scaled(world.cpu_request_milli, cpu),
+        cpu_limit_milli=scaled(world.cpu_limit_milli, cpu),
+        memory_request_bytes=scaled(world.memory_request_bytes, memory),
+        memory_limit_bytes=scaled(world.memory_limit_bytes, memory),
     )
-    more = requested(made, made.cpu_request_milli) / requested(place, place.cpu_request_milli)
-    return replace(made, overcommit=(place.overcommit[0] * more, place.overcommit[1]))
+    more = mean_requests(world, world.cpu_request_milli) / mean_requests(place, place.cpu_request_milli)
+    return replace(world, overcommit=(place.overcommit[0] * more, place.overcommit[1]))
 
 
 def natural(text: str) -> int:
-    """Return a whole number from 0 on."""
+    """Return a whole number that is not negative."""
     if int(text) < 0:
         raise ValueError(text)
     return int(text)
 
 
 def main() -> None:
-    """Write the worlds that are asked for."""
+    """Write the worlds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("worlds", type=Path, nargs="+", metavar="WORLD", help="a trace's folder")
-    parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="where the new worlds go")
-    parser.add_argument("--count", type=natural, default=24, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=natural, default=0, help="of what is drawn (default: %(default)s)")
-    wanted = parser.parse_args()
+    parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder of the new worlds")
+    parser.add_argument("--count", type=natural, default=24, help="number of worlds (default: %(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, help="seed of the generator (default: %(default)s)")
+    arguments = parser.parse_args()
     try:
-        write(check([read_trace(folder) for folder in wanted.worlds]), wanted.into, wanted.count, wanted.seed)
+        worlds = check([read_trace(folder) for folder in arguments.worlds])
+        write(worlds, arguments.into, arguments.count, arguments.seed)
     except TraceError as error:
         sys.exit(str(error))
 
 
 def check(worlds: Sequence[Trace]) -> Sequence[Trace]:
-    """Return worlds that can be put together."""
+    """Return the worlds if they can be combined.
+
+    Raises:
+        TraceError: there are too few, or they do not fit together.
+    """
     if len(worlds) < PARTS:
-        raise TraceError(f"{len(worlds)} worlds: a new one takes its parts from {PARTS}")
+        raise TraceError(f"{len(worlds)} worlds: a new one needs {PARTS}")
     if len({trace.name for trace in worlds}) < len(worlds):
-        raise TraceError("two worlds have the same name: their owners could not be told apart")
+        raise TraceError("two worlds have the same name: give them different names, so that their owners differ")
     if len({(trace.warm_up_minutes, trace.minutes) for trace in worlds}) > 1:
-        raise TraceError("the worlds have several lengths or warm-ups: pods of one cannot run in another")
+        raise TraceError("the worlds have different lengths or warm-ups: pods of one cannot run in another")
     if worlds[0].warm_up_minutes == worlds[0].minutes:
-        raise TraceError("the worlds are over with their warm-up: nothing is measured")
+        raise TraceError("the worlds end with their warm-up: nothing is measured")
     return worlds
 
 
 def write(worlds: Sequence[Trace], folder: Path, count: int, seed: int) -> None:
-    """Write so many new worlds into a folder that has none yet."""
+    """Write new worlds into a folder, which must be empty or new."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise TraceError(f"{folder}: is no empty folder; name another one")
+        raise TraceError(f"{folder}: not an empty folder; name another one")
     for number in range(1, count + 1):
-        made = recombined(f"recombined-{number:02}", worlds, np.random.default_rng([seed, number]))
-        write_trace(made, folder / made.name)
-        print(f"{folder / made.name}: {len(made.pods):,} pods, CPU overcommitted {made.overcommit[0]:.2f} times")
+        world = recombine(f"recombined-{number:02}", worlds, np.random.default_rng([seed, number]))
+        write_trace(world, folder / world.name)
+        print(f"{folder / world.name}: {len(world.pods):,} pods, CPU overcommitted {world.overcommit[0]:.2f} times")
 
 
 if __name__ == "__main__":

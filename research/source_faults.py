@@ -1,13 +1,12 @@
-"""Faults of sources, put into samples, for ``research/detectors.py``: windows then pass through what lies between."""
+"""Faults of metrics sources, put into samples; a window then passes through all states between right and wrong."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-Floats = np.ndarray
-Samples = dict[str, Floats]
-#: What a fault makes of a node: the samples as they are, the node, another node, the span in samples, seconds a sample.
+Samples = dict[str, np.ndarray]
+#: Changes samples in place; takes the samples, a node, another node, the span in samples, and the seconds a sample.
 Inject = Callable[[Samples, int, int, slice, int], None]
 HOUR = 3600
 
@@ -17,10 +16,10 @@ class Fault:
     """A fault of a node's source.
 
     Attributes:
-        inject: what it does to the samples, in place.
-        seconds: how long it lasts.
-        everywhere: whether it is the whole source's.
-        pairs: whether it takes a second node.
+        inject: the change of the samples.
+        seconds: the duration.
+        everywhere: whether the fault is in the whole source.
+        pairs: whether a second node is affected.
     """
 
     inject: Inject
@@ -41,10 +40,6 @@ def _drift(samples: Samples, node: int, _: int, span: slice, step: int) -> None:
     samples["CPU"][node, span] *= 1 - 0.5 * np.minimum(hours / 3, 1)
 
 
-def _zero(samples: Samples, node: int, _: int, span: slice, __: int) -> None:
-    samples["CPU"][node, span] *= 0
-
-
 def _swap(samples: Samples, node: int, other: int, span: slice, _: int) -> None:
     for values in samples.values():
         values[[node, other], span] = values[[other, node], span]
@@ -55,7 +50,7 @@ def _duplicate(samples: Samples, node: int, other: int, span: slice, _: int) -> 
         values[node, span] = values[other, span]
 
 
-def _since_boot(samples: Samples, node: int, _: int, span: slice, __: int) -> None:
+def _mean_since_boot(samples: Samples, node: int, _: int, span: slice, __: int) -> None:
     values = samples["CPU"][node, : span.stop]
     present = ~np.isnan(values)
     means = np.cumsum(np.where(present, values, 0)) / np.maximum(np.cumsum(present), 1)
@@ -67,25 +62,21 @@ def _freeze(samples: Samples, node: int, _: int, span: slice, __: int) -> None:
         values[node, span] = values[node, span.start]
 
 
-def _spike(samples: Samples, node: int, _: int, span: slice, __: int) -> None:
-    samples["CPU"][node, span] = 100 * (np.nanmean(samples["CPU"][node, span]) < 50) * 8.0  # a counter read wrongly
-
-
-def _nan(samples: Samples, node: int, _: int, span: slice, __: int) -> None:
+def _remove(samples: Samples, node: int, _: int, span: slice, __: int) -> None:
     samples["CPU"][node, span] = np.nan
 
 
 FAULTS: dict[str, Fault] = {
     "drift to half in 3 h": Fault(_drift, 8 * HOUR),
-    "CPU exactly 0 for an hour": Fault(_zero, HOUR),
+    "CPU exactly 0 for an hour": Fault(_scaled(0), HOUR),
     "cores for percent, 4 cores": Fault(_scaled(4 / 100), 8 * HOUR),
     "cores for percent, 32 cores": Fault(_scaled(32 / 100), 8 * HOUR),
     "a fraction on one node": Fault(_scaled(1 / 100), 8 * HOUR),
     "two nodes swapped": Fault(_swap, 8 * HOUR, pairs=True),
     "another node's values": Fault(_duplicate, 8 * HOUR, pairs=True),
-    "mean since boot": Fault(_since_boot, 8 * HOUR),
+    "mean since boot": Fault(_mean_since_boot, 8 * HOUR),
     "source times 0.8": Fault(_scaled(0.8), 8 * HOUR, everywhere=True),
     "one node times 0.8": Fault(_scaled(0.8), 8 * HOUR),
     "frozen for 3 hours": Fault(_freeze, 3 * HOUR),
-    "no CPU for half an hour": Fault(_nan, HOUR // 2),
+    "no CPU for half an hour": Fault(_remove, HOUR // 2),
 }

@@ -1,9 +1,9 @@
-"""The running service under clients that mean it harm: does its worker live, and is everyone else served?
+"""Attacks on the running service: does its worker survive, and are other clients served?
 
     python tests/soak/attacks.py [--seconds 25] [--connections 1000]
 
-Each attack runs against a service of its own, from a process of its own, while another one asks for ``/watcher`` on new
-connections: what is printed is how often the worker died, how many of those requests failed, and how long they took.
+Each attack runs against a service of its own, from a process of its own, while another client requests ``/watcher`` on
+new connections. Printed are the deaths of the worker, and the failures and the latency of those requests.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from support.servers import Service, free_port
 HEAD = b"GET /watcher HTTP/1.1\r\nHost: x\r\n"
 REQUEST = HEAD + b"\r\n"
 CHUNKED = b"POST /watcher HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-#: What each client sends, piece by piece; the last piece again and again.
+#: Pieces that each client sends, one after the other; the last piece again and again.
 ATTACKS = {
     "heads line by line": [b"GET /watcher HTTP/1.1\r\n", b"Host: x\r\n", b"X-Slow: yes\r\n"],
     "heads line by line, ended": [b"GET /livez HTTP/1.1\r\n", b"Host: x\r\n", b"X: y\r\n", b"X: y\r\n", b"\r\n"],
@@ -36,39 +36,39 @@ ATTACKS = {
     "whole requests, many at once": [REQUEST * 20],
     "bodies byte by byte": [b"POST /watcher HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n", b"x"],
     "chunks of one byte": [CHUNKED, b"1\r\nx\r\n" * 50],
-    "requests that are not": [b"\x16\x03\x01\x02\x00", b"\x00\xff" * 100],
+    "bytes that are not requests": [b"\x16\x03\x01\x02\x00", b"\x00\xff" * 100],
     "nothing": [b""],
 }
 
 
 def attack(port: int, name: str, connections: int, seconds: float) -> None:
-    """Keep so many connections busy; each that is closed is opened anew."""
+    """Keep connections busy; a closed connection is replaced."""
     pieces, random_ = ATTACKS[name], random.Random(903)
     end = time.monotonic() + seconds
-    said: dict[socket.socket, int] = {}
+    sent: dict[socket.socket, int] = {}
     while time.monotonic() < end:
-        while len(said) < connections:
+        while len(sent) < connections:
             client = socket.socket()
             client.setblocking(False)
             client.connect_ex(("127.0.0.1", port))
-            said[client] = 0
-        for client in random_.sample(list(said), len(said) // 4):
+            sent[client] = 0
+        for client in random_.sample(list(sent), len(sent) // 4):
             try:
-                client.send(pieces[min(said[client], len(pieces) - 1)])
-                said[client] += 1
+                client.send(pieces[min(sent[client], len(pieces) - 1)])
+                sent[client] += 1
                 while client.recv(65536):
                     pass
             except BlockingIOError:
                 continue
             except OSError:
                 pass
-            del said[client]
+            del sent[client]
             client.close()
         time.sleep(0.01)
 
 
 def judge(name: str, connections: int, seconds: float, files: int | None) -> bool:
-    """Run one attack; print and return whether the worker lived and everyone was served."""
+    """Run one attack, print its results, and return whether the worker survived and every request was served."""
     with tempfile.TemporaryDirectory() as folder:
         store, log = Path(folder) / "s.sqlite", Path(folder) / "log"
         service = Service(store, log, free_port(), "--provider", "Fake", open_files=files)
@@ -77,14 +77,14 @@ def judge(name: str, connections: int, seconds: float, files: int | None) -> boo
             port = service.url.rpartition(":")[2]
             command = [sys.executable, __file__, "--attack", name, "--port", port]
             attacker = subprocess.Popen([*command, "--connections", str(connections), "--seconds", str(seconds)])
-            workers, took, failed = [service.workers()[0]], [], 0
+            workers, times, failed = [service.workers()[0]], [], 0
             while attacker.poll() is None:
-                began = time.monotonic()
+                start = time.monotonic()
                 try:
                     failed += requests.get(f"{service.url}/watcher", timeout=5).status_code != 200
                 except requests.RequestException:
                     failed += 1
-                took.append(time.monotonic() - began)
+                times.append(time.monotonic() - start)
                 workers += [pid for pid in service.workers() if pid not in workers]
                 time.sleep(0.05)
         finally:
@@ -92,15 +92,15 @@ def judge(name: str, connections: int, seconds: float, files: int | None) -> boo
             service.process.wait()
     deaths = len(workers) - 1
     print(
-        f"{name:>28}{'' if files is None else f', {files} files'} | {deaths} deaths | {failed} of {len(took)} failed | "
-        f"p50 {1000 * statistics.median(took):.0f} ms, most {max(took):.2f} s",
+        f"{name:>28}{'' if files is None else f', {files} files'} | {deaths} deaths | {failed} of {len(times)} failed "
+        f"| p50 {1000 * statistics.median(times):.0f} ms, most {max(times):.2f} s",
         flush=True,
     )
     return not deaths and not failed
 
 
 def runs(connections: int) -> Iterator[tuple[str, int, int | None]]:
-    """Yield the attacks: what is sent, over how many connections, with how many files for the service."""
+    """Yield the attacks: name, number of connections, and the service's limit of open files."""
     for name in ATTACKS:
         yield name, connections, None
     yield "nothing", 200, 96
@@ -108,7 +108,7 @@ def runs(connections: int) -> Iterator[tuple[str, int, int | None]]:
 
 
 def main() -> None:
-    """Attack and print."""
+    """Run all attacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=25)
     parser.add_argument("--connections", type=int, default=1000)
@@ -120,8 +120,8 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 65536), most))
         attack(arguments.port, arguments.attack, arguments.connections, arguments.seconds)
         return
-    well = [judge(name, many, arguments.seconds, files) for name, many, files in runs(arguments.connections)]
-    sys.exit(0 if all(well) else "the service suffered: see above")
+    served = [judge(name, many, arguments.seconds, files) for name, many, files in runs(arguments.connections)]
+    sys.exit(0 if all(served) else "the service suffered: see above")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""A writer, and a whole watcher, killed 500 times each in the middle of their work, and what each restart finds.
+"""Kills of a writer and of a whole watcher, 500 times each in the middle of their work, and the state after restarts.
 
     python tests/soak/kills.py [--kills 500] [--nodes 300] [--seed 903]
 
-A process writes three windows a fetch as fast as it can, and says of each fetch that it was committed. It gets SIGKILL
-at a random moment. Then the file is opened as a restart opens it: SQLite must find it sound, every fetch in it must be
-whole, the newest must be equal to what was written, and no older than the last one that was said to be committed.
+A process writes three windows a fetch as fast as it can, and reports each committed fetch. It gets SIGKILL at a random
+moment. Then the file is opened like after a restart: SQLite's integrity check must pass, every fetch in the file must
+be complete, and the newest fetch must equal the written one and be no older than the last reported commit.
 
-Then the same with a watcher that fetches as fast as it can, and a reader beside it that says which snapshot is served:
-after a restart nothing older may be.
+Then a watcher fetches as fast as it can, and a reader reports the snapshot that is served: after a restart the watcher
+may not serve an older one.
 """
 
 import argparse
@@ -54,64 +54,63 @@ while True:
 
 
 def killed(program: str, path: Path, random_: random.Random, **values: int) -> int:
-    """Run a program until it is killed at a random moment; return the last fetch that it said was there."""
+    """Run a program and kill it at a random moment; return the last fetch that it reported."""
     program = program.format(tests=str(Path(__file__).parent.parent), path=str(path), **values)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    said = [process.stdout.readline(), process.stdout.readline()]
+    lines = [process.stdout.readline(), process.stdout.readline()]
     time.sleep(random_.uniform(0, 0.1))
     process.send_signal(signal.SIGKILL)
-    said += process.stdout.read().splitlines()
+    lines += process.stdout.read().splitlines()
     process.wait()
-    whole = [line for line in said if line.strip()]
-    return int(whole[-1])
+    return int([line for line in lines if line.strip()][-1])
 
 
 def check(path: Path, committed: int, nodes: int) -> tuple[list[str], float]:
-    """Return what is wrong with the file after a kill, and how many seconds opening and reading took."""
-    wrong = []
+    """Return the faults of the file after a kill, and the seconds that opening and reading took."""
+    faults = []
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     soundness = connection.execute("pragma integrity_check").fetchone()[0]
     if soundness != "ok":
-        wrong.append(f"integrity_check: {soundness}")
+        faults.append(f"integrity_check: {soundness}")
     torn = "select timestamp from snapshots group by 1 having count(*) != ?"
     if connection.execute(torn, [len(WINDOWS)]).fetchall():
-        wrong.append("a fetch is not whole")
+        faults.append("a fetch is incomplete")
     connection.close()
-    began = time.perf_counter()
+    start = time.perf_counter()
     store = Store(path)
-    found = loaded(store)
-    took = time.perf_counter() - began
+    snapshots = loaded(store)
+    took = time.perf_counter() - start
     if store.set_aside or store.failure:
-        wrong.append(f"the store was not usable: {store.set_aside or store.failure}")
+        faults.append(f"the store was not usable: {store.set_aside or store.failure}")
     store.close()
-    newest = {metrics.timestamp for metrics in found.values()}
-    if set(found) != set(WINDOWS) or len(newest) != 1:
-        wrong.append(f"not one fetch of all windows is served: {newest}")
-    for metrics in found.values():
+    newest = {metrics.timestamp for metrics in snapshots.values()}
+    if set(snapshots) != set(WINDOWS) or len(newest) != 1:
+        faults.append(f"the windows are not of one fetch: {newest}")
+    for metrics in snapshots.values():
         if metrics.timestamp < committed:
-            wrong.append(f"fetch {committed} was committed, and {metrics.timestamp} is served")
+            faults.append(f"fetch {committed} was committed, but {metrics.timestamp} is served")
         if metrics != snapshot(metrics.timestamp, metrics.timestamp % 100, nodes=nodes):
-            wrong.append(f"fetch {metrics.timestamp} is not what was written")
-    return wrong, took
+            faults.append(f"fetch {metrics.timestamp} differs from the written one")
+    return faults, took
 
 
 def watched(path: Path, kills: int, nodes: int, random_: random.Random) -> list[str]:
-    """Kill a watcher again and again; return what was served after a restart that is older than what was before."""
+    """Kill a watcher again and again; return the restarts after which an older snapshot was served."""
     faults, start = [], 1000
     for number in range(1, kills + 1):
         served = killed(WATCHER, path, random_, nodes=nodes, start=start)
         store = Store(path)
-        kept = {metrics.timestamp for metrics in store.load_snapshots(["Test"], WINDOWS).values()}
+        stored = {metrics.timestamp for metrics in store.load_snapshots(["Test"], WINDOWS).values()}
         store.close()
-        start = max(kept, default=0)
-        if len(kept) != 1 or start < served:
-            faults.append(f"watcher, kill {number}: {served} was served, and {start} is there")
+        start = max(stored, default=0)
+        if len(stored) != 1 or start < served:
+            faults.append(f"watcher, kill {number}: {served} was served, but {start} is stored")
     return faults
 
 
 def main() -> None:
-    """Kill, check and print."""
+    """Print the faults; the status is 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--nodes", type=int, default=300)
@@ -122,8 +121,8 @@ def main() -> None:
         path = Path(folder) / "watcher.sqlite"
         for number in range(1, arguments.kills + 1):
             committed = killed(WRITER, path, random_, nodes=arguments.nodes)
-            wrong, seconds = check(path, committed, arguments.nodes)
-            faults += [f"kill {number}: {each}" for each in wrong]
+            found, seconds = check(path, committed, arguments.nodes)
+            faults += [f"kill {number}: {fault}" for fault in found]
             took.append(seconds)
             if number % 50 == 0:
                 print(f"{number} kills, {committed} fetches committed, {len(faults)} faults", flush=True)
