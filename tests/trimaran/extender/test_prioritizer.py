@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.extending import CONFIGURATION, HeldMetrics, StillView, asked, metrics, profiles
 
 from runtime.kubernetes.constraints import Taint, Toleration
-from runtime.kubernetes.pod_demand import CountedOnce
+from runtime.kubernetes.pod_demand import RequestCache
 from scoring import MetricsTable, Node, Profile, ResourceList
 from trimaran.extender.answer import NEUTRAL, PrioritizeOutcome, ScoredCandidates
 from trimaran.extender.kube_scheduler import in_tree_by_scheduler
@@ -317,7 +317,7 @@ def test_cached_totals_equal_fresh_totals(data: st.DataObject) -> None:
     """For any series of pods and changes the cached totals equal fresh totals."""
     ours = profiles()
     profile = in_tree_by_scheduler(ours)["load-aware"].profile
-    view, counted = StillView(*LOADS), CountedOnce()
+    view, counted = StillView(*LOADS), RequestCache()
     totals = _Totals(profile, view.state.table)
     for number in range(data.draw(st.integers(1, 8))):
         body = orjson.dumps(asked(*LOADS, pod=f"pod-{number}", cpu=data.draw(st.sampled_from(["1", "100m", "100.5m"]))))
@@ -339,7 +339,7 @@ def test_cached_totals_equal_fresh_totals(data: st.DataObject) -> None:
 
 
 def test_blocked_scoring_fails_the_liveness_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scoring that does not end makes the prioritizer unalive."""
+    """The liveness check fails while scoring is blocked."""
     view = StillView(*LOADS)
     with prioritizing(view, HeldMetrics(LOADS), PrioritizerOptions(deadline_seconds=0.01)) as prioritizer:
         assert prioritizer.is_alive()
