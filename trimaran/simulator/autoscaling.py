@@ -88,14 +88,14 @@ class Autoscaler:
         self._rest_until = -1
         self._unneeded_since: dict[str, int] = {}
 
-    def arrived(self) -> list[OrderedNode]:
+    def pop_arrived(self) -> list[OrderedNode]:
         """Return the ordered nodes that arrive now, and forget them."""
         now = self._cluster.minute
         arrived = [node for node in self._ordered if node.minute <= now]
         self._ordered = [node for node in self._ordered if node.minute > now]
         return arrived
 
-    def order(self) -> None:
+    def order_nodes(self) -> None:
         """Order nodes for pending pods, and spare nodes that are missing."""
         before = len(self._ordered)
         used = self._pack()
@@ -105,7 +105,7 @@ class Autoscaler:
         if len(self._ordered) > before:
             self._rest_until = self._cluster.minute + self._scaling.rest_minutes
 
-    def leaving(self) -> list[str]:
+    def nodes_to_remove(self) -> list[str]:
         """Return the names of the nodes to remove now."""
         scaling, cluster = self._scaling, self._cluster
         now = cluster.minute

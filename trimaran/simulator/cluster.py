@@ -7,7 +7,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from runtime.kubernetes.objects import CPU, MEMORY, Container, KnownRequests, Node, Owner, Pod, ResourceList
+from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Container, Node, Owner, Pod, ResourceList
 from scoring.arrays import Bools, Float64s, Int64s
 from scoring.table.node_table import NodeTable
 from trimaran.simulator.ledger import UseLedger
@@ -93,7 +93,7 @@ class Cluster:
         self._numbers = {name: number for number, name in enumerate(trace.nodes)}
         self._owners: dict[tuple[str, str], Owner] = {}
         self._containers: dict[tuple[int, ...], tuple[Container, ...]] = {}
-        self._known_requests: dict[tuple[int, ...], KnownRequests] = defaultdict(KnownRequests)
+        self._known_requests: dict[tuple[int, ...], CachedRequests] = defaultdict(CachedRequests)
         self.nodes = NodeTable(
             node(name, cpu, memory)
             for name, cpu, memory in zip(
@@ -144,7 +144,7 @@ class Cluster:
         return bool(self.jobs[number])
 
     def requests(self, number: int) -> tuple[int, int]:
-        """Return a pod's requests after overcommit, millicores and bytes; a request never becomes 0."""
+        """Return a pod's requests after overcommit, millicores and bytes; a positive request stays at least 1."""
         trace = self.trace
         original = (int(trace.cpu_request_milli[number]), int(trace.memory_request_bytes[number]))
         cpu, memory = (
@@ -154,7 +154,7 @@ class Cluster:
         return cpu, memory
 
     def owner(self, kind: str, name: str) -> Owner:
-        """Return an owner, interned: comparing an object with itself is fast."""
+        """Return the interned object of an owner, because identical objects compare fast."""
         known = self._owners.get((kind, name))
         if known is None:
             known = self._owners[kind, name] = Owner(kind, name)
@@ -183,7 +183,7 @@ class Cluster:
             name=trace.pods[number],
             containers=containers,
             owner=self.owner(trace.owner_kinds[number], trace.owners[number]),
-            known_requests=self._known_requests[key],  # memoized per combination of requests and limits
+            cached_requests=self._known_requests[key],  # memoized per combination of requests and limits
         )
 
     def series(self, number: int, start: int) -> Float64s:

@@ -91,7 +91,7 @@ def run_replay(task: ReplayTask) -> ReplayResult:
 
 
 def run_replays(tasks: Sequence[ReplayTask], jobs: int = 1, scheduler: str = "") -> Iterator[ReplayResult]:
-    """Run replays and yield each result as soon as it is finished; parallel replays finish in any order.
+    """Run replays and yield the results as they finish; parallel replays finish in any order.
 
     Args:
         tasks: the replays to run.

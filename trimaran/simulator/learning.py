@@ -187,7 +187,7 @@ class UseHistory:
             [trace.cpu_request_milli[running].sum(), trace.memory_request_bytes[running].sum()], np.float64
         )
         if end - start < 2 * _UPDATE_MINUTES or not requests.all():
-            return 1 / np.array(cluster.overcommit)[:, None]  # assume that pods use what they request
+            return 1 / np.array(cluster.overcommit)[:, None]  # assume that use equals the request after overcommit
         used = cluster.ledger.use[:, :, start:end].mean(axis=2).sum(axis=1)
         level: Float64s = np.clip(used / requests, _LOWEST_LEVEL, _HIGHEST_LEVEL)[:, None]
         return level

@@ -135,16 +135,21 @@ class Replay:
                 arrivals[int(trace.arrival_minute[number])].append(number)
         for minute in range(trace.minutes):
             cluster.minute = minute
-            freed = self._end_pods()
-            freed |= self._change_nodes()
-            freed |= any(queued.ready == minute for queued in self._queue.values())
-            if self._queue and freed:
+
+            # Queued pods are tried again only if capacity was freed or one of them has become ready.
+            retry = self._end_pods()
+            retry |= self._change_nodes()
+            retry |= any(queued.ready == minute for queued in self._queue.values())
+            if self._queue and retry:
                 self._schedule(list(self._queue))
+
             for number in arrivals.pop(minute, ()):
                 self._enqueue(number, minute)
                 self._schedule([number])
+
             if mover is not None and self._move(mover):
                 self._schedule(list(self._queue))
+
             if self._autoscaler is not None:
                 self._scale(self._autoscaler)
             self._waited[minute] = any(queued.ready <= minute for queued in self._queue.values())
@@ -173,7 +178,7 @@ class Replay:
     def _change_nodes(self) -> bool:
         """Apply failures and joins of nodes; return whether any node joined."""
         cluster, joined = self.cluster, False
-        for ordered in [] if self._autoscaler is None else self._autoscaler.arrived():
+        for ordered in [] if self._autoscaler is None else self._autoscaler.pop_arrived():
             cluster.join(ordered.name, ordered.amounts)
             joined = True
         for event in self._events.pop(cluster.minute, ()):
@@ -186,8 +191,8 @@ class Replay:
 
     def _scale(self, autoscaler: Autoscaler) -> None:
         """Let the autoscaler order and remove nodes; pods of removed nodes are rescheduled at once."""
-        autoscaler.order()
-        for name in autoscaler.leaving():
+        autoscaler.order_nodes()
+        for name in autoscaler.nodes_to_remove():
             pods = self.cluster.leave(name)
             self._displace(pods, 0)
             self._schedule(pods)
@@ -211,8 +216,8 @@ class Replay:
         self._queue[number] = QueuedPod(pod, requested(pod), ready, until)
 
     def _schedule(self, numbers: list[int]) -> None:
+        """Try to place queued pods in the given order."""
         cluster = self.cluster
-        """Try to place queued pods, in this order."""
         # Nodes only fill up during this loop, so a pod with requests at least as large as a failed pod's cannot fit.
         too_large: list[Amounts] = []
         for number in numbers:
@@ -222,19 +227,19 @@ class Replay:
             pod = queued.pod
             candidates = self._sampling.candidates(cluster.nodes.feasible(pod))
             if not candidates.size:
-                too_large = [each for each in too_large if not _is_at_least(each, [queued.requests])] + [
-                    queued.requests
-                ]
+                # Keep only the smallest failed requests.
+                smaller = [amounts for amounts in too_large if not _is_at_least(amounts, [queued.requests])]
+                too_large = [*smaller, queued.requests]
                 continue
             self._place(number, pod, self._chooser.choose(number, pod, candidates))
             del self._queue[number]
             self._decisions += 1
 
     def _mover(self) -> Mover | None:
-        moving, triggers = self._policy.move_policy, self.options.move_triggers
-        if moving is None:
+        move_policy, triggers = self._policy.move_policy, self.options.move_triggers
+        if move_policy is None:
             return None
-        return replace(moving, triggers=triggers or moving.triggers).begin(self.cluster, self._watcher)
+        return replace(move_policy, triggers=triggers or move_policy.triggers).begin(self.cluster, self._watcher)
 
     def _move(self, mover: Mover) -> bool:
         """Make the moves that are due: a pod ends on one node and starts on another in the same minute.
@@ -269,9 +274,9 @@ def _is_at_least(requests: Amounts, others: Iterable[Amounts]) -> bool:
 
 
 class NodeSampling:
-    """kube-scheduler's node sampling: in large clusters it stops after a number of feasible nodes.
+    """kube-scheduler's node sampling: in large clusters a search stops after a number of feasible nodes.
 
-    Each search continues where the last one ended.
+    Each search continues where the previous one ended.
     Source: ``numFeasibleNodesToFind`` and ``findNodesThatPassFilters`` of k8s.io/kubernetes/pkg/scheduler.
 
     Args:

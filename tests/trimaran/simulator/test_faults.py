@@ -1,4 +1,4 @@
-"""Faults of what a replay's watcher measures, and how nodes are judged by what is left, as live."""
+"""Faults of the simulated watcher's metrics, and the fallback's judgment of the remaining metrics."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,12 +26,12 @@ def trace() -> Trace:
 
 @pytest.fixture(scope="module")
 def replayed(trace: Trace) -> Cluster:
-    """A cluster with pods placed until the end."""
+    """Return a cluster with pods placed until the end."""
     return Replay(trace, policies(trace)["random"]).run().cluster
 
 
 def grades(cluster: Cluster, until: int, *faults: Fault) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield each minute until one, and each node's grade in it as the default policy gives it."""
+    """Yield each minute before a limit, and each node's grade in it under the default policy."""
     watcher = SimulatedWatcher(Windows(), cluster, faults)
     for minute in range(until):
         cluster.minute = minute
@@ -46,58 +46,58 @@ def cpu_averages(cluster: Cluster, minute: int, *faults: Fault) -> dict[str, flo
     return {name: node.metrics[0].value for name, node in snapshot.data.items()}
 
 
-def test_a_node_without_metrics_keeps_its_last_ones_and_is_then_avoided(replayed: Cluster) -> None:
-    """For five minutes its last good values stand in; then it is avoided, until it is measured again."""
+def test_a_node_without_metrics_is_avoided_after_five_minutes(replayed: Cluster) -> None:
+    """A node without metrics keeps its last good values for five minutes, and is then avoided until the fault ends."""
     fault = Fault(FaultKind.MISSING, 100, 130, "node-002")
-    by_minute = {minute: seen["node-002"] for minute, seen in grades(replayed, 140, fault)}
+    by_minute = {minute: by_node["node-002"] for minute, by_node in grades(replayed, 140, fault)}
     assert [by_minute[minute] for minute in (100, 101, 104, 105, 130, 131)] == [
         "measured", "last_good", "last_good", "avoided", "avoided", "measured",
     ]  # fmt: skip
 
 
-def test_a_fault_of_one_node_is_not_the_others(replayed: Cluster) -> None:
-    """The other nodes run measured."""
+def test_a_fault_of_one_node_does_not_affect_others(replayed: Cluster) -> None:
+    """The other nodes stay measured during a fault of one node."""
     fault = Fault(FaultKind.MISSING, 100, 130, "node-002")
-    for _, seen in grades(replayed, 200, fault):
-        assert {grade for name, grade in seen.items() if name != "node-002"} == {"measured"}
+    for _, by_node in grades(replayed, 200, fault):
+        assert {grade for name, grade in by_node.items() if name != "node-002"} == {"measured"}
 
 
-def test_an_outage_is_one_after_five_minutes(replayed: Cluster) -> None:
+def test_an_outage_falls_back_to_allocation_after_five_minutes(replayed: Cluster) -> None:
     """The last snapshot is served while it is fresh; then all nodes are scored by allocation."""
-    seen = [set(each.values()) for _, each in grades(replayed, 250, Fault(FaultKind.OUTAGE, 200, 240))]
-    assert [seen[minute] for minute in (200, 201, 204, 205, 241)] == [
+    grade_sets = [set(by_node.values()) for _, by_node in grades(replayed, 250, Fault(FaultKind.OUTAGE, 200, 240))]
+    assert [grade_sets[minute] for minute in (200, 201, 204, 205, 241)] == [
         {"measured"}, {"last_good"}, {"last_good"}, {"allocation"}, {"measured"},
     ]  # fmt: skip
 
 
-def test_more_than_half_of_the_nodes_missing_make_all_alike(replayed: Cluster) -> None:
-    """With five of eight nodes gone nobody is told from anybody."""
+def test_more_than_half_of_the_nodes_missing_make_all_neutral(replayed: Cluster) -> None:
+    """All nodes are neutral while five of eight have no metrics."""
     faults = [Fault(FaultKind.MISSING, 100, 200, f"node-00{number}") for number in range(5)]
-    seen = [set(each.values()) for _, each in grades(replayed, 151, *faults)]
-    assert seen[150] == {"neutral"}
+    grade_sets = [set(by_node.values()) for _, by_node in grades(replayed, 151, *faults)]
+    assert grade_sets[150] == {"neutral"}
 
 
-def test_a_frozen_node_is_found_out(replayed: Cluster) -> None:
-    """Its values stand still, and after an hour the watcher's own detectors mark it, so that it is avoided."""
+def test_a_frozen_node_is_detected(replayed: Cluster) -> None:
+    """A node with constant values becomes suspect within an hour, and is avoided until they change."""
     fault = Fault(FaultKind.FROZEN, 100, 300, "node-001")
     assert cpu_averages(replayed, 150, fault)["node-001"] == cpu_averages(replayed, 101)["node-001"]
     assert cpu_averages(replayed, 150, fault)["node-003"] == cpu_averages(replayed, 150)["node-003"]
-    by_minute = {minute: seen["node-001"] for minute, seen in grades(replayed, 321, fault)}
+    by_minute = {minute: by_node["node-001"] for minute, by_node in grades(replayed, 321, fault)}
     assert by_minute[120] == "measured"
     assert by_minute[200] == "avoided"
     assert by_minute[320] == "measured"
 
 
 def test_a_node_that_reports_half_looks_cooler(replayed: Cluster) -> None:
-    """Its values are multiplied, and nobody can tell."""
+    """A scaled node's values are halved, and no detector notices."""
     fault = Fault(FaultKind.SCALED, 100, 300, "node-001", 0.5)
     whole, half = cpu_averages(replayed, 160), cpu_averages(replayed, 160, fault)
     assert half["node-001"] == pytest.approx(whole["node-001"] / 2)
     assert half["node-003"] == whole["node-003"]
 
 
-def test_faults_that_never_come_change_nothing(trace: Trace) -> None:
-    """The way with faults serves what the way without does."""
+def test_faults_outside_the_replay_change_nothing(trace: Trace) -> None:
+    """The path with faults serves the same metrics as the path without them."""
     never = (Fault(FaultKind.OUTAGE, 10_000, 10_001),)
     policy = policies(trace)["target-load-packing"]
     plain, faulty = Replay(trace, policy).run(), Replay(trace, policy, ReplayOptions(faults=never)).run()
@@ -106,7 +106,7 @@ def test_faults_that_never_come_change_nothing(trace: Trace) -> None:
 
 
 def test_an_avoided_node_gets_fewer_pods(trace: Trace) -> None:
-    """While a node is not measured, load-aware scores keep pods away from it."""
+    """Load-aware scores keep pods away from a node without metrics."""
     policy = policies(trace)["load-variation-risk-balancing"]
     faults = (Fault(FaultKind.MISSING, 5, FAR, "node-000"),)
     with_faults = Replay(trace, policy, ReplayOptions(faults=faults)).run().cluster
@@ -115,8 +115,8 @@ def test_an_avoided_node_gets_fewer_pods(trace: Trace) -> None:
     assert placed[0] < 0.6 * placed[1]
 
 
-def test_without_faults_too_nothing_is_served_that_is_older_than_five_minutes(replayed: Cluster) -> None:
-    """Fetched each quarter of an hour, a minute late, metrics are fresh for five of the fifteen minutes."""
+def test_metrics_expire_after_five_minutes_without_faults(replayed: Cluster) -> None:
+    """Metrics that are fetched every quarter of an hour are served for five of fifteen minutes."""
     watcher = SimulatedWatcher(Windows(interval_minutes=15), replayed)
     served = []
     for minute in range(46, 76):
@@ -125,8 +125,8 @@ def test_without_faults_too_nothing_is_served_that_is_older_than_five_minutes(re
     assert served == ([True] * 5 + [False] * 10) * 2
 
 
-def test_a_list_of_faults_is_read(tmp_path: Path) -> None:
-    """A row for each, with a value where one is needed."""
+def test_a_table_of_faults_is_read(tmp_path: Path) -> None:
+    """Each row becomes a fault, with a factor if the fault needs one."""
     path = tmp_path / "faults.csv"
     path.write_text(
         "start_minute,end_minute,node,fault,value\n10,20,node-001,missing,\n30,40,*,outage,\n5,50,n,scaled,0.5\n"
@@ -139,7 +139,7 @@ def test_a_list_of_faults_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("10,20,n,lost,", "row 2: 'lost' is not a valid FaultKind; faults are missing, frozen"),
         ("20,20,n,missing,", "row 2: end_minute 20 is not after start_minute 20"),
@@ -151,9 +151,9 @@ def test_a_list_of_faults_is_read(tmp_path: Path) -> None:
         ("1,20,,missing,", "row 2: node must be"),
     ],
 )
-def test_a_fault_without_meaning_is_refused(tmp_path: Path, row: str, said: str) -> None:
-    """With the file, the row and what is wrong."""
+def test_an_invalid_fault_is_refused(tmp_path: Path, row: str, message: str) -> None:
+    """The error names the file, the row and the reason."""
     path = tmp_path / "faults.csv"
     path.write_text(f"start_minute,end_minute,node,fault,value\n{row}\n")
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=message):
         read_faults(path)

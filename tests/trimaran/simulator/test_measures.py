@@ -1,4 +1,4 @@
-"""What is measured of a replay, on worlds that are small enough to be counted by hand."""
+"""Measures of a replay, on worlds small enough to count by hand."""
 
 from dataclasses import replace
 
@@ -17,7 +17,13 @@ from trimaran.traces.trace import NO_LIMIT, PodUse, Trace
 
 
 def world(*pods: tuple[str, int, int, int, float, float], minutes: int = 20, warm_up: int = 5) -> Trace:
-    """Return one node of 1000m and 1000 bytes, and pods (kind, arrival, end, CPU asked, CPU and memory level)."""
+    """Return a world of one node with 1000m and 1000 bytes, and pods.
+
+    Args:
+        pods: kind, arrival, end, CPU request, CPU level and memory level of each pod.
+        minutes: length of the world.
+        warm_up: minutes of the warm-up.
+    """
     lives = [end - arrival for _, arrival, end, *_ in pods]
     column = [np.array([pod[place] for pod in pods], np.int64) for place in range(1, 4)]
     cpu, memory = (np.repeat([pod[place] for pod in pods], lives).astype(np.float32) for place in (4, 5))
@@ -36,22 +42,22 @@ def replayed(trace: Trace) -> ReplayOutcome:
     return Replay(trace, policies(trace)["default"]).run()
 
 
-def test_services_and_jobs_are_told_apart() -> None:
-    """What is hot, throttled and overrun is each kind's for as long as its pods were there, by what they used."""
+def test_services_and_jobs_are_measured_separately() -> None:
+    """Hot, throttled and overrun minutes count for the kind of the pods on the node, in proportion to their use."""
     trace = world(("Deployment", 0, 20, 500, 2.0, 1.5), ("Job", 10, 14, 400, 0.5, 1.1))
-    made = measures(replayed(trace))
-    assert made["hot_minutes_80"] == 15
-    assert (made["service_hot_pod_minutes"], made["job_hot_pod_minutes"]) == (15, 4)
-    # For four minutes 1200m are asked of 1000m: 200m are throttled, of the service 1000 parts in 1200.
-    assert made["throttled_core_seconds"] == pytest.approx(48)
-    assert made["service_throttled_core_seconds"] == pytest.approx(40, abs=0.01)
-    assert made["job_throttled_core_seconds"] == pytest.approx(8, abs=0.01)
-    assert made["memory_overrun_minutes"] == 4
-    assert (made["service_overrun_pod_minutes"], made["job_overrun_pod_minutes"]) == (4, 4)
+    measured = measures(replayed(trace))
+    assert measured["hot_minutes_80"] == 15
+    assert (measured["service_hot_pod_minutes"], measured["job_hot_pod_minutes"]) == (15, 4)
+    # For four minutes demand is 1200m on 1000m: 200m are throttled, 1000 / 1200 of them of the service.
+    assert measured["throttled_core_seconds"] == pytest.approx(48)
+    assert measured["service_throttled_core_seconds"] == pytest.approx(40, abs=0.01)
+    assert measured["job_throttled_core_seconds"] == pytest.approx(8, abs=0.01)
+    assert measured["memory_overrun_minutes"] == 4
+    assert (measured["service_overrun_pod_minutes"], measured["job_overrun_pod_minutes"]) == (4, 4)
 
 
 def test_waits_are_counted_after_the_warm_up() -> None:
-    """A pod waits until it fits, or for as long as it would have run; what is free meanwhile is stranded."""
+    """A wait lasts until the pod fits or its time is over, and free CPU meanwhile is stranded."""
     trace = world(
         ("Deployment", 0, 9, 700, 1.0, 1.0),
         ("Job", 2, 6, 500, 1.0, 1.0),
@@ -66,17 +72,17 @@ def test_waits_are_counted_after_the_warm_up() -> None:
         QueueWait(3, 1, 4, is_last=True),
         QueueWait(4, 12, 20, is_last=True),
     ]
-    made = measures(outcome)
-    assert (made["service_waited_pod_minutes"], made["job_waited_pod_minutes"]) == (3, 4 + 8)
-    assert made["waited_pod_minutes"] == 15
-    assert (made["service_unplaced_pods"], made["job_unplaced_pods"]) == (1, 1)
-    assert made["unplaced_pods"] == 2
-    # Minutes 5 to 8 have 300m free, 12 has 500m, and from 13 on it is all.
-    assert made["stranded_core_hours"] == pytest.approx((4 * 0.3 + 0.5 + 7 * 1.0) / 60, abs=0.001)
+    measured = measures(outcome)
+    assert (measured["service_waited_pod_minutes"], measured["job_waited_pod_minutes"]) == (3, 4 + 8)
+    assert measured["waited_pod_minutes"] == 15
+    assert (measured["service_unplaced_pods"], measured["job_unplaced_pods"]) == (1, 1)
+    assert measured["unplaced_pods"] == 2
+    # In minutes 5 to 8 300m are free, in 12 500m, and from 13 on 1000m.
+    assert measured["stranded_core_hours"] == pytest.approx((4 * 0.3 + 0.5 + 7 * 1.0) / 60, abs=0.001)
 
 
-def test_what_is_requested_is_what_pods_were_admitted_with() -> None:
-    """Right-sized pods request what their owner uses: what is free beside them is free."""
+def test_requests_are_those_of_admission() -> None:
+    """A right-sized pod counts with the requests of its admission, and the rest of the node is free."""
     trace = world(
         *[("Deployment", start, 300, 400, 0.5, 1.0) for start in (0, 100)], ("Job", 120, 125, 2000, 1.0, 1.0),
         minutes=300, warm_up=0,
@@ -87,13 +93,13 @@ def test_what_is_requested_is_what_pods_were_admitted_with() -> None:
     assert first.requests == (400, 400)
     assert 200 < second.requests[0] < 300
     assert requested_at(outcome, 150)[0] == first.requests[0] + second.requests[0]
-    waited = 300 - 120  # of the job, which is larger than the node
+    waited = 300 - 120  # minutes of the job, which is larger than the node
     free = 1000 - first.requests[0] - second.requests[0]
     assert measures(outcome)["stranded_core_hours"] == pytest.approx(waited * free / 1000 / 60, abs=0.001)
 
 
 def test_fragmentation_does_not_depend_on_the_order_of_pods() -> None:
-    """Of many pods some hundred are looked at, the same ones whichever are told first."""
+    """The sampled pods are the same in any order of the trace."""
     trace = Synthetic(seed=3, nodes=6, minutes=300, warm_up_minutes=60).trace()
     assert len(trace.pods) > 400
     outcome = replayed(trace)
@@ -105,30 +111,30 @@ def test_fragmentation_does_not_depend_on_the_order_of_pods() -> None:
     assert fragmentation_percent(replace(outcome, cluster=cluster)) == fragmentation_percent(outcome) > 0
 
 
-def test_a_node_that_is_gone_has_nothing_that_is_free() -> None:
-    """A pod that lost its node queue_waits until another joins, and nothing is stranded while there is none."""
+def test_a_failed_node_has_no_stranded_cpu() -> None:
+    """No CPU is stranded while a displaced pod waits and no node exists."""
     events = (NodeEvent(10, EventKind.FAIL, "node"), NodeEvent(16, EventKind.JOIN, "node", (400, 1000)))
     trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
     outcome = Replay(trace, policies(trace)["default"], ReplayOptions(events=events)).run()
-    made = measures(outcome)
-    assert made["service_waited_pod_minutes"] == 10
-    assert made["stranded_core_hours"] == pytest.approx(4 * 0.4 / 60, abs=0.001)
+    measured = measures(outcome)
+    assert measured["service_waited_pod_minutes"] == 10
+    assert measured["stranded_core_hours"] == pytest.approx(4 * 0.4 / 60, abs=0.001)
 
 
-def test_what_a_pod_may_not_have_yet_is_not_stranded() -> None:
-    """A pod that lost its node queue_waits five minutes for another, though that is empty."""
+def test_cpu_is_not_stranded_before_a_pod_is_ready() -> None:
+    """No CPU is stranded in the five minutes in which a displaced pod is not ready."""
     trace = world(("Deployment", 0, 20, 500, 1.0, 1.0))
     two = replace(
         trace, nodes=("node", "other"), cpu_capacity_milli=np.full(2, 1000), memory_capacity_bytes=np.full(2, 1000)
     )
     first = Replay(two, policies(two)["default"]).run().cluster.pod_runs[0].node
     events = (NodeEvent(10, EventKind.FAIL, two.nodes[first]),)
-    made = measures(Replay(two, policies(two)["default"], ReplayOptions(events=events)).run())
-    assert (made["waited_pod_minutes"], made["stranded_core_hours"]) == (5, 0)
+    measured = measures(Replay(two, policies(two)["default"], ReplayOptions(events=events)).run())
+    assert (measured["waited_pod_minutes"], measured["stranded_core_hours"]) == (5, 0)
 
 
 def test_a_heat_map_is_small_and_begins_after_the_warm_up() -> None:
-    """A node is a row, a minute a column; a long replay's spans are means."""
+    """A heat map has a row per node and a column per minute after the warm-up, or per span in a long replay."""
     short = heat_map(replayed(world(("Deployment", 0, 20, 500, 1.0, 1.0))))
     assert short == [[50] * 15]
     long = heat_map(replayed(world(("Deployment", 0, 250, 500, 1.0, 1.0), minutes=500, warm_up=0)))

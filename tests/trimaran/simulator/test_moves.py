@@ -1,4 +1,4 @@
-"""CostMovePolicy: a few pods go where congestion falls most, under a budget."""
+"""Moves of running pods: by congestion cost, by LowNodeUtilization, and their budget and triggers."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -25,12 +25,12 @@ from trimaran.traces.events import EventKind, NodeEvent
 from trimaran.traces.synthetic import Synthetic
 from trimaran.traces.trace import PodUse, Trace
 
-OFTEN = {"percent_per_hour": 2000, "every_minutes": 10, "after_minutes": 30}  # as many as there are, and soon
+OFTEN = {"percent_per_hour": 2000, "every_minutes": 10, "after_minutes": 30}  # a budget for all pods, and soon
 
 
 @pytest.fixture
 def crowded() -> Trace:
-    """Three nodes; most-allocated puts the first five pods, four of which are hot, on one."""
+    """Return three nodes and five pods, four of them hot, which most-allocated packs on one node."""
     return small_world(3, [("Deployment", 1.9)] * 4 + [("Deployment", 0.1)])
 
 
@@ -40,31 +40,31 @@ def moved(trace: Trace, **settings):
 
 
 def test_moves_cool_the_hot_node(crowded: Trace) -> None:
-    """With a large budget hot pods are spread, and no node is hot any more."""
-    still = Replay(crowded, replace(policies(crowded)["most-allocated"], spread=0)).run()
-    assert measures(still)["hot_minutes_80"] == 180
+    """Moves with a large budget spread the hot pods, and no node stays hot."""
+    without_moves = Replay(crowded, replace(policies(crowded)["most-allocated"], spread=0)).run()
+    assert measures(without_moves)["hot_minutes_80"] == 180
     spread = moved(crowded, **OFTEN)
     assert 0 < spread.moves <= 3
     assert measures(spread)["hot_minutes_80"] == 0
     assert measures(spread)["moves"] == spread.moves
 
 
-def test_the_first_move_takes_the_pod_that_relieves_most(crowded: Trace) -> None:
-    """It is a hot one, as soon as moves may be made, and not the one that uses next to nothing."""
+def test_the_first_move_relieves_most(crowded: Trace) -> None:
+    """The first move takes a hot pod, in the first allowed minute."""
     spread = moved(crowded, **OFTEN)
     first = next(run for run in spread.cluster.pod_runs if run.start > 0)
     assert first.pod != 4
     assert first.start == 30
 
 
-def test_a_move_that_gains_little_is_not_made(crowded: Trace) -> None:
-    """What a move has to gain is a mean over the past, so that a budget is kept for nodes that are hot for long."""
+def test_a_small_gain_is_not_worth_a_move(crowded: Trace) -> None:
+    """No pod moves if the average gain over the past is below the limit."""
     assert moved(crowded, **OFTEN, min_gain=1.0).moves > 0
     assert moved(crowded, **OFTEN, min_gain=1000.0).moves == 0
 
 
-def test_what_a_move_frees_is_given_to_pods_that_wait() -> None:
-    """Four hot pods are on one node, a large one on the other; the last fits when one of the four has gone there."""
+def test_queued_pods_get_capacity_that_a_move_frees() -> None:
+    """A large queued pod is placed in the minute in which a hot pod leaves the node."""
     trace = small_world(2, [("Deployment", 1.9)] * 4 + [("Deployment", 0.1)] * 2)
     trace = replace(trace, cpu_request_milli=np.array([2000] * 4 + [7000, 4000]))
     assert moved(trace).unplaced == (5,)
@@ -73,35 +73,35 @@ def test_what_a_move_frees_is_given_to_pods_that_wait() -> None:
 
 
 def dense(trace: Trace, percents: np.ndarray) -> Trace:
-    """Return the trace with a memory use that is so many percent of the node's at each minute, and hardly any CPU."""
-    memory = np.tile(64 * percents / 100 / 5, 5).astype(np.float16)  # of a GiB, five pods on 64
+    """Return the trace with memory use at a percentage of the node's in each minute, and little CPU."""
+    memory = np.tile(64 * percents / 100 / 5, 5).astype(np.float16)  # levels of five pods of 1 GiB on a node of 64 GiB
     return replace(trace, use=PodUse(trace.use.offsets, np.full(len(memory), 0.1, np.float16), memory))
 
 
 @pytest.mark.parametrize(("percent", "moves"), [(80, 0), (100, 1)])
-def test_memory_moves_where_it_runs_out(crowded: Trace, percent: int, moves: int) -> None:
-    """A node whose pods use 80 percent of its memory is left alone; of one with 100 percent a pod goes."""
+def test_a_node_that_runs_out_of_memory_loses_a_pod(crowded: Trace, percent: int, moves: int) -> None:
+    """No pod leaves a node at 80 percent of its memory; one pod leaves a node at 100 percent."""
     assert moved(dense(crowded, np.full(crowded.minutes, percent)), **OFTEN).moves == moves
 
 
-def test_memory_moves_where_it_ran_out_for_minutes(crowded: Trace) -> None:
-    """Memory counts by the highest use of a quarter of an hour, whose mean shows nothing of five minutes."""
+def test_a_short_memory_peak_moves_a_pod(crowded: Trace) -> None:
+    """Memory counts by the highest use of a quarter of an hour, so a peak of five minutes is enough."""
     percents = np.full(crowded.minutes, 60)
     percents[10:15] = 100
     assert moved(dense(crowded, percents), **OFTEN).moves == 1
 
 
 def used(trace: Trace, percents: np.ndarray) -> Trace:
-    """Return the trace with five pods that use so many percent of a node's CPU together, at each minute."""
-    cpu = np.tile(10 * percents / 100 / 5 / 2, 5).astype(np.float16)  # of two cores, five pods on ten
+    """Return the trace with five pods that together use a percentage of a node's CPU in each minute."""
+    cpu = np.tile(10 * percents / 100 / 5 / 2, 5).astype(np.float16)  # levels of five pods of 2 cores on a node of 10
     return replace(trace, use=PodUse(trace.use.offsets, cpu, np.full(len(cpu), 0.1, np.float16)))
 
 
 @pytest.mark.parametrize(("percent", "gain", "moves"), [(70, 0.01, False), (90, 0.02, True), (100, 0.01, True)])
 def test_bursts_count(crowded: Trace, percent: int, gain: float, moves: bool) -> None:
-    """A node that is hot for five minutes of an hour loses a pod, however cool on average; one just below does not.
+    """A node that is hot for five minutes of an hour loses a pod, although its mean is low.
 
-    From 100 percent the first pod gains less than from 90: the other four are still above the target.
+    From 100 percent the first pod gains less than from 90, because the other four remain above the target.
     """
     percents = np.full(crowded.minutes, 40)
     percents[np.arange(crowded.minutes) % 60 < 5] = percent
@@ -110,48 +110,48 @@ def test_bursts_count(crowded: Trace, percent: int, gain: float, moves: bool) ->
 
 
 @pytest.mark.parametrize(("share", "moves"), [(0.0, False), (1.0, True)])
-def test_the_last_hour_tells_how_much_is_used(crowded: Trace, share: float, moves: bool) -> None:
-    """What was hot for the last of three hours will be hot all the time, or for a third of it."""
+def test_the_last_hour_shifts_the_level(crowded: Trace, share: float, moves: bool) -> None:
+    """Only with the level of the last hour does a node that got hot recently lose a pod."""
     percents = np.full(crowded.minutes, 40)
     percents[120:] = 90
     late = {"percent_per_hour": 2000, "every_minutes": 200, "after_minutes": 200, "min_gain": 0.6}
     assert bool(moved(used(crowded, percents), **late, last_hour_share=share).moves) == moves
 
 
-def test_nothing_is_left_to_move(crowded: Trace) -> None:
-    """When all pods are gone there may be a budget left."""
+def test_no_pod_is_left_to_move(crowded: Trace) -> None:
+    """A budget without running pods moves nothing."""
     gone = replace(crowded, end_minute=np.full(5, 60))
     assert moved(gone, **OFTEN | {"after_minutes": 90}).moves == 0
 
 
-def test_a_history_of_minutes(crowded: Trace) -> None:
-    """Where there is less than an hour of history it is taken for one, and without a quarter nothing is moved."""
+def test_a_short_history_is_enough(crowded: Trace) -> None:
+    """A history of a quarter of an hour is enough for moves; a shorter one is not."""
     assert moved(crowded, **OFTEN, history_minutes=15).moves > 0
     assert moved(crowded, **OFTEN, history_minutes=14).moves == 0
 
 
 @pytest.fixture(scope="module")
 def drawn() -> Trace:
-    """Five hours of eight nodes whose pods come and go."""
+    """Return five hours of eight nodes with arriving and ending pods."""
     return Synthetic(seed=5, nodes=8, minutes=300, warm_up_minutes=60).trace()
 
 
 @pytest.mark.parametrize("percent", [5.0, 10.0, 40.0])
-def test_the_budget_is_kept(drawn: Trace, percent: float) -> None:
-    """No more pods are moved than so many percent of those that run, each hour."""
+def test_moves_stay_within_the_budget(drawn: Trace, percent: float) -> None:
+    """At most the budgeted percentage of the running pods moves per hour."""
     outcome = moved(drawn, percent_per_hour=percent, every_minutes=5, after_minutes=10, min_gain=0.001)
     assert outcome.moves > 0
     assert measures(outcome)["moves_percent_per_hour"] <= percent
 
 
-def test_jobs_stay(crowded: Trace) -> None:
-    """A job would begin anew, so it is never moved."""
+def test_jobs_are_not_moved(crowded: Trace) -> None:
+    """A job never moves, because it would start over."""
     jobs = replace(crowded, owner_kinds=("Job",) * 5)
     assert moved(jobs, **OFTEN).moves == 0
 
 
-def test_a_moved_pod_goes_on(crowded: Trace) -> None:
-    """Each minute of a moved pod is on one node, and its use is counted once."""
+def test_a_moved_pod_continues(crowded: Trace) -> None:
+    """A moved pod is on one node in every minute, and its use counts once."""
     outcome = moved(crowded, **OFTEN)
     total = outcome.cluster.ledger.cpu_milli.sum(axis=0)
     assert total == pytest.approx(np.full(240, 4 * 3800 + 200), rel=1e-3)
@@ -161,8 +161,8 @@ def test_a_moved_pod_goes_on(crowded: Trace) -> None:
         assert all(before.end == after.start for before, after in pairwise(pod_runs))
 
 
-def test_a_pod_only_goes_where_it_fits(crowded: Trace) -> None:
-    """A node whose requests leave no room is not a target."""
+def test_a_pod_moves_only_to_a_node_with_room(crowded: Trace) -> None:
+    """No node gets more requests than its allocatable."""
     full = small_world(2, [("Deployment", 2.0)] * 4 + [("Deployment", 0.0)] * 6)
     outcome = moved(full, **OFTEN)
     nodes = outcome.cluster.nodes
@@ -170,14 +170,14 @@ def test_a_pod_only_goes_where_it_fits(crowded: Trace) -> None:
 
 
 @pytest.mark.parametrize("power", [1, 2, 5, 8, 16])
-def test_whole_powers(power: int) -> None:
-    """Squaring gives what the general function gives."""
+def test_natural_powers(power: int) -> None:
+    """Repeated squaring equals the general power."""
     values = np.linspace(0, 2, 50)
     assert whole_power(values, power) == pytest.approx(values**power)
 
 
-def test_fewer_nodes_keep_the_share_that_is_requested() -> None:
-    """Of each size as many go, and requests are divided by so much more."""
+def test_fewer_nodes_keep_the_requested_share() -> None:
+    """Nodes of all sizes are removed evenly, and overcommit rises in proportion."""
     trace = Synthetic(seed=1, nodes=40, minutes=120, warm_up_minutes=20).trace()
     fewer = fewer_nodes(trace, 8)
     assert len(fewer.nodes) == 32
@@ -190,19 +190,19 @@ def test_fewer_nodes_keep_the_share_that_is_requested() -> None:
 
 
 @pytest.mark.parametrize(("seed", "nodes", "as_good"), [(6, 12, [1]), (5, 20, [1, 3])])
-def test_saved_nodes_are_the_numbers_on_which_it_is_as_good(seed: int, nodes: int, as_good: list[int]) -> None:
-    """As many as there are of them; of twenty it does without three, and by chance not without two."""
+def test_saved_nodes_are_counted_near_the_edge(seed: int, nodes: int, as_good: list[int]) -> None:
+    """As many nodes are saved as numbers of removed nodes are as good, even if one in between is not."""
     trace = Synthetic(seed=seed, nodes=nodes, minutes=400, warm_up_minutes=100).trace()
-    made = policies(trace)
-    default = measures(Replay(trace, made["default"]).run())
+    catalogue = policies(trace)
+    default = measures(Replay(trace, catalogue["default"]).run())
 
     def good(removed: int) -> bool:
-        fewer = measures(Replay(fewer_nodes(trace, removed), made["clairvoyant"]).run())
+        fewer = measures(Replay(fewer_nodes(trace, removed), catalogue["clairvoyant"]).run())
         counted = ("hot_minutes_80", "memory_overrun_minutes", "unplaced_pods")
         return all(fewer[name] <= default[name] for name in counted)
 
     assert [removed for removed in range(1, 6) if good(removed)] == as_good
-    assert nodes_saved(trace, made["clairvoyant"], default, ReplayOptions()) == len(as_good)
+    assert nodes_saved(trace, catalogue["clairvoyant"], default, ReplayOptions()) == len(as_good)
 
 
 @pytest.mark.parametrize(
@@ -219,54 +219,55 @@ def test_saved_nodes_are_the_numbers_on_which_it_is_as_good(seed: int, nodes: in
         ({*range(1, 24)}, 24, 23),
     ],
 )
-def test_what_holds_by_chance_is_counted_around_the_edge(good: set[int], most: int, count: int) -> None:
-    """A number beyond the edge counts, and a gap before it does not; few numbers are looked at, each once."""
-    asked: list[int] = []
+def test_numbers_near_a_noisy_edge_are_counted(good: set[int], most: int, count: int) -> None:
+    """Numbers near the edge count if they satisfy the predicate, and few numbers are tried, each once."""
+    tried: list[int] = []
 
     def holds(number: int) -> bool:
-        asked.append(number)
+        tried.append(number)
         return number in good
 
     assert count_near_edge(holds, most) == count
-    assert len(asked) == len(set(asked)) <= 11
+    assert len(tried) == len(set(tried)) <= 11
 
 
-def test_an_overcommit_and_events_that_are_asked_for_follow_the_nodes() -> None:
-    """They save as much as where they are the trace's; a node that is taken away neither fails nor comes back."""
+def test_options_of_overcommit_and_events_follow_the_nodes() -> None:
+    """Overcommit and events in the options give the same result as in the trace, also with fewer nodes."""
     trace = Synthetic(seed=5, nodes=20, minutes=400, warm_up_minutes=100).trace()
     policy = policies(trace)["clairvoyant"]
     events = tuple(NodeEvent(200 + number, EventKind.FAIL, name) for number, name in enumerate(trace.nodes[:2]))
     events += tuple(replace(event, minute=event.minute + 30, kind=EventKind.JOIN) for event in events)
-    asked = ReplayOptions(overcommit=(1.7, 1.4), events=events)
-    default = measures(Replay(trace, policies(trace)["default"], asked).run())
-    own = replace(trace, overcommit=(1.7, 1.4), events=events)
-    saved = [nodes_saved(own, policy, default, ReplayOptions()), nodes_saved(trace, policy, default, asked)]
+    options = ReplayOptions(overcommit=(1.7, 1.4), events=events)
+    default = measures(Replay(trace, policies(trace)["default"], options).run())
+    in_trace = replace(trace, overcommit=(1.7, 1.4), events=events)
+    saved = [nodes_saved(in_trace, policy, default, ReplayOptions()), nodes_saved(trace, policy, default, options)]
     assert saved[0] == saved[1] > 0
-    left = Replay(fewer_nodes(own, 8), policy, ReplayOptions()).run().unplaced
-    assert len(left) < len(Replay(fewer_nodes(trace, 8), policy, ReplayOptions(overcommit=(1.7, 1.4))).run().unplaced)
+    adapted = Replay(fewer_nodes(in_trace, 8), policy, ReplayOptions()).run().unplaced
+    fixed = Replay(fewer_nodes(trace, 8), policy, ReplayOptions(overcommit=(1.7, 1.4))).run().unplaced
+    assert len(adapted) < len(fixed)
 
 
 def first_move(trace: Trace, trigger: Trigger, **settings) -> int:
-    """Return the minute of the first move, 0 without any."""
+    """Return the minute of the first move, or 0 without any."""
     outcome = moved(trace, **OFTEN, triggers=(trigger,), **settings)
     return min((run.start for run in outcome.cluster.pod_runs if run.start > 0), default=0)
 
 
 def test_load_is_a_trigger(crowded: Trace) -> None:
-    """CostMovePolicy are made once a node is measured as hot, and none where none is."""
+    """Pods move once a node's measured load is hot, and none moves without a hot node."""
     assert first_move(crowded, Trigger.LOAD) == 30
     assert first_move(small_world(3, [("Deployment", 1.0)] * 4), Trigger.LOAD, hot_percent=90.0) == 0
 
 
 def test_a_node_that_joins_is_a_trigger(crowded: Trace) -> None:
-    """Without a change of the nodes nothing is moved; with one, at once."""
+    """No pod moves until a node joins; then one moves at once."""
     assert first_move(crowded, Trigger.NODES) == 0
     joined = replace(crowded, events=(NodeEvent(77, EventKind.JOIN, "new", (10_000, 64 * GIB)),))
     assert first_move(joined, Trigger.NODES) == 77
 
 
 def test_a_change_of_the_pods_is_a_trigger(crowded: Trace) -> None:
-    """Pods that end or come make moves due, and the same pods none again."""
+    """Moves become due when the number of pods changes by more than a tenth."""
     fewer = replace(crowded, end_minute=np.array([240, 240, 240, 240, 99]))
     schedule = MoveSchedule(
         CostMovePolicy(percent_per_hour=1000, every_minutes=10, triggers=(Trigger.PODS,), after_minutes=0),
@@ -285,7 +286,7 @@ def test_a_change_of_the_pods_is_a_trigger(crowded: Trace) -> None:
 
 
 def test_fragmentation_is_a_trigger() -> None:
-    """It is there while a pod waits that all nodes together have room for, and not while they have none."""
+    """Fragmentation holds while all nodes together, but no single one, have room for a queued pod."""
     cluster = Cluster(small_world(2, [("Deployment", 0.5)] * 5), (0.25, 0.25))  # 8 of 10 cores each
     for number in range(2):
         cluster.place(number, cluster.pod(number), number)
@@ -297,7 +298,7 @@ def test_fragmentation_is_a_trigger() -> None:
 
 
 def test_low_node_utilization_evicts_from_hot_nodes() -> None:
-    """Two pods of the node above the target go in a run, and the scheduler places them elsewhere."""
+    """Two pods of the node above the target are evicted per cycle and rescheduled."""
     trace = small_world(2, [("Deployment", 1.8)] * 5)
     policy = replace(
         policies(trace)["most-allocated"], spread=0, move_policy=LowNodeUtilization(3000.0, after_minutes=30)
@@ -305,18 +306,18 @@ def test_low_node_utilization_evicts_from_hot_nodes() -> None:
     outcome = Replay(trace, policy).run()
     evicted = [run for run in outcome.cluster.pod_runs if run.start > 0]
     assert [run.start for run in evicted[:2]] == [30, 30]
-    assert [run.start for run in evicted[2:4]] == [35, 35]  # it packs, so they are back
+    assert [run.start for run in evicted[2:4]] == [35, 35]  # most-allocated put them back on the same node
     assert outcome.moves == len(evicted)
 
 
-def test_low_node_utilization_goes_by_the_default_scheduler() -> None:
-    """With the default scheduler the evicted pods go to nodes with less, and once none is hot nothing is evicted."""
+def test_low_node_utilization_does_not_raise_hot_minutes() -> None:
+    """Evictions with the default scheduler do not add hot minutes."""
     outcome = Replay(
         trace := small_world(3, [("Deployment", 1.8)] * 5 + [("Deployment", 0.0)] * 10),
         replace(policies(trace)["default"], move_policy=LowNodeUtilization(1000.0, after_minutes=30)),
     ).run()
-    still = Replay(trace, policies(trace)["default"]).run()
-    hot = [measures(each)["hot_minutes_80"] for each in (outcome, still)]
+    without_moves = Replay(trace, policies(trace)["default"]).run()
+    hot = [measures(replay)["hot_minutes_80"] for replay in (outcome, without_moves)]
     assert hot[0] <= hot[1]
 
 
@@ -324,29 +325,29 @@ def test_low_node_utilization_goes_by_the_default_scheduler() -> None:
     ("levels", "evicted"),
     [
         ([90.0, 20.0, 60.0], True),
-        ([79.9, 20.0, 60.0], False),  # whole percents, rounded down: at the target, not above
-        ([90.0, 51.0, 60.0], False),  # none is low
+        ([79.9, 20.0, 60.0], False),  # rounded down to the target, not above it
+        ([90.0, 51.0, 60.0], False),  # no node is underutilized
         ([90.0, 50.9, 60.0], True),
-        ([90.0, 20.0, None], False),  # one has no value
+        ([90.0, 20.0, None], False),  # one node has no load
     ],
 )
-def test_low_node_utilization_runs_as_upstreams(levels: list[float | None], evicted: bool) -> None:
-    """Some nodes are low, some are above the target, and all of them are measured."""
+def test_low_node_utilization_evicts_as_upstream(levels: list[float | None], evicted: bool) -> None:
+    """Pods are evicted if some nodes are underutilized, some are overutilized, and all are measured."""
     cluster = Cluster(small_world(3, [("Job", 1.0), ("Deployment", 1.0)]), (1.0, 1.0))
     for number in range(2):
         cluster.place(number, cluster.pod(number), 0)
     loads = {f"n{row}": level for row, level in enumerate(levels) if level is not None}
 
-    class Said(SimulatedWatcher):
+    class FixedMetrics(SimulatedWatcher):
         def snapshot(self):
             return metrics(loads, cluster.now)
 
-    descheduler = LowNodeUtilization(100_000.0, after_minutes=0).begin(cluster, Said(Windows(), cluster))
+    descheduler = LowNodeUtilization(100_000.0, after_minutes=0).begin(cluster, FixedMetrics(Windows(), cluster))
     assert descheduler.due() == ([(1, None)] if evicted else [])
 
 
 def test_pods_are_evicted_by_their_class() -> None:
-    """Best effort before burstable before guaranteed."""
+    """The classes are ordered best-effort, burstable, guaranteed."""
     trace = small_world(1, [("Deployment", 1.0)] * 2)
     trace = replace(trace, cpu_limit_milli=np.array([2000, -1]), memory_limit_bytes=np.array([GIB, -1]))
     cluster = Cluster(trace, (1.0, 1.0))
@@ -355,7 +356,7 @@ def test_pods_are_evicted_by_their_class() -> None:
 
 
 def test_soft_taints_score_hot_nodes_lower() -> None:
-    """100 without a taint and 0 with one; all alike where none has any, or all have one."""
+    """A node scores 100 without a soft taint and 0 with one, or the same as the others if all are equal."""
     plugin = TaintToleration({"b", "gone"})
     amounts = ResourceList({"cpu": 1000, "memory": GIB})
     table = NodeTable([Node(name, amounts, amounts) for name in "abc"])
@@ -366,7 +367,7 @@ def test_soft_taints_score_hot_nodes_lower() -> None:
 
 
 def test_soft_taints_keep_pods_off_hot_nodes() -> None:
-    """A pod that comes while a node is hot goes elsewhere, where the default scheduler alone takes the hot one."""
+    """A pod avoids a hot node that the default scheduler alone would choose."""
     trace = small_world(4, [("Deployment", 9.0)] + [("Deployment", 0.0)] * 4)
     trace = replace(
         trace,
@@ -380,8 +381,8 @@ def test_soft_taints_keep_pods_off_hot_nodes() -> None:
     assert last == {"default": True, "default+soft-taints": False}
 
 
-def test_triggers_may_be_replaced(crowded: Trace) -> None:
-    """A replay's option takes the place of what each policy says."""
+def test_triggers_in_the_options_replace_the_policys(crowded: Trace) -> None:
+    """The triggers in a replay's options replace those of the policy."""
     policy = replace(policies(crowded)["most-allocated"], spread=0, move_policy=CostMovePolicy(1000.0, 10, 30))
     assert Replay(crowded, policy).run().moves > 0
     assert Replay(crowded, policy, ReplayOptions(move_triggers=(Trigger.NODES,))).run().moves == 0

@@ -1,4 +1,4 @@
-"""Nodes that fail and join in a replay: what becomes of their pods, their metrics and what is measured."""
+"""Nodes that fail and join in a replay: their pods, metrics and measures."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +31,8 @@ def runs_of(outcome: ReplayOutcome, pod: int) -> list[tuple[int, int]]:
     return [(run.start, run.end) for run in outcome.cluster.pod_runs if run.pod == pod]
 
 
-def test_pods_of_a_failed_node_are_placed_again() -> None:
-    """Services go on elsewhere after five minutes; nothing is used on the node that is gone; the wait counts."""
+def test_services_of_a_failed_node_are_rescheduled() -> None:
+    """Services continue on another node after five minutes, and the wait counts."""
     outcome = replayed(small_world(2, [("Deployment", 1.0)] * 4), FAILS)
     moved = [pod for pod in range(4) if len(runs_of(outcome, pod)) == 2]
     assert len(moved) == 2
@@ -43,8 +43,8 @@ def test_pods_of_a_failed_node_are_placed_again() -> None:
     assert (counted["displaced_pods"], counted["waited_pod_minutes"], counted["nodes"]) == (2, 10, 1)
 
 
-def test_jobs_of_a_failed_node_begin_anew() -> None:
-    """A job runs its whole time again, and uses again what it used."""
+def test_jobs_of_a_failed_node_start_over() -> None:
+    """A job of a failed node runs its whole time again."""
     trace = small_world(2, [("Job", 1.0)] * 2)
     trace = replace(trace, end_minute=np.full(2, 120))
     outcome = replayed(trace, FAILS, evicted_after_minutes=0)
@@ -52,7 +52,7 @@ def test_jobs_of_a_failed_node_begin_anew() -> None:
 
 
 def test_pods_wait_until_a_node_joins() -> None:
-    """With no node left they wait; one that comes back has its old amounts, and takes them at once."""
+    """Pods wait while no node exists; a node that comes back has its old capacity and takes them at once."""
     outcome = replayed(small_world(1, [("Deployment", 1.0)] * 2), FAILS, COMES_BACK)
     assert runs_of(outcome, 0) == [(0, 100), (150, 240)]
     counted = measures(outcome)
@@ -61,13 +61,13 @@ def test_pods_wait_until_a_node_joins() -> None:
     assert outcome.cluster.ledger.capacity[:, 1].tolist() == outcome.cluster.ledger.capacity[:, 0].tolist()
 
 
-def test_a_pod_that_finds_no_place_again_is_unplaced() -> None:
-    """At the end of the replay it is counted as one that does not fit."""
+def test_a_displaced_pod_without_a_node_is_unplaced() -> None:
+    """A displaced pod that gets no node until the end counts as unplaced."""
     assert measures(replayed(small_world(1, [("Deployment", 1.0)]), FAILS))["unplaced_pods"] == 1
 
 
 def test_a_new_node_takes_pods() -> None:
-    """A node of other amounts joins, and pods that fit nowhere else go there."""
+    """A larger node joins and takes the queued pods."""
     trace = small_world(1, [("Deployment", 0.5)] * 8)
     event = NodeEvent(30, EventKind.JOIN, "large", (20_000, 64 * GIB))
     outcome = replayed(trace, event)
@@ -76,7 +76,7 @@ def test_a_new_node_takes_pods() -> None:
 
 
 def test_metrics_follow_the_nodes() -> None:
-    """A new node is expected to use what is requested, then measured since it joined; one that is gone is not told."""
+    """A new node is predicted, then measured since it joined; a failed node has no metrics."""
     cluster = Cluster(small_world(2, [("Deployment", 1.0)] * 2), (1.0, 1.0))
     watcher = SimulatedWatcher(Windows(smoothing_minutes=1), cluster)
     for number in range(2):
@@ -85,24 +85,24 @@ def test_metrics_follow_the_nodes() -> None:
     cluster.leave("n0")
     cluster.join("new", (10_000, 64 * GIB))
     cluster.place(0, cluster.pod(0), cluster.nodes.row("new"))
-    told = {}
+    by_minute = {}
     for minute in (100, 102, 105, 130):
         cluster.minute = minute
         snapshot = watcher.snapshot()
         assert snapshot is not None
         grades = FallbackPolicy().judge(cluster.nodes, snapshot, cluster.now).grades.tolist()
         node = snapshot.data.get("new")
-        told[minute] = (list(snapshot.data), grades, node and (node.metrics[0].value, node.metadata))
-    assert told[100] == (["n1"], ["measured", "predicted"], None)
-    names, grades, node = told[105]
+        by_minute[minute] = (list(snapshot.data), grades, node and (node.metrics[0].value, node.metadata))
+    assert by_minute[100] == (["n1"], ["measured", "predicted"], None)
+    names, grades, node = by_minute[105]
     assert (names, grades) == (["n1", "new"], ["measured", "measured"])
     assert node == (pytest.approx(20, rel=1e-3), {"coverage": pytest.approx(4 / 15)})
-    assert told[130][2] == (pytest.approx(20, rel=1e-3), {})
+    assert by_minute[130][2] == (pytest.approx(20, rel=1e-3), {})
 
 
 @pytest.mark.parametrize("policy", ["congestion-cost+moves", "clairvoyant", "peaks", "crane", "default+soft-taints"])
-def test_every_minute_of_a_pod_is_on_one_node_that_is_there(policy: str) -> None:
-    """Whatever chooses and moves, with nodes that come and go."""
+def test_every_minute_of_a_pod_is_on_one_existing_node(policy: str) -> None:
+    """Every policy keeps pods on existing nodes while nodes fail and join."""
     trace = Synthetic(seed=2, nodes=6, minutes=300, warm_up_minutes=60).trace()
     events = [
         NodeEvent(90, EventKind.FAIL, "node-002"),
@@ -111,23 +111,23 @@ def test_every_minute_of_a_pod_is_on_one_node_that_is_there(policy: str) -> None
         NodeEvent(200, EventKind.JOIN, "more", (32_000, 2**37)),
     ]
     outcome = replayed(trace, *events, policy=policy)
-    there = outcome.cluster.ledger.present()
-    total = np.zeros(there.shape)
+    present = outcome.cluster.ledger.present()
+    total = np.zeros(present.shape)
     for run in outcome.cluster.pod_runs:
-        assert there[run.node, run.start : run.end].all()
+        assert present[run.node, run.start : run.end].all()
         total[run.node, run.start : run.end] += outcome.cluster.series(run.pod, run.start)[0][: run.end - run.start]
     assert outcome.cluster.ledger.cpu_milli == pytest.approx(total, abs=1e-6)
 
 
 def test_events_are_read_as_they_were_written(tmp_path: Path) -> None:
-    """A trace's folder may have events.csv."""
+    """Events in events.csv survive a round trip."""
     events = (FAILS, COMES_BACK, NodeEvent(160, EventKind.JOIN, "m", (1, 2)))
     write_trace(replace(small_world(2, [("Deployment", 1.0)]), events=events), tmp_path / "world")
     assert read_trace(tmp_path / "world").events == events
 
 
-def test_nodes_that_are_taken_away_have_no_events() -> None:
-    """With fewer nodes those that are left keep theirs."""
+def test_removed_nodes_have_no_events() -> None:
+    """Removing a node from a trace also removes its events, and keeps those of the other nodes."""
     events = (NodeEvent(50, EventKind.FAIL, "n1"), NodeEvent(60, EventKind.JOIN, "n1"), FAILS)
     trace = replace(small_world(2, [("Deployment", 1.0)]), events=events)
     fewer = fewer_nodes(trace, 1)
@@ -135,7 +135,7 @@ def test_nodes_that_are_taken_away_have_no_events() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ("9,fail,n7,,", "minute 9: node 'n7' fails but does not exist"),
         ("9,fail,n0,,\n9,fail,n0,,", "node 'n0' fails but does not exist"),
@@ -146,9 +146,9 @@ def test_nodes_that_are_taken_away_have_no_events() -> None:
         ("-9,fail,n0,,", "row 2: minute must be a whole number"),
     ],
 )
-def test_events_that_cannot_be_are_refused(tmp_path: Path, rows: str, said: str) -> None:
-    """With the file and the minute, or the row."""
+def test_invalid_events_are_refused(tmp_path: Path, rows: str, message: str) -> None:
+    """The error names the file and the row, or the minute."""
     write_trace(small_world(2, [("Deployment", 1.0)]), tmp_path)
     (tmp_path / "events.csv").write_text(f"minute,event,node,cpu_capacity_milli,memory_capacity_bytes\n{rows}\n")
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=message):
         read_trace(tmp_path)

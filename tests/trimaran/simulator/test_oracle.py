@@ -1,4 +1,4 @@
-"""Placements looked for offline, and the policy that replays them."""
+"""Offline search for placements, and the oracle policy that follows its plan."""
 
 import itertools
 from collections import deque
@@ -24,20 +24,20 @@ GREEDY = Clairvoyant()
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan that a test wrote, carried out as the oracle does its own."""
+    """Policy with a fixed plan, carried out like the oracle's."""
 
     plan: tuple[tuple[int, ...], ...]
     name: str = "planned"
     move_policy: MovePolicy | None = None
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> OracleChooser:
-        """Begin a replay."""
+        """Return a chooser for one replay."""
         plan = {pod: deque(nodes) for pod, nodes in enumerate(self.plan)}
         return OracleChooser(plan, cluster, ClairvoyantChooser(GREEDY, cluster))
 
 
 def roomy() -> Trace:
-    """Return a world in which no pod waits, so that any plan can be kept."""
+    """Return a world in which no pod waits, so that every plan can be followed."""
     return Synthetic(seed=5, nodes=4, minutes=400, warm_up_minutes=60, requested=0.6, mean_use=0.65).trace()
 
 
@@ -46,7 +46,7 @@ def searched(outcome: ReplayOutcome) -> OfflineSearch:
 
 
 def tiny(seed: int) -> Trace:
-    """Return six pods on three nodes, which overlap in part."""
+    """Return six pods on three nodes, whose lives partly overlap."""
     rng = np.random.default_rng(seed)
     lives = rng.integers(5, 30, 6)
     arrival = np.sort(rng.integers(0, 20, 6))
@@ -72,33 +72,33 @@ def tiny(seed: int) -> Trace:
 
 
 def cost(trace: Trace, nodes: np.ndarray) -> float:
-    """Return what the clairvoyant greedy's cost of a plan is, pod by pod, or infinity where something does not fit."""
-    use, asked = np.zeros((2, 2, 3, trace.minutes))
+    """Return a plan's cost by the clairvoyant greedy's formula, or infinity if a node is overfull."""
+    use, requests = np.zeros((2, 2, 3, trace.minutes))
     capacity = np.array([trace.cpu_capacity_milli, trace.memory_capacity_bytes], float)
     for pod, node in enumerate(nodes):
         minutes = slice(trace.arrival_minute[pod], trace.end_minute[pod])
         use[:, node, minutes] += trace.usage(pod)
-        asked[:, node, minutes] += [[trace.cpu_request_milli[pod]], [trace.memory_request_bytes[pod]]]
-    if (asked > capacity[:, :, None]).any():
+        requests[:, node, minutes] += [[trace.cpu_request_milli[pod]], [trace.memory_request_bytes[pod]]]
+    if (requests > capacity[:, :, None]).any():
         return np.inf
     return float(((use[0] / (0.8 * capacity[0][:, None])) ** 8 + (use[1] / (0.95 * capacity[1][:, None])) ** 16).sum())
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_tiny_world_is_placed_as_well_as_can_be(seed: int) -> None:
-    """Counted through: no way to place six pods on three nodes costs less."""
+def test_a_tiny_world_is_placed_optimally(seed: int) -> None:
+    """The search reaches the lowest cost of all assignments of six pods to three nodes."""
     trace = tiny(seed)
     search = searched(Replay(trace, GREEDY).run())
     assert len(search.pod_runs) == 6
     search.improve(np.random.default_rng(0), 60)
     nodes = search.nodes[np.argsort([run.pod for run in search.pod_runs])]
     assert search.cost() == pytest.approx(cost(trace, nodes))
-    best = min(cost(trace, np.array(each)) for each in itertools.product(range(3), repeat=6))
+    best = min(cost(trace, np.array(nodes)) for nodes in itertools.product(range(3), repeat=6))
     assert search.cost() == pytest.approx(best, rel=1e-6)
 
 
-def test_it_is_never_worse_than_its_start_and_always_fits() -> None:
-    """Sweep by sweep the cost falls, and in every minute the pods of each node request no more than it has."""
+def test_the_search_never_raises_the_cost_and_always_fits() -> None:
+    """The cost falls sweep by sweep, and no node is overfull in any minute."""
     trace = roomy()
     outcome = Replay(trace, GREEDY).run()
     search = searched(outcome)
@@ -108,14 +108,14 @@ def test_it_is_never_worse_than_its_start_and_always_fits() -> None:
         costs.append(search.cost())
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < 0.95 * costs[0]
-    asked = np.zeros((2, 4, trace.minutes))
+    requests = np.zeros((2, 4, trace.minutes))
     for run, node in zip(search.pod_runs, search.nodes, strict=True):
-        asked[:, node, run.start : run.end] += np.array(outcome.cluster.requests(run.pod))[:, None]
-    assert (asked <= outcome.cluster.ledger.capacity[:, :, None]).all()
+        requests[:, node, run.start : run.end] += np.array(outcome.cluster.requests(run.pod))[:, None]
+    assert (requests <= outcome.cluster.ledger.capacity[:, :, None]).all()
 
 
-def test_the_policy_carries_the_plan_out() -> None:
-    """Replayed, every pod is where the search put it, and nodes are hot for fewer minutes; a seed makes one plan."""
+def test_the_policy_follows_the_plan() -> None:
+    """Every pod runs on its planned node, with fewer hot minutes than under the greedy."""
     trace = roomy()
     greedy = Replay(trace, GREEDY).run()
     search = searched(greedy)
@@ -128,8 +128,8 @@ def test_the_policy_carries_the_plan_out() -> None:
     assert measures(outcome)["hot_minutes_80"] < measures(greedy)["hot_minutes_80"]
 
 
-def test_nodes_that_fail_keep_what_they_had() -> None:
-    """What a node's failure cut short is not planned anew, so the replay displaces the same pods as the greedy's."""
+def test_runs_cut_short_by_a_failure_keep_their_node() -> None:
+    """The search does not move runs that a node's failure ends, so the same pods are displaced."""
     whole = roomy()
     events = (NodeEvent(200, EventKind.FAIL, whole.nodes[0]), NodeEvent(300, EventKind.JOIN, whole.nodes[0]))
     trace = replace(whole, events=events)
@@ -142,8 +142,8 @@ def test_nodes_that_fail_keep_what_they_had() -> None:
     assert measures(outcome)["displaced_pods"] == measures(greedy)["displaced_pods"]
 
 
-def test_where_a_planned_node_has_no_room_the_greedy_chooses() -> None:
-    """A pod without room on its planned node, and one that nothing is planned for, go where they cost least."""
+def test_the_greedy_replaces_an_impossible_plan() -> None:
+    """The greedy places a pod without a plan, or without room on its planned node."""
     trace = replace(
         tiny(0),
         cpu_capacity_milli=np.array([1000, 1000, 1000]),
@@ -162,8 +162,8 @@ def test_where_a_planned_node_has_no_room_the_greedy_chooses() -> None:
     assert {run.pod: run.node for run in outcome.cluster.pod_runs} == {0: 0, 1: 1, 2: 2, 3: 0, 4: 2, 5: 1}
 
 
-def test_a_crowded_world_takes_what_the_plan_cannot_keep() -> None:
-    """Where pods wait they come at other minutes than planned: some go elsewhere, and nodes are never overfull."""
+def test_a_crowded_world_follows_most_of_the_plan() -> None:
+    """Pods that waited may go to other nodes than planned, and no node is ever overfull."""
     trace = Synthetic(seed=5, nodes=4, minutes=400, warm_up_minutes=60, requested=0.9, mean_use=0.65).trace()
     search = searched(Replay(trace, GREEDY).run())
     search.improve(np.random.default_rng(0), 1)
@@ -171,7 +171,7 @@ def test_a_crowded_world_takes_what_the_plan_cannot_keep() -> None:
     cluster = Replay(trace, Oracle(sweeps=1)).run().cluster
     elsewhere = [run for run in cluster.pod_runs if planned.get(run.pod) != run.node]
     assert 0 < len(elsewhere) < len(cluster.pod_runs) / 2
-    asked = np.zeros((2, 4, trace.minutes))
+    requests = np.zeros((2, 4, trace.minutes))
     for run in cluster.pod_runs:
-        asked[:, run.node, run.start : run.end] += np.array(cluster.requests(run.pod))[:, None]
-    assert (asked <= cluster.ledger.capacity[:, :, None]).all()
+        requests[:, run.node, run.start : run.end] += np.array(cluster.requests(run.pod))[:, None]
+    assert (requests <= cluster.ledger.capacity[:, :, None]).all()

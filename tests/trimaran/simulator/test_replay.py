@@ -1,4 +1,4 @@
-"""Replays: what pods really used, placed again by any policy, through the library's own scores."""
+"""Replays of recorded pod use under different policies."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def replayed(trace: Trace, policy: str, **options) -> ReplayOutcome:
     return Replay(trace, policies(trace)[policy], ReplayOptions(**options)).run()
 
 
-def chosen(outcome: ReplayOutcome) -> list[tuple[int, int, int, int]]:
+def placements(outcome: ReplayOutcome) -> list[tuple[int, int, int, int]]:
     return [(run.pod, run.node, run.start, run.end) for run in outcome.cluster.pod_runs]
 
 
@@ -28,20 +28,20 @@ def chosen(outcome: ReplayOutcome) -> list[tuple[int, int, int, int]]:
 def test_a_replay_is_deterministic(trace: Trace, policy: str) -> None:
     """The same trace, policy and seed give the same placements and measures."""
     first, second = replayed(trace, policy), replayed(trace, policy)
-    assert chosen(first) == chosen(second)
+    assert placements(first) == placements(second)
     assert measures(first) == measures(second)
 
 
-def test_a_seed_draws_among_equals(trace: Trace) -> None:
-    """Another seed chooses otherwise where nodes are equal, and changes neither pods nor their use."""
+def test_the_seed_breaks_ties(trace: Trace) -> None:
+    """Another seed changes placements among equal nodes, but neither the pods nor their use."""
     first, second = replayed(trace, "default"), replayed(trace, "default", seed=1)
-    assert chosen(first) != chosen(second)
+    assert placements(first) != placements(second)
     for pod in (0, 7):
         assert (first.cluster.series(pod, 500) == second.cluster.series(pod, 500)).all()
 
 
-def test_what_is_used_is_what_pods_used(trace: Trace) -> None:
-    """The nodes' use adds up to that of the pods that were placed, each minute on one node."""
+def test_node_use_is_the_sum_of_pod_use(trace: Trace) -> None:
+    """The use of all nodes equals the use of the placed pods in every minute."""
     outcome = replayed(trace, "default")
     total = np.zeros(trace.minutes)
     for run in outcome.cluster.pod_runs:
@@ -49,23 +49,23 @@ def test_what_is_used_is_what_pods_used(trace: Trace) -> None:
     assert outcome.cluster.ledger.cpu_milli.sum(axis=0) == pytest.approx(total)
 
 
-def test_requests_never_exceed_what_is_allocatable(trace: Trace) -> None:
-    """After overcommit pods are filtered as kube-scheduler filters them."""
+def test_requests_never_exceed_allocatable(trace: Trace) -> None:
+    """The filter applies to requests after overcommit."""
     outcome = replayed(trace, "random")
     nodes = outcome.cluster.nodes
     for resource in ("cpu", "memory"):
         assert (nodes.in_tree_requests(resource) <= nodes.allocatable(resource)).all()
 
 
-def test_without_overcommit_pods_wait(trace: Trace) -> None:
-    """With requests as they were written some pods do not fit, and it is said."""
+def test_pods_wait_with_larger_requests(trace: Trace) -> None:
+    """Overcommit below 1 leaves more pods unplaced and waiting."""
     fitting, tight = replayed(trace, "default"), replayed(trace, "default", overcommit=(0.7, 0.7))
     assert measures(fitting)["unplaced_pods"] < measures(tight)["unplaced_pods"]
     assert measures(tight)["waited_pod_minutes"] > 0
 
 
 def test_a_snapshot_is_of_the_past(trace: Trace) -> None:
-    """A window ends before its delay, and holds mean and deviation of what was used in it, in percent."""
+    """A window ends before its delay and has the mean and deviation of past use, in percent."""
     cluster = replayed(trace, "default").cluster
     windows = Windows(window_minutes=10, interval_minutes=5, delay_minutes=2, smoothing_minutes=1)
     end = windows.window_end(303)
@@ -79,7 +79,7 @@ def test_a_snapshot_is_of_the_past(trace: Trace) -> None:
 
 
 def test_cpu_samples_are_rates_over_minutes(trace: Trace) -> None:
-    """With smoothing each sample is the mean of the minutes up to it, so that deviations are smaller."""
+    """With smoothing a sample is the mean of the minutes up to it, which lowers the deviation."""
     cluster = replayed(trace, "default").cluster
     values = {}
     for smoothing in (1, 5):
@@ -93,13 +93,13 @@ def test_cpu_samples_are_rates_over_minutes(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "wanted"), [(60, 60), (100, 100), (240, 117), (1000, 420), (6000, 300)])
-def test_as_many_nodes_are_looked_for_as_kube_scheduler_does(nodes: int, wanted: int) -> None:
-    """50 percent less one for each 125 nodes, at least 5 percent and 100 nodes."""
+def test_node_sampling_follows_kube_scheduler(nodes: int, wanted: int) -> None:
+    """The percentage is 50 less one for each 125 nodes, at least 5 percent and 100 nodes."""
     assert NodeSampling(0).wanted(nodes) == wanted
 
 
-def test_sampling_goes_round() -> None:
-    """Each search begins where the last one ended, and takes the next nodes that fit."""
+def test_node_sampling_continues_from_the_last_search() -> None:
+    """Each search starts at the end of the previous one and takes the next feasible nodes."""
     sampling = NodeSampling(10)
     feasible = np.ones(1000, np.bool_)
     feasible[:50] = False

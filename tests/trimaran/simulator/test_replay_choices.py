@@ -1,4 +1,4 @@
-"""What a replay chooses is what the library chooses, and what the live path answers, decision by decision."""
+"""Choices of a replay, compared with the library's and with the live extender's, decision by decision."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -43,7 +43,7 @@ Check = Callable[[ProfileChooser, int, Pod, np.ndarray, int], None]
 
 @dataclass(frozen=True)
 class Checked(ProfilePolicy):
-    """Chooses, and has each choice checked before it is acted on."""
+    """Profile policy that passes each choice to a check."""
 
     check: Check = lambda *_: None
 
@@ -65,7 +65,7 @@ def checked(policy: ProfilePolicy, check: Check) -> Checked:
 
 
 def by_the_library(chooser: ProfileChooser, number: int, pod: Pod, candidates: np.ndarray, row: int) -> None:
-    """Score the pod with a table, a snapshot and a profile that are made for it alone."""
+    """Score the pod with a table, a snapshot and a profile made for this pod alone."""
     cluster, policy = chooser._cluster, chooser._policy
     table = NodeTable(cluster.nodes.nodes)
     for where, placed in cluster.nodes.placed_pods():
@@ -88,7 +88,7 @@ def world(minutes: int, **drawn: float) -> Trace:
 
 @pytest.mark.parametrize("policy", ["default", "target-load-packing+load-variation-risk-balancing", "congestion-cost"])
 def test_choices_are_the_librarys(policy: str) -> None:
-    """Every pod goes to a node that a table and a profile made for it alone score highest."""
+    """Every pod goes to a node that a fresh table and profile score highest."""
     trace = world(75)
     outcome = Replay(trace, checked(policies(trace)[policy], by_the_library)).run()
     assert outcome.decisions > 150
@@ -96,12 +96,12 @@ def test_choices_are_the_librarys(policy: str) -> None:
 
 @pytest.mark.slow
 def test_twenty_thousand_choices_are_the_librarys() -> None:
-    """The same of all policies that are profiles, 20,000 decisions in all, with arrivals, departures and rollouts."""
-    trace, made = world(780, rollouts=0.5), 0
+    """The same holds for all profile policies in 20,000 decisions with arrivals, departures and rollouts."""
+    trace, decisions = world(780, rollouts=0.5), 0
     for policy in policies(trace).values():
         if type(policy) is ProfilePolicy and policy.move_policy is None:
-            made += Replay(trace, checked(policy, by_the_library)).run().decisions
-    assert made >= 20_000
+            decisions += Replay(trace, checked(policy, by_the_library)).run().decisions
+    assert decisions >= 20_000
 
 
 PLUGINS = {
@@ -125,7 +125,7 @@ def timestamp(at: float) -> str:
 
 
 def written(pod: Pod, scheduler: str) -> dict:
-    """Return a pod as the API server writes it."""
+    """Return a pod as the API server sends it."""
     resources = {
         kind: {"cpu": f"{amounts['cpu']}m", "memory": str(amounts["memory"])}
         for kind, amounts in (("requests", pod.containers[0].requests), ("limits", pod.containers[0].limits))
@@ -137,18 +137,18 @@ def written(pod: Pod, scheduler: str) -> dict:
 
 
 class Live:
-    """The live path beside a replay: what happened is told as the API server tells it, and kube-scheduler asks."""
+    """Live extender next to a replay: it gets the API server's objects and kube-scheduler's requests."""
 
     def __init__(self, name: str, profiles: Profiles) -> None:
         self.name, self.view, self.answered = name, StillView(), Counter[PrioritizeOutcome]()
-        self.there: dict[int, PodRun] = {}
-        self.told = 0
+        self.known_runs: dict[int, PodRun] = {}
+        self.sent = 0
         self.chooser: ProfileChooser | None = None
         options = PrioritizerOptions(deadline_seconds=20, assume=False)
         self.prioritizer = Prioritizer(profiles, self.view, self, options, clock=lambda: self.chooser._cluster.now)
 
     def snapshot(self):
-        """Return what the watcher serves, as a client does."""
+        """Return the watcher's snapshot, as a client does."""
         snapshot = self.chooser._watcher.snapshot()
         if snapshot is None:
             raise NoMetrics("nothing is fresh")
@@ -157,8 +157,8 @@ class Live:
     def close(self) -> None:
         self.prioritizer.close()
 
-    def tell(self) -> None:
-        """Tell the nodes, and the pods that came, left and moved since the last time."""
+    def update(self) -> None:
+        """Send the nodes, and the pods that started, ended and moved since the last call."""
         cluster, state = self.chooser._cluster, self.view.state
         for node in cluster.nodes.nodes:
             amounts = {"cpu": f"{node.capacity['cpu']}m", "memory": str(node.capacity["memory"]), "pods": "1000"}
@@ -167,40 +167,40 @@ class Live:
             state.put_node(Node.from_k8s({"metadata": {"name": node.name, **created}, "status": status}))
         for name in set(state.table.names) - set(cluster.nodes.names):
             state.drop_node(name)
-        for run in cluster.pod_runs[self.told :]:
+        for run in cluster.pod_runs[self.sent :]:
             self.drop(cluster, run.pod)
             pod = written(cluster.pod(run.pod), self.name)
             pod["spec"]["nodeName"] = cluster._names[run.node]
             at = timestamp(unix_seconds(run.start))
             pod["status"] = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]}
             state.put_pod(Pod.from_k8s(pod))
-            self.there[run.pod] = run
-        self.told = len(cluster.pod_runs)
-        for number in [number for number, run in self.there.items() if cluster.running.get(number) is not run]:
+            self.known_runs[run.pod] = run
+        self.sent = len(cluster.pod_runs)
+        for number in [number for number, run in self.known_runs.items() if cluster.running.get(number) is not run]:
             self.drop(cluster, number)
 
     def drop(self, cluster: Cluster, number: int) -> None:
-        """Tell that a pod ended, if it was there."""
-        run = self.there.pop(number, None)
+        """Send the end of a pod, if the pod was known."""
+        run = self.known_runs.pop(number, None)
         if run is not None:
             self.view.state.drop_pod(cluster.pod(number).uid, unix_seconds(run.end))
 
     def check(self, chooser: ProfileChooser, number: int, pod: Pod, candidates: np.ndarray, row: int) -> None:
-        """Ask as kube-scheduler does, and compare the answer with what the replay scored."""
+        """Request scores as kube-scheduler does, and compare them with the replay's."""
         self.chooser = chooser
-        self.tell()
+        self.update()
         names = [chooser._cluster.nodes.names[candidate] for candidate in candidates.tolist()]
         body = {"Pod": written(pod, self.name), "Nodes": None, "NodeNames": names}
         answer = self.prioritizer.answer(ExtenderArgs.decode(orjson.dumps(body)))
         self.answered[answer.outcome] += 1
-        if answer.outcome is PrioritizeOutcome.NO_METRICS:  # all alike, so that kube-scheduler's own plugins decide
+        if answer.outcome is PrioritizeOutcome.NO_METRICS:  # equal scores, so that kube-scheduler's own plugins decide
             assert len(set(answer.scores.values())) == 1
-            own = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
+            in_tree = Profile.of(NodeResourcesFit(), NodeResourcesBalancedAllocation())
             spread = WeightedPlugin(PodTopologySpread(chooser._cluster.replicas), 2)
-            own = Profile((*own.plugins, spread)).prepare(
+            in_tree = Profile((*in_tree.plugins, spread)).prepare(
                 chooser._cluster.nodes, MetricsTable.empty(chooser._cluster.nodes)
             )
-            total = own.score(pod, among=candidates).total
+            total = in_tree.score(pod, among=candidates).total
             assert total[list(candidates).index(row)] == total.max()
             return
         total = chooser.prepared().score(pod, among=candidates).total
@@ -215,7 +215,7 @@ class Live:
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_choices_are_the_live_paths(name: str) -> None:
-    """The extender, told of the same pods and nodes by the API server's objects, answers what the replay scored."""
+    """The extender's answers for the same pods and nodes equal the replay's scores."""
     trace = world(100)
     profiles = Profiles.read(CONFIGURATION)
     with closing(Live(name, profiles)) as live:
@@ -225,8 +225,8 @@ def test_choices_are_the_live_paths(name: str) -> None:
     assert outcome.decisions > 200
 
 
-def test_choices_are_the_live_paths_while_things_fail() -> None:
-    """So they are with nodes that fail and join, nodes that are not measured, and an outage."""
+def test_choices_are_the_live_paths_during_failures() -> None:
+    """The answers stay equal while nodes fail and join, nodes are not measured, and metrics have an outage."""
     trace = replace(
         world(160),
         events=(NodeEvent(60, EventKind.FAIL, "node-004"), NodeEvent(90, EventKind.JOIN, "node-004")),

@@ -1,4 +1,4 @@
-"""What many replays come to: intervals, lost cases, and the page with pictures."""
+"""Reports of comparisons: intervals, losing cases, tables, and the page with figures."""
 
 import json
 import re
@@ -25,7 +25,7 @@ HOT = "hot_minutes_80"
 
 
 def row(hot: float, **others: float) -> dict[str, float]:
-    """Return a policy's measures: all as hot as this but for those that are named."""
+    """Return a policy's measures: the same hot minutes everywhere, with exceptions by name."""
     names = dict.fromkeys((*statistics.LESS_IS_BETTER, "moves"), 0.0)
     return names | dict.fromkeys(statistics.GAP_MEASURES, hot) | others
 
@@ -38,7 +38,7 @@ COMPARISON = {
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes."""
+    """Parser of the elements of a page and their attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -53,8 +53,8 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["simulate", *map(str, arguments)])
 
 
-def test_the_interval_of_a_mean_is_that_of_the_bootstrap() -> None:
-    """Of many worlds it is near the normal one, of one world it is that world, and it is the same each time."""
+def test_the_interval_is_a_bootstrap_interval() -> None:
+    """The interval is near the normal one for many worlds, equals the value of one world, and is reproducible."""
     values = np.random.default_rng(3).normal(50, 10, 400).tolist()
     found = statistics.interval(values)
     assert found == statistics.interval(values)
@@ -65,39 +65,39 @@ def test_the_interval_of_a_mean_is_that_of_the_bootstrap() -> None:
 
 
 def test_the_gap_closed_goes_from_the_default_to_the_clairvoyant() -> None:
-    """A world in which the clairvoyant is no better tells nothing."""
+    """A world in which the clairvoyant is no better than the default is left out."""
     assert statistics.gap_closed(COMPARISON, "cooler", HOT, "clairvoyant") == {"calm": 50.0, "busy": -10.0}
     assert statistics.gaps(COMPARISON)["clairvoyant"]["cooler"][HOT].mean == 20.0
     assert statistics.gaps({"calm": {"default": row(1.0)}}) == {}
 
 
-def test_the_gap_to_the_oracle_stands_beside_where_it_was_replayed() -> None:
-    """Text, page and document tell the part of its way, too; where it was not replayed none of them speaks of it."""
+def test_the_gap_to_the_oracle_is_reported_if_it_was_replayed() -> None:
+    """Text, page and document have the gap to the oracle only if the oracle was replayed."""
     with_oracle = COMPARISON | {"calm": COMPARISON["calm"] | {"oracle": row(0.0)}}
     assert statistics.gap_closed(with_oracle, "cooler", HOT, "oracle") == {"calm": 40.0}
     *_, clairvoyant, oracle = tables(with_oracle).split("\n\n")
     assert clairvoyant.startswith("gap closed, %: default is 0, clairvoyant 100")
     assert oracle.startswith("gap closed, %: default is 0, oracle 100")
     assert re.search(r"clairvoyant +80 .*\n  from +80 .*\n  to +80 .*\n  worse in +0 ", oracle)
-    beside, without = (ReportSection("", dict.fromkeys(COMPARISON, 1.5), each) for each in (with_oracle, COMPARISON))
-    (told,), (told_without,) = document([beside]), document([without])
-    assert told["gap_closed_percent"]["oracle"]["cooler"][HOT]["mean"] == 40.0
-    assert list(told["gap_closed_percent"]) == ["clairvoyant", "oracle"]
-    assert list(told_without["gap_closed_percent"]) == ["clairvoyant"]
-    assert 'colspan="4">oracle</th>' in page([beside], "trimaran")
-    assert ">oracle" not in page([without], "trimaran")
+    overcommit = dict.fromkeys(COMPARISON, 1.5)
+    sections = [ReportSection("", overcommit, comparison) for comparison in (with_oracle, COMPARISON)]
+    gaps = [document([section])[0]["gap_closed_percent"] for section in sections]
+    assert gaps[0]["oracle"]["cooler"][HOT]["mean"] == 40.0
+    assert [list(by_goal) for by_goal in gaps] == [["clairvoyant", "oracle"], ["clairvoyant"]]
+    assert 'colspan="4">oracle</th>' in page([sections[0]], "trimaran")
+    assert ">oracle" not in page([sections[1]], "trimaran")
 
 
-def test_every_lost_case_is_told() -> None:
-    """A case is lost in each measure of which the policy has more than the default scheduler."""
+def test_every_losing_case_is_listed() -> None:
+    """A case is lost in each measure in which the policy exceeds the default scheduler."""
     lost = list(statistics.lost_cases(COMPARISON))
     assert {(each.world, each.policy) for each in lost} == {("busy", "cooler")}
     assert [each.measure for each in lost] == [*statistics.GAP_MEASURES, "unplaced_pods"]
     assert (lost[0].value, lost[0].default) == (210.0, 200.0)
 
 
-def test_what_services_and_jobs_lose_is_lost() -> None:
-    """Of every measure of a replay less is better, but for moves and nodes, which are what it costs."""
+def test_less_is_better_for_all_measures_but_costs() -> None:
+    """Less is better in every measure, including those of services and jobs, except for moves and nodes."""
     trace = Synthetic(nodes=2, minutes=60, warm_up_minutes=10).trace()
     names = measures(Replay(trace, policies(trace)["random"]).run())
     neither = {"moves", "moves_percent_per_hour", "nodes", "node_minutes"}
@@ -107,14 +107,14 @@ def test_what_services_and_jobs_lose_is_lost() -> None:
     assert {each.measure: each.value for each in statistics.lost_cases(compared)} == less
 
 
-def test_the_front_has_what_nothing_is_better_than() -> None:
-    """Less of the first and more of the second is better; of two that are alike in one, one is left out."""
+def test_the_pareto_front_has_no_dominated_point() -> None:
+    """Less of x and more of y is better; of two points with equal x or y one remains."""
     points = {"far": (9.0, 9.0), "best": (1.0, 5.0), "beaten": (2.0, 4.0), "same": (1.0, 3.0), "more": (3.0, 7.0)}
     assert statistics.pareto(points) == ["best", "more", "far"]
 
 
 def test_the_table_ends_with_intervals_over_worlds() -> None:
-    """After the worlds come the means and the gap closed, each with its interval; one world has none."""
+    """Means and gaps closed over several worlds follow the worlds, with intervals; one world has none."""
     *_, means, gaps = tables(COMPARISON).split("\n\n")
     assert means.startswith("3 worlds: mean, 95 % bootstrap interval")
     assert re.search(r"cooler +90 .*\n  from +0 .*\n  to +210 ", means)
@@ -124,7 +124,7 @@ def test_the_table_ends_with_intervals_over_worlds() -> None:
 
 
 def test_the_tables_fit_a_screen() -> None:
-    """Of all policies, in large worlds, no line is longer than 160 characters; measures that are not there are none."""
+    """No line is longer than 160 characters with all policies in large worlds, and missing measures have no column."""
     large = row(123_456.0, throttled_core_seconds=1_234_567.89, waited_pod_minutes=123_456.0, node_minutes=1e6)
     saved = {name: large | {"nodes_saved_percent": 12.34} for name in policy_names()}
     better = row(12_345.0, node_minutes=1e6, nodes_saved_percent=12.34)
@@ -135,8 +135,8 @@ def test_the_tables_fit_a_screen() -> None:
     assert "saved" not in tables(COMPARISON)
 
 
-def test_the_page_asks_nobody_and_has_all_pictures() -> None:
-    """Every image is in the page and has words; nothing is fetched; a world's name is text and no markup."""
+def test_the_page_is_self_contained_and_has_all_figures() -> None:
+    """The page contains all images with texts, fetches nothing, and escapes the names of worlds."""
     saved = {
         f"<b>{world}": {name: each | {"nodes_saved_percent": 5.0} for name, each in rows.items()}
         for world, rows in COMPARISON.items()
@@ -161,18 +161,18 @@ def test_the_page_asks_nobody_and_has_all_pictures() -> None:
 
 
 @pytest.mark.slow
-def test_a_browser_finds_the_page_accessible_and_asks_nobody(tmp_path: Path) -> None:
-    """Axe finds nothing serious, every image is drawn, and nothing but the file is asked for."""
+def test_the_page_is_accessible_and_fetches_nothing(tmp_path: Path) -> None:
+    """Axe reports no serious problem, every image is drawn, and the browser requests only the file."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     compared = ReportSection("", dict.fromkeys(COMPARISON, 1.5), COMPARISON, {"default": [[10, 90]]}, "calm", 2.0)
     file = tmp_path / "report.html"
     file.write_text(page([compared], "trimaran"))
     with browser() as chromium:
         shown = chromium.new_page()
-        asked: list[str] = []
-        shown.on("request", lambda request: asked.append(request.url))
+        arguments: list[str] = []
+        shown.on("request", lambda request: arguments.append(request.url))
         shown.goto(file.as_uri())
-        assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+        assert [url for url in arguments if not url.startswith("data:")] == [file.as_uri()]
         assert shown.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 0)")
         found = axe.Axe().run(shown).response["violations"]
         shown.close()
@@ -180,13 +180,13 @@ def test_a_browser_finds_the_page_accessible_and_asks_nobody(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_report_is_written_beside_what_is_printed(tmp_path: Path) -> None:
-    """--html writes the page and its numbers; what is printed stays, and what was kept is drawn again."""
+def test_a_report_is_written_in_addition_to_the_output(tmp_path: Path) -> None:
+    """The option --html writes page and document, leaves the output unchanged, and uses stored replays."""
     world = tmp_path / "world"
     write_trace(Synthetic(seed=1, nodes=6, minutes=180, warm_up_minutes=60).trace(), world)
-    asked = ("compare", "--trace", world, "--policy", "default", "--policy", "clairvoyant", "--json")
-    plain = run(*asked, "--resume-file", tmp_path / "kept")
-    drawn = run(*asked, "--resume-file", tmp_path / "kept", "--html", tmp_path / "new" / "report.html")
+    arguments = ("compare", "--trace", world, "--policy", "default", "--policy", "clairvoyant", "--json")
+    plain = run(*arguments, "--resume-file", tmp_path / "kept")
+    drawn = run(*arguments, "--resume-file", tmp_path / "kept", "--html", tmp_path / "new" / "report.html")
     assert drawn.exit_code == 0, drawn.stderr
     assert drawn.stdout == plain.stdout
     (section,) = json.loads((tmp_path / "new" / "report.json").read_text())
@@ -194,12 +194,13 @@ def test_a_report_is_written_beside_what_is_printed(tmp_path: Path) -> None:
     heat = section["heat"]["cpu_percent"]["default"]
     assert (len(heat), len(heat[0])) == (6, 120)
     first = (tmp_path / "new" / "report.html").read_bytes()
-    assert run(*asked, "--resume-file", tmp_path / "kept", "--html", tmp_path / "new" / "report.html").exit_code == 0
+    again = run(*arguments, "--resume-file", tmp_path / "kept", "--html", tmp_path / "new" / "report.html")
+    assert again.exit_code == 0
     assert (tmp_path / "new" / "report.html").read_bytes() == first
 
 
-def test_a_report_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    """A name that the JSON takes is refused before anything is replayed."""
+def test_a_report_named_json_is_refused(tmp_path: Path) -> None:
+    """A report with the name of its JSON document is refused before any replay."""
     refused = run("compare", "--html", tmp_path / "report.json")
     assert refused.exit_code == 2
     assert "call it report.html" in refused.stderr

@@ -1,4 +1,4 @@
-"""Scores of other load-aware schedulers, against values worked out by hand from the formulas of their sources."""
+"""Scores of other load-aware schedulers, compared with values computed by hand from the formulas of their sources."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def pod(cpu: int, memory: int, cpu_limit: int = 0, memory_limit: int = 0, name: 
 
 
 def snapshot(**nodes: tuple[float, float]) -> WatcherMetrics:
-    """Return CPU and memory in percent of each node, up to now."""
+    """Return a snapshot with CPU and memory of each node in percent."""
     data = {
         name: NodeMetrics((Metric("c", "CPU", "AVG", "15m", cpu), Metric("m", "Memory", "AVG", "15m", memory)))
         for name, (cpu, memory) in nodes.items()
@@ -49,33 +49,33 @@ def scores_of(plugin, asked: Pod, nodes: NodeTable, seen: WatcherMetrics) -> lis
     ],
 )
 def test_koordinator_estimates_pods(asked: Pod, cpu: int, memory: int) -> None:
-    """By the limit, or the request where that is higher; with defaults for pods that have neither."""
+    """The estimate goes by the limit, or the request if that is higher, with defaults for pods with neither."""
     plugin = KoordinatorLoadAware()
     assert (plugin.estimate(asked, CPU), plugin.estimate(asked, MEMORY)) == (cpu, memory)
 
 
 def test_koordinator_scores() -> None:
-    """Reported 30 and 20 percent, and the pod's 850m and 0.7 GiB, rounded up: 61.5 and 72.99, (61 + 72) / 2 = 66."""
+    """Reported use of 30 and 20 percent plus 850m and 0.7 GiB, rounded up, is 61.5 and 72.99: (61 + 72) / 2 = 66."""
     assert scores_of(KoordinatorLoadAware(), pod(1000, GIB), table("a"), snapshot(a=(30, 20))) == [66]
 
 
-def test_koordinator_counts_pods_that_are_not_reported() -> None:
-    """A pod assigned within the minute before the report is estimated: 850m and 0.7 GiB more, (53 + 65) / 2 = 59."""
+def test_koordinator_counts_pods_in_flight() -> None:
+    """A pod assigned in the minute before the report adds 850m and 0.7 GiB: (53 + 65) / 2 = 59."""
     nodes = table("a")
     nodes.add(pod(1000, GIB, name="new"), "a", placed_at=NOW - 59)
     nodes.add(pod(1000, GIB, name="old"), "a", placed_at=NOW - 60)
     assert scores_of(KoordinatorLoadAware(), pod(1000, GIB), nodes, snapshot(a=(30, 20))) == [59]
 
 
-def test_koordinator_leaves_out_nodes_above_its_thresholds() -> None:
-    """With the pod 65.4 percent of CPU are 65, which may be, and 65.5 are 66; of memory 95 may be."""
+def test_koordinator_excludes_nodes_above_its_thresholds() -> None:
+    """With the pod, 65.4 percent of CPU rounds to 65, which is allowed, and 65.5 to 66; the limit of memory is 95."""
     seen = snapshot(a=(56.9, 0), b=(57.0, 0), c=(0, 88.4), d=(0, 88.6))
-    made = scores_of(KoordinatorLoadAware(), pod(1000, GIB), table("a", "b", "c", "d"), seen)
-    assert [score > 0 for score in made] == [True, False, True, False]
+    result = scores_of(KoordinatorLoadAware(), pod(1000, GIB), table("a", "b", "c", "d"), seen)
+    assert [score > 0 for score in result] == [True, False, True, False]
 
 
 def test_volcano_scores() -> None:
-    """(1 - 0.3) * 50 + (1 - 0.25) * 50 = 72.5, truncated; 80 percent may be, and more may not."""
+    """The score is (1 - 0.3) * 50 + (1 - 0.25) * 50 = 72.5, truncated; above 80 percent it is 0."""
     seen = snapshot(a=(30, 25), b=(80, 80), c=(80.1, 10), d=(10, 80.1))
     assert scores_of(VolcanoUsage(), pod(1, 1), table("a", "b", "c", "d"), seen) == [72, 20, 0, 0]
 
@@ -85,7 +85,7 @@ def usages(*nodes: tuple[list[float], list[float]]) -> np.ndarray:
 
 
 def test_crane_scores() -> None:
-    """Sum of (1 - u) w 100 / 2 = 56.9, less 10 for each hot value, within 0 and 100; what is unknown adds nothing."""
+    """The sum of (1 - u) w 100 / 2 is 56.9, less 10 per hot value, clipped to 0 to 100; unknown use contributes 0."""
     whole = ([0.41, 0.5, 0.6], [0.2, 0.3, 0.4])
     partly = ([0.41, 0.5, np.nan], [0.2, 0.3, 0.4])  # 0.4 * 0.5 * 50 = 10 less
     assert crane.scores(usages(whole, whole, whole, partly), np.array([0, 1, 6, 0])).tolist() == [56, 46, 0, 46]
@@ -102,21 +102,21 @@ def test_crane_scores() -> None:
         ([np.nan] * 3, [np.nan] * 3, False),
     ],
 )
-def test_crane_leaves_out_nodes_above_its_limits(cpu: list[float], memory: list[float], out: bool) -> None:
-    """0.65 over five minutes, 0.75 of the past hour; of the day there is none."""
+def test_crane_excludes_nodes_above_its_limits(cpu: list[float], memory: list[float], out: bool) -> None:
+    """The limits are 0.65 over five minutes and 0.75 of the past hour; the day has none."""
     assert crane.overloaded(usages((cpu, memory))).tolist() == [out]
 
 
-def test_cranes_own_policy_is_a_setting() -> None:
-    """What is written has weights and limits: (0.6 * 3 + 0.4 * 1) / 4 of CPU and 0.8 of memory are 67.5, truncated."""
+def test_cranes_metrics_can_be_replaced() -> None:
+    """Other weights and limits give (0.6 * 3 + 0.4 * 1) / 4 for CPU and 0.8 for memory: 67.5, truncated."""
     metrics = (crane.UsageMetric(0, 3, 3.0, 0.3), crane.UsageMetric(60, 15, 1.0))
     seen = usages(([0.4, 0.6], [0.2, 0.2]), ([0.3, 0.9], [0.2, 0.2]))
     assert crane.scores(seen, np.array([0, 0]), metrics).tolist() == [67, 67]
     assert crane.overloaded(seen, metrics).tolist() == [True, False]
 
 
-def test_crane_writes_averages_and_the_highest_of_them() -> None:
-    """The last five minutes' average every 3 minutes, the hour's highest every 15, the day's every 3 hours."""
+def test_crane_writes_averages_and_their_maxima() -> None:
+    """The five-minute average is written every 3 minutes, the hour's maximum every 15, the day's every 3 hours."""
     cluster = Cluster(small_world(1, [("Job", 1.0)], minutes=500), (1.0, 1.0))
     cluster.ledger.add(0, 100, np.array([[5000.0] * 5, [32.0 * GIB] * 5]))  # five minutes at one half
     annotations = crane.NodeAnnotations(cluster, delay_minutes=0)
@@ -125,12 +125,12 @@ def test_crane_writes_averages_and_the_highest_of_them() -> None:
         annotations.update()
         seen[cluster.minute] = annotations.usages[0, :, 0].tolist()
     expected = {
-        60: [0, 0, np.nan],  # of the day nothing is known before 180
+        60: [0, 0, np.nan],  # the day's maximum is first written at 180
         103: [0.2, 0, np.nan],  # written at 102: two of five minutes
         105: [0.5, 0.5, np.nan],
         108: [0.2, 0.5, np.nan],
         164: [0, 0.5, np.nan],
-        165: [0, 0.4, np.nan],  # of the past hour's averages the first is the one up to 105
+        165: [0, 0.4, np.nan],  # the first average of the past hour is that of minutes 101 to 105
         180: [0, 0, 0.5],
         360: [0, 0, 0.5],
     }
@@ -139,7 +139,7 @@ def test_crane_writes_averages_and_the_highest_of_them() -> None:
 
 
 def test_crane_counts_bindings() -> None:
-    """Pods of the last five minutes by five, and of the last one by two, each truncated."""
+    """Pods bound in the last five minutes count a fifth, those of the last minute a half, each truncated."""
     cluster = Cluster(small_world(1, [("Job", 0.0)] * 12), (4.0, 4.0))
     annotations = crane.NodeAnnotations(cluster, delay_minutes=0)
     hot = []

@@ -1,4 +1,4 @@
-"""What a replay learns of owners from its past: levels, and how far use strays from them."""
+"""Levels and deviations of owners, learned from the past of a replay."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ STEADY, WAVING = Owner("Deployment", "steady"), Owner("Deployment", "waving")
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Two pods of two owners that ask for 2 cores: one uses half of it, the other .2 and .8 in turns of an hour."""
+    """Return two pods of two owners with 2 requested cores: one uses half, the other .2 and .8 in turns of an hour."""
     waves = np.where(np.arange(MINUTES) // 60 % 2, 0.8, 0.2)
     trace = Trace(
         name="two",
@@ -48,7 +48,7 @@ def cluster() -> Cluster:
     return cluster
 
 
-def learnt(cluster: Cluster, until: int) -> UseHistory:
+def learned(cluster: Cluster, until: int) -> UseHistory:
     history = UseHistory(cluster, SimulatedWatcher(Windows(delay_minutes=0), cluster))
     for minute in range(0, until + 1, 5):
         cluster.minute = minute
@@ -57,42 +57,42 @@ def learnt(cluster: Cluster, until: int) -> UseHistory:
 
 
 def test_levels_are_of_requests_after_overcommit(cluster: Cluster) -> None:
-    """Requests were halved, so half of what the user wrote is all of it; memory stays."""
-    levels = learnt(cluster, 480).levels()
+    """Half of the original request is all of the halved request; memory is not overcommitted."""
+    levels = learned(cluster, 480).levels()
     assert levels.level(STEADY, "cpu") == pytest.approx(1.0, rel=0.05)
     assert levels.level(WAVING, "memory") == pytest.approx(0.75, rel=0.02)
 
 
-def test_what_waves_strays_more(cluster: Cluster) -> None:
-    """An owner that rises and falls by .3 of what was written strays by .6 of the halved request, and more."""
-    levels = learnt(cluster, 480).levels()
+def test_varying_use_has_a_larger_deviation(cluster: Cluster) -> None:
+    """Use that varies by .3 of the original request has a deviation of .6 of the halved one, plus the uncertainty."""
+    levels = learned(cluster, 480).levels()
     unknown = 0.8**2 / (1 + 480 / 120)
     assert levels.deviation(STEADY, "cpu") == pytest.approx(unknown**0.5, rel=0.05)
     assert levels.deviation(WAVING, "cpu") == pytest.approx((0.6**2 + unknown) ** 0.5, rel=0.05)
 
 
-def test_memory_strays_less(cluster: Cluster) -> None:
-    """What is steady strays by what nobody knows of it alone, which of memory is less than of CPU."""
-    levels = learnt(cluster, 480).levels()
+def test_memory_has_a_smaller_uncertainty(cluster: Cluster) -> None:
+    """Constant use has only the uncertainty as deviation, which is smaller for memory than for CPU."""
+    levels = learned(cluster, 480).levels()
     unknown = 0.3**2 / (1 + 480 / 120)
     memory = levels.level(STEADY, "memory")
     assert levels.deviation(STEADY, "memory") == pytest.approx(memory * unknown**0.5, rel=0.05)
     assert levels.deviation(None, "memory") == pytest.approx(0.3 * levels.level(None, "memory"))
 
 
-def test_memory_strays_as_far_as_it_was_seen(cluster: Cluster) -> None:
-    """Five minutes of half as much again are hardly a variance, but what the node must have room for."""
-    cluster.trace.use.memory[100:105] = 1.125  # of the steady one
-    levels = learnt(cluster, 480).levels()
+def test_memory_deviates_up_to_its_peak(cluster: Cluster) -> None:
+    """A memory peak of five minutes raises the deviation up to the peak's distance from the mean."""
+    cluster.trace.use.memory[100:105] = 1.125  # of the pod with steady use
+    levels = learned(cluster, 480).levels()
     mean = levels.level(STEADY, "memory")
     unknown = 0.3**2 * mean**2 / (1 + 480 / 120)
     expected = ((1.125 - mean) ** 2 + unknown) ** 0.5
     assert levels.deviation(STEADY, "memory") == pytest.approx(expected, rel=0.05)
 
 
-def test_deviations_fade_as_owners_are_watched(cluster: Cluster) -> None:
-    """Of a new owner less is known than of one that was watched for hours; of one that nobody saw, least."""
-    early = learnt(cluster, 20).levels().deviation(STEADY, "cpu")
-    late = learnt(cluster, 480).levels()
+def test_the_uncertainty_falls_with_observation(cluster: Cluster) -> None:
+    """A new owner has a larger deviation than one observed for hours; an unknown owner has the largest."""
+    early = learned(cluster, 20).levels().deviation(STEADY, "cpu")
+    late = learned(cluster, 480).levels()
     assert late.deviation(STEADY, "cpu") < early < late.deviation(None, "cpu") * 1.2
     assert late.deviation(None, "cpu") == pytest.approx(0.8 * late.level(None, "cpu"))

@@ -58,7 +58,7 @@ class PastUse:
         Returns:
             Millicores, at least 0, shape (pods, minutes / every).
         """
-        first, now, mean = self._lives(pods, self._cpu_before, minutes)
+        first, now, mean = self._known_spans(pods, self._cpu_before, minutes)
 
         # Use in each sampled minute; the pod's mean before its first minute.
         back = np.arange(minutes - 1 - (minutes - 1) % every, -1, -every)
@@ -86,7 +86,7 @@ class PastUse:
         Returns:
             Bytes, shape (pods, minutes / 15).
         """
-        first, now, mean = self._lives(pods, self._memory_before, minutes)
+        first, now, mean = self._known_spans(pods, self._memory_before, minutes)
         last = now[:, None] - 1 - np.arange(minutes - QUARTER, -1, -QUARTER)
         peak = np.where(last >= first[:, None], self._highest_memory[np.maximum(last, first[:, None])], 0.0)
 
@@ -101,7 +101,7 @@ class PastUse:
         highest: Float64s = np.maximum(peak, before) * self._cluster.trace.memory_request_bytes[pods][:, None]
         return highest
 
-    def _lives(self, pods: Int64s, before: Float64s, minutes: int) -> tuple[Int64s, Int64s, Float64s]:
+    def _known_spans(self, pods: Int64s, before: Float64s, minutes: int) -> tuple[Int64s, Int64s, Float64s]:
         """Return the known span of each pod's use and its mean.
 
         Args:

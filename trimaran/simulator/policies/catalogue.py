@@ -69,10 +69,10 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         "koordinator": Profile.of(KoordinatorLoadAware()),
         "volcano": Profile((*KUBE_SCHEDULER.plugins, WeightedPlugin(VolcanoUsage(), 5))),
     }
-    made: list[Policy] = [ProfilePolicy(name, profile) for name, profile in profiles.items()]
-    made.append(ProfilePolicy("right-sized", profiles[DEFAULT], right_sized=True))
+    result: list[Policy] = [ProfilePolicy(name, profile) for name, profile in profiles.items()]
+    result.append(ProfilePolicy("right-sized", profiles[DEFAULT], right_sized=True))
     congestion = Profile.of(CongestionCost())
-    made += [
+    result += [
         ProfilePolicy("congestion-cost-by-requests", congestion, spread=0),
         ProfilePolicy(CONGESTION, congestion, spread=0, learns=True),
         ProfilePolicy(CONGESTION_MOVES, congestion, spread=0, learns=True, move_policy=CostMovePolicy()),
@@ -87,7 +87,7 @@ def policies(trace: Trace | None) -> dict[str, Policy]:
         Clairvoyant(CLAIRVOYANT),
         Oracle(ORACLE),
     ]
-    return {policy.name: policy for policy in made}
+    return {policy.name: policy for policy in result}
 
 
 def policy_names() -> list[str]:

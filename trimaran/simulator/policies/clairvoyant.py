@@ -63,7 +63,7 @@ class Clairvoyant:
     move_policy: MovePolicy | None = None
 
     def begin(self, cluster: Cluster, watcher: SimulatedWatcher, rng: np.random.Generator) -> "ClairvoyantChooser":  # noqa: ARG002
-        """Begin a replay."""
+        """Return a chooser for one replay."""
         return ClairvoyantChooser(self, cluster)
 
 

@@ -37,7 +37,7 @@ class VolcanoUsage(ScorePlugin):
 
     @property
     def reads_pods(self) -> bool:
-        """Return False: pods do not count, not even those in flight."""
+        """Always False: pods do not affect the score, not even those in flight."""
         return False
 
     def node_terms(self, nodes: NodeTable, metrics: MetricsTable) -> Terms:  # noqa: ARG002
