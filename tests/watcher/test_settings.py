@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.settings.loading import display, every_setting, load, variable
+from runtime.settings.loading import display, environment_variable, load, setting_names
 from watcher.errors import SettingsError
 from watcher.settings import UPSTREAM_VARIABLES, ProviderSettings, Settings, WatcherSettings, WatchSettings
 
@@ -99,7 +99,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "settings.toml"
 
 
-@pytest.mark.parametrize("name", [name for name in every_setting(WatcherSettings) if name != "store.path"])
+@pytest.mark.parametrize("name", [name for name in setting_names(WatcherSettings) if name != "store.path"])
 def test_promised_defaults(name: str) -> None:
     """Each default is the promised one; a new setting needs a promise here."""
     assert value_of(load(WatcherSettings).settings, name) == DEFAULTS[name]
@@ -194,7 +194,7 @@ def test_the_file_may_be_named_by_a_variable(monkeypatch: pytest.MonkeyPatch, fi
 
 
 def test_empty_variables_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty variable, as manifests often have, leaves the default."""
+    """An empty environment_variable, as manifests often have, leaves the default."""
     for name in (*UPSTREAM_VARIABLES, "TRIMARAN_SERVER__PORT", "TRIMARAN_SETTINGS"):
         monkeypatch.setenv(name, "")
     assert load(WatcherSettings).origins == {}
@@ -212,7 +212,7 @@ def test_kubernetes_service_variables_are_not_ours(monkeypatch: pytest.MonkeyPat
     assert load(WatcherSettings).origins == {}
 
 
-@pytest.mark.parametrize("name", list(every_setting(WatcherSettings)))
+@pytest.mark.parametrize("name", list(setting_names(WatcherSettings)))
 def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """TRIMARAN_<SECTION>__<KEY> reaches every setting."""
     texts = {
@@ -232,8 +232,8 @@ def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch, name: str)
     }  # fmt: skip
     if name in {"server.key", "server.client_ca_file"}:  # of no use alone
         monkeypatch.setenv("TRIMARAN_SERVER__CERTIFICATE", "certificate.pem")
-    monkeypatch.setenv(variable(name), texts.get(name, "7"))
-    assert load(WatcherSettings).origins[name] == variable(name)
+    monkeypatch.setenv(environment_variable(name), texts.get(name, "7"))
+    assert load(WatcherSettings).origins[name] == environment_variable(name)
     assert load(WatcherSettings).origins.keys() <= {name, "server.certificate"}
 
 
@@ -288,7 +288,7 @@ def test_every_problem_at_once_by_name(monkeypatch: pytest.MonkeyPatch, file: Pa
 
 @pytest.mark.parametrize("name", ["TRIMARAN__PORT", "TRIMARAN___PORT", "TRIMARAN_SERVER__", "TRIMARAN_A__B__C"])
 def test_variables_that_are_nearly_ours(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A misspelled variable is one problem that says there is no such setting, whatever it looks like."""
+    """A misspelled environment_variable is one problem that says there is no such setting, whatever it looks like."""
     monkeypatch.setenv(name, "1")
     (problem,) = problems()
     assert "there is no such setting" in problem
@@ -399,7 +399,7 @@ def test_secrets_are_not_shown_by_the_models() -> None:
 def test_a_token_that_can_be_guessed(token: str) -> None:
     """The API's own token has 16 characters at least and no space; what was given is not quoted."""
     (problem,) = problems({"server.token": token})
-    assert problem.startswith("server.token (command line): must have 16 characters")
+    assert problem.startswith("server.token (command line): must have at least 16 characters")
     assert "hush" not in problem
 
 
@@ -479,7 +479,7 @@ def test_the_secrets_of_fallbacks_are_not_shown(file: Path) -> None:
 
 # -- whatever comes -----------------------------------------------------------------------------------------------
 
-NAMES = st.sampled_from(list(every_setting(WatcherSettings))) | st.text()
+NAMES = st.sampled_from(list(setting_names(WatcherSettings))) | st.text()
 WORDS = st.sampled_from(
     ["5m", "15m,5m", "0", "-1", "nan", "1e999", "true", "[]", "{}", '[{"name": "Host"}]', "http://["]
 )
@@ -495,7 +495,7 @@ def test_any_flags_are_settings_or_problems(flags: dict[str, Any]) -> None:
         str(error).encode("utf-8", "backslashreplace")
 
 
-@given(st.dictionaries(NAMES.map(variable), WORDS | st.text()))
+@given(st.dictionaries(NAMES.map(environment_variable), WORDS | st.text()))
 def test_any_environment_is_settings_or_problems(variables: dict[str, str]) -> None:
     """The same for whatever the environment holds."""
     usable = {name: value for name, value in variables.items() if is_for_the_environment(name, value)}

@@ -1,7 +1,7 @@
-"""Every setting, and the one place that reads them: flags, environment, file.
+"""All settings of the watcher.
 
-``sections`` and ``providers`` name each setting with its unit, default and effect; ``fields`` is what they are made of;
-``loading`` reads them, and reports every problem at once.
+``sections`` and ``providers`` declare each setting with its unit, default and effect. ``runtime.settings.fields`` has
+their types; ``runtime.settings.loading`` reads them from flags, environment and file, and reports all problems at once.
 """
 
 from runtime.masking import without_credentials

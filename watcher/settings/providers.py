@@ -1,4 +1,4 @@
-"""The settings of each provider; those that all have are in ``settings.ProviderSettings``."""
+"""Settings of each provider; ``settings.ProviderSettings`` has those that all providers share."""
 
 import socket
 from pathlib import Path
@@ -11,7 +11,7 @@ from watcher.model import MetricType
 
 
 class HostSettings(Section):
-    """The provider Host."""
+    """Settings of the provider Host."""
 
     node_name: str = Field(
         default_factory=socket.gethostname, min_length=1, description="the node name of this machine"
@@ -19,48 +19,62 @@ class HostSettings(Section):
 
 
 class PrometheusQuery(Section):
-    """A query of the user's own, instead of the built-in ones of the same type."""
+    """Custom query, which replaces the built-in queries of the same type."""
 
-    name: str = Field(min_length=1, description="the name it is published under")
-    type: MetricType = Field(description="the resource")
-    query: str = Field(min_length=1, description="an instant expression; $matchers and $labels are filled in")
-    scale: float = Field(100.0, gt=0, description="what makes a percent of capacity of it: 100 for ratios")
-    smoothing: str = Field("", description="the span it averages over by itself, such as 5m")
+    name: str = Field(min_length=1, description="the name under which the metric is published")
+    type: MetricType = Field(description="the resource that the query measures")
+    query: str = Field(min_length=1, description="a PromQL instant expression; $matchers and $labels are filled in")
+    scale: float = Field(
+        100.0, gt=0, description="factor that turns the query's value into percent of capacity: 100 for ratios"
+    )
+    smoothing: str = Field("", description="the span that the query itself averages over, such as 5m")
 
 
 class PrometheusSettings(Section):
-    """The provider Prometheus."""
+    """Settings of the provider Prometheus."""
 
     node_label: str = Field(
         "",
         pattern="^([a-zA-Z_][a-zA-Z0-9_]*)?$",
-        description="the label that holds the node's name; empty: node, Hostname or instance, whichever leads to one",
+        description="the label that holds the node's name; empty: node, Hostname or instance, the first that leads "
+        "to a node",
     )
     matchers: str = Field(
         "", description='label matchers for every query, such as cluster="prod" in a Thanos that many clusters share'
     )
     query_set: Literal["auto", "kube-prometheus", "node-exporter", "openshift"] = Field(
-        "auto", description="which built-in queries to try; auto tries all"
+        "auto", description="the built-in queries to try; auto tries all"
     )
     queries: Annotated[list[PrometheusQuery], BeforeValidator(parsed_json)] = Field(
-        [], description="queries of your own: tables [[prometheus.queries]], or JSON in the environment"
+        [], description="custom queries: tables [[prometheus.queries]], or JSON in the environment"
     )
-    node_power_watts: float = Field(0, ge=0, description="a node's highest power, to publish Energy as percent of it")
+    node_power_watts: float = Field(
+        0, ge=0, description="maximum power of a node in watts, to publish Energy as percent of it; 0: not published"
+    )
 
 
 class InfluxDbQuery(Section):
-    """A query of the user's own, instead of the built-in ones of the same type."""
+    """Custom query, which replaces the built-in queries of the same type."""
 
-    name: str = Field(min_length=1, description="the name it is published under; of several with one name, the first")
-    type: MetricType = Field(description="the resource")
-    measurement: str = Field(min_length=1, description="the measurement")
-    field: str = Field(min_length=1, description="the field")
+    name: str = Field(
+        min_length=1,
+        description="the name under which the metric is published; of several queries with one name, the first counts",
+    )
+    type: MetricType = Field(description="the resource that the query measures")
+    measurement: str = Field(min_length=1, description="the InfluxDB measurement to read")
+    field: str = Field(min_length=1, description="the field of the measurement")
     where: dict[str, str] = Field({}, description="the tags that select the series, such as cpu = cpu-total")
-    rate: bool = Field(False, description="the field is a counter: its rise in a second is meant")
-    scale: float = Field(1.0, allow_inf_nan=False, description="what makes a percent of capacity of it; not 0")
-    offset: float = Field(0.0, allow_inf_nan=False, description="added after that: 100 with scale -1 for idle time")
+    rate: bool = Field(False, description="the field is a counter: use its increase per second")
+    scale: float = Field(
+        1.0, allow_inf_nan=False, description="factor that turns the field into percent of capacity; not 0"
+    )
+    offset: float = Field(
+        0.0, allow_inf_nan=False, description="added after scaling: 100, with scale -1, turns idle time into use"
+    )
     combine: Literal["one", "all", "busiest"] = Field(
-        "one", description="series of a node: one, all samples of several together, or the busiest, such as of disks"
+        "one",
+        description="the series of a node: one only, all samples of several series together, or the busiest series, "
+        "such as of disks",
     )
 
     @model_validator(mode="after")
@@ -71,91 +85,113 @@ class InfluxDbQuery(Section):
 
 
 class InfluxDbSettings(Section):
-    """The provider InfluxDB."""
+    """Settings of the provider InfluxDB."""
 
     version: Annotated[Literal["auto", "1", "2"], BeforeValidator(str)] = Field(
-        "auto", description="1: InfluxQL, 2: Flux, auto: as the server says"
+        "auto", description="1: InfluxQL, 2: Flux, auto: the version that the server reports"
     )
-    database: str = Field("telegraf", min_length=1, description="the database, of 1.x")
-    retention_policy: str = Field("", description="its retention policy; empty: the default one; of 1.x")
-    username: str = Field("", description="the user; without one provider.token is used")
-    password: SecretStr | None = Field(None, description="the user's password")
-    organization: str = Field("", description="the organization, by name or id; of 2.x")
-    bucket: str = Field("telegraf", min_length=1, description="the bucket, of 2.x")
+    database: str = Field("telegraf", min_length=1, description="the database; InfluxDB 1.x only")
+    retention_policy: str = Field(
+        "", description="the database's retention policy; empty: the default one; InfluxDB 1.x only"
+    )
+    username: str = Field("", description="the user of InfluxDB; if empty, provider.token is used")
+    password: SecretStr | None = Field(None, description="the password of influxdb.username")
+    organization: str = Field("", description="the organization, by name or id; InfluxDB 2.x only")
+    bucket: str = Field("telegraf", min_length=1, description="the bucket; InfluxDB 2.x only")
     host_tag: str = Field("host", min_length=1, description="the tag that holds the node's name")
-    host_name_suffix: str = Field("", description="what hosts' names end with, beyond the node's name")
+    host_name_suffix: str = Field("", description="suffix of host names, which is removed to get the node's name")
     queries: Annotated[list[InfluxDbQuery], BeforeValidator(parsed_json)] = Field(
-        [], description="queries of your own: tables [[influxdb.queries]], or JSON in the environment"
+        [], description="custom queries: tables [[influxdb.queries]], or JSON in the environment"
     )
 
 
 class FakeSettings(Section):
-    """The provider Fake, for tests."""
+    """Settings of the provider Fake, for tests."""
 
-    nodes: int = Field(3, ge=0, le=100_000, description="how many nodes there are, where no file says")
-    file: Path | None = Field(None, description="JSON or TOML with every node's load, read anew for every fetch")
+    nodes: int = Field(3, ge=0, le=100_000, description="number of nodes, unless fake.file lists them")
+    file: Path | None = Field(None, description="JSON or TOML file with every node's load, read for every fetch")
     failure: Literal["", "unavailable", "refused", "unusable", "empty", "slow"] = Field(
-        "", description="how fetches fail; empty: they do not"
+        "", description="the way in which fetches fail; empty: they succeed"
     )
     failing_windows: Annotated[list[str], BeforeValidator(comma_separated)] = Field(
-        [], description="the windows that fail, comma-separated; empty: all"
+        [], description="the windows that fail if fake.failure is set, comma-separated; empty: all"
     )
 
 
 class MetricsServerSettings(Section):
-    """The provider KubernetesMetricsServer."""
+    """Settings of the provider KubernetesMetricsServer."""
 
     capacity_refresh_seconds: float = Field(
-        300, gt=0, le=86400, description="how often to list what nodes have; a new node is looked up at once"
+        300,
+        gt=0,
+        le=86400,
+        description="seconds between two reads of the nodes' capacity; a new node is looked up at once",
     )
-    node_selector: str = Field("", description="only nodes with these labels, such as type!=virtual-kubelet")
-    kube_context: str = Field("", description="the context of provider.kube_config; empty: its current one")
+    node_selector: str = Field(
+        "", description="label selector of the nodes to watch, such as type!=virtual-kubelet; empty: all"
+    )
+    kube_context: str = Field(
+        "", description="the context of provider.kube_config to use; empty: the file's current context"
+    )
 
 
 class SignalFxSettings(Section):
-    """The provider SignalFx."""
+    """Settings of the provider SignalFx."""
 
-    cluster_name: str = Field("", pattern=r'^[^"\\]*$', description="only hosts of this cluster")
+    cluster_name: str = Field("", pattern=r'^[^"\\]*$', description="watch only hosts of this cluster; empty: all")
     host_name_suffix: str = Field(
-        "", pattern=NAME_PART, description="what hosts' names end with, beyond the node's name, such as .example.com"
+        "",
+        pattern=NAME_PART,
+        description="suffix of host names, which is removed to get the node's name, such as .example.com",
     )
     node_dimension: str = Field(
         "host", pattern=KEY, description="the dimension that holds the node's name, such as k8s.node.name"
     )
     cluster_dimension: str = Field(
-        "cluster", pattern=KEY, description="the dimension that cluster_name is about, such as k8s.cluster.name"
+        "cluster",
+        pattern=KEY,
+        description="the dimension that signalfx.cluster_name refers to, such as k8s.cluster.name",
     )
     metadata_seconds: float = Field(
         600,
         ge=0,
         le=86400,
-        description="which node a series is about is read anew after this time, or when one is new",
+        description="seconds after which the mapping of series to nodes is read again; also read for a new series",
     )
 
 
 class DatadogSettings(Section):
-    """The provider Datadog."""
+    """Settings of the provider Datadog."""
 
-    cluster_name: str = Field("", pattern=NAME_PART, description="only hosts of this cluster")
+    cluster_name: str = Field("", pattern=NAME_PART, description="watch only hosts of this cluster; empty: all")
     host_name_suffix: str = Field(
-        "", pattern=NAME_PART, description="what hosts' names end with, beyond the node's name, such as -my-cluster"
+        "",
+        pattern=NAME_PART,
+        description="suffix of host names, which is removed to get the node's name, such as -my-cluster",
     )
     node_tag: str = Field("host", pattern=KEY, description="the tag that holds the node's name, such as kube_node")
     cluster_tag: str = Field(
-        "cluster_name", pattern=KEY, description="the tag that cluster_name is about, such as kube_cluster_name"
+        "cluster_name",
+        pattern=KEY,
+        description="the tag that datadog.cluster_name refers to, such as kube_cluster_name",
     )
     cpu_query: str = Field(
         "max:cpu.utilization",
         min_length=1,
-        description="CPU in percent, as metrics and arithmetic; the Agent's own: 100 - avg:system.cpu.idle",
+        description="query for CPU in percent, metrics and arithmetic; for the Agent's own metrics: "
+        "100 - avg:system.cpu.idle",
     )
     memory_query: str = Field(
         "max:memory.utilization",
         min_length=1,
-        description="Memory in percent; the Agent's own: 100 - 100 * avg:system.mem.pct_usable",
+        description="query for Memory in percent; for the Agent's own metrics: 100 - 100 * avg:system.mem.pct_usable",
     )
-    storage_query: str = Field("", description="Storage in percent, such as max:system.io.util; empty: not published")
+    storage_query: str = Field(
+        "", description="query for Storage in percent, such as max:system.io.util; empty: not published"
+    )
     bandwidth_query: str = Field(
-        "", description="Bandwidth in percent of a link speed that it has to contain; empty: not published"
+        "", description="query for Bandwidth in percent; it must contain the link speed; empty: not published"
     )
-    gpu_query: str = Field("", description="GPU in percent, such as avg:dcgm.gpu_utilization; empty: not published")
+    gpu_query: str = Field(
+        "", description="query for GPU in percent, such as avg:dcgm.gpu_utilization; empty: not published"
+    )

@@ -1,4 +1,7 @@
-"""Every setting: name, unit, default, effect. ``loading`` reads them from flags, environment and file."""
+"""All settings of the watcher: name, unit, default and effect.
+
+``runtime.settings.loading`` reads them from flags, environment and file.
+"""
 
 import os
 from collections.abc import Mapping
@@ -39,7 +42,7 @@ from watcher.wire import Dialect
 
 _METRICS_SERVER = "KubernetesMetricsServer"
 
-#: load-watcher's environment names, and the settings they stand for.
+#: Environment variables of load-watcher and the settings that they set.
 UPSTREAM_VARIABLES = {
     "METRICS_PROVIDER_NAME": "provider.name",
     "METRICS_PROVIDER_ADDRESS": "provider.address",
@@ -61,7 +64,7 @@ def _is_in_cluster() -> bool:
 
 
 def default_provider() -> str:
-    """The provider when none is named: the metrics server in a cluster, this machine elsewhere."""
+    """Return the default provider: the metrics server in a cluster, otherwise this machine."""
     return _METRICS_SERVER if _is_in_cluster() else "Host"
 
 
@@ -71,61 +74,92 @@ def _default_store() -> Path:
 
 
 class ProviderSettings(Section):
-    """Where metrics come from, and how to get in."""
+    """Address and credentials of a source of metrics."""
 
-    name: str = Field(default_factory=default_provider, description="the metrics provider")
-    address: Annotated[str, AfterValidator(http_address)] | None = Field(
-        None, description="its address; each provider has a default of its own"
+    name: str = Field(
+        default_factory=default_provider, description="the metrics provider; trimaran config lists the installed ones"
     )
-    token: Secret | None = Field(None, description="bearer token or API key")
-    token_file: Path | None = Field(None, description="a file with the token, read anew for every request")
+    address: Annotated[str, AfterValidator(http_address)] | None = Field(
+        None, description="the provider's address, http:// or https://; each provider has its own default"
+    )
+    token: Secret | None = Field(None, description="bearer token or API key for the provider")
+    token_file: Path | None = Field(
+        None, description="file with the bearer token for the provider, read for every request"
+    )
     app_key: Secret | None = Field(None, description="Datadog's application key")
     headers: Annotated[dict[str, Secret], BeforeValidator(parsed_json)] = Field(
-        {}, description="sent with every request, such as X-Scope-OrgID; a JSON object in the environment"
+        {},
+        description="headers to send to the provider with every request, such as X-Scope-OrgID; "
+        "a JSON object in the environment",
     )
-    ca_file: Path | None = Field(None, description="certificate authorities to trust instead of the system's")
-    client_certificate: Path | None = Field(None, description="a PEM file that proves who we are")
-    client_key: Path | None = Field(None, description="its key, where that is not in the same file")
+    ca_file: Path | None = Field(
+        None, description="PEM file with the certificate authorities to trust for the provider, instead of the system's"
+    )
+    client_certificate: Path | None = Field(
+        None, description="PEM file with the client certificate to present to the provider"
+    )
+    client_key: Path | None = Field(
+        None, description="file with the private key of provider.client_certificate, unless that file holds it"
+    )
     insecure_skip_verify: bool = Field(False, description="do not verify the provider's certificate")
-    openshift_auth: bool = Field(False, description="use the pod's service account: its token and its CA")
-    kube_config: Path | None = Field(None, description="a kubeconfig, to reach the Kubernetes API from outside")
+    openshift_auth: bool = Field(False, description="use the token and the CA of the pod's service account")
+    kube_config: Path | None = Field(
+        None, description="kubeconfig file, to reach the Kubernetes API from outside the cluster"
+    )
 
 
 class FallbackSettings(Section):
-    """Other providers, for when the first one fails."""
+    """Other providers, which are used when the first one fails."""
 
     providers: Annotated[list[ProviderSettings], BeforeValidator(parsed_json)] = Field(
-        [], description="tables [[fallback.providers]] with the keys of [provider], tried in order"
+        [],
+        description="providers that are tried in order when the first one fails: tables [[fallback.providers]] "
+        "with the keys of [provider]",
     )
 
 
 class WatchSettings(Section):
-    """What to fetch, and how often."""
+    """Windows and operators to fetch, the interval, and the limits of a fetch."""
 
     windows: Annotated[list[Annotated[str, AfterValidator(duration_text)]], BeforeValidator(comma_separated)] = Field(
-        ["15m", "10m", "5m"], min_length=1, description="the windows to keep, comma-separated"
+        ["15m", "10m", "5m"], min_length=1, description="the windows to fetch and serve, comma-separated durations"
     )
-    default_window: str = Field("", description="the window served when none is asked for; empty: the longest")
+    default_window: str = Field(
+        "", description="the window that is served when a request names none; empty: the longest of watch.windows"
+    )
     operators: Annotated[list[Operator], BeforeValidator(comma_separated)] = Field(
-        [Operator.AVG, Operator.STD], description="what to compute of a window: AVG, STD, and P90, P95, P99, MAX"
+        [Operator.AVG, Operator.STD],
+        description="the operators to compute for each window: AVG, STD, and P90, P95, P99, MAX",
     )
-    interval_seconds: float = Field(60, ge=0.1, le=3600, description="time from one fetch to the next")
-    fetch_timeout_seconds: float = Field(30, ge=0.1, le=600, description="a fetch is given up after this time")
+    interval_seconds: float = Field(60, ge=0.1, le=3600, description="seconds from one fetch to the next")
+    fetch_timeout_seconds: float = Field(
+        30, ge=0.1, le=600, description="timeout of a fetch in seconds; windows that have arrived by then are used"
+    )
     max_fetch_megabytes: float = Field(
-        256, ge=1, le=1_000_000, description="memory that the answers of one fetch may take, unpacked and read"
+        256,
+        ge=1,
+        le=1_000_000,
+        description="memory that the responses of one fetch may take, decompressed and parsed, in MiB; "
+        "above it the fetch fails",
     )
-    max_nodes: int = Field(20_000, ge=1, le=1_000_000, description="nodes beyond these, by name, are dropped")
+    max_nodes: int = Field(
+        20_000, ge=1, le=1_000_000, description="maximum number of nodes; nodes beyond it, by name, are dropped"
+    )
     sample_interval_seconds: float = Field(
-        15, ge=0.1, le=600, description="time between samples, for providers that only know the present"
+        15, ge=0.1, le=600, description="seconds between samples, for providers that only report the present load"
     )
-    expiry_seconds: int = Field(300, gt=0, description="older metrics are never served as fresh")
+    expiry_seconds: int = Field(
+        300, gt=0, description="age in seconds above which metrics are never served as fresh; longer than the interval"
+    )
 
     @model_validator(mode="after")
     def _settings_go_together(self) -> Self:
         if self.default_window and self.default_window not in self.windows:
             raise ValueError(f"default_window {self.default_window!r} is not one of windows: {', '.join(self.windows)}")
         if Operator.AVG not in self.operators or Operator.LATEST in self.operators:
-            raise ValueError("operators must hold AVG, which every score needs, and not Latest, which is no window's")
+            raise ValueError(
+                "operators must contain AVG, which every score needs, and must not contain Latest, which has no window"
+            )
         if self.expiry_seconds <= self.interval_seconds:
             raise ValueError(
                 f"expiry_seconds {self.expiry_seconds} is not longer than interval_seconds {self.interval_seconds:g}: "
@@ -135,17 +169,19 @@ class WatchSettings(Section):
 
     def fetch_budget(self) -> Budget:
         """Return a new budget for the answers of one fetch."""
-        return Budget(self.max_fetch_megabytes * 1024**2, "the answers of this fetch are", "watch.max_fetch_megabytes")
+        return Budget(
+            self.max_fetch_megabytes * 1024**2, "the responses of this fetch are", "watch.max_fetch_megabytes"
+        )
 
     def fallback_order(self) -> list[str]:
-        """The default window, then the shorter ones, longest first."""
+        """Return the default window, then the shorter ones, longest first."""
         longest_first = sorted(dict.fromkeys(self.windows), key=duration.seconds, reverse=True)
         default = self.default_window or longest_first[0]
         return [window for window in longest_first if duration.seconds(window) <= duration.seconds(default)]
 
 
 class Reaction(StrEnum):
-    """What is done about metrics that are beyond doubt suspect."""
+    """Action on metrics that a check has proved suspect: report them only, mark the node, or drop them."""
 
     REPORT = "report"
     MARK = "mark"
@@ -153,103 +189,159 @@ class Reaction(StrEnum):
 
 
 class QualitySettings(Section):
-    """What is held to be wrong with metrics, and what is done about it."""
+    """Thresholds of the checks of metrics, and the action on each kind of suspect metrics."""
 
-    history_fetches: int = Field(60, ge=20, le=1440, description="how many fetches a value is held against")
+    history_fetches: int = Field(60, ge=20, le=1440, description="number of past fetches that a value is compared with")
     missing_seconds: float = Field(
-        3600, ge=0, le=86400, description="a node or metric that is gone is reported for so long, then forgotten"
+        3600,
+        ge=0,
+        le=86400,
+        description="seconds for which a missing node or metric is reported; then it is forgotten",
     )
-    min_coverage: float = Field(0.5, ge=0, le=1, description="less of a window with samples is reported, 0 to 1")
-    stale_seconds: float = Field(300, gt=0, le=86400, description="a source whose newest sample is older is stale")
+    min_coverage: float = Field(
+        0.5, ge=0, le=1, description="a node with samples in less than this share of a window is reported, 0 to 1"
+    )
+    stale_seconds: float = Field(
+        300, gt=0, le=86400, description="age in seconds of a node's newest sample above which the node is stale"
+    )
     clock_skew_seconds: float = Field(
-        60, gt=0, le=86400, description="a source whose newest sample is so far in the future has another clock"
+        60,
+        gt=0,
+        le=86400,
+        description="a node has a wrong clock if its newest sample is more than this many seconds in the future",
     )
     frozen_seconds: float = Field(
-        1200, gt=0, le=604800, description="CPU that stands still for longer, and for 20 fetches, is frozen"
+        1200,
+        gt=0,
+        le=604800,
+        description="CPU is frozen if it has been exactly constant for this many seconds, and for 20 fetches",
     )
     frozen_resting_seconds: float = Field(
-        21600, gt=0, le=604800, description="the same for what may rest: other metrics, whole numbers, coarse steps"
+        21600,
+        gt=0,
+        le=604800,
+        description="other metrics, whole numbers and coarse steps are frozen if they have been exactly constant "
+        "for this many seconds",
     )
     spike_factor: float = Field(
-        1.5, ge=1, le=100, description="an average that moves so many times faster than its window can is a spike"
+        1.5,
+        ge=1,
+        le=100,
+        description="an average is a spike if it moves this many times faster than its window allows",
     )
     smoothing_ratio: float = Field(
-        4.0, ge=1, le=1000, description="square of averages' moves over deviations; a random walk has 4"
+        4.0,
+        ge=1,
+        le=1000,
+        description="squared differences of window averages divided by squared deviations, above which the samples "
+        "are averages themselves; a random walk has 4",
     )
     corroborate: Literal["auto", "fallback", "off"] = Field(
         "auto",
-        description="a second source to hold CPU and Memory against; auto: the metrics server, in a cluster; "
-        "fallback: the first of fallback.providers",
+        description="a second source to compare CPU and Memory with; auto: the metrics server, in a cluster; "
+        "fallback: the first of fallback.providers; off: none",
     )
     disagreement_percent: float = Field(
-        10, gt=0, le=100, description="points a second source may differ in from what is usual between the two"
+        10,
+        gt=0,
+        le=100,
+        description="percentage points by which a second source may deviate from the usual difference between the two",
     )
-    stale_action: Reaction = Field(Reaction.MARK, description="about nodes whose newest sample is stale")
-    frozen_action: Reaction = Field(Reaction.MARK, description="about metrics frozen for three times as long")
-    spike_action: Reaction = Field(Reaction.REPORT, description="about metrics in a spike")
-    wrong_scale_action: Reaction = Field(Reaction.MARK, description="about metrics of which a whole fetch is wrong")
-    flatline_action: Reaction = Field(Reaction.MARK, description="about CPU that is 0 or moves no more")
-    duplicate_node_action: Reaction = Field(Reaction.MARK, description="about nodes that report the same series")
+    stale_action: Reaction = Field(Reaction.MARK, description="action on nodes whose newest sample is stale")
+    frozen_action: Reaction = Field(
+        Reaction.MARK,
+        description="action on metrics that have been frozen for three times quality.frozen_seconds "
+        "(or quality.frozen_resting_seconds)",
+    )
+    spike_action: Reaction = Field(Reaction.REPORT, description="action on metrics in a spike")
+    wrong_scale_action: Reaction = Field(
+        Reaction.MARK, description="action on metrics that are in the wrong unit in a whole fetch"
+    )
+    flatline_action: Reaction = Field(Reaction.MARK, description="action on CPU that is 0 or hardly moves any more")
+    duplicate_node_action: Reaction = Field(Reaction.MARK, description="action on nodes that report the same series")
     anomaly_action: Reaction = Field(
-        Reaction.REPORT, description="about levels far below what a node's past and the other nodes make likely"
+        Reaction.REPORT,
+        description="action on CPU far below the expected range, by the node's past and the other nodes",
     )
-    disagreement_action: Reaction = Field(Reaction.MARK, description="about metrics that a second source contradicts")
+    disagreement_action: Reaction = Field(
+        Reaction.MARK, description="action on metrics that the second source contradicts"
+    )
 
 
 class WatcherServerSettings(ServerSettings):
     """REST API of the watcher."""
 
-    dialect: Dialect = Field(Dialect.DOCUMENTED, description="the dialect of /watcher; /compat is always Go's")
-    compat_open: bool = Field(False, description="answer /compat also without token and certificate")
-    compat_host: str = Field("127.0.0.1", min_length=1, description="the address of compat_port")
+    dialect: Dialect = Field(
+        Dialect.DOCUMENTED, description="the JSON dialect of /watcher, documented or go; /compat always uses go"
+    )
+    compat_open: bool = Field(False, description="serve /compat also without token and certificate")
+    compat_host: str = Field("127.0.0.1", min_length=1, description="the address that server.compat_port listens on")
     compat_port: int | None = Field(
-        None, ge=1, le=65535, description="a port that answers /compat alone: plain HTTP, without token and certificate"
+        None,
+        ge=1,
+        le=65535,
+        description="a port that serves only /compat (and the probes): plain HTTP, without token and certificate",
     )
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:
         if self.compat_port == self.port:
-            raise ValueError(f"compat_port {self.compat_port} is the same as port: a port tells what is open")
+            raise ValueError(f"compat_port {self.compat_port} is the same as port; give /compat another port")
         return self
 
 
 class DashboardSettings(Section):
-    """The page that browsers get, where the extra ``dashboard`` is installed."""
+    """The dashboard for browsers, if the extra ``dashboard`` is installed."""
 
-    enabled: bool = Field(True, description="send browsers that ask for / to the page; it is loaded at the first look")
-    cluster: bool = Field(False, description="filter by the labels that the Kubernetes API has; else by metadata alone")
-    extender: Annotated[str, AfterValidator(http_address)] | None = Field(
-        None, description="the address of an extender, whose decisions are shown"
+    enabled: bool = Field(
+        True,
+        description="redirect browsers that open / to the dashboard, which is loaded at the first visit",
     )
-    extender_token_file: Path | None = Field(None, description="a file with the token that it asks for")
-    extender_ca_file: Path | None = Field(None, description="certificate authorities to trust for it")
-    extender_client_certificate: Path | None = Field(None, description="a PEM file with certificate and key for it")
+    cluster: bool = Field(
+        False,
+        description="filter nodes by their labels in the Kubernetes API; otherwise only by the watcher's metadata",
+    )
+    extender: Annotated[str, AfterValidator(http_address)] | None = Field(
+        None, description="the address of an extender; the dashboard shows its decisions"
+    )
+    extender_token_file: Path | None = Field(None, description="file with the bearer token for the extender")
+    extender_ca_file: Path | None = Field(
+        None, description="PEM file with the certificate authorities to trust for the extender"
+    )
+    extender_client_certificate: Path | None = Field(
+        None, description="PEM file with the client certificate for the extender and its private key"
+    )
 
 
 class StoreSettings(Section):
-    """The file that survives a crash."""
+    """The file with snapshots and history, which survives a crash."""
 
-    path: Path = Field(default_factory=_default_store, description="the SQLite file, on a local disk")
-    keep_hours: float = Field(24, gt=0, le=8760, description="older snapshots and history are deleted")
+    path: Path = Field(
+        default_factory=_default_store,
+        description="the SQLite file for snapshots and history; on a local disk, one file per watcher",
+    )
+    keep_hours: float = Field(
+        24, gt=0, le=8760, description="snapshots and history older than this many hours are deleted"
+    )
     max_megabytes: float = Field(
-        256, ge=1, le=1_000_000, description="the oldest snapshots are deleted beyond this size"
+        256, ge=1, le=1_000_000, description="size in MiB above which the oldest snapshots are deleted"
     )
     history_megabytes: float = Field(
         128,
         ge=0,
         le=1_000_000,
-        description="the oldest hours of history are deleted beyond this size; 0: none is kept",
+        description="size in MiB above which the oldest hours of the history are deleted; 0 stores no history",
     )
 
 
 class Settings(SettingsModel):
     """Settings of a watcher, embedded or served.
 
-    ``runtime.settings.loading.load`` reads them from flags, environment and file; programs may also build them from
+    ``runtime.settings.loading.load`` reads them from flags, environment and file. A program can also build them from
     sections.
     """
 
-    variables: ClassVar[Mapping[str, str]] = UPSTREAM_VARIABLES
+    environment_variables: ClassVar[Mapping[str, str]] = UPSTREAM_VARIABLES
 
     provider: ProviderSettings = Field(default_factory=ProviderSettings)
     fallback: FallbackSettings = Field(default_factory=FallbackSettings)
@@ -268,13 +360,13 @@ class Settings(SettingsModel):
     fake: FakeSettings = Field(default_factory=FakeSettings)
 
     def for_each_provider(self) -> list[Self]:
-        """Return these settings once for the provider and once for each fallback, ``provider`` being that one's."""
+        """Return one copy of these settings per provider, the fallbacks after the first; only ``provider`` differs."""
         return [self, *(self.model_copy(update={"provider": each}) for each in self.fallback.providers)]
 
     def corroborating(self) -> Self | None:
-        """Return these settings with ``provider`` being the second source's; None where there is none to ask.
+        """Return these settings with the second source as ``provider``; None if there is no second source.
 
-        A source is never held against itself.
+        A source is never compared with itself.
         """
         if self.quality.corroborate == "fallback":
             return next(iter(self.for_each_provider()[1:]), None)
