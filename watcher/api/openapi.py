@@ -12,9 +12,9 @@ from watcher.wire import COLUMNS_TYPE, Dialect
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return a JSON Schema that comes with the package.
+    """Return a JSON Schema of the package.
 
-    ``kep`` is the documented one, ``watcher`` that of what we write, ``columns`` that of the columnar form.
+    ``kep`` is the documented payload, ``watcher`` the payload that the watcher writes, ``columns`` the columnar form.
     """
     loaded: dict[str, Any] = orjson.loads(files("watcher").joinpath("schemas", f"{name}.json").read_bytes())
     return loaded
@@ -29,30 +29,30 @@ def _content(schema_name: str) -> dict[str, Any]:
 
 
 def _all_nodes(description: str, schema_name: str) -> dict[str, Any]:
-    """Return the answer for all nodes, in a dialect or, for those who ask for it, in the columnar form."""
+    """Return the response with all nodes, in a dialect or, by content negotiation, in the columnar form."""
     reply = _reply(description, schema_name)
     reply["content"][COLUMNS_TYPE] = _content("WatcherColumns")
     return {**reply, "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in _VALIDATORS}}
 
 
 _ALWAYS = {
-    "400": _reply("the request cannot be read, or has a parameter that there is not", "Error"),
-    "413": _reply("the request has a body that is too large; none is needed", "Error"),
-    "414": _reply("the request line is too long", "Error"),
-    "431": _reply("the header fields are too large", "Error"),
-    "500": _reply("a defect of the watcher; its log has it", "Error"),
+    "400": _reply("Malformed request or unknown query parameter.", "Error"),
+    "413": _reply("The request body is too large; no request needs one.", "Error"),
+    "414": _reply("The request line is too long.", "Error"),
+    "431": _reply("The header fields are too large.", "Error"),
+    "500": _reply("Internal error; the watcher's log has the details.", "Error"),
 }
 _REFUSALS = {
-    "401": _reply("a token is asked for, and this is none that is known and has not expired", "Error"),
-    "403": _reply("a client certificate is asked for", "Error"),
-    "404": _reply("the port that answers /compat alone was asked", "Error"),
+    "401": _reply("Missing, unknown or expired bearer token.", "Error"),
+    "403": _reply("A client certificate is required.", "Error"),
+    "404": _reply("This port serves only /compat and the probes.", "Error"),
 }
 
 
 def _operations(
     summary: str, answers: dict[str, Any], parameters: tuple[str, ...] = (), *, is_open: bool = False
 ) -> dict[str, Any]:
-    """Return what a path has: GET, and HEAD, which answers the same without a body."""
+    """Return the operations of a path: GET, and HEAD, whose response is the same without the body."""
     shared = {
         "parameters": [{"$ref": f"#/components/parameters/{name}"} for name in parameters],
         "security": [] if is_open else [{}, {"token": []}],
@@ -67,14 +67,21 @@ def _operations(
     }
 
 
-_NO_METRICS = _reply("no metrics, none fresh enough, an unknown node or an unknown window", "Error")
-_TIME = "^([0-9]{1,9}[wdhms])*$|^[0-9]+$"  # empty is none
-_NO_HISTORY = _reply("there is none of this node", "Error")
-_UNAVAILABLE = _reply("not so", "Error")
+_NO_METRICS = _reply("No metrics, no fresh metrics, an unknown node or an unknown window.", "Error")
+_TIME = "^([0-9]{1,9}[wdhms])*$|^[0-9]+$"  # empty counts as not given
+_NO_HISTORY = _reply("No history of this node.", "Error")
+_NOT_ALIVE = _reply("Service unavailable: the fetch loop has stopped.", "Error")
+_NOT_READY = _reply("Service unavailable: no fresh data.", "Error")
 _VALIDATORS = ("ETag", "Vary", "Cache-Control")
 _NOT_MODIFIED = {
-    "description": "what the ETag in If-None-Match names is current",
+    "description": "Not modified: the ETag in If-None-Match is current.",
     "headers": {name: {"$ref": f"#/components/headers/{name}"} for name in _VALIDATORS},
+}
+
+
+_TEXT_FORMAT = {
+    "description": "Prometheus' text format.",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
 }
 
 
@@ -93,21 +100,21 @@ _PROMETHEUS_ERROR = _object(
 _HEALTH = _object(
     {
         "status": {"enum": ["ok", "unhealthy"]},
-        "reasons": _texts("why it is not healthy"),
-        "warnings": _texts("what is wrong without harming what is served now"),
+        "reasons": _texts("The reasons why the watcher is not healthy."),
+        "warnings": _texts("Problems that do not affect the metrics that are served now."),
         "age_seconds": {
             "type": "object",
             "additionalProperties": {"type": "number"},
-            "description": "window to the age of its newest snapshot",
+            "description": "The age of each window's newest snapshot, in seconds.",
         },
     }
 )
 _HISTORY = _object(
     {
-        "start": {"type": "integer", "description": "when the first step begins, unix seconds"},
-        "step": {"type": "integer", "description": "the length of a step, seconds"},
-        "steps": {"type": "integer", "description": "how many there are"},
-        "nodes": _texts("the nodes, sorted"),
+        "start": {"type": "integer", "description": "The start of the first step, Unix seconds."},
+        "step": {"type": "integer", "description": "The length of a step in seconds."},
+        "steps": {"type": "integer", "description": "The number of steps."},
+        "nodes": _texts("The names of the nodes, sorted."),
         "series": {
             "type": "array",
             "items": _object(
@@ -117,7 +124,8 @@ _HISTORY = _object(
                     "operator": {"type": "string"},
                     "values": {
                         "type": "array",
-                        "description": "for each node its steps in percent; null where there is nothing",
+                        "description": "One array per node with its value in each step, in percent; "
+                        "null where there is no value.",
                         "items": {"type": "array", "items": {"type": ["number", "null"]}},
                     },
                 }
@@ -128,12 +136,12 @@ _HISTORY = _object(
 _FINDING = _object({field.name: {"type": "string"} for field in fields(Finding)})
 _FINDING["properties"] |= {
     "kind": {"enum": [kind.value for kind in Kind]},
-    "since": {"type": "integer", "description": "unix seconds; 0 when nobody knows"},
+    "since": {"type": "integer", "description": "The start of the problem, Unix seconds; 0 if unknown."},
 }
 
 
 def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
-    """Return the document of an API whose ``/watcher`` speaks this dialect."""
+    """Return the OpenAPI document of an API whose ``/watcher`` uses this dialect."""
     ours = schema("watcher")
     definitions = ours.pop("$defs")
     ours.pop("$schema")
@@ -160,139 +168,151 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
         "info": {
             "title": "trimaran watcher",
             "version": metadata.version("trimaran"),
-            "description": "What every node of a cluster really used over the last minutes.",
+            "description": "The measured load of every node of a cluster over the last minutes.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": {
-            "/": _operations("The routes", {"200": _reply("an index", "Index")}),
+            "/": _operations("List the routes", {"200": _reply("The routes of the service.", "Index")}),
             "/watcher": _operations(
-                "All nodes, or one with ?host=",
-                {"200": _all_nodes("all nodes", default), **nodes},
+                "Get the metrics of all nodes, or of one with ?host=",
+                {"200": _all_nodes("The metrics of all nodes.", default), **nodes},
                 read,
             ),
             "/watcher/{host}": _operations(
-                "One node", {"200": _reply("one node", default), "404": _NO_METRICS}, ("window", "host")
+                "Get the metrics of one node",
+                {"200": _reply("The metrics of one node.", default), "404": _NO_METRICS},
+                ("window", "host"),
             ),
             "/watcher/health": _operations(
-                "Whether the last fetch worked and data are fresh",
-                {"200": _reply("healthy", "Health"), "503": _reply("not healthy", "Unhealthy")},
+                "Check whether the last fetch succeeded and the data are fresh",
+                {
+                    "200": _reply("The watcher is healthy.", "Health"),
+                    "503": _reply("The watcher is not healthy; the body lists the reasons.", "Unhealthy"),
+                },
             ),
             "/compat/watcher": _operations(
-                "All nodes as load-watcher's Go clients read them",
-                {"200": _all_nodes("all nodes; none when nothing is fresh", "GoWatcherMetrics"), **nodes},
+                "Get the metrics of all nodes in the dialect of load-watcher's Go clients",
+                {"200": _all_nodes("All nodes; no nodes if no data are fresh.", "GoWatcherMetrics"), **nodes},
                 read,
             ),
             "/compat/watcher/{host}": _operations(
-                "One node as load-watcher's Go clients read it",
-                {"200": _reply("one node", "GoWatcherMetrics"), "404": _NO_METRICS},
+                "Get the metrics of one node in the dialect of load-watcher's Go clients",
+                {"200": _reply("The metrics of one node.", "GoWatcherMetrics"), "404": _NO_METRICS},
                 ("window", "host"),
             ),
             "/history": _operations(
-                "What nodes used over the last hours, in the default window: one node, or one metric of all",
-                {"200": _reply("arrays of nodes by steps", "History"), "404": _NO_HISTORY},
+                "Get the use of the last hours, in the default window: one node, or one metric of all nodes",
+                {"200": _reply("Arrays of nodes by steps.", "History"), "404": _NO_HISTORY},
                 ("history_host", "type", "operator", "since", "step"),
             ),
             "/livez": _operations(
-                "Whether the fetch loop ticks", {"200": _reply("it does", "Alive"), "503": _UNAVAILABLE}, is_open=True
+                "Check whether the fetch loop runs (liveness probe)",
+                {"200": _reply("The fetch loop runs.", "Alive"), "503": _NOT_ALIVE},
+                is_open=True,
             ),
             "/readyz": _operations(
-                "Whether there is something fresh to serve",
-                {"200": _reply("there is", "Ready"), "503": _UNAVAILABLE},
+                "Check whether there are fresh data to serve (readiness probe)",
+                {"200": _reply("There are fresh data to serve.", "Ready"), "503": _NOT_READY},
                 is_open=True,
             ),
             "/findings": _operations(
-                "What is wrong with metrics, since when, and how much of each kind",
-                {"200": _reply("a list", "Findings")},
+                "List the findings: problems with metrics, since when they exist, and how many of each kind",
+                {"200": _reply("The findings and their number by kind.", "Findings")},
             ),
             "/metrics": _operations(
-                "The service's own Prometheus metrics",
-                {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+                "Get the service's own Prometheus metrics",
+                {"200": _TEXT_FORMAT},
             ),
             "/metrics/nodes": _operations(
-                "What every node uses, for a Prometheus; no samples when nothing is fresh",
-                {"200": {"description": "text format", "content": {"text/plain": {"schema": {"type": "string"}}}}},
+                "Get the load of every node as Prometheus metrics; no samples if no data are fresh",
+                {"200": _TEXT_FORMAT},
             ),
             "/api/v1/query": _operations(
-                "An instant query for what /metrics/nodes has, as Prometheus answers it",
+                "Evaluate an instant query for the metrics of /metrics/nodes, like Prometheus",
                 {
-                    "200": _reply("a vector", "Vector"),
-                    "400": _reply("a query that is not answered here, as Prometheus says it; or as always", "BadQuery"),
-                    "503": _reply("nothing fresh, in the shape of Prometheus' errors", "PrometheusError"),
+                    "200": _reply("An instant vector.", "Vector"),
+                    "400": _reply(
+                        "Unsupported query, in the format of Prometheus' errors; or a malformed request or an unknown "
+                        "query parameter, in the usual format.",
+                        "BadQuery",
+                    ),
+                    "503": _reply("No fresh data, in the format of Prometheus' errors.", "PrometheusError"),
                 },
                 ("query", "time", "timeout"),
             ),
-            "/openapi.json": _operations("This document", {"200": _reply("OpenAPI 3.1", "OpenApi")}),
+            "/openapi.json": _operations("Get this document", {"200": _reply("The OpenAPI 3.1 document.", "OpenApi")}),
         },
         "components": {
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "where the service asks for one"}
+                "token": {"type": "http", "scheme": "bearer", "description": "If the service requires a token."}
             },
             "parameters": {
                 "window": {
                     "name": "window",
                     "in": "query",
-                    "description": "exactly this window, such as 5m; without it the default or a shorter one",
+                    "description": "Exactly this window, such as 5m; without it the default window or a shorter one.",
                     "schema": {"type": "string"},
                 },
                 "host_query": {
                     "name": "host",
                     "in": "query",
-                    "description": "only this node, whatever its name",
+                    "description": "Only this node; works for any node name.",
                     "schema": {"type": "string"},
                 },
                 "history_host": {
                     "name": "host",
                     "in": "query",
-                    "description": "only this node, with all its metrics",
+                    "description": "Only this node, with all its metrics.",
                     "schema": {"type": "string"},
                 },
                 "type": {
                     "name": "type",
                     "in": "query",
-                    "description": "only this resource; of all nodes CPU by default",
+                    "description": "Only this resource; CPU by default if no host is given.",
                     "schema": {"type": "string"},
                 },
                 "operator": {
                     "name": "operator",
                     "in": "query",
-                    "description": "only this operator; of all nodes AVG by default",
+                    "description": "Only this operator; AVG by default if no host is given.",
                     "schema": {"type": "string"},
                 },
                 "since": {
                     "name": "since",
                     "in": "query",
-                    "description": "unix seconds, or how long ago, such as 6h; a day by default",
+                    "description": "The start: Unix seconds, or a duration before now, such as 6h; a day by default.",
                     "schema": {"type": "string", "pattern": _TIME},
                 },
                 "step": {
                     "name": "step",
                     "in": "query",
-                    "description": "whole minutes, as seconds or such as 5m; as short as is possible by default",
+                    "description": "The length of a step: whole minutes, in seconds or as a duration such as 5m; "
+                    "the shortest possible by default.",
                     "schema": {"type": "string", "pattern": _TIME},
                 },
                 "if_none_match": {
                     "name": "If-None-Match",
                     "in": "header",
-                    "description": "the ETag of what is there already",
+                    "description": "The ETag of the client's cached copy.",
                     "schema": {"type": "string"},
                 },
                 "query": {
                     "name": "query",
                     "in": "query",
                     "required": True,
-                    "description": 'one of the two names, which may have matchers: {type="CPU"}',
+                    "description": 'One of the two metric names, optionally with label matchers: {type="CPU"}.',
                     "schema": {"type": "string", "pattern": "^trimaran_node_(load_ratio|metric_percent)$"},
                 },
                 "time": {
                     "name": "time",
                     "in": "query",
-                    "description": "changes nothing: what is fresh now is answered",
+                    "description": "Ignored: the response always has the present values.",
                     "schema": {"type": "string"},
                 },
                 "timeout": {
                     "name": "timeout",
                     "in": "query",
-                    "description": "changes nothing: nothing is waited for",
+                    "description": "Ignored: queries never wait.",
                     "schema": {"type": "string"},
                 },
                 "host": {"name": "host", "in": "path", "required": True, "schema": {"type": "string"}},
@@ -304,7 +324,11 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "Node": definitions["node"],
                 "Metric": definitions["metric"],
                 "Index": _object(
-                    {"service": {"type": "string"}, "documentation": {"type": "string"}, "routes": _texts("all")}
+                    {
+                        "service": {"type": "string"},
+                        "documentation": {"type": "string"},
+                        "routes": _texts("All routes."),
+                    }
                 ),
                 "History": _HISTORY,
                 "Alive": _object({"alive": {"const": True}}),
@@ -348,9 +372,9 @@ def document(dialect: Dialect = Dialect.DOCUMENTED) -> dict[str, Any]:
                 "Error": _ERROR,
             },
             "headers": {
-                "ETag": {"description": "of this snapshot, for If-None-Match", "schema": {"type": "string"}},
-                "Vary": {"description": "what else the body depends on", "schema": {"type": "string"}},
-                "Cache-Control": {"description": "ask again before using it again", "schema": {"type": "string"}},
+                "ETag": {"description": "The snapshot's entity tag, for If-None-Match.", "schema": {"type": "string"}},
+                "Vary": {"description": "The request headers that select the body.", "schema": {"type": "string"}},
+                "Cache-Control": {"description": "Revalidate before reuse.", "schema": {"type": "string"}},
             },
         },
     }
