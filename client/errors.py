@@ -20,7 +20,7 @@ class ClientError(TrimaranError):
     """The root of the tree above. Its message is one line, without secrets."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(masking.said(message))
+        super().__init__(masking.to_line(message))
 
 
 class WatcherUnavailable(ClientError):
@@ -55,7 +55,7 @@ class BadSettings(ClientError):
     """The settings of an embedded watcher cannot be used; the message has a line for each problem."""
 
     def __init__(self, message: str = "") -> None:
-        Exception.__init__(self, masking.masked(message))  # of several lines, each of them safe by itself
+        Exception.__init__(self, masking.redact(message))  # of several lines, each of them safe by itself
 
 
 #: The wire's error codes, in our words.

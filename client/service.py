@@ -23,7 +23,7 @@ from client.errors import (
 )
 from client.transport import Transport
 from runtime import masking
-from runtime.http.credentials import bearer, read_token, sendable
+from runtime.http.credentials import bearer, prepare_token, read_token
 from runtime.http.session import BoundedSession
 from watcher import wire
 from watcher.model import WatcherMetrics
@@ -80,7 +80,7 @@ class ServiceClient:
         if client_certificate is not None:
             pair = client_certificate if isinstance(client_certificate, tuple) else (client_certificate,)
             certificate = (str(pair[0]), str(pair[1])) if len(pair) == 2 else str(pair[0])
-        given, file = sendable(token or "", "the token"), Path(token_file) if token_file else None
+        given, file = prepare_token(token or "", "the token"), Path(token_file) if token_file else None
         session = BoundedSession(
             bearer(lambda: given if file is None else read_token(file)),
             verify=True if ca_file is None else str(ca_file),
@@ -152,7 +152,7 @@ class ServiceClient:
         try:
             found = orjson.loads(response.content)["findings"]
             return [
-                {key: masking.said(each) if isinstance(each, str) else each for key, each in one.items()}
+                {key: masking.to_line(each) if isinstance(each, str) else each for key, each in one.items()}
                 for one in found
             ]
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
@@ -183,9 +183,9 @@ class ServiceClient:
             return ()
         try:
             reasons = orjson.loads(response.content)["reasons"]
-            return tuple(map(masking.said, reasons))
+            return tuple(map(masking.to_line, reasons))
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            return (masking.said(f"{self._transport.where} answered {response.status_code} {response.reason}"),)
+            return (masking.to_line(f"{self._transport.where} answered {response.status_code} {response.reason}"),)
 
     def close(self) -> None:
         """Close the connections. A call that is under way ends; it and later ones raise WatcherUnavailable."""
@@ -247,4 +247,4 @@ class ServiceClient:
             code, message = str(error["code"]), str(error["message"])
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return "", ""
-        return code, masking.said(message, _LONGEST_MESSAGE)  # a gateway may repeat what it was sent
+        return code, masking.to_line(message, _LONGEST_MESSAGE)  # a gateway may repeat what it was sent

@@ -10,14 +10,14 @@ import requests
 from client.errors import AccessDenied, BadAnswer, ClientError, WatcherUnavailable
 from runtime import masking
 from runtime.http.credentials import UnusableToken
-from runtime.http.failures import Trouble, describe
+from runtime.http.failures import FailureKind, describe
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
 
 _PASSING = (429, 502, 503, 504)
 _FIRST_PAUSE_SECONDS = 0.2
 _PAUSE_JITTER_SECONDS = 0.1
-_NOT_METRICS = {Trouble.TOO_LARGE, Trouble.GARBLED}
+_NOT_METRICS = {FailureKind.TOO_LARGE, FailureKind.BAD_ENCODING}
 
 
 class Transport:
@@ -107,29 +107,33 @@ class Transport:
     def _translated(self, error: Exception, deadline: Deadline) -> ClientError:
         """Say why nothing came. Where the address may have the wrong scheme, say that too."""
         failure = describe(error)
-        trouble = failure.trouble
-        if trouble is Trouble.ENDED:
+        kind = failure.kind
+        if kind is FailureKind.CANCELED:
             return WatcherUnavailable(f"{self.where} is not asked any more: this client is closed")
-        if trouble in {Trouble.CREDENTIALS, Trouble.BAD_HEADER}:
+        if kind in {FailureKind.CREDENTIALS, FailureKind.INVALID_HEADER}:
             return AccessDenied(f"{self.where} was not asked: {failure.reason}")
-        if trouble in _NOT_METRICS:
+        if kind in _NOT_METRICS:
             return BadAnswer(f"{self.where} answered something else than metrics: {failure.reason}")
-        if trouble in {Trouble.LATE, Trouble.NO_HANDSHAKE} or not deadline.remaining_seconds():
+        if kind in {FailureKind.TIMEOUT, FailureKind.HANDSHAKE_TIMEOUT} or not deadline.remaining_seconds():
             # A server that waits for a request in plain text takes the TLS handshake for the beginning of one.
-            silent = trouble is Trouble.NO_HANDSHAKE
+            silent = kind is FailureKind.HANDSHAKE_TIMEOUT
             hint = ": not even the TLS handshake; should the address begin with http://?" if silent else ""
             return WatcherUnavailable(f"{self.where} does not answer within {self._timeout:g} s{hint}")
-        if trouble is Trouble.NOT_TLS:
+        if kind is FailureKind.NOT_TLS:
             return WatcherUnavailable(f"{self.where} does not speak TLS: should the address begin with http://?")
-        if trouble in {Trouble.TLS, Trouble.UNTRUSTED}:
-            option = "client_certificate" if trouble is Trouble.TLS and "ALERT" in failure.reason else "ca_file"
+        if kind in {FailureKind.TLS_ERROR, FailureKind.UNTRUSTED_CERTIFICATE}:
+            option = "client_certificate" if kind is FailureKind.TLS_ERROR and "ALERT" in failure.reason else "ca_file"
             return WatcherUnavailable(f"{self.where}: TLS failed: {failure.reason}; is {option} right?")
-        hint = "; should the address begin with https://?" if trouble is Trouble.HUNG_UP and not self._secure else ""
+        hint = (
+            "; should the address begin with https://?"
+            if kind is FailureKind.CONNECTION_RESET and not self._secure
+            else ""
+        )
         return WatcherUnavailable(f"{self.where} cannot be reached: {failure.reason}{hint}")
 
     def _not_elsewhere(self, response: requests.Response) -> requests.Response:
         if response.is_redirect:
-            target = masking.target(response.headers["Location"], response.url)
+            target = masking.redirect_target(response.headers["Location"], response.url)
             raise BadAnswer(
                 f"{self.where} redirects to {target!r}, which is not followed, as credentials are for one address: "
                 "is that the watcher's?"

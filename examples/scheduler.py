@@ -25,7 +25,7 @@ import numpy as np
 import requests
 
 from client import ClientError, Collector, connect
-from runtime.http.credentials import UnusableAccess, UnusableToken
+from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 from scoring import (
@@ -177,7 +177,7 @@ class Scheduler:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{subresource}"
         try:
             self.api.send(method, path, Deadline.after(10), body, content_type)
-        except (requests.RequestException, UnusableToken, UnusableAccess) as error:
+        except (requests.RequestException, UnusableToken, InvalidApiServerConfig) as error:
             # The pod was deleted or bound by somebody else, or the API server is unreachable.
             print(f"{pod.namespace}/{pod.name}: {error}", file=sys.stderr)
             return False
@@ -199,7 +199,7 @@ def main() -> int:
             access = ApiServerConfig(kube_config=options.kube_config)
             api, view_api = KubernetesApi(access), KubernetesApi(access)  # closing the view ends all calls of its API
             load = closing.enter_context(Collector(connect(options.watcher), interval_seconds=15))
-        except (ValueError, UnusableAccess) as error:
+        except (ValueError, InvalidApiServerConfig) as error:
             parser.error(str(error))
         closing.callback(api.close)
         closing.callback(view_api.close)

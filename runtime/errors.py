@@ -16,14 +16,14 @@ class TrimaranError(Exception):
     """Root of the project's exceptions. The message holds no secrets."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(masking.masked(message))
+        super().__init__(masking.redact(message))
 
 
 class SettingsError(TrimaranError):
     """One or more settings are invalid; ``problems`` has a line for each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(map(masking.said, problems))
+        self.problems = tuple(map(masking.to_line, problems))
         count = "1 setting" if len(self.problems) == 1 else f"{len(self.problems)} settings"
         super().__init__("\n  ".join([f"{count} cannot be used:", *self.problems]))
 

@@ -42,7 +42,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record, "milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": masking.said(record.getMessage()),
+            "message": masking.to_line(record.getMessage()),
             **{key: _harmless(value) for key, value in _fields(record).items()},
         }
         if record.exc_info:
@@ -56,7 +56,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
         fields = "".join(f" {key}={_quoted(value)}" for key, value in _fields(record).items())
-        message = masking.said(record.getMessage().rstrip())
+        message = masking.to_line(record.getMessage().rstrip())
         line = f"{_time(record, 'seconds')} {record.levelname.lower():<8} {message}{fields}"
         trace = _lines(self.formatException(record.exc_info)) if record.exc_info else []
         return "\n  ".join([line, *trace])
@@ -72,14 +72,14 @@ def _time(record: logging.LogRecord, precision: str) -> str:
 
 
 def _lines(trace: str) -> list[str]:
-    return [masking.said(line) for line in masking.masked(trace).split("\n")]
+    return [masking.to_line(line) for line in masking.redact(trace).split("\n")]
 
 
 def _harmless(value: object) -> object:
     """Return what JSON may hold of a field."""
-    return value if isinstance(value, bool | int | float | None) else masking.said(value)
+    return value if isinstance(value, bool | int | float | None) else masking.to_line(value)
 
 
 def _quoted(value: object) -> str:
-    text = masking.masked(str(value))
+    text = masking.redact(str(value))
     return text if text.isprintable() and " " not in text and text else repr(text)

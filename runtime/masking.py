@@ -1,6 +1,6 @@
 """What everything said goes through, to the log, to /watcher/health, to findings and errors: no secrets, one line.
 
-A secret is what was sent to prove who we are; whoever sends one says so here first (:func:`keep_secret`), since what
+A secret is what was sent to prove who we are; whoever sends one says so here first (:func:`register_secret`), since what
 comes back may repeat it anywhere. What is one by its form (a password in an address, ``?token=``) is masked as well.
 """
 
@@ -10,48 +10,50 @@ import threading
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 MASK = "********"
-_LEAST_CHARACTERS = 4  # less would mask half of every sentence, and is no secret
-_MOST_KEPT = 512  # tokens are rotated: the oldest are forgotten
-_MOST_CHARACTERS = 10_000  # of a secret
+_MIN_SECRET_LENGTH = 4  # less would mask half of every sentence, and is no secret
+_MAX_SECRETS = 512  # tokens are rotated: the oldest are forgotten
+_MAX_SECRET_LENGTH = 10_000  # of a secret
 _FORMS = re.compile(
     r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^\s/?#@'\"]*@"
     r"|(?P<name>[?&;][\w.-]*(?:token|key|secret|passw(?:or)?d|pwd|auth|credential|signature|sig)[\w.-]*=)[^\s&;#'\"]+"
     r"|(?P<bearer>\bbearer\s+)[\w.~+/=-]{16,}",
     re.IGNORECASE,
 )
-_kept: dict[str, None] = {}  # of the process, as its log is
-_any_kept: re.Pattern[str] | None = None  # all of them, the longest first; None: to be made anew
+_registered: dict[str, None] = {}  # of the process, as its log is
+_pattern: re.Pattern[str] | None = None  # all of them, the longest first; None: to be made anew
 _lock = threading.Lock()
 
 
-def keep_secret(*values: str) -> None:
+def register_secret(*values: str) -> None:
     """Mask these wherever they are said from now on, as they are and as JSON and addresses write them."""
-    global _any_kept  # noqa: PLW0603
-    new = [value for value in values if len(value) >= _LEAST_CHARACTERS and value not in _kept]
+    global _pattern  # noqa: PLW0603
+    new = [value for value in values if len(value) >= _MIN_SECRET_LENGTH and value not in _registered]
     if not new:
         return
     with _lock:
         for value in new:
-            _kept.update(dict.fromkeys((value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""))))
-        while len(_kept) > _MOST_KEPT:
-            del _kept[next(iter(_kept))]
-        _any_kept = None
+            _registered.update(
+                dict.fromkeys((value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="")))
+            )
+        while len(_registered) > _MAX_SECRETS:
+            del _registered[next(iter(_registered))]
+        _pattern = None
 
 
-def keep_secrets_of(address: str) -> None:
+def register_url_secrets(address: str) -> None:
     """Mask the user and password of an address wherever they are said from now on."""
     credentials = urlsplit(without_query(address)).netloc.rpartition("@")[0]
     if credentials:
         password = credentials.partition(":")[2]
-        keep_secret(credentials, password, unquote(password))
+        register_secret(credentials, password, unquote(password))
 
 
-def forget_secrets() -> None:
+def clear_secrets() -> None:
     """Forget all of them; for tests."""
-    global _any_kept  # noqa: PLW0603
+    global _pattern  # noqa: PLW0603
     with _lock:
-        _kept.clear()
-        _any_kept = None
+        _registered.clear()
+        _pattern = None
 
 
 def has_secret(text: str) -> bool:
@@ -60,7 +62,7 @@ def has_secret(text: str) -> bool:
     return pattern is not None and pattern.search(text) is not None
 
 
-def masked(text: str) -> str:
+def redact(text: str) -> str:
     """Return a text without secrets; its lines stay."""
     pattern = _secrets()
     if pattern is not None:
@@ -70,7 +72,7 @@ def masked(text: str) -> str:
     return text
 
 
-def said(text: object, longest: int | None = None) -> str:
+def to_line(text: object, longest: int | None = None) -> str:
     """Return a text, or what something writes itself as, as one line without secrets and control characters.
 
     Args:
@@ -79,21 +81,21 @@ def said(text: object, longest: int | None = None) -> str:
     """
     line = str(text)
     if longest is not None:
-        line = line[: longest + _MOST_CHARACTERS]  # a secret must not be cut where a part of it could still be told
-    line = masked(line)[:longest]
+        line = line[: longest + _MAX_SECRET_LENGTH]  # a secret must not be cut where a part of it could still be told
+    line = redact(line)[:longest]
     if line.isprintable():
         return line
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
 
 
-def say_safely(statement: object, *fields: str) -> None:
-    """Have texts of a frozen dataclass, or tuples of texts, written as :func:`said` does; for ``__post_init__``."""
+def redact_fields(statement: object, *fields: str) -> None:
+    """Have texts of a frozen dataclass, or tuples of texts, written as :func:`to_line` does; for ``__post_init__``."""
     values = {name: getattr(statement, name) for name in fields}
     whole = "  ".join(value if isinstance(value, str) else "  ".join(map(str, value)) for value in values.values())
-    if said(whole) == whole:  # nearly always, and at once
+    if to_line(whole) == whole:  # nearly always, and at once
         return
     for name, value in values.items():
-        object.__setattr__(statement, name, said(value) if isinstance(value, str) else tuple(map(said, value)))
+        object.__setattr__(statement, name, to_line(value) if isinstance(value, str) else tuple(map(to_line, value)))
 
 
 def without_credentials(address: str) -> str:
@@ -109,21 +111,21 @@ def without_query(address: str) -> str:
     return re.split(r"[?#]", address, maxsplit=1)[0]
 
 
-def target(location: str, base: str) -> str:
+def redirect_target(location: str, base: str) -> str:
     """Return where a server redirects to, which may be relative to a base, as it may be shown."""
     try:
         parts = urlsplit(urljoin(base, location))
     except ValueError:
         return "no address"
-    return said(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")), 200)
+    return to_line(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")), 200)
 
 
 def _secrets() -> re.Pattern[str] | None:
-    global _any_kept  # noqa: PLW0603
-    pattern = _any_kept
-    if pattern is None and _kept:
+    global _pattern  # noqa: PLW0603
+    pattern = _pattern
+    if pattern is None and _registered:
         with _lock:
-            pattern = _any_kept = re.compile("|".join(map(re.escape, sorted(_kept, key=len, reverse=True))))
+            pattern = _pattern = re.compile("|".join(map(re.escape, sorted(_registered, key=len, reverse=True))))
     return pattern
 
 

@@ -59,15 +59,15 @@ def echo_table(
     """
     rows = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    click.echo(painted(_line(header, widths), "bold"))
+    click.echo(colorize(_line(header, widths), "bold"))
     for row in rows:
         colors = [color(name, cell) for name, cell in zip(header, row, strict=True)]
         padded = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
-        cells = [painted(cell, each) if each else cell for cell, each in zip(padded, colors, strict=True)]
+        cells = [colorize(cell, each) if each else cell for cell, each in zip(padded, colors, strict=True)]
         click.echo("   ".join(cells).rstrip())
 
 
-def painted(text: str, color: str) -> str:
+def colorize(text: str, color: str) -> str:
     """Return a text in a colour, or ``bold``; as it is in pipes and files, and where NO_COLOR asks for it."""
     if os.environ.get("NO_COLOR") or not _is_terminal():
         return text
@@ -78,7 +78,7 @@ def _is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def by_load(percent: float) -> str | None:
+def load_color(percent: float) -> str | None:
     """Return the colour of a load."""
     return "red" if percent >= 90 else "yellow" if percent >= 75 else None
 

@@ -100,7 +100,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, states: Iterator[Path]) -
 @pytest.fixture(autouse=True)
 def no_secrets_of_other_tests() -> None:
     """Forget the tokens that tests before this one had masked: here they may be ordinary words."""
-    masking.forget_secrets()
+    masking.clear_secrets()
 
 
 @pytest.fixture(autouse=True)

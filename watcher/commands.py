@@ -1,4 +1,4 @@
-"""The commands of the watcher: ``trimaran watch`` and ``trimaran doctor``, and what shows the settings."""
+"""Commands of the watcher: ``trimaran watch``, ``trimaran doctor``, and the output of ``trimaran config``."""
 
 import contextlib
 import signal
@@ -10,8 +10,8 @@ import click
 
 from runtime import logs
 from runtime.errors import SettingsError, TrimaranError
-from runtime.settings.loading import Loaded, Model, display, every_setting, load, variable
-from runtime.terminal import echo_document, output_option, painted
+from runtime.settings.loading import LoadedSettings, Model, display, environment_variable, load, setting_names
+from runtime.terminal import colorize, echo_document, output_option
 from watcher.providers.base import check_providers, known_providers
 from watcher.settings import Settings, WatcherSettings
 
@@ -23,9 +23,9 @@ log_level_option = click.option(
 
 
 def setting_options(command: Command) -> Command:
-    """Give a command ``--settings`` and ``--set``, the way to every setting."""
+    """Add the options ``--settings`` and ``--set`` to a command."""
     command = click.option(
-        "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Set any setting; may be repeated."
+        "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Set any setting; can be repeated."
     )(command)
     return click.option(
         "--settings",
@@ -37,31 +37,31 @@ def setting_options(command: Command) -> Command:
 
 def load_or_exit(
     model: type[Model], file: Path | None, assignments: tuple[str, ...], flags: dict[str, Any] | None = None
-) -> Loaded[Model]:
-    """Load the settings, or end with status 2 and every problem.
+) -> LoadedSettings[Model]:
+    """Load the settings; if they are invalid, print every problem and exit with status 2.
 
     Args:
-        model: whose settings.
+        model: the settings model to load.
         file: the TOML file, if any.
-        assignments: what ``--set`` was given.
-        flags: other flags by setting; those that are None were not given.
+        assignments: the values of ``--set``.
+        flags: values of other options by setting; None where an option was not given.
     """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    flags_given = set(given)
+    values = {name: value for name, value in (flags or {}).items() if value is not None}
+    given_flags = set(values)
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or name.count(".") != 1:
-            raise click.UsageError(f"--set wants SECTION.KEY=VALUE, such as server.port=2021, not {assignment!r}")
-        if name not in flags_given:
-            given[name] = value  # of two the last one wins
+            raise click.UsageError(f"--set needs SECTION.KEY=VALUE, such as server.port=2021, not {assignment!r}")
+        if name not in given_flags:
+            values[name] = value  # the last --set of a setting wins
     with errors_or_exit():
-        return load(model, given, file)
+        return load(model, values, file)
 
 
 @contextlib.contextmanager
 def yaml_or_exit(file: Path) -> Iterator[Any]:
-    """Yield what a YAML file holds; end with status 2 where it, or a value that the block finds, is wrong."""
-    import yaml  # a watcher needs none
+    """Yield the content of a YAML file; exit with status 2 if the file, or a value that the block reads, is invalid."""
+    import yaml  # not needed to run a watcher
 
     try:
         with click.open_file(str(file), "rb") as opened:
@@ -77,7 +77,7 @@ def yaml_or_exit(file: Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def errors_or_exit() -> Iterator[None]:
-    """End with status 2 where the settings cannot be used, with status 1 where something else went wrong."""
+    """Print errors of the block and exit: with status 2 for invalid settings, with status 1 for other errors."""
     try:
         yield
     except SettingsError as error:
@@ -93,8 +93,8 @@ def errors_or_exit() -> Iterator[None]:
 @click.option("--port", help="The port to listen on. [default: 2020]")
 @click.option("--provider", help="The metrics provider. [default: this machine, or the metrics server in a cluster]")
 @click.option("--address", help="The provider's address.")
-@click.option("--interval", help="Time from one fetch to the next, such as 5m, or seconds. [default: 60]")
-@click.option("--store", help="The SQLite file that survives a crash.")
+@click.option("--interval", help="Time from one fetch to the next: seconds, or a duration such as 5m. [default: 60]")
+@click.option("--store", help="The SQLite file for snapshots and history, which survives a crash.")
 @log_level_option
 @setting_options
 def watch(
@@ -110,35 +110,35 @@ def watch(
 ) -> None:
     """Watch every node's load and serve it: GET /watcher, GET /watcher/<host>.
 
-    Without a provider it watches this machine. All settings: trimaran config.
+    Without a provider, watches this machine. trimaran config lists all settings.
     """
-    # The first process of a container ignores SIGTERM until it has a handler, and gunicorn's comes with its imports:
-    # stopped before that, it would be killed only after the whole grace period.
-    signal.signal(signal.SIGTERM, stopped_early)
+    # The first process of a container ignores SIGTERM until it has a handler, and gunicorn installs its own only after
+    # its imports. Without this handler, a process stopped before that would be killed only after the grace period.
+    signal.signal(signal.SIGTERM, exit_early)
     flags = {
         "server.host": host, "server.port": port, "provider.name": provider, "provider.address": address,
         "watch.interval_seconds": interval, "store.path": store, "log.level": log_level,
     }  # fmt: skip
     settings = load_or_exit(WatcherSettings, file, assignments, flags).settings
     logs.configure(settings.log.level, settings.log.format)
-    from watcher.api import service  # gunicorn is only needed here
+    from watcher.api import service  # imports gunicorn, which only this command needs
 
     with errors_or_exit():
-        check_providers(settings)  # told here, not by a worker that dies
+        check_providers(settings)  # report problems here, not in a worker that dies
         service.serve(settings)
 
 
 def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
-    """Print the effective settings and where each came from; secrets are masked.
+    """Print the effective settings and the source of each; secrets are masked.
 
-    Ends with status 2 where a provider cannot be built from them: a name that is not known, say.
+    Exits with status 2 if a provider cannot be built from the settings, for example because its name is unknown.
     """
     loaded = load_or_exit(WatcherSettings, file, assignments)
     rows = []
-    for name in every_setting(WatcherSettings):
+    for name in setting_names(WatcherSettings):
         section, _, key = name.partition(".")
         value = display(getattr(getattr(loaded.settings, section), key))
-        rows.append((name, value, loaded.origins.get(name, "default"), variable(name)))
+        rows.append((name, value, loaded.origins.get(name, "default"), environment_variable(name)))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for name, value, origin, env in rows:
         click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {origin:<{widths[2]}}  {env}")
@@ -147,30 +147,41 @@ def show_settings(file: Path | None, assignments: tuple[str, ...]) -> None:
         check_providers(loaded.settings)
 
 
-def stopped_early(_number: int, _frame: object) -> NoReturn:
-    """End the process: SIGTERM's handler until gunicorn has its own."""
+def exit_early(_number: int, _frame: object) -> NoReturn:
+    """Exit the process: the handler of SIGTERM until gunicorn installs its own."""
     raise SystemExit(0)
 
 
 @click.command()
-@click.option("--provider", help="The metrics provider. [default: the settings']")
+@click.option("--provider", help="The metrics provider to check. [default: the settings' provider]")
 @click.option("--address", help="The provider's address.")
 @click.option(
     "--nodes",
     "nodes_file",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="The cluster's nodes, as kubectl get nodes -o yaml writes them: which have no metrics, which metrics no node?",
+    help="Compare the metrics with these nodes, the output of kubectl get nodes -o yaml: list nodes without metrics "
+    "and metrics without a node.",
 )
 @click.option(
-    "--cluster", is_flag=True, help="The same, asked of the cluster's API server as kubectl or a pod reaches it."
+    "--cluster",
+    is_flag=True,
+    help="Compare the metrics with the nodes of the cluster's API server, which is reached like kubectl or from a pod.",
 )
-@click.option("--watcher", "running", help="Examine the watcher that runs there.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="A file with that watcher's bearer token.")
-@click.option("--ca-file", type=click.Path(path_type=Path), help="Certificate authorities to trust for it.")
+@click.option("--watcher", "running", metavar="URL", help="Check the watcher that runs at this URL.")
 @click.option(
-    "--client-certificate", type=click.Path(path_type=Path), help="A PEM file with a certificate and its key for it."
+    "--token-file", type=click.Path(path_type=Path), help="File with the bearer token for the watcher of --watcher."
 )
-@click.option("-v", "--verbose", is_flag=True, help="List what is behind each step: which series is which node, say.")
+@click.option(
+    "--ca-file",
+    type=click.Path(path_type=Path),
+    help="PEM file with the certificate authorities to trust for the watcher of --watcher.",
+)
+@click.option(
+    "--client-certificate",
+    type=click.Path(path_type=Path),
+    help="PEM file with the client certificate for the watcher of --watcher and its private key.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="List the details of each step, such as the node of each series.")
 @output_option("text", "json", "yaml")
 @click.option("--json", "as_json", is_flag=True, hidden=True, help="The same as -o json.")
 @setting_options
@@ -190,15 +201,15 @@ def doctor(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Check every provider step by step, and name the setting that mends what is wrong.
+    """Check every provider step by step, and name the setting that fixes each problem.
 
     \b
     Example: trimaran doctor --provider Prometheus --address http://prometheus:9090 --cluster --verbose
              trimaran doctor --watcher http://trimaran:2020 --cluster
 
-    Ends with status 0 when all is well, 1 when something is wrong, 2 when the settings cannot be used.
+    Exits with status 0 if all checks pass, 1 if a check fails, 2 if the settings are invalid.
     """
-    from watcher.doctor import examine  # only needed here
+    from watcher.doctor import examine  # only this command needs it
     from watcher.doctor.remote_watcher import WatcherConnection, examine_watcher
 
     flags = {"provider.name": provider, "provider.address": address}
@@ -213,22 +224,22 @@ def doctor(
     for check in steps:
         checks.append(check)
         if output == "text":
-            word = painted("ok  ", "green") if check.ok else painted("FAIL", "red")
-            click.echo(f"{word}  {check.step}: {check.message}{'' if check.ok else _mending(check.setting)}")
+            word = colorize("ok  ", "green") if check.ok else colorize("FAIL", "red")
+            click.echo(f"{word}  {check.step}: {check.message}{'' if check.ok else _remedy(check.setting)}")
             for detail in check.details if verbose else ():
                 click.echo(f"        {detail}")
-    bad = sum(not check.ok for check in checks)
+    failed = sum(not check.ok for check in checks)
     if output != "text":
         echo_document(checks, output)
     else:
-        click.echo(f"\n{'all is well' if not bad else f'{bad} of {len(checks)} steps failed'}")
-    raise SystemExit(1 if bad else 0)
+        click.echo(f"\n{'all is well' if not failed else f'{failed} of {len(checks)} steps failed'}")
+    raise SystemExit(1 if failed else 0)
 
 
-def _mending(setting: str) -> str:
-    """Say which setting, with its variable, or which option mends a step; nothing where it is none of both."""
+def _remedy(setting: str) -> str:
+    """Return the setting, with its variable, or the option that fixes a step; empty if there is neither."""
     if "." in setting:
-        return f"  -> {setting} ({variable(setting)})"
+        return f"  -> {setting} ({environment_variable(setting)})"
     return f"  -> {setting}" if setting.startswith("--") else ""
 
 
@@ -237,7 +248,7 @@ def _node_names(file: Path | None, of_cluster: Settings | None) -> frozenset[str
 
     Ends with status 2 where they cannot be told.
     """
-    from runtime.kubernetes.manifests import FileError
+    from runtime.kubernetes.manifests import ManifestError
     from watcher.doctor.node_names import NodeListError, list_node_names, read_node_names  # only needed here
 
     if file is not None and of_cluster is not None:
@@ -246,6 +257,6 @@ def _node_names(file: Path | None, of_cluster: Settings | None) -> frozenset[str
         if of_cluster is not None:
             return list_node_names(of_cluster)
         return frozenset() if file is None else read_node_names(file)
-    except (FileError, NodeListError) as error:
+    except (ManifestError, NodeListError) as error:
         click.echo(f"trimaran: {error}", err=True)
         raise SystemExit(2) from None

@@ -34,7 +34,7 @@ class ProviderError(WatcherError):
     """A metrics provider failed. The provider's own message is reduced to one line."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(masking.said(message))
+        super().__init__(masking.to_line(message))
 
 
 class ProviderUnavailable(ProviderError):

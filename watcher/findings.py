@@ -73,7 +73,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         """Redact secrets and control characters: much of the text comes from other systems."""
-        masking.say_safely(self, "message", "node", "metric")
+        masking.redact_fields(self, "message", "node", "metric")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What nodes used over the last hours: equal steps of time, and for each series an array of nodes by steps."""
+"""History of the nodes' load over the last hours: equal steps of time, and an array of nodes by steps per series."""
 
 import math
 from dataclasses import dataclass
@@ -13,52 +13,52 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-#: What is kept, and so the shortest step.
+#: Resolution of the stored history, and so the shortest step.
 RESOLUTION_SECONDS = 60
-#: How many steps there may be of one node, and of each node where all are asked for.
-MOST_STEPS, MOST_STEPS_OF_ALL = 1500, 300
-#: How far back it is read, however much is kept; and without a word about it.
-LONGEST_SECONDS, USUAL_SECONDS = 31 * 86400, 86400
+#: Maximum number of steps of a history of one node, and of a history of all nodes.
+MAX_STEPS_ONE_NODE, MAX_STEPS_ALL_NODES = 1500, 300
+#: Longest span of a history, however much is stored, and the default span.
+MAX_SPAN_SECONDS, DEFAULT_SPAN_SECONDS = 31 * 86400, 86400
 
 
 class BadHistoryQuery(ValueError):
-    """History cannot be asked for so; the message says how it can."""
+    """Invalid time or step of a history query; the message names the valid values."""
 
 
-def moment(since: float | str | None, now: float) -> float:
-    """Return when a history begins, unix seconds.
+def start_time(since: float | str | None, now: float) -> float:
+    """Return the start of a history, Unix seconds.
 
     Args:
-        since: unix seconds; or how long ago, such as ``6h``; a day ago when None.
-        now: unix seconds.
+        since: Unix seconds, or a duration before ``now`` such as ``6h``; None means a day before.
+        now: Unix seconds.
 
     Raises:
-        BadHistoryQuery: it is neither.
+        BadHistoryQuery: ``since`` is neither a time nor a duration.
     """
     if since is None:
-        return now - USUAL_SECONDS
+        return now - DEFAULT_SPAN_SECONDS
     if isinstance(since, str) and not (since.isascii() and since.isdigit()):
         try:
             return now - duration.seconds(since)
         except ValueError as error:
-            raise BadHistoryQuery(f"since is unix seconds, or how long ago: {error}") from None
+            raise BadHistoryQuery(f"since must be Unix seconds or a duration before now: {error}") from None
     if not math.isfinite(float(since)):
         raise BadHistoryQuery("since is not a finite number")
     return float(since)
 
 
-def length(step: int | str | None) -> int | None:
-    """Return the length of a step in seconds, of seconds or a duration such as ``5m``.
+def step_seconds(step: int | str | None) -> int | None:
+    """Convert the length of a step, seconds or a duration such as ``5m``, into seconds.
 
     Raises:
-        BadHistoryQuery: it is neither.
+        BadHistoryQuery: ``step`` is neither.
     """
     if not isinstance(step, str):
         return step
     try:
         return int(step) if step.isascii() and step.isdigit() else duration.seconds(step)
     except ValueError as error:
-        raise BadHistoryQuery(f"step is seconds, or a duration: {error}") from None
+        raise BadHistoryQuery(f"step must be seconds or a duration: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class Steps:
     """Equal steps of time.
 
     Attributes:
-        start: when the first begins, unix seconds; a multiple of ``seconds``.
-        seconds: how long each is.
-        count: how many there are.
+        start: start of the first step, Unix seconds; a multiple of ``seconds``.
+        seconds: length of a step in seconds.
+        count: number of steps.
     """
 
     start: int
@@ -76,27 +76,29 @@ class Steps:
     count: int
 
     @classmethod
-    def between(cls, since: float, until: float, seconds: int | None, most: int) -> Self:
-        """Return the steps from that which holds ``since`` to that which holds ``until``, both unix seconds.
+    def between(cls, since: float, until: float, seconds: int | None, max_steps: int) -> Self:
+        """Return the steps from the one that contains ``since`` to the one that contains ``until``.
 
         Args:
-            since: begin here.
-            until: end here; the last step may reach beyond it.
-            seconds: the length of a step, whole minutes; the shortest that is possible when None.
-            most: how many there may be.
+            since: start, Unix seconds.
+            until: end, Unix seconds; the last step may reach beyond it.
+            seconds: length of a step, whole minutes; None selects the shortest possible length.
+            max_steps: maximum number of steps.
 
         Raises:
-            BadHistoryQuery: there would be more, or none, or the length is not whole minutes.
+            BadHistoryQuery: there would be no step or too many, or the length is not whole minutes.
         """
         if since > until:
             raise BadHistoryQuery("since is later than now")
         span = int(until) - int(since)
-        shortest = -(-span // ((most - 1) * RESOLUTION_SECONDS)) * RESOLUTION_SECONDS or RESOLUTION_SECONDS
+        shortest = -(-span // ((max_steps - 1) * RESOLUTION_SECONDS)) * RESOLUTION_SECONDS or RESOLUTION_SECONDS
         seconds = shortest if seconds is None else seconds
         if seconds <= 0 or seconds % RESOLUTION_SECONDS:
-            raise BadHistoryQuery(f"step is whole minutes, such as 5m, not {seconds} s")
+            raise BadHistoryQuery(f"step must be whole minutes, such as 5m, not {seconds} s")
         if seconds < shortest:
-            raise BadHistoryQuery(f"step {seconds} s gives more than {most} steps; the shortest here is {shortest} s")
+            raise BadHistoryQuery(
+                f"step {seconds} s gives more than {max_steps} steps; the shortest here is {shortest} s"
+            )
         first, last = int(since) // seconds, int(until) // seconds
         return cls(first * seconds, seconds, last - first + 1)
 
@@ -109,8 +111,8 @@ class HistorySeries:
         name: the metric's name at the provider.
         type: the resource, see :class:`~watcher.MetricType`.
         operator: see :class:`~watcher.Operator`.
-        values: float32, nodes x steps, percent of capacity: the mean of what was published in each step, of MAX the
-            largest; NaN where there is nothing.
+        values: percent of capacity, float32, shape (nodes, steps): the mean of the values published in a step (for MAX,
+            the largest); NaN if there are none.
     """
 
     name: str
@@ -121,12 +123,12 @@ class HistorySeries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """What nodes used, step by step.
+    """Load of nodes over time, step by step.
 
     Attributes:
-        nodes: their names, sorted; those that have a value in the time that was asked for.
-        steps: when.
-        series: each with an array of ``nodes`` x ``steps.count``.
+        nodes: sorted names of the nodes that have a value in the requested time.
+        steps: the steps of time.
+        series: the series, each with an array of shape (nodes, steps).
     """
 
     nodes: tuple[str, ...]
@@ -135,30 +137,30 @@ class History:
 
     @property
     def times(self) -> "NDArray[np.int64]":
-        """When each step begins, unix seconds."""
-        import numpy as np  # which a watcher does without until it has answered
+        """Start of each step, Unix seconds."""
+        import numpy as np  # slow to import: a watcher answers its first request without it
 
         return self.steps.start + self.steps.seconds * np.arange(self.steps.count)
 
     def of(self, type_: str, operator: str = "AVG") -> "NDArray[np.float32]":
-        """Return the values of a metric, nodes x steps.
+        """Return the values of a metric, shape (nodes, steps).
 
         Raises:
-            KeyError: there is no such metric here; the message names those there are.
+            KeyError: the history does not have the metric; the message lists those it has.
         """
         for series in self.series:
             if (series.type, series.operator) == (type_, operator):
                 return series.values
-        there = ", ".join(f"{series.type} {series.operator}" for series in self.series) or "none"
-        raise KeyError(f"no {type_} {operator}; there are: {there}")
+        available = ", ".join(f"{series.type} {series.operator}" for series in self.series) or "none"
+        raise KeyError(f"no {type_} {operator}; there are: {available}")
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a data frame: a row for each node and step (UTC), and a column for each metric, such as ``CPU AVG``.
+        """Return a data frame with one row per node and step (UTC) and one column per metric, such as ``CPU AVG``.
 
         Raises:
             ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
         """
-        import pandas as pd  # an extra
+        import pandas as pd  # optional dependency
 
         times = pd.to_datetime(self.times, unit="s", utc=True)
         index = pd.MultiIndex.from_product([self.nodes, times], names=["node", "time"])

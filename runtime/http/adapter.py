@@ -22,7 +22,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError as TransportError
 
 from runtime.http.budget import Budget
-from runtime.http.errors import Ended, HandshakeTimeout, too_large
+from runtime.http.errors import Canceled, HandshakeTimeout, too_large
 
 _CHUNK_BYTES = 64 * 1024
 _MOST_IDLE_CONNECTIONS = 256  # all of a fetch's: what does not fit is closed after each request, with a line in the log
@@ -122,7 +122,7 @@ class BoundedAdapter(HTTPAdapter):
         self._current.call = call
         call.begin(self._ends)
         if self._closed:
-            raise Ended(request=request)
+            raise Canceled(request=request)
         try:
             seconds = call.seconds_to_wait()
             response = super().send(request, *args, **{**options, "stream": True, "timeout": seconds})
@@ -147,13 +147,13 @@ class BoundedAdapter(HTTPAdapter):
         """
         try:
             for chunk in response.iter_content(_CHUNK_BYTES):
-                call.budget.spend(chunk)
+                call.budget.charge(chunk)
                 yield chunk
         except Exception as error:
             self._raise_in_requests_words(call, response.request, error)
             raise
         if self._has_ended(call):  # a body without a length looks whole then
-            raise Ended(request=response.request)
+            raise Canceled(request=response.request)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """Make the connections to a host ours."""
@@ -187,7 +187,7 @@ class BoundedAdapter(HTTPAdapter):
     def _raise_in_requests_words(self, call: Call, request: requests.PreparedRequest, error: Exception) -> None:
         """Say of a call that was ended that it was, however that looks; and in requests' words what it let through."""
         if self._has_ended(call):
-            raise Ended(request=request) from error
+            raise Canceled(request=request) from error
         if isinstance(error, TransportError | OSError) and not isinstance(error, requests.RequestException):
             raise requests.ConnectionError(error, request=request) from error
 

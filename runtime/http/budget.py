@@ -21,54 +21,54 @@ class Budget:
         max_bytes: how much that may be.
         about: what is too large then, in errors.
         setting: what mends it, in errors.
-        lender: what is taken is taken of that one, too.
+        parent: what is taken is taken of that one, too.
     """
 
     def __init__(
-        self, max_bytes: float, about: str = "the answer is", setting: str = "", lender: "Budget | None" = None
+        self, max_bytes: float, about: str = "the answer is", setting: str = "", parent: "Budget | None" = None
     ) -> None:
         self._max_bytes = max_bytes
         self._about, self._setting = about, setting
-        self._spent = 0
-        self._parts: dict[Hashable, Budget] = {}
-        self._lender = lender
+        self._charged = 0
+        self._shares: dict[Hashable, Budget] = {}
+        self._parent = parent
         self._lock = threading.Lock()
 
-    def spend(self, part: bytes) -> None:
+    def charge(self, part: bytes) -> None:
         """Take what a part of an answer takes.
 
         Raises:
             TooLarge: there is not so much left; nor is there for any other answer.
         """
-        self.take(weight(part))
+        self.charge_bytes(estimate_memory_bytes(part))
 
-    def take(self, count: int) -> None:
-        """Take so many bytes; raises as :meth:`spend` does."""
-        if self._lender is not None:
-            self._lender.take(count)
+    def charge_bytes(self, count: int) -> None:
+        """Take so many bytes; raises as :meth:`charge` does."""
+        if self._parent is not None:
+            self._parent.charge_bytes(count)
         with self._lock:
-            self._spent += count
-            if self._spent > self._max_bytes:
+            self._charged += count
+            if self._charged > self._max_bytes:
                 from runtime.http.errors import TooLarge  # requests is behind it
 
                 hint = f" ({self._setting})" if self._setting else ""
                 raise TooLarge(f"{self._about} larger than {self._max_bytes / _MEBI:g} MiB{hint}")
 
-    def part(self, key: Hashable) -> "Budget":
+    def share(self, key: Hashable) -> "Budget":
         """Return another budget, as large as this one; the same for the same key."""
         with self._lock:
-            if key not in self._parts:
-                self._parts[key] = Budget(self._max_bytes, self._about, self._setting)
-            return self._parts[key]
+            if key not in self._shares:
+                self._shares[key] = Budget(self._max_bytes, self._about, self._setting)
+            return self._shares[key]
 
-    def loan(self) -> "Budget":
+    def child(self) -> "Budget":
         """Return a budget out of this one, of what can be given back."""
-        return Budget(math.inf, lender=self)
+        return Budget(math.inf, parent=self)
 
-    def give_back(self, keep_bytes: int) -> None:
+    def release(self, keep_bytes: int) -> None:
         """Give back what was taken of a loan but for what is kept of the answers."""
-        if self._lender is not None:
-            self._lender.take(min(0, keep_bytes - self._spent))
+        if self._parent is not None:
+            self._parent.charge_bytes(min(0, keep_bytes - self._charged))
 
 
 _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
@@ -80,7 +80,7 @@ def current() -> Budget | None:
 
 
 @contextlib.contextmanager
-def spending(budget: Budget | None) -> Iterator[None]:
+def use_budget(budget: Budget | None) -> Iterator[None]:
     """Have all answers counted by a budget, also those that ``gather`` asks for from here."""
     token = _current.set(budget)
     try:
@@ -89,17 +89,17 @@ def spending(budget: Budget | None) -> Iterator[None]:
         _current.reset(token)
 
 
-def apart(key: Hashable, call: Callable[[], Value]) -> Value:
+def call_with_own_budget(key: Hashable, call: Callable[[], Value]) -> Value:
     """Return what a call returns that spends a budget of its own, the same for the same key in one fetch.
 
     That of one provider: others' answers must not be lost to one whose body has no end.
     """
     whole = current()
-    with spending(whole and whole.part(key)):
+    with use_budget(whole and whole.share(key)):
         return call()
 
 
-def weight(part: bytes) -> int:
+def estimate_memory_bytes(part: bytes) -> int:
     """Return about how many bytes a part of JSON or CSV takes in memory, as it is and read into objects.
 
     The numbers are CPython's: a dict takes some 160 bytes, a list 64, a text or number with its place in a list 48.

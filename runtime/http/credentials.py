@@ -14,7 +14,7 @@ class UnusableToken(ValueError):
     """The token cannot be read, or cannot be sent; the message does not quote it."""
 
 
-class UnusableAccess(ValueError):
+class InvalidApiServerConfig(ValueError):
     """There is no way in, or it cannot be used as it is."""
 
 
@@ -30,17 +30,17 @@ def read_token(file: Path) -> str:
         raise UnusableToken(f"the token file {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:  # not its cause: that holds the bytes
         raise UnusableToken(f"the token file {file} cannot be read: it is not text") from None
-    return sendable(text, f"the token in {file}")
+    return prepare_token(text, f"the token in {file}")
 
 
-def sendable(token: str, what: str) -> str:
+def prepare_token(token: str, what: str) -> str:
     """Return a token as it is sent in a header, and have it masked from now on.
 
     Raises:
         UnusableToken: it cannot be sent; it is called ``what`` then.
     """
     token = token.strip()  # files end with a newline
-    masking.keep_secret(token, *token.split())
+    masking.register_secret(token, *token.split())
     if not (token.isascii() and token.isprintable()):
         raise UnusableToken(f"{what} must be one line of printable ASCII, as it is sent in a header")
     return token

@@ -3,7 +3,7 @@
 import requests
 
 
-class Ended(requests.ConnectionError):
+class Canceled(requests.ConnectionError):
     """The call was cancelled: its session was told to end its calls, or is closed."""
 
     def __init__(self, *, request: requests.PreparedRequest) -> None:

@@ -14,9 +14,9 @@ from urllib3.exceptions import HTTPError as TransportError
 from urllib3.exceptions import TimeoutError as TransportTimeout
 
 from runtime import masking
-from runtime.http.credentials import UnusableAccess, UnusableToken
-from runtime.http.errors import Ended, HandshakeTimeout, TooLarge
-from runtime.http.session import LeavesHost, UnusableAnswer
+from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
+from runtime.http.errors import Canceled, HandshakeTimeout, TooLarge
+from runtime.http.session import CrossHostRedirect, UnexpectedResponse
 
 _LONGEST = 300
 # What OpenSSL calls an answer that is not TLS, in its several versions.
@@ -24,27 +24,27 @@ _NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "R
 _TLS_ALERT = "\x15\x03"  # what a TLS server says to somebody who does not speak it
 
 
-class Trouble(StrEnum):
+class FailureKind(StrEnum):
     """Kinds of failures."""
 
     CREDENTIALS = "credentials"  # there are none that could be sent; nothing was
-    BAD_HEADER = "bad header"  # nor with this
-    NO_WAY_IN = "no way in"
-    ENDED = "ended"  # by us
-    LATE = "late"
-    NO_HANDSHAKE = "no handshake"  # late, and not even that
+    INVALID_HEADER = "invalid header"  # nor with this
+    NO_ROUTE = "no route"
+    CANCELED = "canceled"  # by us
+    TIMEOUT = "timeout"
+    HANDSHAKE_TIMEOUT = "handshake timeout"  # late, and not even that
     UNREACHABLE = "unreachable"
-    HUNG_UP = "hung up"
+    CONNECTION_RESET = "connection reset"
     NOT_HTTP = "not HTTP"
     NOT_TLS = "not TLS"
-    UNTRUSTED = "untrusted"  # the server's certificate
-    TLS = "TLS"
-    STATUS = "status"
+    UNTRUSTED_CERTIFICATE = "untrusted certificate"  # the server's certificate
+    TLS_ERROR = "tls error"
+    ERROR_STATUS = "error status"
     REDIRECT = "redirect"
     TOO_LARGE = "too large"
-    GARBLED = "garbled"  # not compressed as it says
+    BAD_ENCODING = "bad encoding"  # not compressed as it says
     NOT_JSON = "not JSON"
-    UNUSABLE = "unusable"  # not what is answered there
+    UNEXPECTED_RESPONSE = "unexpected response"  # not what is answered there
     OTHER = "other"
 
 
@@ -53,12 +53,12 @@ class Failure:
     """Why there is no answer, or none of use.
 
     Attributes:
-        trouble: what kind.
+        kind: what kind.
         reason: one line, without secrets.
         status: of the answer, where it is that: 400 or above.
     """
 
-    trouble: Trouble
+    kind: FailureKind
     reason: str
     status: int = 0
 
@@ -66,30 +66,30 @@ class Failure:
 def describe(error: BaseException) -> Failure:
     """Return what an error means that was raised on the way to an answer or in reading it."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
-        return Failure(Trouble.STATUS, status_line(error.response), error.response.status_code)
-    known = next((trouble for kind, trouble in _BY_ERROR if isinstance(error, kind)), None)
+        return Failure(FailureKind.ERROR_STATUS, status_line(error.response), error.response.status_code)
+    known = next((kind for error_type, kind in _BY_ERROR if isinstance(error, error_type)), None)
     if known is not None:
-        return Failure(known, _WORDS.get(known) or masking.said(error))
-    root = innermost(error)
-    trouble = _trouble_of(root)
-    if trouble is Trouble.OTHER:
-        return Failure(trouble, masking.said(f"{type(error).__name__}: {error}"))
+        return Failure(known, _WORDS.get(known) or masking.to_line(error))
+    root = root_cause(error)
+    kind = _kind_of(root)
+    if kind is FailureKind.OTHER:
+        return Failure(kind, masking.to_line(f"{type(error).__name__}: {error}"))
     not_http = isinstance(root, http.client.BadStatusLine) and not isinstance(root, ConnectionResetError)
-    return Failure(trouble, "its answer is not HTTP" if not_http else masking.said(_words_of(root)))
+    return Failure(kind, "its answer is not HTTP" if not_http else masking.to_line(_words_of(root)))
 
 
 def status_line(response: requests.Response) -> str:
     """Return status, reason, and what the body says of an error, as common APIs have it."""
-    line = f"{response.status_code} {masking.said(response.reason, _LONGEST)}"
+    line = f"{response.status_code} {masking.to_line(response.reason, _LONGEST)}"
     with contextlib.suppress(ValueError, AttributeError):
         body = response.json()
         text = body.get("error") or body.get("message") or body.get("errors")
         text = text.get("message", text) if isinstance(text, dict) else text
-        line += f": {masking.said(text, _LONGEST)}" if text else ""
+        line += f": {masking.to_line(text, _LONGEST)}" if text else ""
     return line
 
 
-def innermost(error: BaseException) -> BaseException:
+def root_cause(error: BaseException) -> BaseException:
     """Return the innermost reason: requests wraps urllib3's errors, which wrap the system's."""
     seen: list[BaseException] = []  # causes may go in a circle
     while True:
@@ -108,46 +108,46 @@ def innermost(error: BaseException) -> BaseException:
 
 
 #: What the error itself tells, then what its innermost reason does; the first that fits.
-_BY_ERROR: tuple[tuple[type[BaseException], Trouble], ...] = (
-    (UnusableToken, Trouble.CREDENTIALS),
-    (UnusableAccess, Trouble.NO_WAY_IN),
-    (requests.exceptions.InvalidHeader, Trouble.BAD_HEADER),
-    (UnusableAnswer, Trouble.UNUSABLE),
-    (Ended, Trouble.ENDED),
-    (LeavesHost, Trouble.REDIRECT),
-    (requests.JSONDecodeError, Trouble.NOT_JSON),
-    (requests.exceptions.ContentDecodingError, Trouble.GARBLED),
+_BY_ERROR: tuple[tuple[type[BaseException], FailureKind], ...] = (
+    (UnusableToken, FailureKind.CREDENTIALS),
+    (InvalidApiServerConfig, FailureKind.NO_ROUTE),
+    (requests.exceptions.InvalidHeader, FailureKind.INVALID_HEADER),
+    (UnexpectedResponse, FailureKind.UNEXPECTED_RESPONSE),
+    (Canceled, FailureKind.CANCELED),
+    (CrossHostRedirect, FailureKind.REDIRECT),
+    (requests.JSONDecodeError, FailureKind.NOT_JSON),
+    (requests.exceptions.ContentDecodingError, FailureKind.BAD_ENCODING),
 )
-_BY_ROOT: tuple[tuple[type[BaseException], Trouble], ...] = (
-    (TooLarge, Trouble.TOO_LARGE),
-    (HandshakeTimeout, Trouble.NO_HANDSHAKE),
-    (TimeoutError, Trouble.LATE),
-    (TransportTimeout, Trouble.LATE),
-    (requests.Timeout, Trouble.LATE),
-    (ssl.SSLCertVerificationError, Trouble.UNTRUSTED),
-    (ssl.SSLError, Trouble.TLS),
-    (ConnectionResetError, Trouble.HUNG_UP),
-    (http.client.BadStatusLine, Trouble.NOT_HTTP),
-    (requests.RequestException, Trouble.UNREACHABLE),
-    (TransportError, Trouble.UNREACHABLE),
-    (http.client.HTTPException, Trouble.UNREACHABLE),
-    (OSError, Trouble.UNREACHABLE),
+_BY_ROOT: tuple[tuple[type[BaseException], FailureKind], ...] = (
+    (TooLarge, FailureKind.TOO_LARGE),
+    (HandshakeTimeout, FailureKind.HANDSHAKE_TIMEOUT),
+    (TimeoutError, FailureKind.TIMEOUT),
+    (TransportTimeout, FailureKind.TIMEOUT),
+    (requests.Timeout, FailureKind.TIMEOUT),
+    (ssl.SSLCertVerificationError, FailureKind.UNTRUSTED_CERTIFICATE),
+    (ssl.SSLError, FailureKind.TLS_ERROR),
+    (ConnectionResetError, FailureKind.CONNECTION_RESET),
+    (http.client.BadStatusLine, FailureKind.NOT_HTTP),
+    (requests.RequestException, FailureKind.UNREACHABLE),
+    (TransportError, FailureKind.UNREACHABLE),
+    (http.client.HTTPException, FailureKind.UNREACHABLE),
+    (OSError, FailureKind.UNREACHABLE),
 )
 
 #: In the place of words that quote what must not be said, or say nothing.
 _WORDS = {
-    Trouble.BAD_HEADER: "a header cannot be sent: it has a line break, or begins with a space",
-    Trouble.GARBLED: "it is not compressed as it says",
+    FailureKind.INVALID_HEADER: "a header cannot be sent: it has a line break, or begins with a space",
+    FailureKind.BAD_ENCODING: "it is not compressed as it says",
 }
 
 
-def _trouble_of(root: BaseException) -> Trouble:
-    trouble = next((trouble for kind, trouble in _BY_ROOT if isinstance(root, kind)), Trouble.OTHER)
-    if trouble is Trouble.TLS and getattr(root, "reason", None) in _NOT_TLS:
-        return Trouble.NOT_TLS
-    if trouble is Trouble.NOT_HTTP and _TLS_ALERT in str(root):
-        return Trouble.HUNG_UP
-    return trouble
+def _kind_of(root: BaseException) -> FailureKind:
+    kind = next((kind for error_type, kind in _BY_ROOT if isinstance(root, error_type)), FailureKind.OTHER)
+    if kind is FailureKind.TLS_ERROR and getattr(root, "reason", None) in _NOT_TLS:
+        return FailureKind.NOT_TLS
+    if kind is FailureKind.NOT_HTTP and _TLS_ALERT in str(root):
+        return FailureKind.CONNECTION_RESET
+    return kind
 
 
 def _words_of(root: BaseException) -> object:

@@ -77,7 +77,7 @@ def within(call: Callable[[], Value], deadline: Deadline, give_up: Callable[[], 
     return result
 
 
-class TooManyLate(TimeoutError):
+class BulkheadFull(TimeoutError):
     """Earlier calls have no answer yet, so that this one was not made."""
 
 
@@ -97,11 +97,11 @@ class Bulkhead:
         """Run a call; return what it returns, and raise what it raises.
 
         Raises:
-            TooManyLate: too many earlier calls of its kind have no answer yet.
+            BulkheadFull: too many earlier calls of its kind have no answer yet.
         """
         with self._lock:
             if self._under_way[kind] >= self._allowed:
-                raise TooManyLate(f"has not answered {self._allowed} earlier calls yet")
+                raise BulkheadFull(f"has not answered {self._allowed} earlier calls yet")
             self._under_way[kind] += 1
         try:
             return call()

@@ -27,11 +27,11 @@ _CREDENTIALS = re.compile("auth|cookie|credential|key|passw|secret|token", re.IG
 _LEAST_CHARACTERS = 8  # of a secret in a header that is not called one: shorter ones, such as a tenant, are words
 
 
-class LeavesHost(requests.RequestException):
+class CrossHostRedirect(requests.RequestException):
     """The answer is a redirect to another host, as that of a login page is."""
 
 
-class UnusableAnswer(requests.RequestException):
+class UnexpectedResponse(requests.RequestException):
     """The answer is not what is answered there."""
 
 
@@ -143,7 +143,7 @@ class BoundedSession(requests.Session):
         leaves: bool = self.should_strip_auth(here, there)  # type: ignore[no-untyped-call]
         if leaves:
             shown = masking.without_credentials(here)
-            raise LeavesHost(f"{shown} redirects to {masking.target(there, here)}", response=response)
+            raise CrossHostRedirect(f"{shown} redirects to {masking.redirect_target(there, here)}", response=response)
 
     def abort(self) -> None:
         """End every call that is under way, at once: it raises Ended."""
@@ -183,12 +183,12 @@ def _keep_secrets_of(request: requests.PreparedRequest) -> None:
             text = str(value)
             secret = text.rpartition(" ")[2]
             if len(secret) >= _LEAST_CHARACTERS or _CREDENTIALS.search(name):
-                masking.keep_secret(secret)
+                masking.register_secret(secret)
             if text.startswith("Basic "):
                 with contextlib.suppress(ValueError):
                     password = base64.b64decode(text.removeprefix("Basic ")).partition(b":")[2]
-                    masking.keep_secret(password.decode())
-    masking.keep_secrets_of(request.url or "")
+                    masking.register_secret(password.decode())
+    masking.register_url_secrets(request.url or "")
 
 
 class _Answer(requests.Response):

@@ -19,9 +19,9 @@ import requests
 
 from runtime import masking
 from runtime.http import budget
-from runtime.http.credentials import UnusableAccess, UnusableToken, read_token
+from runtime.http.credentials import InvalidApiServerConfig, UnusableToken, read_token
 from runtime.http.gather import Deadline
-from runtime.http.session import BoundedSession, UnusableAnswer
+from runtime.http.session import BoundedSession, UnexpectedResponse
 from runtime.kubernetes.kubeconfig import KubeConfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -31,7 +31,7 @@ _GONE = 410
 _HEAD_SECONDS = 30.0
 
 #: What a request, a list or a watch raises that brings no answer, or one that is no use; a list that is late, too.
-REQUEST_FAILURES = (requests.RequestException, OSError, UnusableAccess, UnusableToken)
+REQUEST_FAILURES = (requests.RequestException, OSError, InvalidApiServerConfig, UnusableToken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class ApiServerConfig:
         return self.names.get(option, option)
 
 
-class Expired(requests.HTTPError):
+class ResourceExpired(requests.HTTPError):
     """What was asked to go on from is too old for the API server: list anew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A part of a list: its items that are objects, and the version of the whole list, from which a watch goes on."""
 
     items: list[dict[str, Any]]
@@ -80,7 +80,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     """One event of a watch.
 
     Attributes:
@@ -116,7 +116,7 @@ class KubernetesApi:
         """Find the way in; nothing is contacted and no exec plugin is run yet.
 
         Raises:
-            UnusableAccess: there is none, or it cannot be used as it is.
+            InvalidApiServerConfig: there is none, or it cannot be used as it is.
         """
         self._kube_config: KubeConfig | None = None
         self.address = access.address
@@ -127,7 +127,7 @@ class KubernetesApi:
         elif access.address:
             self.found = access.name("address").partition(" ")[0]
         else:
-            access = _of_this_pod(access)
+            access = _in_cluster_config(access)
             self.found, self.address = "the pod's service account", access.address
         self._access = access
         verify: bool | str = str(access.ca_file) if access.ca_file else True
@@ -143,7 +143,7 @@ class KubernetesApi:
         """Read the kubeconfig, if there is one; its exec plugin may take its time. Does nothing the next time.
 
         Raises:
-            UnusableAccess: it cannot be used any more, or leads nowhere.
+            InvalidApiServerConfig: it cannot be used any more, or leads nowhere.
         """
         if self._kube_config is None:
             return
@@ -189,7 +189,7 @@ class KubernetesApi:
 
         Raises:
             requests.RequestException: no answer, one of status 400 or above (:class:`Expired` for 410), or no JSON.
-            UnusableAccess: the kubeconfig cannot be used any more.
+            InvalidApiServerConfig: the kubeconfig cannot be used any more.
             UnusableToken: there is no token that could be sent.
         """
         seconds = max(0.1, deadline.remaining_seconds())
@@ -197,12 +197,16 @@ class KubernetesApi:
         if body is not None:
             options |= {"data": orjson.dumps(body), "headers": {"Content-Type": content_type}}
         self.connect()
-        with self._refused():
-            response = self._session.request(method, self.address + path, **options, **self._how(query or {}))
+        with self._handle_refusal():
+            response = self._session.request(
+                method, self.address + path, **options, **self._request_options(query or {})
+            )
             response.raise_for_status()
         return response.json()
 
-    def pages(self, path: str, deadline: Deadline, *, page_seconds: float = math.inf, **query: str) -> Iterator[Page]:
+    def pages(
+        self, path: str, deadline: Deadline, *, page_seconds: float = math.inf, **query: str
+    ) -> Iterator[ListPage]:
         """Yield a list page after page.
 
         Args:
@@ -214,25 +218,25 @@ class KubernetesApi:
         Raises:
             requests.RequestException: as :meth:`send`. :class:`Expired`: the list changed too much between two pages:
                 start over.
-            UnusableAnswer: the answer is no list.
+            UnexpectedResponse: the answer is no list.
             TimeoutError: the deadline passed between two pages.
         """
         query = {"limit": str(_PAGE), **query}
         position = ""
         while True:
             soon = Deadline.after(min(page_seconds, deadline.remaining_seconds()))
-            loan = (budget.current() or budget.Budget(math.inf)).loan()
-            with budget.spending(loan):
+            page_budget = (budget.current() or budget.Budget(math.inf)).child()
+            with budget.use_budget(page_budget):
                 page = self.get(path, soon, **query, **{"continue": position})
             items = page.get("items", "none") if isinstance(page, dict) else "none"
             if not isinstance(items, list | None):
-                raise UnusableAnswer(f"{path} answers with no list")
+                raise UnexpectedResponse(f"{path} answers with no list")
             metadata = page.get("metadata")
             following = metadata.get("continue") if isinstance(metadata, dict) else None
-            found = Page([item for item in items or () if isinstance(item, dict)], _version(page))
+            found = ListPage([item for item in items or () if isinstance(item, dict)], _version(page))
             del page, items
             yield found
-            loan.give_back(keep_bytes=_KEPT_BYTES * len(found.items))
+            page_budget.release(keep_bytes=_KEPT_BYTES * len(found.items))
             if not isinstance(following, str) or not following:
                 return
             if following == position or not deadline.remaining_seconds():
@@ -244,7 +248,7 @@ class KubernetesApi:
         for page in self.pages(path, deadline, page_seconds=math.inf, **query):
             yield from page.items
 
-    def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[Event]:
+    def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[WatchEvent]:
         """Yield what happens from a version of a list on, until the server ends it, as it does every now and then.
 
         Bookmarks are asked for: they tell, about once a minute, from where a watch could go on.
@@ -257,18 +261,20 @@ class KubernetesApi:
 
         Raises:
             Expired: the version is too old; list anew.
-            UnusableAnswer: the answer is no watch, or the server says that it failed.
+            UnexpectedResponse: the answer is no watch, or the server says that it failed.
             requests.RequestException: it broke, was ended by :meth:`abort`, or nothing came for too long.
-            UnusableAccess, UnusableToken: as :meth:`send`.
+            InvalidApiServerConfig, UnusableToken: as :meth:`send`.
         """
         self.connect()
         asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
         url, timeout = self.address + path, min(_HEAD_SECONDS, idle_seconds)
-        with self._refused():
-            for line in self._session.lines(url, idle_seconds=idle_seconds, timeout=timeout, **self._how(asked)):
+        with self._handle_refusal():
+            for line in self._session.lines(
+                url, idle_seconds=idle_seconds, timeout=timeout, **self._request_options(asked)
+            ):
                 yield _event(path, line)
 
-    def shown_address(self) -> str:
+    def display_address(self) -> str:
         """Return the address, or how it will be found, without credentials."""
         return masking.without_credentials(self.address) or self.found
 
@@ -280,15 +286,15 @@ class KubernetesApi:
         """End every request and watch that is under way, and close the connections."""
         self._session.close()
 
-    def identified(self, refusal: requests.HTTPError) -> bool:
+    def sent_credentials(self, refusal: requests.HTTPError) -> bool:
         """Return whether the request that was refused carried a token or a client certificate."""
         return "Authorization" in refusal.response.request.headers or self._session.cert is not None
 
-    def _how(self, query: Mapping[str, str | int]) -> dict[str, Any]:
+    def _request_options(self, query: Mapping[str, str | int]) -> dict[str, Any]:
         return {"params": {name: value for name, value in query.items() if value != ""}, "proxies": self._proxies}
 
     @contextlib.contextmanager
-    def _refused(self) -> Iterator[None]:
+    def _handle_refusal(self) -> Iterator[None]:
         """Have the kubeconfig read anew after a refusal, and tell what is too old from other failures."""
         try:
             yield
@@ -297,10 +303,12 @@ class KubernetesApi:
                 raise
             if error.response.status_code == 401 and self._session.cert is not None:
                 self._session.reconnect()  # a certificate that has expired stays that of its connection
-            if self._kube_config is not None and (error.response.status_code == 401 or not self.identified(error)):
+            if self._kube_config is not None and (
+                error.response.status_code == 401 or not self.sent_credentials(error)
+            ):
                 self._kube_config.forget()  # what it gave is not accepted any more; the next request reads it anew
             if error.response.status_code == _GONE:
-                raise Expired(*error.args, request=error.request, response=error.response) from error
+                raise ResourceExpired(*error.args, request=error.request, response=error.response) from error
             raise
 
     def _authenticate(self, request: requests.PreparedRequest) -> None:
@@ -317,7 +325,7 @@ class KubernetesApi:
             request.headers["Authorization"] = header
 
 
-def kubectl_config() -> Path | None:
+def default_kubeconfig() -> Path | None:
     """Return the kubeconfig that kubectl would use; none in a pod."""
     if SERVICE_ACCOUNT.exists():
         return None
@@ -325,11 +333,11 @@ def kubectl_config() -> Path | None:
     return file if file.exists() else None
 
 
-def _of_this_pod(access: ApiServerConfig) -> ApiServerConfig:
+def _in_cluster_config(access: ApiServerConfig) -> ApiServerConfig:
     """Return the way in that a pod has, with its service account's token and CA where there are no others."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
     if not host:
-        raise UnusableAccess(
+        raise InvalidApiServerConfig(
             f"there is no way to the Kubernetes API: this is no pod, so set {access.name('kube_config')}, for example "
             f"to ~/.kube/config, or {access.name('address')}"
         )
@@ -339,7 +347,7 @@ def _of_this_pod(access: ApiServerConfig) -> ApiServerConfig:
     if access.ca_file is None and access.verify:
         found["ca_file"] = SERVICE_ACCOUNT / "ca.crt"
     if not all(file.exists() for file in found.values()):
-        raise UnusableAccess(
+        raise InvalidApiServerConfig(
             f"the pod has no service account in {SERVICE_ACCOUNT}: remove automountServiceAccountToken: false from the "
             f"pod and its service account, or set {access.name('token_file')} and {access.name('ca_file')}"
         )
@@ -347,20 +355,20 @@ def _of_this_pod(access: ApiServerConfig) -> ApiServerConfig:
     return replace(access, address=f"https://{host}:{port}", **found)
 
 
-def _event(path: str, line: bytes) -> Event:
+def _event(path: str, line: bytes) -> WatchEvent:
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:
-        raise UnusableAnswer(f"{path} answers with no watch") from None
+        raise UnexpectedResponse(f"{path} answers with no watch") from None
     type_, object_ = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
     if not isinstance(type_, str) or not isinstance(object_, dict):
-        raise UnusableAnswer(f"{path} answers with no watch")
+        raise UnexpectedResponse(f"{path} answers with no watch")
     if type_ == "ERROR":
-        said = masking.said(object_.get("message"), 300)
+        said = masking.to_line(object_.get("message"), 300)
         if object_.get("code") == _GONE:
-            raise Expired(said)
-        raise UnusableAnswer(f"the watch of {path} failed: {said}")
-    return Event(type_, object_, _version(object_))
+            raise ResourceExpired(said)
+        raise UnexpectedResponse(f"the watch of {path} failed: {said}")
+    return WatchEvent(type_, object_, _version(object_))
 
 
 def _version(document: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from runtime.http.credentials import UnusableAccess, UnusableToken
+from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
 
 
 class KubeConfig:
@@ -21,20 +21,20 @@ class KubeConfig:
             context_option: what the one is called that names the context.
 
         Raises:
-            UnusableAccess: the package is not installed, or there is no such file or context.
+            InvalidApiServerConfig: the package is not installed, or there is no such file or context.
         """
         self._file, self._context, self._option = file, context or None, file_option
         self._configuration: Any = None
         self._lock = threading.Lock()
         problem = _problem(file, context, file_option, context_option)
         if problem:
-            raise UnusableAccess(problem)
+            raise InvalidApiServerConfig(problem)
 
     def read(self) -> Any:
         """Return the package's configuration, with credentials that are valid now.
 
         Raises:
-            UnusableAccess: the package cannot make one of it.
+            InvalidApiServerConfig: the package cannot make one of it.
         """
         from kubernetes import client, config  # an extra: only kubeconfigs need it
 
@@ -46,7 +46,7 @@ class KubeConfig:
                         str(self._file), context=self._context, client_configuration=found, persist_config=False
                     )
                 except Exception as error:  # the package raises whatever its parts do
-                    raise UnusableAccess(f"{self._file} cannot be used: {error} ({self._option})") from error
+                    raise InvalidApiServerConfig(f"{self._file} cannot be used: {error} ({self._option})") from error
                 self._configuration = found
             return self._configuration
 
@@ -54,7 +54,7 @@ class KubeConfig:
         """Return the value of the Authorization header; the package runs an exec plugin anew when it has expired.
 
         Raises:
-            UnusableAccess: as :meth:`read`.
+            InvalidApiServerConfig: as :meth:`read`.
             UnusableToken: there is no new one.
         """
         configuration = self.read()
@@ -73,7 +73,7 @@ class KubeConfig:
             self._configuration = None
 
 
-def server_of(file: Path, context: str) -> str:
+def cluster_server(file: Path, context: str) -> str:
     """Return the address that a context, or the current one, leads to, or nothing where that cannot be told."""
     import yaml  # only kubeconfigs need it
 

@@ -15,7 +15,7 @@ _TEMPLATES = {
 }
 
 
-class FileError(ValueError):
+class ManifestError(ValueError):
     """A file cannot be read, or does not hold what was asked for."""
 
 
@@ -33,7 +33,7 @@ def read_pods(path: Path) -> list[dict[str, Any]]:
     """Return pods, also as they would be made by a Deployment or another workload; otherwise as ``read_objects``.
 
     Raises:
-        FileError: the file cannot be read, is no YAML, or holds something else.
+        ManifestError: the file cannot be read, is no YAML, or holds something else.
     """
     return [_pod_of(each, path) for each in _read(path, "Pod")] or _nothing(path, "Pod")
 
@@ -46,7 +46,7 @@ def read_objects(path: Path, kind: str) -> list[dict[str, Any]]:
         kind: ``Pod`` or ``Node``.
 
     Raises:
-        FileError: the file cannot be read, is no YAML, or holds something else.
+        ManifestError: the file cannot be read, is no YAML, or holds something else.
     """
     return _of_kind(_read(path, kind), kind, path)
 
@@ -62,7 +62,7 @@ def _read(path: Path, kind: str) -> list[dict[str, Any]]:
     try:
         content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}") from error
+        raise ManifestError(f"{path} cannot be read: {error.strerror}") from error
     return _parse(content, kind, path)
 
 
@@ -70,7 +70,7 @@ def _parse(content: bytes | str, kind: str, path: Path | str) -> list[dict[str, 
     try:
         documents = _documents(content)
     except (yaml.YAMLError, ValueError) as error:  # a date that does not exist, say
-        raise FileError(f"{path} is neither YAML nor JSON: {error}") from error
+        raise ManifestError(f"{path} is neither YAML nor JSON: {error}") from error
     found: list[dict[str, Any]] = []
     for document in documents:
         if document is None:
@@ -101,15 +101,15 @@ def _pod_of(item: dict[str, Any], path: Path | str) -> dict[str, Any]:
     for key in _TEMPLATES[kind]:
         template = template.get(key) if isinstance(template, dict) else None
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise FileError(f"{path}: the {kind} has no pod template at {'.'.join(_TEMPLATES[kind])}")
+        raise ManifestError(f"{path}: the {kind} has no pod template at {'.'.join(_TEMPLATES[kind])}")
     owner, own = item.get("metadata") or {}, template.get("metadata") or {}
     named = {key: owner[key] for key in ("name", "namespace") if key in owner}
     return {"kind": "Pod", "metadata": {**own, **named}, "spec": template["spec"]}
 
 
 def _nothing(path: Path | str, kind: str) -> NoReturn:
-    raise FileError(f"{path} holds no {kind}")
+    raise ManifestError(f"{path} holds no {kind}")
 
 
-def _other(path: Path | str, kind: str, held: object) -> FileError:
-    return FileError(f"{path} should hold {kind} objects, but there is {held!r} in it")
+def _other(path: Path | str, kind: str, held: object) -> ManifestError:
+    return ManifestError(f"{path} should hold {kind} objects, but there is {held!r} in it")

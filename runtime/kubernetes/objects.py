@@ -37,7 +37,7 @@ DISK = "trimaran.io/disk"
 _ANNOTATED = (NETWORK, DISK)
 _LIMIT = "trimaran.io/limit-"
 
-MOST: Final = 2**53
+MAX_AMOUNT: Final = 2**53
 """The largest amount of a quantity, and of a pod: 8 PiB, or nine trillion cores."""
 
 _NANO = 10**9
@@ -91,7 +91,7 @@ class ResourceList(Mapping[str, int]):
                 raise ValueError(f"{where}.{name}: must not be negative, got {written!r}")
             unit = _nano_per_unit(name)
             amount = amounts[name] = -(-exact // unit)  # rounded up
-            if amount > MOST:
+            if amount > MAX_AMOUNT:
                 raise ValueError(f"{where}.{name}: {written!r} is more than any node has")
             if exact != amount * unit:
                 nano[name] = exact
@@ -178,7 +178,7 @@ class Owner(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class KnownRequests:
+class CachedRequests:
     """What was counted of pods that all ask for the same; each part is kept by who counts it, None until then.
 
     Attributes:
@@ -190,11 +190,11 @@ class KnownRequests:
 
     amounts: dict[tuple[str, str], int] = field(default_factory=dict)
     requested: Mapping[str, int] | None = None
-    asked: tuple[tuple[str, int], ...] | None = None
-    change: "tuple[Mapping[str, int], NDArray[np.int64]] | None" = None
+    filter_requests: tuple[tuple[str, int], ...] | None = None
+    node_change: "tuple[Mapping[str, int], NDArray[np.int64]] | None" = None
 
 
-Asks = tuple[tuple[Container, ...], tuple[Container, ...], ResourceList, ResourceList, ResourceList]
+RequestKey = tuple[tuple[Container, ...], tuple[Container, ...], ResourceList, ResourceList, ResourceList]
 """All that a pod asks for: its containers, its init containers, overhead, what is annotated and its own requests."""
 
 
@@ -249,14 +249,14 @@ class Pod:
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     required_affinity: tuple[NodeSelectorTerm, ...] | None = None
     scheduler_name: str = "default-scheduler"
-    known_requests: KnownRequests | None = field(default=None, compare=False, repr=False)
+    cached_requests: CachedRequests | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.uid:
             object.__setattr__(self, "uid", f"{self.namespace}/{self.name or uuid4().hex}")
 
     @classmethod
-    def from_k8s(cls, pod: Any, known: Callable[[Asks], KnownRequests] | None = None) -> Self:
+    def from_k8s(cls, pod: Any, known: Callable[[RequestKey], CachedRequests] | None = None) -> Self:
         """Read a v1 Pod.
 
         Args:
@@ -298,7 +298,7 @@ class Pod:
             node_selector=get_texts(spec, "nodeSelector", where),
             required_affinity=read_required_affinity(spec, where),
             scheduler_name=get(spec, "schedulerName") or cls.scheduler_name,
-            known_requests=known and known((containers, init_containers, overhead, annotated, requests)),
+            cached_requests=known and known((containers, init_containers, overhead, annotated, requests)),
         )
         _check_sum(read, title)
         return read
@@ -347,7 +347,7 @@ class Node:
         images: dict[str, int] = {}
         for index, image in enumerate(get(status, "images") or ()):
             size = get(image, "sizeBytes") or 0
-            if not isinstance(size, int) or not 0 <= size <= MOST:
+            if not isinstance(size, int) or not 0 <= size <= MAX_AMOUNT:
                 raise ValueError(f"node {name}: status.images[{index}].sizeBytes: must be bytes, got {size!r}")
             images.update(dict.fromkeys(get(image, "names") or (), size))
         if annotated:
@@ -453,7 +453,7 @@ def _check_sum(pod: Pod, title: str) -> None:
     lists = [pod.overhead, pod.requests]
     for container in pod.containers + pod.init_containers:
         lists += (container.requests, container.limits)
-    if sum([sum(each._amounts.values()) for each in lists if each._amounts]) > MOST:  # noqa: SLF001  without a view's cost
+    if sum([sum(each._amounts.values()) for each in lists if each._amounts]) > MAX_AMOUNT:  # noqa: SLF001  without a view's cost
         raise ValueError(f"{title}: spec: what its containers ask for adds up to more than any node has")
 
 

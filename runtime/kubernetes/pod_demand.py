@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Protocol
 
-from runtime.kubernetes.objects import CPU, MEMORY, Asks, Container, KnownRequests, Pod, ResourceList
+from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Container, Pod, RequestKey, ResourceList
 
 # kube-scheduler spreads containers without requests as if they asked for this.
 NON_ZERO_REQUESTS: Mapping[str, int] = {CPU: 100, MEMORY: 200 * 1024 * 1024}
@@ -17,17 +17,17 @@ _MOST_KEPT = 10_000
 _MOST_TEXT = 4 << 20  # of all that is kept, written out: some tens of MB, whatever pods are made up
 
 
-class CountedOnce:
+class RequestCache:
     """Where what is counted of pods is kept, once for all that ask for the same, as a workload's replicas do.
 
     Threads may share it.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Asks, KnownRequests] = {}
+        self._known: dict[RequestKey, CachedRequests] = {}
         self._text = 0  # about: threads may lose some of it
 
-    def of(self, asks: Asks) -> KnownRequests:
+    def lookup(self, asks: RequestKey) -> CachedRequests:
         """Return where it is kept of pods that ask for this."""
         known = self._known.get(asks)
         if known is not None:
@@ -36,22 +36,22 @@ class CountedOnce:
             self._known.clear()  # pods keep what they have; what pods that are gone have left is freed
             self._text = 0
         self._text += len(repr(asks))
-        return self._known.setdefault(asks, KnownRequests())
+        return self._known.setdefault(asks, CachedRequests())
 
 
 class _Amount(Protocol):
     def __call__(self, pod: Pod, resource: str) -> int: ...
 
 
-def _kept(count: Callable[[Pod, str], int]) -> _Amount:
+def _cached(count: Callable[[Pod, str], int]) -> _Amount:
     """Have an amount counted once for pods that keep what was counted."""
     way = count.__name__
 
     @wraps(count)
     def counted(pod: Pod, resource: str) -> int:
-        if pod.known_requests is None:
+        if pod.cached_requests is None:
             return count(pod, resource)
-        known = pod.known_requests.amounts
+        known = pod.cached_requests.amounts
         amount = known.get((resource, way))
         if amount is None:
             amount = known[resource, way] = count(pod, resource)
@@ -60,7 +60,7 @@ def _kept(count: Callable[[Pod, str], int]) -> _Amount:
     return counted
 
 
-@_kept
+@_cached
 def requests(pod: Pod, resource: str) -> int:
     """Return the pod's request as Trimaran counts it.
 
@@ -75,10 +75,10 @@ def requests(pod: Pod, resource: str) -> int:
 
 def requested(pod: Pod) -> Mapping[str, int]:
     """Return :func:`requests` by resource, of every resource that the pod names; not to be changed."""
-    known = pod.known_requests
+    known = pod.cached_requests
     if known is not None and known.requested is not None:
         return known.requested
-    amounts = {name: requests(pod, name) for name in names(pod)}
+    amounts = {name: requests(pod, name) for name in resource_names(pod)}
     if known is not None:
         known.requested = amounts
     return amounts
@@ -122,13 +122,13 @@ def in_tree_requests(pod: Pod, resource: str, *, non_zero: bool = False) -> int:
     return _non_zero_requests(pod, resource) if non_zero else _in_tree_requests(pod, resource)
 
 
-@_kept
+@_cached
 def _in_tree_requests(pod: Pod, resource: str) -> int:
     nano = pod.requests.nano(resource) if resource in pod.requests else _containers_nano(pod, resource, 0)
     return _round_up(nano + pod.overhead.nano(resource), resource) or pod.annotated.amount(resource)
 
 
-@_kept
+@_cached
 def _non_zero_requests(pod: Pod, resource: str) -> int:
     if resource in pod.requests or (pod.requests and _listed(pod, resource)):
         return _in_tree_requests(pod, resource)
@@ -136,7 +136,7 @@ def _non_zero_requests(pod: Pod, resource: str) -> int:
     return _round_up(nano, resource) or pod.annotated.amount(resource)
 
 
-@_kept
+@_cached
 def fit_score_requests(pod: Pod, resource: str) -> int:
     """Return what NodeResourcesFit's score adds for a pending pod, containers without a request counted as spread.
 
@@ -147,19 +147,19 @@ def fit_score_requests(pod: Pod, resource: str) -> int:
     return _round_up(total, resource) or pod.annotated.amount(resource)
 
 
-def asked(pod: Pod) -> tuple[tuple[str, int], ...]:
+def filter_requests(pod: Pod) -> tuple[tuple[str, int], ...]:
     """Return the resources that the pod requests any of, each with the amount as kube-scheduler counts it."""
-    known = pod.known_requests
-    if known is not None and known.asked is not None:
-        return known.asked
-    amounts = ((name, in_tree_requests(pod, name)) for name in names(pod))
+    known = pod.cached_requests
+    if known is not None and known.filter_requests is not None:
+        return known.filter_requests
+    amounts = ((name, in_tree_requests(pod, name)) for name in resource_names(pod))
     found = tuple([each for each in amounts if each[1]])
     if known is not None:
-        known.asked = found
+        known.filter_requests = found
     return found
 
 
-def names(pod: Pod) -> set[str]:
+def resource_names(pod: Pod) -> set[str]:
     """Return every resource that the pod names."""
     found = {*pod.overhead, *pod.annotated, *pod.requests}
     for container in (*pod.containers, *pod.init_containers):

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import requests
 
 from runtime.http.gather import Deadline
-from runtime.http.session import UnusableAnswer
-from runtime.kubernetes.api import REQUEST_FAILURES, Event, Expired, Page
+from runtime.http.session import UnexpectedResponse
+from runtime.kubernetes.api import REQUEST_FAILURES, ListPage, ResourceExpired, WatchEvent
 
 Object = dict[str, Any]
 
@@ -34,11 +34,11 @@ _log = logging.getLogger(__name__)
 class ListWatch(Protocol):
     """What is asked of an API: :class:`runtime.kubernetes.api.KubernetesApi` has it."""
 
-    def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[Page]:
+    def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[ListPage]:
         """Yield a list page after page, each within its seconds; raises ``Expired`` if the list grew too old."""
         ...
 
-    def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[Event]:
+    def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[WatchEvent]:
         """Yield what happens from a version on; raises ``Expired`` where that is too old."""
         ...
 
@@ -47,7 +47,7 @@ class ListWatch(Protocol):
         ...
 
 
-class Mirror(Protocol):
+class ReflectorStore(Protocol):
     """What keeps the copy. Called by one thread."""
 
     def replace(self, objects: Iterable[Object]) -> None:
@@ -72,7 +72,7 @@ class Reflector:
         failures: how often a list or a watch failed.
     """
 
-    def __init__(self, api: ListWatch, path: str, mirror: Mirror, **query: str) -> None:
+    def __init__(self, api: ListWatch, path: str, mirror: ReflectorStore, **query: str) -> None:
         """Prepare; nothing is asked yet.
 
         Args:
@@ -150,7 +150,7 @@ class Reflector:
         pages = _Pages(self._api, self._path, self._query)
         self._mirror.replace(pages)
         if not pages.version:
-            raise UnusableAnswer(f"{self._path} answers with a list of no version")
+            raise UnexpectedResponse(f"{self._path} answers with a list of no version")
         self._version = pages.version
         self.lists += 1
         self._heard_at = time.monotonic()
@@ -194,7 +194,7 @@ class Reflector:
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         extra = {"path": self._path, "error": f"{type(error).__name__}: {error}"}
-        if isinstance(error, Expired):
+        if isinstance(error, ResourceExpired):
             _log.info("the copy is too far behind and is listed anew", extra=extra)
         elif isinstance(error, REQUEST_FAILURES):
             _log.warning("the API server cannot be read and is tried again", extra=extra)
@@ -210,7 +210,7 @@ def _refuses_version(error: Exception) -> bool:
     if isinstance(error, requests.HTTPError):
         status = 0 if error.response is None else error.response.status_code
         return status not in _UNAVAILABLE and status < 500
-    return isinstance(error, UnusableAnswer)
+    return isinstance(error, UnexpectedResponse)
 
 
 class _Broken(Exception):

@@ -63,7 +63,7 @@ KEY = r"^[A-Za-z_][\w./-]*$"
 class Section(BaseModel):
     """Group of settings. Unknown keys are errors."""
 
-    refused: ClassVar[Mapping[str, str]] = {}
+    rejected_keys: ClassVar[Mapping[str, str]] = {}
     """Former or foreign keys of this section, and what the error says of each: its new name, say."""
 
     # A message that quotes its input would quote tokens too; loading quotes what may be shown.
@@ -86,5 +86,5 @@ class Section(BaseModel):
 class SettingsModel(Section):
     """All settings of a program: one :class:`Section` a field."""
 
-    variables: ClassVar[Mapping[str, str]] = {}
+    environment_variables: ClassVar[Mapping[str, str]] = {}
     """Environment variables with names of their own, and the setting of each: ``LOG_LEVEL`` to ``log.level``."""

@@ -24,7 +24,7 @@ _PREFIX = "TRIMARAN_"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded(Generic[Model]):
+class LoadedSettings(Generic[Model]):
     """Effective settings, and where each that is not a default came from (``provider.name`` -> ``METRICS_...``).
 
     Attributes:
@@ -39,7 +39,7 @@ class Loaded(Generic[Model]):
     file: Path | None = None
     flags: Mapping[str, Any] = field(default_factory=dict)
 
-    def again(self) -> "Loaded[Model]":
+    def reload(self) -> "LoadedSettings[Model]":
         """Read the same places anew.
 
         Raises:
@@ -48,7 +48,7 @@ class Loaded(Generic[Model]):
         return load(type(self.settings), self.flags, self.file)
 
 
-def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Loaded[Model]:
+def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> LoadedSettings[Model]:
     """Read all settings.
 
     Args:
@@ -73,16 +73,16 @@ def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path 
         problems += [line for detail in error.errors() for line in _describe(model, detail, merged, origins)]
     if problems:
         raise SettingsError(problems)
-    return Loaded(settings, origins, file, dict(flags or {}))
+    return LoadedSettings(settings, origins, file, dict(flags or {}))
 
 
-def every_setting(model: type[SettingsModel]) -> Iterator[str]:
+def setting_names(model: type[SettingsModel]) -> Iterator[str]:
     """Yield the name of every setting, as ``section.key``."""
     for name in model.model_fields:
         yield from (f"{name}.{key}" for key in _section(model, name).model_fields)
 
 
-def variable(name: str) -> str:
+def environment_variable(name: str) -> str:
     """Return the environment variable of a setting: ``TRIMARAN_SERVER__PORT`` for ``server.port``."""
     return _PREFIX + name.upper().replace(".", "__")
 
@@ -106,10 +106,10 @@ def _values_by_rising_precedence(
 ) -> Iterator[tuple[str, Any, str]]:
     if file is not None:
         yield from ((name, value, str(file)) for name, value in _read_file(file, problems))
-    for upstream, name in model.variables.items():
+    for upstream, name in model.environment_variables.items():
         if os.environ.get(upstream):
             yield name, os.environ[upstream], upstream
-    meant = {variable(name).replace("__", "_"): variable(name) for name in every_setting(model)}
+    meant = {environment_variable(name).replace("__", "_"): environment_variable(name) for name in setting_names(model)}
     for ours, value in os.environ.items():
         # Only with the double underscore: a Service called trimaran makes Kubernetes set TRIMARAN_PORT and its like.
         if ours.startswith(_PREFIX) and "__" in ours and value:
@@ -149,10 +149,10 @@ def _describe(
                 yield f"{_place(error['loc'])} ({origins[name]}): there is no such key"
                 continue
             origin = f" ({origins[name]})" if name in origins else ""
-            if reason := _section(model, section).refused.get(each):
+            if reason := _section(model, section).rejected_keys.get(each):
                 yield f"{name}{origin}: {reason}"
                 continue
-            close = difflib.get_close_matches(name, every_setting(model), n=1)
+            close = difflib.get_close_matches(name, setting_names(model), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             yield f"{name}{origin}: there is no such setting{hint}"
         return

@@ -27,7 +27,7 @@ def fitting(pod: Pod, occupancy: Occupancy) -> Bools:
     ]
     fits: Bools | None = None
     requests = sums.in_tree_requests
-    for name, request in pod_demand.asked(pod):
+    for name, request in pod_demand.filter_requests(pod):
         place = rows.column.get(name)
         if place is None:
             return np.zeros(len(rows), np.bool_)

@@ -9,7 +9,7 @@ from runtime.kubernetes.objects import Pod
 from scoring.arrays import Int64s
 
 _NON_ZERO = tuple(pod_demand.NON_ZERO_REQUESTS)
-# One more pod still fits 64 bits. Amounts read from Kubernetes are limited to far less: see ``objects.MOST``.
+# One more pod still fits 64 bits. Amounts read from Kubernetes are limited to far less: see ``objects.MAX_AMOUNT``.
 _MAX_SUM = 2**62
 _COUNTS = 3  # pods, terminating, nominated
 
@@ -81,14 +81,14 @@ class PodSums:
             ValueError: a sum would exceed the range that scores can be computed from; nothing is added.
         """
         # Pods of the same requests share a cache of the change; read it once, since another thread may replace it.
-        known = pod.known_requests
-        cached = None if known is None else known.change
+        known = pod.cached_requests
+        cached = None if known is None else known.node_change
         if cached is not None and cached[0] is self.column:
             change = cached[1]
         else:
             change = self._change(pod)
             if known is not None:
-                known.change = self.column, change
+                known.node_change = self.column, change
         before = self.amounts[:, node]
         after = before + change if sign > 0 else before - change
         if np.maximum.reduce(after) > _MAX_SUM:
@@ -101,7 +101,7 @@ class PodSums:
         """Return the amounts that a pod adds to a node's sums, except its terminating count."""
         size = len(self.column)
         change = [0] * len(self.amounts)
-        for name in pod_demand.names(pod):
+        for name in pod_demand.resource_names(pod):
             place = self.column.get(name)
             if place is not None:
                 change[place] = pod_demand.requests(pod, name)
@@ -143,7 +143,7 @@ class PodSums:
                     getattr(after, kind)[place] = getattr(self, kind)[self.column[name]]
         # Sum the new resources over all pods.
         for row, pod in pods if new else ():
-            for name in new.keys() & pod_demand.names(pod):
+            for name in new.keys() & pod_demand.resource_names(pod):
                 after.requests[new[name], row] += pod_demand.requests(pod, name)
                 after.limits[new[name], row] += pod_demand.limits(pod, name)
                 after.in_tree_requests[new[name], row] += pod_demand.in_tree_requests(pod, name)

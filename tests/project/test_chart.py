@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 import trimaran
-from watcher.settings import WatcherSettings
-from runtime.settings.loading import every_setting
+from runtime.settings.loading import setting_names
 from trimaran.extender.profiles import OURS
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.soft_taints.settings import NodesSettings
+from watcher.settings import WatcherSettings
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/trimaran"
@@ -51,9 +51,9 @@ def test_wrong_values_are_refused(wrong):
 def test_any_setting_may_be_given():
     """Every setting's name is one that the values take; those that are read anew are values of their own."""
     parts = {"scheduler": ExtenderSettings, "extender": ExtenderSettings, "nodes": NodesSettings}
-    values = {**VALUES, "settings": dict.fromkeys(every_setting(WatcherSettings), "x")}
+    values = {**VALUES, "settings": dict.fromkeys(setting_names(WatcherSettings), "x")}
     for part, settings in parts.items():
-        given = dict.fromkeys(set(every_setting(settings)) - {f"extender.{key}" for key in OWN}, "x")
+        given = dict.fromkeys(set(setting_names(settings)) - {f"extender.{key}" for key in OWN}, "x")
         values[part] = {**VALUES[part], "settings": given}
     jsonschema.Draft7Validator(SCHEMA).validate(values)
 

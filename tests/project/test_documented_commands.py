@@ -17,12 +17,11 @@ from packaging.requirements import Requirement
 from support.commands import ROOT, Command, documented_commands
 from support.servers import Service, free_port
 
-from watcher.settings import WatcherSettings
-from runtime.settings.loading import every_setting, variable
-from watcher.settings import UPSTREAM_VARIABLES
+from runtime.settings.loading import environment_variable, setting_names
 from trimaran.cli.main import main
 from trimaran.extender.settings import ExtenderSettings
 from trimaran.soft_taints.settings import NodesSettings
+from watcher.settings import UPSTREAM_VARIABLES, WatcherSettings
 
 COMMANDS = documented_commands()
 #: What stands for the watchers of the pages.
@@ -93,7 +92,7 @@ def test_what_trimaran_does_not_take_is_seen(words: tuple[str, ...]) -> None:
 
 def test_variables_before_a_command_are_settings() -> None:
     """Each is one that the settings read."""
-    known = {*UPSTREAM_VARIABLES, *map(variable, every_setting(WatcherSettings)), "_TRIMARAN_COMPLETE"}
+    known = {*UPSTREAM_VARIABLES, *map(environment_variable, setting_names(WatcherSettings)), "_TRIMARAN_COMPLETE"}
     named = {name for command in COMMANDS if command.words[0] in {"trimaran", "export"} for name in command.variables}
     assert "METRICS_PROVIDER_ADDRESS" in named
     assert named <= known
@@ -101,7 +100,7 @@ def test_variables_before_a_command_are_settings() -> None:
 
 def test_what_is_set_is_a_setting() -> None:
     """``--set`` names settings of the watcher, or of the service that is started."""
-    known = {*every_setting(WatcherSettings), *every_setting(ExtenderSettings), *every_setting(NodesSettings)}
+    known = {*setting_names(WatcherSettings), *setting_names(ExtenderSettings), *setting_names(NodesSettings)}
     named = {
         assignment.partition("=")[0]
         for command in of("trimaran")

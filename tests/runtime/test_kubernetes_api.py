@@ -15,7 +15,7 @@ from support.fake_kubernetes import TOKEN, FakeKubernetes, node, node_metrics, r
 from support.servers import reply, serving
 
 from runtime.http.gather import Deadline
-from runtime.http.session import UnusableAnswer
+from runtime.http.session import UnexpectedResponse
 from runtime.kubernetes import api as kubernetes
 from runtime.kubernetes import kubeconfig
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
@@ -225,7 +225,7 @@ def test_a_kubeconfig_is_read_anew_after_a_refusal(
     with caplog.at_level(logging.CRITICAL), pytest.raises(requests.HTTPError) as caught:
         api.get("/api/v1/nodes", Deadline.after(10))
     assert caught.value.response.status_code == (403 if way == "failed plugin" else 401)
-    assert api.identified(caught.value) == (way != "failed plugin")
+    assert api.sent_credentials(caught.value) == (way != "failed plugin")
     fake.kube_config(user=user(TOKEN))
     assert len(list(api.list_items("/api/v1/nodes", Deadline.after(10)))) == 1
     api.close()
@@ -310,7 +310,7 @@ def test_no_list_is_an_error(monkeypatch: pytest.MonkeyPatch, page: Any) -> None
     """JSON of another shape is told with the address; credentials in it are not shown."""
     api = open_kubernetes(ProviderSettings(address="https://me:s3cret@127.0.0.1:9"))
     monkeypatch.setattr(api, "get", lambda *_args, **_query: page)
-    with pytest.raises(UnusableAnswer, match="answers with no list") as caught:
+    with pytest.raises(UnexpectedResponse, match="answers with no list") as caught:
         list(api.list_items("/api/v1/nodes", Deadline.after(1)))
     error = str(provider_error("test", api.address, caught.value))
     assert error.startswith("test at https://127.0.0.1:9: /api/v1/nodes answers with no list; is provider.address")
@@ -346,7 +346,9 @@ def test_a_refused_certificate_gets_another_connection(tmp_path: Path, has_certi
         handler.close_connection = False
 
     with serving(refuse) as fake:
-        api = KubernetesApi(ApiServerConfig(address=fake.url, token="mine", certificate=str(own) if has_certificate else None))
+        api = KubernetesApi(
+            ApiServerConfig(address=fake.url, token="mine", certificate=str(own) if has_certificate else None)
+        )
         for _ in range(2):
             with pytest.raises(requests.HTTPError, match="401"):
                 api.get("/api", Deadline.after(5))

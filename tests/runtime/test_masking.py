@@ -143,7 +143,7 @@ def test_a_refused_address_is_shown_without_what_may_be_secret(address: str) -> 
 
 def test_every_way_to_say_something_masks() -> None:
     """Errors, findings, checks, health and the client's errors leave the secret out, whatever they were given."""
-    masking.keep_secret(SECRET)
+    masking.register_secret(SECRET)
     text = f"not {SECRET} {ESCAPE}"
     finding = Finding(Kind.BAD_VALUE, text, "5m", text, text)
     check = Check(text, ok=False, message=text, setting="x.y", details=(text,))
@@ -159,7 +159,7 @@ def test_every_way_to_say_something_masks() -> None:
 @pytest.mark.parametrize("shape", ["text", "json"])
 def test_a_log_record_is_safe_in_all_its_parts(shape: str) -> None:
     """Message, fields and tracebacks: no secret, no control character; a record of the text log forges no other."""
-    masking.keep_secret(SECRET)
+    masking.register_secret(SECRET)
     formatter = logs.TextFormatter() if shape == "text" else logs.JsonFormatter()
     try:
         int(f"not {SECRET} {ESCAPE}")
@@ -194,8 +194,7 @@ def test_log_times_have_date_and_zone() -> None:
 def test_warnings_of_python_go_to_the_log() -> None:
     """A library's warning becomes one line of the log, never raw text on the terminal."""
     program = (
-        "import warnings; from runtime import logs\n"
-        "logs.configure(); warnings.warn('be careful\\x1b', UserWarning)"
+        "import warnings; from runtime import logs\nlogs.configure(); warnings.warn('be careful\\x1b', UserWarning)"
     )
     done = subprocess.run([sys.executable, "-W", "default", "-c", program], capture_output=True, text=True, check=True)
     (line,) = done.stderr.splitlines()
@@ -244,14 +243,14 @@ def test_a_word_that_is_no_secret_is_left_alone() -> None:
         provider = open_provider(settings)
         provider.sample if hasattr(provider, "sample") else list(provider.check())
         provider.close()
-    masking.keep_secret("abc")
+    masking.register_secret("abc")
     assert fake.requests
-    assert masking.said("blue production-1 abc") == "blue production-1 abc"
+    assert masking.to_line("blue production-1 abc") == "blue production-1 abc"
 
 
 def test_rotated_tokens_do_not_pile_up() -> None:
     """Only so many secrets are kept; the oldest go first."""
     for number in range(5000):
-        masking.keep_secret(f"token-{number:05}")
-    assert masking.said("token-04999") == masking.MASK
-    assert masking.said("token-00000") == "token-00000"
+        masking.register_secret(f"token-{number:05}")
+    assert masking.to_line("token-04999") == masking.MASK
+    assert masking.to_line("token-00000") == "token-00000"

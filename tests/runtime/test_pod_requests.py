@@ -144,11 +144,13 @@ def test_pods_of_one_generate_name_are_two_pods():
 
 def test_what_is_kept_of_pods_is_bounded():
     """Whoever makes up pods, each with a great many containers, does not fill the memory: the others' are let go."""
-    counted = pod_demand.CountedOnce()
+    counted = pod_demand.RequestCache()
 
     def known(image):
         containers = [{"name": f"c{n}", "image": f"{n}-{image}"} for n in range(100)]
-        return Pod.from_k8s({"metadata": {"name": "p"}, "spec": {"containers": containers}}, counted.of).known_requests
+        return Pod.from_k8s(
+            {"metadata": {"name": "p"}, "spec": {"containers": containers}}, counted.lookup
+        ).cached_requests
 
     kept = known("image")
     assert known("image") is kept

@@ -9,10 +9,10 @@ import pytest
 import requests
 from support.scripted_api import SILENCE, ScriptedApi, event, page, refusal
 
-from runtime.http.session import UnusableAnswer
-from runtime.kubernetes import reflector as module
-from runtime.kubernetes.api import Expired
 from runtime.http.credentials import UnusableToken
+from runtime.http.session import UnexpectedResponse
+from runtime.kubernetes import reflector as module
+from runtime.kubernetes.api import ResourceExpired
 from runtime.kubernetes.reflector import Reflector
 
 FIRST, LONGEST = 0.25, 8.0
@@ -76,7 +76,7 @@ def test_a_bookmark_advances_the_version_and_nothing_else() -> None:
 def test_a_list_that_expires_between_its_pages_is_listed_anew() -> None:
     """410 in a list's middle: no half copy counts as whole, and the next turn lists from the start."""
     api = ScriptedApi(
-        [[*LIST, Expired("too old")], [page("20", {"metadata": {"name": "c"}})]], [[event("BOOKMARK", "21")]]
+        [[*LIST, ResourceExpired("too old")], [page("20", {"metadata": {"name": "c"}})]], [[event("BOOKMARK", "21")]]
     )
     reflector, copy = reflect(api)
     assert reflector.turn() > 0
@@ -89,9 +89,9 @@ def test_a_list_that_expires_between_its_pages_is_listed_anew() -> None:
 @pytest.mark.parametrize(
     "watch",
     [
-        [Expired("too old")],
-        [event("ADDED", "11", name="x"), Expired("compacted")],
-        [event("ADDED", "11", name="x"), UnusableAnswer("the watch failed: internal error")],
+        [ResourceExpired("too old")],
+        [event("ADDED", "11", name="x"), ResourceExpired("compacted")],
+        [event("ADDED", "11", name="x"), UnexpectedResponse("the watch failed: internal error")],
         [refusal(400)],
         [refusal(404)],
     ],
@@ -141,7 +141,7 @@ def test_a_copy_that_fails_is_made_anew(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_list_without_a_version_is_no_list() -> None:
     """A watch from no version would start anywhere."""
     reflector, _ = reflect(ScriptedApi([[page("")]], [[]]))
-    with pytest.raises(UnusableAnswer, match="/api/v1/nodes answers with a list of no version"):
+    with pytest.raises(UnexpectedResponse, match="/api/v1/nodes answers with a list of no version"):
         reflector.once()
     assert not reflector.synced.is_set()
 
@@ -157,7 +157,9 @@ def test_pauses_double_up_to_a_bound_and_start_over_once_a_watch_held() -> None:
     assert reflector.turn() == pytest.approx(FIRST, rel=0.21)
 
 
-@pytest.mark.parametrize("watch", [[Expired("always")], [], [event("ADDED", "11", name="c"), Expired("always")]])
+@pytest.mark.parametrize(
+    "watch", [[ResourceExpired("always")], [], [event("ADDED", "11", name="c"), ResourceExpired("always")]]
+)
 def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_tight_loop(watch: list[Any]) -> None:
     """Neither a list that works nor an event in between takes the pauses away."""
     reflector, _ = reflect(ScriptedApi([LIST], [watch]))

@@ -14,11 +14,11 @@ from support.fake_kubernetes import TOKEN, FakeKubernetes, node, run_fake_kubern
 from support.servers import reply, serving
 
 from runtime.http import session as transport_session
-from runtime.http.errors import Ended, TooLarge
-from runtime.http.failures import Trouble, describe
+from runtime.http.errors import Canceled, TooLarge
+from runtime.http.failures import FailureKind, describe
 from runtime.http.gather import Deadline
-from runtime.http.session import BoundedSession, UnusableAnswer
-from runtime.kubernetes.api import ApiServerConfig, Expired, KubernetesApi
+from runtime.http.session import BoundedSession, UnexpectedResponse
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi, ResourceExpired
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def test_a_silent_stream_ends_by_the_idle_time() -> None:
         with pytest.raises(requests.RequestException) as caught:
             next(lines)
         done.set()
-    assert describe(caught.value).trouble is Trouble.LATE
+    assert describe(caught.value).kind is FailureKind.TIMEOUT
 
 
 def test_a_lively_stream_has_no_end() -> None:
@@ -102,7 +102,7 @@ def test_a_stream_is_ended_from_another_thread(end: str) -> None:
         lines = lines_of(session, fake.url, idle_seconds=30)
         assert next(lines) == b"one"
         threading.Timer(0.1, getattr(session, end)).start()
-        with pytest.raises(Ended):
+        with pytest.raises(Canceled):
             next(lines)
         done.set()
 
@@ -118,7 +118,7 @@ def test_half_a_body_never_passes_for_a_whole_one() -> None:
 
     with serving(answer) as fake, opened() as session:
         threading.Timer(0.2, session.abort).start()
-        with pytest.raises(Ended):
+        with pytest.raises(Canceled):
             session.get(fake.url, timeout=10)
         done.set()
 
@@ -146,7 +146,7 @@ def test_a_closed_session_asks_nobody() -> None:
     with serving(lambda handler: reply(handler, {})) as fake:
         with opened() as session:
             assert session.get(fake.url).json() == {}
-        with pytest.raises(Ended):
+        with pytest.raises(Canceled):
             session.get(fake.url)
     assert len(fake.requests) == 1
 
@@ -160,7 +160,7 @@ def test_the_time_limit_is_over_all_redirects() -> None:
 
     with serving(answer) as fake, opened() as session, pytest.raises(requests.RequestException) as caught:
         session.get(fake.url, timeout=0.5)
-    assert describe(caught.value).trouble is Trouble.LATE
+    assert describe(caught.value).kind is FailureKind.TIMEOUT
     assert len(fake.requests) < 6
 
 
@@ -202,7 +202,7 @@ def test_a_version_that_is_too_old_has_expired(fake: FakeKubernetes, api: Kubern
     """410, as a status or as an event, says to list anew."""
     fake.put("nodes", node("b"))
     fake.forget_history()
-    with pytest.raises(Expired):
+    with pytest.raises(ResourceExpired):
         next(api.watch("/api/v1/nodes", "1", idle_seconds=10))
 
 
@@ -211,9 +211,9 @@ def test_an_idle_watch_is_late_and_an_aborted_one_ended(api: KubernetesApi, fake
     (page,) = api.pages("/api/v1/nodes", Deadline.after(10))
     with pytest.raises(requests.RequestException) as caught:
         next(api.watch("/api/v1/nodes", page.resource_version, idle_seconds=0.2))
-    assert describe(caught.value).trouble is Trouble.LATE
+    assert describe(caught.value).kind is FailureKind.TIMEOUT
     threading.Timer(0.2, api.abort).start()
-    with pytest.raises(Ended):
+    with pytest.raises(Canceled):
         next(api.watch("/api/v1/nodes", page.resource_version, idle_seconds=30))
 
 
@@ -228,11 +228,11 @@ def plain_api(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[Kube
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        (b'{"type":"ERROR","object":{"code":410,"message":"too old"}}', Expired),
-        (b'{"type":"ERROR","object":{"code":500,"message":"etcd"}}', UnusableAnswer),
-        (b"<html>", UnusableAnswer),
-        (b"[]", UnusableAnswer),
-        (b'{"type":"ADDED"}', UnusableAnswer),
+        (b'{"type":"ERROR","object":{"code":410,"message":"too old"}}', ResourceExpired),
+        (b'{"type":"ERROR","object":{"code":500,"message":"etcd"}}', UnexpectedResponse),
+        (b"<html>", UnexpectedResponse),
+        (b"[]", UnexpectedResponse),
+        (b'{"type":"ADDED"}', UnexpectedResponse),
     ],
 )
 def test_what_is_no_event_is_an_error(line: bytes, error: type[Exception]) -> None:

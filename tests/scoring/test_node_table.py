@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from runtime.kubernetes.objects import KnownRequests
+from runtime.kubernetes.objects import CachedRequests
 from scoring import Container, Node, NodeTable, Pod, ResourceList
 
 
@@ -84,13 +84,13 @@ def test_adding_and_removing_restores_every_sum(nodes):
 def test_pods_with_cached_requests_count_like_others():
     """Cached requests give the same sums in tables with any resources, for terminating and other pods."""
     containers = (Container(ResourceList({"cpu": 500, "gpu": 2}), ResourceList({"cpu": 700})),)
-    shared = KnownRequests()
+    shared = CachedRequests()
     for known in (None, shared), (shared, None), (shared, shared):
         tables = [NodeTable([node("a", **more)]) for more in ({"gpu": 4}, {}, {"gpu": 4, "tpu": 1})]
         for table in tables * 2:
             before = sums(table)
             pods = [
-                Pod(name=str(number), containers=containers, terminating=number == 1, known_requests=each)
+                Pod(name=str(number), containers=containers, terminating=number == 1, cached_requests=each)
                 for number, each in enumerate(known)
             ]
             for each in pods:
@@ -108,23 +108,23 @@ def test_a_cached_change_of_another_table_is_not_used():
     """A cache that another thread overwrites for its own table does not affect the sums."""
     theirs, ours = (NodeTable([node("a", **more)]) for more in ({"gpu": 4, "tpu": 1}, {}))
 
-    class RacingCache(KnownRequests):
+    class RacingCache(CachedRequests):
         """Cache that another thread overwrites for its own table after two reads."""
 
         @property
-        def change(self):
+        def node_change(self):
             self.reads += 1
-            return self.own_change if self.reads <= 2 else first.change
+            return self.own_change if self.reads <= 2 else first.node_change
 
-        @change.setter
-        def change(self, change):
+        @node_change.setter
+        def node_change(self, change):
             self.own_change, self.reads = change, 0
 
-    first = KnownRequests()
-    theirs.add(Pod(name="theirs", known_requests=first), "a")
+    first = CachedRequests()
+    theirs.add(Pod(name="theirs", cached_requests=first), "a")
     shared = RacingCache()
-    ours.add(Pod(name="one", known_requests=shared), "a")
-    ours.add(Pod(name="two", known_requests=shared), "a")
+    ours.add(Pod(name="one", cached_requests=shared), "a")
+    ours.add(Pod(name="two", cached_requests=shared), "a")
     assert ours.pod_counts.item() == 2
 
 

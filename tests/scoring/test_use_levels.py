@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kubernetes import pod_demand
-from runtime.kubernetes.objects import CPU, MEMORY, KnownRequests, Owner
+from runtime.kubernetes.objects import CPU, MEMORY, CachedRequests, Owner
 from scoring import Container, Node, NodeTable, Pod, ResourceList, UseLevels
 
 GPU = "nvidia.com/gpu"
@@ -47,11 +47,11 @@ def expected(nodes: NodeTable, row: int, resource: str) -> tuple[float, float]:
 @given(steps=steps)
 def test_expected_use_of_nodes_is_the_sum_over_their_pods(steps):
     """Expected use is correct after pods came, went, moved and changed, with and without cached requests."""
-    nodes, known = table(), defaultdict(KnownRequests)
+    nodes, known = table(), defaultdict(CachedRequests)
     for is_added, number, row, owner, requests in steps:
         shared = known[tuple(requests.items())] if number % 2 else None
         pod = Pod(
-            name=f"pod-{number}", owner=owner, known_requests=shared, containers=(Container(ResourceList(requests)),)
+            name=f"pod-{number}", owner=owner, cached_requests=shared, containers=(Container(ResourceList(requests)),)
         )
         if is_added:
             nodes.add(pod, f"node-{row}", float(number))

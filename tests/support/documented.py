@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from runtime.settings.loading import display, variable
+from runtime.settings.loading import display, environment_variable
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 
@@ -26,6 +26,6 @@ def check_each_setting_is_documented(page: str, name: str, section: BaseModel) -
     assert set(rows) == {f"{name}.{key}" for key in type(section).model_fields}
     for setting, (variables, default, meaning) in rows.items():
         value = display(getattr(section, setting.partition(".")[2]))
-        assert re.findall(r"`([A-Z_]+)`", variables) == [variable(setting)]
+        assert re.findall(r"`([A-Z_]+)`", variables) == [environment_variable(setting)]
         assert default == (f"`{value.lower() if value in {'True', 'False'} else value}`" if value else "none")
         assert meaning

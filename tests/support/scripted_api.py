@@ -7,12 +7,12 @@ from typing import Any
 import requests
 
 from runtime.http.gather import Deadline
-from runtime.kubernetes.api import Event, Page
+from runtime.kubernetes.api import ListPage, WatchEvent
 
 SILENCE = "silence"
 """In a script: nothing comes until the API is told to end what it is asked."""
 
-Step = Page | Event | Exception | str
+Step = ListPage | WatchEvent | Exception | str
 
 
 class ScriptedApi:
@@ -34,18 +34,18 @@ class ScriptedApi:
         self.asked: list[str] = []
         self.queries: list[dict[str, Any]] = []
 
-    def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[Page]:
+    def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[ListPage]:
         """Yield the next script's pages."""
         self._note("list", query)
         for step in self._steps(self._lists):
-            assert isinstance(step, Page)
+            assert isinstance(step, ListPage)
             yield step
 
-    def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[Event]:
+    def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[WatchEvent]:
         """Yield the next script's events."""
         self._note(resource_version, query)
         for step in self._steps(self._watches):
-            assert isinstance(step, Event)
+            assert isinstance(step, WatchEvent)
             yield step
 
     def abort(self) -> None:
@@ -68,14 +68,14 @@ class ScriptedApi:
             yield step
 
 
-def page(version: str, *objects: dict[str, Any]) -> Page:
+def page(version: str, *objects: dict[str, Any]) -> ListPage:
     """Return a page of a list."""
-    return Page(list(objects), version)
+    return ListPage(list(objects), version)
 
 
-def event(kind: str, version: str, **metadata: Any) -> Event:
+def event(kind: str, version: str, **metadata: Any) -> WatchEvent:
     """Return an event about the object with these metadata."""
-    return Event(kind, {"metadata": {**metadata, "resourceVersion": version}}, version)
+    return WatchEvent(kind, {"metadata": {**metadata, "resourceVersion": version}}, version)
 
 
 def refusal(status: int) -> requests.HTTPError:

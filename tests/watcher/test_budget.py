@@ -10,8 +10,8 @@ import orjson
 import pytest
 from support.servers import reply, serving
 
+from runtime.http.budget import Budget, current, estimate_memory_bytes, use_budget
 from runtime.http.errors import TooLarge
-from runtime.http.budget import Budget, current, spending, weight
 from runtime.http.gather import Deadline, gather
 from runtime.http.session import BoundedSession
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
@@ -111,7 +111,7 @@ def test_the_weight_of_json_is_what_it_takes(item: bytes) -> None:
         "read = orjson.loads(body); print(tracemalloc.get_traced_memory()[0])"
     )
     done = subprocess.run([sys.executable, "-c", program], input=body, capture_output=True, check=True)
-    assert len(body) + int(done.stdout) <= weight(body) * 1.1
+    assert len(body) + int(done.stdout) <= estimate_memory_bytes(body) * 1.1
 
 
 def test_a_budget_is_shared_by_the_threads_of_a_fetch() -> None:
@@ -123,7 +123,7 @@ def test_a_budget_is_shared_by_the_threads_of_a_fetch() -> None:
 
     with serving(lambda handler: reply(handler, body)) as fake:
         session = BoundedSession(lambda _request: None)
-        with spending(Budget(5 * MEBI, setting="a.setting")):
+        with use_budget(Budget(5 * MEBI, setting="a.setting")):
             answers = gather({number: lambda: ask(session, fake.url) for number in range(6)}, Deadline.after(20))
             with pytest.raises(TooLarge, match=r"larger than 5 MiB \(a\.setting\)"):
                 ask(session, fake.url)
@@ -139,21 +139,21 @@ def test_one_provider_does_not_spend_what_another_needs() -> None:
         def fetch(self, window: Window, deadline: Deadline) -> Fetched:
             budgets.add(id(current()))
             while True:
-                current().spend(b" " * MEBI)
+                current().charge(b" " * MEBI)
 
         def check(self):
             return iter(())
 
     class Modest:
         def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-            current().spend(b" " * MEBI)
+            current().charge(b" " * MEBI)
             return Fetched({"a": NodeMetrics(())})
 
         check = Spender.check
 
     budgets: set[int] = set()
     failover = Failover([("Spender", Spender()), ("Modest", Modest())])
-    with spending(Budget(4 * MEBI)):
+    with use_budget(Budget(4 * MEBI)):
         assert failover.fetch(Window("5m", 0, 300), Deadline.after(10)).source == "Modest"
         assert failover.fetch(Window("10m", 0, 600), Deadline.after(10)).source == "Modest"
         with pytest.raises(ProviderError, match="larger than 4 MiB"):
@@ -173,12 +173,12 @@ def test_pages_that_are_gone_count_no_more() -> None:
     with serving(answer) as fake:
         api = KubernetesApi(ApiServerConfig(address=fake.url))
         budget = Budget(10 * MEBI)
-        with spending(budget):
+        with use_budget(budget):
             items = sum(1 for _ in api.list_items("/api/v1/nodes", Deadline.after(30)))
         api.close()
     assert items == 100 * pages
     with pytest.raises(TooLarge):
-        budget.take(10 * MEBI - 100 * pages * 1024 + 1)
+        budget.charge_bytes(10 * MEBI - 100 * pages * 1024 + 1)
 
 
 def test_nodes_beyond_the_most_are_dropped_by_name() -> None:

@@ -18,7 +18,7 @@ from support.influxdb_server import SHARED_SECRET, InfluxDb, run_influxdb
 from support.servers import reply, serving
 
 from runtime.http.gather import Deadline
-from runtime.settings.loading import display, every_setting, load, variable
+from runtime.settings.loading import display, environment_variable, load, setting_names
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused, ProviderUnavailable, SettingsError
 from watcher.model import NodeMetrics, Window
 from watcher.providers.base import Check, Fetched
@@ -358,10 +358,10 @@ def test_the_queries_on_the_page_run(influxdb, database, tmp_path):
 
 def test_the_page_has_every_setting():
     """docs/providers/influxdb.md has each setting with its variable, and fake.md too."""
-    for name in every_setting(WatcherSettings):
+    for name in setting_names(WatcherSettings):
         section, _, _ = name.partition(".")
         if section in {"influxdb", "fake"}:
-            assert f"| `{name}` | `{variable(name)}` |" in PAGE.with_stem(section).read_text()
+            assert f"| `{name}` | `{environment_variable(name)}` |" in PAGE.with_stem(section).read_text()
 
 
 def test_the_newest_samples_of_nodes_are_told(influxdb, database):

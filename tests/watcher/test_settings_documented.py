@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runtime.settings.loading import FILE_VARIABLE, display, every_setting, load, variable
+from runtime.settings.loading import FILE_VARIABLE, display, environment_variable, load, setting_names
 from trimaran.extender.settings import ExtenderSection
 from trimaran.soft_taints.settings import NodesSection
 from watcher.settings import UPSTREAM_VARIABLES, WatcherSettings
@@ -23,12 +23,12 @@ ROWS = {
 COMPUTED = {"provider.name", "provider.address", "host.node_name", "store.path", "watch.default_window"}
 
 
-@pytest.mark.parametrize("name", list(every_setting(WatcherSettings)))
+@pytest.mark.parametrize("name", list(setting_names(WatcherSettings)))
 def test_each_setting_has_its_row(name: str) -> None:
     """A setting's row has its variables, ours and upstream's, its default and its meaning."""
     variables, default, meaning = (cell.strip() for cell in ROWS[name])
     upstream = [theirs for theirs, ours in UPSTREAM_VARIABLES.items() if ours == name]
-    assert re.findall(r"`([A-Z_]+)`", variables) == [variable(name), *upstream]
+    assert re.findall(r"`([A-Z_]+)`", variables) == [environment_variable(name), *upstream]
     assert meaning
     section, _, key = name.partition(".")
     value = display(getattr(getattr(load(WatcherSettings).settings, section), key))
@@ -38,18 +38,18 @@ def test_each_setting_has_its_row(name: str) -> None:
 
 def test_no_row_is_left_over() -> None:
     """What is documented exists."""
-    assert set(ROWS) == set(every_setting(WatcherSettings))
+    assert set(ROWS) == set(setting_names(WatcherSettings))
 
 
 def test_the_files_variable_is_documented() -> None:
-    """The variable that names the settings file is in the text."""
+    """The environment_variable that names the settings file is in the text."""
     assert FILE_VARIABLE in TEXT
 
 
 def test_every_page_names_settings_that_exist() -> None:
     """What looks like a setting of one of the sections is one, or a value of the chart: nobody is sent astray."""
     known = {
-        *every_setting(WatcherSettings),
+        *setting_names(WatcherSettings),
         *(f"extender.{key}" for key in ExtenderSection.model_fields),
         *(f"nodes.{key}" for key in NodesSection.model_fields),
         *(f"{part}.{key}" for part, values in CHART.items() if isinstance(values, dict) for key in values),

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import yaml
 
-from runtime.terminal import painted
+from runtime.terminal import colorize
 from scoring import KUBERNETES_VERSIONS, SchedulerConfiguration, read_configuration
 from trimaran.cli.yaml_lines import KeyLines
 from watcher.commands import setting_options, show_settings
@@ -64,7 +64,7 @@ def check(file: Path, kubernetes_version: str, *, show_all: bool) -> None:
     warnings = [unknown] if unknown else []
     warnings += [f"{addresses} without /compat"] if addresses else []
     verdict = f"is valid, with warnings: {', '.join(warnings)}" if warnings else "is valid"
-    click.echo(painted(f"{file} {verdict}", "yellow" if warnings else "green"))
+    click.echo(colorize(f"{file} {verdict}", "yellow" if warnings else "green"))
     raise SystemExit(1 if warnings else 0)
 
 
@@ -94,5 +94,5 @@ def _show_addresses(lines: KeyLines) -> str:
 
 def _print_note(status: str, key: str, detail: str) -> None:
     label = f"{status:8}"
-    label = painted(label, _COLORS[status]) if status in _COLORS else label
+    label = colorize(label, _COLORS[status]) if status in _COLORS else label
     click.echo(f"{label} {key}{f': {detail}' if detail else ''}")

@@ -91,7 +91,7 @@ def dashboard(
     """
     signal.signal(signal.SIGTERM, stopped_early)
     try:
-        from runtime.http.credentials import UnusableAccess
+        from runtime.http.credentials import InvalidApiServerConfig
         from trimaran.dashboard import service  # an extra
         from trimaran.dashboard.extender import Decisions
         from trimaran.dashboard.page_context import PageContext, open_labels
@@ -105,7 +105,7 @@ def dashboard(
         decisions = Decisions(DecisionsClient(extender, *credentials)) if extender else None
         labels = open_labels(cluster=cluster, nodes_file=nodes_file)
         service.serve(readers, PageContext(nodes_file, pods_file, labels, decisions), host, port, secure=secure_cookie)
-    except (ValueError, UnusableAccess) as error:
+    except (ValueError, InvalidApiServerConfig) as error:
         fail(error, status=2)
     except WatcherError as error:
         fail(error, status=1)

@@ -14,10 +14,10 @@ import yaml
 from client.connecting import WatcherCredentials, connect
 from client.errors import BadSettings, ClientError, UnknownWindow
 from runtime import masking
-from runtime.http.credentials import UnusableAccess
+from runtime.http.credentials import InvalidApiServerConfig
 from runtime.http.gather import Deadline
 from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
-from runtime.kubernetes.manifests import FileError, read_objects
+from runtime.kubernetes.manifests import ManifestError, read_objects
 from runtime.terminal import echo_table
 from scoring import NodeTable
 from trimaran.cli.options import fail, watcher_options
@@ -207,7 +207,7 @@ def _kubernetes(kube_config: Path | None, context: str) -> Iterator[KubernetesAp
     try:
         api = KubernetesApi(ApiServerConfig(kube_config=kube_config, context=context, names=names))
         api.connect()
-    except UnusableAccess as error:
+    except InvalidApiServerConfig as error:
         fail(error, 2)
     with contextlib.closing(api):
         yield api
@@ -217,7 +217,7 @@ def _from_files(
     nodes_file: Path | None, pods_file: Path | None, scheduler_name: str
 ) -> tuple[NodeTable, tuple[list[PendingPod], dict[str, str]]]:
     if nodes_file is None or pods_file is None:
-        raise FileError("--nodes and --pods are both needed")
+        raise ManifestError("--nodes and --pods are both needed")
     pods = read_objects(pods_file, "Pod")
     return NodeTable.from_k8s(read_objects(nodes_file, "Node"), pods), read_pending_pods(pods, scheduler_name)
 
@@ -236,7 +236,7 @@ def _from_api(
             with view.reading() as table:
                 return table.copy(), read_pending_pods(pods, scheduler_name, skip_unreadable=True)
     except REQUEST_FAILURES as error:
-        fail(f"the Kubernetes API cannot be used: {masking.said(error)}", 1)
+        fail(f"the Kubernetes API cannot be used: {masking.to_line(error)}", 1)
 
 
 def _show_plan(

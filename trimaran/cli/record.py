@@ -12,7 +12,7 @@ import click
 
 from runtime import masking
 from runtime.http import credentials
-from runtime.http.credentials import UnusableAccess
+from runtime.http.credentials import InvalidApiServerConfig
 from runtime.http.gather import Deadline
 from runtime.http.session import BoundedSession
 from runtime.kubernetes.api import REQUEST_FAILURES, ApiServerConfig, KubernetesApi
@@ -139,7 +139,7 @@ def _session(
         raise click.UsageError("--header must be NAME=VALUE")
     if ca_file is not None and not ca_file.is_file():
         raise click.UsageError(f"--ca-file {ca_file}: no such file")
-    masking.keep_secrets_of(address)
+    masking.register_url_secrets(address)
     authenticate = credentials.bearer(lambda: credentials.read_token(token_file) if token_file else "")
     with contextlib.closing(
         BoundedSession(authenticate, verify=True if ca_file is None else str(ca_file), headers=pairs)
@@ -155,10 +155,10 @@ def _read_kubernetes(kube_config: Path | None, context: str, selector: str) -> t
             deadline = Deadline.after(_LIST_SECONDS)
             nodes = [Node.from_k8s(item) for item in api.list_items(NODES, deadline, labelSelector=selector)]
             specs = specs_from_api(api.list_items(PODS, deadline))
-    except UnusableAccess as error:
+    except InvalidApiServerConfig as error:
         fail(error, 2)
     except REQUEST_FAILURES as error:
-        fail(f"the Kubernetes API cannot be used: {masking.said(error)}", 1)
+        fail(f"the Kubernetes API cannot be used: {masking.to_line(error)}", 1)
     except ValueError as error:
         fail(f"the answer of the Kubernetes API cannot be read: {error}", 1)
     if not nodes:

@@ -13,7 +13,7 @@ import yaml
 from client.connecting import WatcherCredentials
 from client.errors import ClientError, NoMetrics, WatcherUnavailable
 from runtime.kubernetes.manifests import read_objects, read_pods
-from runtime.terminal import echo_document, echo_table, output_option, painted
+from runtime.terminal import colorize, echo_document, echo_table, output_option
 from scoring import (
     INFEASIBLE,
     KUBERNETES_VERSIONS,
@@ -265,7 +265,7 @@ def _explain(scores: Scores, name: str) -> None:
     """Print a node's scores with their terms."""
     explanation = scores.explain(name)
     total = "-" if explanation.total == INFEASIBLE else explanation.total
-    click.echo(f"\n{painted(name, 'bold')}: {total}")
+    click.echo(f"\n{colorize(name, 'bold')}: {total}")
     for part, weight, normalized in explanation.parts:
         click.echo(f"  {weight} x {normalized} {part.plugin}: {part.line}")
         terms = ", ".join(f"{term} {_rounded(value)}" for term, value in part.terms.items())

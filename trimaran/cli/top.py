@@ -9,7 +9,7 @@ import click
 
 from client.connecting import WatcherClient, WatcherCredentials
 from client.errors import ClientError, NoMetrics, UnknownNode, UnknownWindow
-from runtime.terminal import by_load, duration_option, echo_document, echo_table, output_option, painted
+from runtime.terminal import colorize, duration_option, echo_document, echo_table, load_color, output_option
 from trimaran.cli.options import connected, fail, watcher_options
 from watcher.model import Load, MetricType, NodeMetrics, WatcherMetrics
 
@@ -127,7 +127,7 @@ def _show_node(client: WatcherClient, snapshots: _Snapshots, node: str, output: 
             values = [m.value for m in metrics.data[node].metrics if (m.type, m.operator) == (type_, operator)]
             cells.append(f"{values[-1]:.2f}%" if values else "-")
         rows.append([f"{type_} {operator}", *cells])
-    click.echo(f"{painted(node, 'bold')} from {newest.source}, {_age_text(newest, known, now)} old\n")
+    click.echo(f"{colorize(node, 'bold')} from {newest.source}, {_age_text(newest, known, now)} old\n")
     echo_table(["", *snapshots], rows)
     click.echo("".join(f"\n{key}: {value}" for key, value in (*known.metadata.items(), *known.tags.items())))
     _show_day(client, node)
@@ -197,7 +197,7 @@ def _color(column: str, cell: str) -> str | None:
     if column == "COVERAGE":
         return "yellow" if cell != "100%" else None
     percent = cell.partition("%")[0]
-    return by_load(float(percent)) if "%" in cell and percent.replace(".", "").isdecimal() else None
+    return load_color(float(percent)) if "%" in cell and percent.replace(".", "").isdecimal() else None
 
 
 def _grade_rank(node: NodeMetrics | None) -> int:

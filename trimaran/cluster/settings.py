@@ -36,13 +36,13 @@ class ClusterSection(Section):
         Raises:
             SettingsError: no kubeconfig or service account can be used.
         """
-        from runtime.http.credentials import UnusableAccess  # not needed for a command's options
+        from runtime.http.credentials import InvalidApiServerConfig  # not needed for a command's options
         from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
 
         names = {"kube_config": f"{section}.kube_config", "context": f"{section}.kube_context"}
         try:
             return KubernetesApi(ApiServerConfig(kube_config=self.kube_config, context=self.kube_context, names=names))
-        except UnusableAccess as error:
+        except InvalidApiServerConfig as error:
             raise SettingsError([str(error)]) from error
 
     def open_watcher(self, settings: Settings) -> "WatcherClient":

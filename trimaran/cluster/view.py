@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
-from runtime.kubernetes.pod_demand import CountedOnce
+from runtime.kubernetes.pod_demand import RequestCache
 from runtime.kubernetes.reflector import ListWatch, Object, Reflector
 from scoring import Node, NodeTable, Pod
 from scoring.table.occupancy import DEPARTED_SECONDS
@@ -21,7 +21,7 @@ from trimaran.cluster.state import ClusterState
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
-_UNIQUE_FIELDS = frozenset({"name", "uid", "scheduled_at", "known_requests"})
+_UNIQUE_FIELDS = frozenset({"name", "uid", "scheduled_at", "cached_requests"})
 _BATCH_PODS = 200  # pods that are added under one lock; scoring waits for it
 Kind = TypeVar("Kind")
 _log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ class _PodMirror:
 
     def __init__(self, lock: threading.Lock, state: ClusterState, clock: Callable[[], float]) -> None:
         self._lock, self._state, self._clock = lock, state, clock
-        self._interner, self._counted = Interner(), CountedOnce()
+        self._interner, self._counted = Interner(), RequestCache()
         self.reader = _ObjectReader(self._from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
@@ -227,7 +227,7 @@ class _PodMirror:
             self._state.drop_pod(str(_metadata(gone).get("uid")), left_at)
 
     def _from_k8s(self, each: Object) -> Pod:
-        return self._interner.intern(Pod.from_k8s(each, self._counted.of), unique_fields=_UNIQUE_FIELDS)
+        return self._interner.intern(Pod.from_k8s(each, self._counted.lookup), unique_fields=_UNIQUE_FIELDS)
 
 
 class _ObjectReader(Generic[Kind]):

@@ -7,7 +7,7 @@ import orjson
 from flask import request
 
 from client.errors import BY_CODE, AccessDenied
-from runtime.http.credentials import UnusableAccess
+from runtime.http.credentials import InvalidApiServerConfig
 from runtime.server.access import AccessCheck, Verdict
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.data import DashboardData
@@ -48,7 +48,7 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
         decisions = Decisions(extender)
     try:
         labels = open_labels(cluster=section.cluster, kube_config=settings.provider.kube_config)
-    except UnusableAccess as error:
+    except InvalidApiServerConfig as error:
         _log.warning("cannot read node labels from the cluster (dashboard.cluster)", extra={"reason": str(error)})
     context = PageContext(labels=labels, decisions=decisions, max_request_bytes=MAX_BODY_BYTES)
     return create_app(_EmbeddedAccess(watcher, access), context, prefix=PLACE).wsgi_app

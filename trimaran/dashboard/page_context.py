@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runtime.kubernetes.api import ApiServerConfig, KubernetesApi, kubectl_config
+from runtime.kubernetes.api import ApiServerConfig, KubernetesApi, default_kubeconfig
 from runtime.server.serving import MAX_BODY_BYTES
 from trimaran.dashboard import labels
 from trimaran.dashboard.extender import Decisions
@@ -38,10 +38,10 @@ def open_labels(*, cluster: bool, kube_config: Path | None = None, nodes_file: P
         nodes_file: file with the nodes, if ``cluster`` is not set.
 
     Raises:
-        UnusableAccess: neither a kubeconfig nor a service account is available.
+        InvalidApiServerConfig: neither a kubeconfig nor a service account is available.
     """
     if cluster:
         names = {"kube_config": "--cluster needs a kubeconfig, KUBECONFIG"}
-        api = KubernetesApi(ApiServerConfig(kube_config=kube_config or kubectl_config(), names=names))
+        api = KubernetesApi(ApiServerConfig(kube_config=kube_config or default_kubeconfig(), names=names))
         return NodeLabels(labels.nodes_from_cluster(api))
     return NodeLabels(labels.nodes_from_file(nodes_file)) if nodes_file else NodeLabels()

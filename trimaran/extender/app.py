@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flask import Blueprint, Flask, Response, request
 
-from runtime.kubernetes.pod_demand import CountedOnce
+from runtime.kubernetes.pod_demand import RequestCache
 from runtime.server import responses
 from runtime.server.access import AccessCheck, Verdict
 from runtime.server.errors import ErrorCode
@@ -55,7 +55,7 @@ def create_app(
     for routes_of in more:
         app.register_blueprint(routes_of)
 
-    counted = CountedOnce()
+    counted = RequestCache()
 
     def handle_prioritize(body: bytes) -> HttpResponse:
         began = time.perf_counter()

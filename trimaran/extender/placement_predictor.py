@@ -115,7 +115,7 @@ class _Totals:
 
     def for_rows(self, pod: Pod, rows: Int64s) -> Int64s:
         """Return the totals of a pod on some rows, shape (k,)."""
-        requests = pod.known_requests
+        requests = pod.cached_requests
         # Another workload, or scores that depend on all candidates: score the rows, without the cache.
         if requests is None or requests is not self._requests or self._normalizes:
             self._requests, self._cache = requests, None

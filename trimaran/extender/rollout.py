@@ -14,7 +14,7 @@ from runtime.errors import SettingsError
 from runtime.server.reloading import ReloadingValue
 
 if TYPE_CHECKING:
-    from runtime.settings.loading import Loaded
+    from runtime.settings.loading import LoadedSettings
     from trimaran.extender.settings import ExtenderSettings
 
 _STEPS = 2**64
@@ -46,7 +46,7 @@ class Rollout:
         return 100 * hashed < self.percent * _STEPS
 
 
-def follow_rollout(loaded: "Loaded[ExtenderSettings]") -> Callable[[], Rollout]:
+def follow_rollout(loaded: "LoadedSettings[ExtenderSettings]") -> Callable[[], Rollout]:
     """Return a function that returns the current rollout; it reads the settings file again after a change.
 
     Flags and environment variables win over the file, as always. A file that has become invalid changes nothing.
@@ -56,7 +56,7 @@ def follow_rollout(loaded: "Loaded[ExtenderSettings]") -> Callable[[], Rollout]:
     def read() -> Rollout:
         nonlocal current
         try:
-            changed = _rollout(loaded.again())
+            changed = _rollout(loaded.reload())
         except SettingsError as error:
             raise ValueError(str(error)) from error
         if changed != current:
@@ -68,6 +68,6 @@ def follow_rollout(loaded: "Loaded[ExtenderSettings]") -> Callable[[], Rollout]:
     return ReloadingValue(() if loaded.file is None else (loaded.file,), read).get
 
 
-def _rollout(loaded: "Loaded[ExtenderSettings]") -> Rollout:
+def _rollout(loaded: "LoadedSettings[ExtenderSettings]") -> Rollout:
     section = loaded.settings.extender
     return Rollout(section.mode, section.canary)

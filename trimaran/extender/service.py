@@ -14,7 +14,7 @@ from trimaran.extender.profiles import Profiles
 
 if TYPE_CHECKING:
     from runtime.server.fast_path import FastPath
-    from runtime.settings.loading import Loaded
+    from runtime.settings.loading import LoadedSettings
     from trimaran.extender.settings import ExtenderSettings
     from trimaran.extender.worker import ExtenderWorker
 
@@ -22,7 +22,7 @@ MAX_BODY_BYTES = 32 << 20  # whole nodes of a large cluster; 5,000 names are 100
 _log = logging.getLogger(__name__)
 
 
-def serve(loaded: "Loaded[ExtenderSettings]", profiles: Profiles) -> None:
+def serve(loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles) -> None:
     """Serve until SIGTERM or SIGINT. Never returns: gunicorn ends the process.
 
     Args:
@@ -62,7 +62,7 @@ class ExtenderService:
         SettingsError: the settings give no access to the Kubernetes API.
     """
 
-    def __init__(self, loaded: "Loaded[ExtenderSettings]", profiles: Profiles, access: AccessCheck) -> None:
+    def __init__(self, loaded: "LoadedSettings[ExtenderSettings]", profiles: Profiles, access: AccessCheck) -> None:
         self._api = loaded.settings.extender.open_api("extender")
         self._loaded, self._profiles, self._access = loaded, profiles, access
         self._worker: ExtenderWorker | None = None

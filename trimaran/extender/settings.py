@@ -18,7 +18,7 @@ DEFAULT_PORT = 2021
 class ExtenderServerSettings(ServerSettings):
     """HTTP API of the extender, on a port of its own."""
 
-    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+    rejected_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("dialect", "compat_open", "compat_host", "compat_port"),
         "a setting of the watcher; the extender has no dialects",
     )
@@ -29,7 +29,7 @@ class ExtenderServerSettings(ServerSettings):
 class ExtenderSection(ClusterSection):
     """Settings of the scores, of the filter and of the recorded decisions."""
 
-    refused: ClassVar[Mapping[str, str]] = {"outage": "renamed to extender.on_outage"}
+    rejected_keys: ClassVar[Mapping[str, str]] = {"outage": "renamed to extender.on_outage"}
 
     config: Path | None = Field(None, description="KubeSchedulerConfiguration file with the scoring plugins")
     mode: Literal["active", "shadow"] = Field(

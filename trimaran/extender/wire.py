@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from runtime.kubernetes.pod_demand import CountedOnce
+from runtime.kubernetes.pod_demand import RequestCache
 from scoring import Pod
 
 MAX_SCORE = 100
@@ -40,7 +40,7 @@ class ExtenderArgs:
     by_name: bool = True
 
     @classmethod
-    def decode(cls, body: bytes, counted: CountedOnce | None = None) -> "ExtenderArgs":
+    def decode(cls, body: bytes, counted: RequestCache | None = None) -> "ExtenderArgs":
         """Read the body of a request.
 
         Args:
@@ -90,7 +90,7 @@ def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, points, strict=True)])
 
 
-def _pod_of(fields: Mapping[str, Any], counted: CountedOnce | None = None) -> tuple[Pod, str]:
+def _pod_of(fields: Mapping[str, Any], counted: RequestCache | None = None) -> tuple[Pod, str]:
     """Return the pod and its scheduler name."""
     pod = fields.get("pod")
     if not isinstance(pod, dict):
@@ -98,7 +98,7 @@ def _pod_of(fields: Mapping[str, Any], counted: CountedOnce | None = None) -> tu
     spec = pod.get("spec")
     scheduler_name = spec.get("schedulerName") if isinstance(spec, dict) else None
     try:
-        decoded = Pod.from_k8s(pod, counted.of if counted else None)
+        decoded = Pod.from_k8s(pod, counted.lookup if counted else None)
     except (ValueError, TypeError, AttributeError) as error:  # fields of other types than in Kubernetes
         raise BadRequest(f"the Pod cannot be read: {error}") from None
     return decoded, str(scheduler_name or "default-scheduler")

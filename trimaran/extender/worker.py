@@ -11,7 +11,7 @@ from client import Collector
 from runtime.kubernetes.api import KubernetesApi
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath
-from runtime.settings.loading import Loaded
+from runtime.settings.loading import LoadedSettings
 from trimaran.cluster.view import ClusterView
 from trimaran.extender import rollout
 from trimaran.extender.app import create_app
@@ -40,7 +40,7 @@ class ExtenderWorker:
     """
 
     def __init__(
-        self, loaded: Loaded[ExtenderSettings], profiles: Profiles, api: KubernetesApi, access: AccessCheck
+        self, loaded: LoadedSettings[ExtenderSettings], profiles: Profiles, api: KubernetesApi, access: AccessCheck
     ) -> None:
         self._loaded, self._settings = loaded, loaded.settings
         self._profiles = profiles

@@ -90,7 +90,7 @@ def _bind(api: KubernetesApi, binding: dict[str, Any]) -> tuple[str, bool]:
     except REQUEST_FAILURES as failure:
         response = getattr(failure, "response", None)
         if response is None:
-            return f"the Kubernetes API cannot be used: {masking.said(failure)}", False
+            return f"the Kubernetes API cannot be used: {masking.to_line(failure)}", False
         status = response.status_code
         hint = ": binding needs the right to create pods/binding" if status == HTTPStatus.FORBIDDEN else ""
         return status_line(response) + hint, status != HTTPStatus.UNAUTHORIZED

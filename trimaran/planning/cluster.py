@@ -244,7 +244,7 @@ def _peak(table: MetricsTable, metric_type: str) -> tuple[Float64s, Bools]:
 
 def _hard(nodes: NodeTable, pending: Sequence[PendingPod]) -> tuple[Float64s, Float64s]:
     """Return demand and room that the kubelet checks: requests within allocatable, and the number of pods."""
-    names = sorted(set().union(*(pod_demand.names(pod.pod) for pod in pending)))
+    names = sorted(set().union(*(pod_demand.resource_names(pod.pod) for pod in pending)))
     requested = [[pod_demand.in_tree_requests(pod.pod, name) for name in names] for pod in pending]
     rooms = [nodes.allocatable(name) - nodes.in_tree_requests(name) for name in names]
     demand = np.array(requested, np.float64).reshape(len(pending), len(names))

@@ -25,7 +25,7 @@ class NodesServerSettings(ServerSettings):
 class NodesSection(ClusterSection):
     """Settings of the taints and annotations that are written on nodes."""
 
-    refused: ClassVar[Mapping[str, str]] = {
+    rejected_keys: ClassVar[Mapping[str, str]] = {
         "hold_seconds": "renamed to nodes.min_hot_seconds",
         "most_share": "renamed to nodes.max_hot_fraction",
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.kubernetes.objects import MOST
+from runtime.kubernetes.objects import MAX_AMOUNT
 from scoring.arrays import Int64s
 
 _MAX_SHOWN = 200  # characters of a header in an error message
@@ -40,7 +40,9 @@ class Table:
         """Return file and row of a value, for error messages."""
         return f"{self.path}: row {self.rows[index]}"
 
-    def whole_numbers(self, column: str, *, minimum: int = 0, maximum: int = MOST, empty: int | None = None) -> Int64s:
+    def whole_numbers(
+        self, column: str, *, minimum: int = 0, maximum: int = MAX_AMOUNT, empty: int | None = None
+    ) -> Int64s:
         """Return a column of whole numbers.
 
         Args:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from runtime import duration
-from runtime.http.budget import spending
+from runtime.http.budget import use_budget
 from runtime.http.gather import Deadline
 from watcher.errors import ProviderError
 from watcher.findings import Finding, Kind
@@ -40,13 +40,13 @@ def examine_metrics(
     findings: Iterable[Finding]
     try:
         if isinstance(provider, WindowProvider):
-            with spending(settings.watch.fetch_budget()):
+            with use_budget(settings.watch.fetch_budget()):
                 fetched = provider.fetch(Window(shortest, now - duration.seconds(shortest), now), deadline)
             clean, clean_findings = analyzer.clean(fetched.nodes, shortest)
             served, findings = set(clean), (*fetched.findings, *clean_findings)
             yield Check(f"fetch {shortest}", ok=bool(served), message=_node_count(served), setting="provider")
         else:
-            with spending(settings.watch.fetch_budget()):
+            with use_budget(settings.watch.fetch_budget()):
                 samples = provider.sample(deadline)
             served, findings = set(samples), samples.findings if isinstance(samples, Samples) else ()
             yield Check("sample", ok=bool(served), message=_node_count(served), setting="provider")

@@ -23,7 +23,7 @@ def read_node_names(file: Path) -> frozenset[str]:
     """Return the names of the nodes in a file, as written by ``kubectl get nodes -o yaml``.
 
     Raises:
-        FileError: the file cannot be used.
+        ManifestError: the file cannot be used.
     """
     return _names(read_objects(file, "Node"))
 
@@ -38,7 +38,7 @@ def list_node_names(settings: Settings) -> frozenset[str]:
     Raises:
         NodeListError: there is no access, or the request failed.
     """
-    file = settings.provider.kube_config or kubernetes.kubectl_config()
+    file = settings.provider.kube_config or kubernetes.default_kubeconfig()
     try:
         api = open_kubernetes(ProviderSettings(kube_config=file), settings.metrics_server.kube_context)
         try:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import requests
 
 from runtime.http.credentials import UnusableToken, bearer, read_token
-from runtime.http.failures import Trouble, describe
+from runtime.http.failures import FailureKind, describe
 from runtime.http.session import BoundedSession
 from watcher import wire
 from watcher.doctor.address import examine_address, expects_tls
@@ -73,7 +73,7 @@ def examine_watcher(connection: WatcherConnection, nodes: Collection[str] = ()) 
             failure = describe(error)
             tls = expects_tls(address)
             message = "it speaks TLS: should the address begin with https:// instead?" if tls else failure.reason
-            option = "--token-file" if failure.trouble is Trouble.CREDENTIALS else "--watcher"
+            option = "--token-file" if failure.kind is FailureKind.CREDENTIALS else "--watcher"
             yield Check("watcher", ok=False, message=message, setting=option)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from runtime import duration
-from runtime.http.budget import spending
-from runtime.http.gather import Bulkhead, Deadline, TooManyLate, gather
+from runtime.http.budget import use_budget
+from runtime.http.gather import Bulkhead, BulkheadFull, Deadline, gather
 from watcher.errors import ProviderError
 from watcher.findings import Finding
 from watcher.model import NodeMetrics, WatcherMetrics, Window
@@ -45,7 +45,7 @@ class Fetcher:
         """Return what the windows that end now, unix seconds, hold; what one does costs no other."""
         deadline = Deadline.after(self._settings.fetch_timeout_seconds)
         calls = {name: partial(self._fetch, name, now, deadline) for name in self._settings.windows}
-        with spending(self._settings.fetch_budget()):
+        with use_budget(self._settings.fetch_budget()):
             answers = gather(calls, Deadline(deadline.at + _GRACE_SECONDS))
         came: dict[str, Fetched] = {}
         failures: dict[str, str] = {}
@@ -86,7 +86,7 @@ def _window(name: str, now: int) -> Window:
 def _reason(error: Exception) -> str:
     if isinstance(error, ProviderError):
         return str(error)
-    if isinstance(error, TooManyLate):
+    if isinstance(error, BulkheadFull):
         return f"the provider {error}"
     if isinstance(error, TimeoutError):
         return "the provider did not answer in time (watch.fetch_timeout_seconds)"

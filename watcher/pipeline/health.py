@@ -26,7 +26,7 @@ class Health:
 
     def __post_init__(self) -> None:
         """Leave out what must not be said: much of it comes from outside."""
-        masking.say_safely(self, "reasons", "warnings")
+        masking.redact_fields(self, "reasons", "warnings")
 
 
 def reasons(failures: Mapping[str, str], ages_seconds: Mapping[str, float], stale: Sequence[str]) -> tuple[str, ...]:

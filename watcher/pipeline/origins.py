@@ -38,11 +38,11 @@ def _origin(settings: Settings) -> str:
     provider = settings.provider
     parts = [without_credentials(provider.address or "")]
     if provider.kube_config is not None:
-        from runtime.kubernetes.kubeconfig import server_of  # only kubeconfigs need it
+        from runtime.kubernetes.kubeconfig import cluster_server  # only kubeconfigs need it
 
         context = settings.metrics_server.kube_context
         file = provider.kube_config
-        parts.append(without_credentials(server_of(file, context)) or f"{file} {context}".rstrip())
+        parts.append(without_credentials(cluster_server(file, context)) or f"{file} {context}".rstrip())
     for name in _SELECTING.get(provider.name, ()):
         section, _, key = name.partition(".")
         if value := getattr(getattr(settings, section), key):

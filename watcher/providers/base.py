@@ -80,7 +80,7 @@ class Check:
 
     def __post_init__(self) -> None:
         """Redact secrets and control characters: much of the text comes from other systems."""
-        masking.say_safely(self, "step", "message", "details")
+        masking.redact_fields(self, "step", "message", "details")
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from runtime.http.budget import apart
+from runtime.http.budget import call_with_own_budget
 from runtime.http.gather import Bulkhead, Deadline, gather
 from watcher.model import Window
 from watcher.providers.base import Check, Fetched, WindowProvider, close_provider
@@ -40,7 +40,7 @@ class Corroborated:
             return self._provider.fetch(window, deadline)
         # A sampled provider answers from memory, so there is no point in waiting for it.
         second_deadline = Deadline.after(0) if isinstance(self._second, Sampled) else deadline
-        second_call = partial(apart, "second", partial(self._second.fetch, window, second_deadline))
+        second_call = partial(call_with_own_budget, "second", partial(self._second.fetch, window, second_deadline))
         answers = gather(
             {
                 "first": partial(self._provider.fetch, window, deadline),

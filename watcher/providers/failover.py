@@ -64,7 +64,7 @@ class Failover:
 
     def _ask(self, number: int, window: Window, deadline: Deadline) -> Fetched:
         provider = self._providers[number][1]
-        call = partial(budget.apart, number, partial(provider.fetch, window, deadline))
+        call = partial(budget.call_with_own_budget, number, partial(provider.fetch, window, deadline))
         return self._bulkhead.run((number, window.duration), call)
 
     def _ask_in_turn(self, window: Window, deadline: Deadline) -> dict[int, Fetched | Exception]:

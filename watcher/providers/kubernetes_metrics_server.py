@@ -23,7 +23,7 @@ import requests
 
 from runtime.http.gather import Deadline, gather
 from runtime.kubernetes import quantity
-from runtime.kubernetes.api import Expired
+from runtime.kubernetes.api import ResourceExpired
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderRefused
 from watcher.findings import Action, Finding, Kind
 from watcher.model import MetricType
@@ -126,7 +126,7 @@ class KubernetesMetricsServerProvider:
                 setting = "provider.token" if isinstance(failure, ProviderRefused) else known
                 yield Check(step, ok=False, message=str(failure), setting=setting)
             else:
-                message = f"{len(answer)} nodes at {self._api.shown_address()}"
+                message = f"{len(answer)} nodes at {self._api.display_address()}"
                 message += f"; {_NO_METRICS_YET}" if not answer and step == "read metrics" else ""
                 yield Check(step, ok=bool(answer), message=message, setting="metrics_server.node_selector")
         nodes, usage = answers["list nodes"], answers["read metrics"]
@@ -198,7 +198,7 @@ class KubernetesMetricsServerProvider:
         return dict(_by_name(self._api.list_items(METRICS, deadline, labelSelector=self._selector)))
 
     def _list(self, deadline: Deadline) -> dict[str, _Node]:
-        with contextlib.suppress(Expired):
+        with contextlib.suppress(ResourceExpired):
             items = self._api.list_items(NODES, deadline, labelSelector=self._selector)
             return {name: _node(item) for name, item in _by_name(items)}
         # The resource version of the first page expired before the last page: read all nodes in one page.
@@ -206,7 +206,7 @@ class KubernetesMetricsServerProvider:
         return {name: _node(item) for name, item in _by_name(items)}
 
     def _location(self) -> str:
-        return f"{NAME} at {self._api.shown_address()}"
+        return f"{NAME} at {self._api.display_address()}"
 
     def _translated(self, error: Exception) -> ProviderError:
         """Translate a failure into a ProviderError, with the remedy for this API."""
@@ -216,7 +216,7 @@ class KubernetesMetricsServerProvider:
         status = _status(error)
         path = METRICS if METRICS in (error.response.url or "") else NODES
         hint = _HINTS.get((path, status), "")
-        if status in {401, 403} and not self._api.identified(error):
+        if status in {401, 403} and not self._api.sent_credentials(error):
             hint = "no token was sent: set provider.token_file, provider.token or provider.kube_config"
         elif status == 403:
             rule = f'apiGroups: ["{_GROUPS[path]}"], resources: ["nodes"], verbs: ["get", "list"]'

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from runtime import duration
-from runtime.http.budget import spending
+from runtime.http.budget import use_budget
 from runtime.http.gather import Deadline
 from watcher.errors import ProviderAnswerError, ProviderError, ProviderUnavailable
 from watcher.findings import Finding, Kind
@@ -118,7 +118,7 @@ class Sampled:
         with self._changed:
             self._prepare()
         try:
-            with spending(self._budget()):
+            with use_budget(self._budget()):
                 answer = self._provider.sample(Deadline.after(self._timeout))
             new_samples = self._new_only(answer)
             round_ = SampleRound.of(self._clock(), new_samples)

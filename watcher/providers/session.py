@@ -8,8 +8,8 @@ import requests
 
 from runtime import masking
 from runtime.http import credentials
-from runtime.http.credentials import UnusableAccess, UnusableToken
-from runtime.http.failures import Trouble, describe
+from runtime.http.credentials import InvalidApiServerConfig, UnusableToken
+from runtime.http.failures import FailureKind, describe
 from runtime.http.session import BoundedSession
 from runtime.kubernetes import api as kubernetes
 from runtime.kubernetes.api import ApiServerConfig, KubernetesApi
@@ -25,27 +25,33 @@ _NAMES = {
 }
 _UNREACHABLE = (ProviderUnavailable, "{where} cannot be reached: {reason} (provider.address)")
 _LATE = (ProviderUnavailable, "{where}: no answer in time (watch.fetch_timeout_seconds)")
-_WORDS: dict[Trouble, tuple[type[ProviderError], str]] = {
-    Trouble.CREDENTIALS: (ProviderRefused, "no request was sent to {where}: {reason}"),
-    Trouble.BAD_HEADER: (
+_WORDS: dict[FailureKind, tuple[type[ProviderError], str]] = {
+    FailureKind.CREDENTIALS: (ProviderRefused, "no request was sent to {where}: {reason}"),
+    FailureKind.INVALID_HEADER: (
         ProviderRefused,
         "no request was sent to {where}: {reason} (provider.token, provider.headers)",
     ),
-    Trouble.NO_WAY_IN: (ProviderAnswerError, "{reason}"),
-    Trouble.LATE: _LATE,
-    Trouble.NO_HANDSHAKE: _LATE,
-    Trouble.NOT_TLS: (ProviderUnavailable, "{where} does not speak TLS: should provider.address begin with http://?"),
-    Trouble.TLS: (ProviderUnavailable, "{where}: TLS failed: {reason} (provider.ca_file, provider.client_certificate)"),
-    Trouble.UNTRUSTED: (
+    FailureKind.NO_ROUTE: (ProviderAnswerError, "{reason}"),
+    FailureKind.TIMEOUT: _LATE,
+    FailureKind.HANDSHAKE_TIMEOUT: _LATE,
+    FailureKind.NOT_TLS: (
+        ProviderUnavailable,
+        "{where} does not speak TLS: should provider.address begin with http://?",
+    ),
+    FailureKind.TLS_ERROR: (
+        ProviderUnavailable,
+        "{where}: TLS failed: {reason} (provider.ca_file, provider.client_certificate)",
+    ),
+    FailureKind.UNTRUSTED_CERTIFICATE: (
         ProviderUnavailable,
         "{where}: its certificate is not trusted ({reason}); set provider.ca_file",
     ),
-    Trouble.REDIRECT: (ProviderAnswerError, "{reason}: is provider.address right?"),
-    Trouble.TOO_LARGE: (ProviderAnswerError, "{where}: {reason}"),
-    Trouble.GARBLED: (ProviderAnswerError, "{where}: the response cannot be used: {reason}"),
-    Trouble.NOT_JSON: (ProviderAnswerError, "{where}: the response is not JSON; is provider.address right?"),
-    Trouble.UNUSABLE: (ProviderAnswerError, "{where}: {reason}; is provider.address right?"),
-    Trouble.OTHER: (ProviderAnswerError, "{where}: the response cannot be used: {reason}"),
+    FailureKind.REDIRECT: (ProviderAnswerError, "{reason}: is provider.address right?"),
+    FailureKind.TOO_LARGE: (ProviderAnswerError, "{where}: {reason}"),
+    FailureKind.BAD_ENCODING: (ProviderAnswerError, "{where}: the response cannot be used: {reason}"),
+    FailureKind.NOT_JSON: (ProviderAnswerError, "{where}: the response is not JSON; is provider.address right?"),
+    FailureKind.UNEXPECTED_RESPONSE: (ProviderAnswerError, "{where}: {reason}; is provider.address right?"),
+    FailureKind.OTHER: (ProviderAnswerError, "{where}: the response cannot be used: {reason}"),
 }
 
 
@@ -141,20 +147,20 @@ def open_kubernetes(settings: ProviderSettings, context: str = "") -> Kubernetes
     )
     try:
         return KubernetesApi(access)
-    except UnusableAccess as error:
+    except InvalidApiServerConfig as error:
         raise SettingsError([str(error)]) from None
 
 
 def provider_error(provider: str, address: str, error: Exception) -> ProviderError:
     """Translate an error of a session, of a response's reader or of a missed deadline, without credentials."""
-    masking.keep_secrets_of(address)
+    masking.register_url_secrets(address)
     if isinstance(error, ProviderError):
         return error
     where = f"{provider} at {masking.without_credentials(address)}"
     failure = describe(error)
-    if failure.trouble is Trouble.STATUS:
+    if failure.kind is FailureKind.ERROR_STATUS:
         return _status_error(where, failure.reason, failure.status)
-    kind, template = _WORDS.get(failure.trouble, _UNREACHABLE)
+    kind, template = _WORDS.get(failure.kind, _UNREACHABLE)
     return kind(template.format(where=where, reason=failure.reason))
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import trimaran
-from runtime.settings.loading import every_setting, variable
+from runtime.settings.loading import environment_variable, setting_names
 from trimaran.cli.main import COMMANDS, main
 from watcher.settings import WatcherSettings
 
@@ -85,15 +85,15 @@ def test_an_unwritable_output_is_one_line_and_status_1(arguments: tuple[str, ...
 
 
 def test_config_shows_every_setting_and_its_origin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each setting has a line with its value, the origin of the value, and its environment variable."""
+    """Each setting has a line with its value, the origin of the value, and its environment environment_variable."""
     file = tmp_path / "settings.toml"
     file.write_text("[server]\nthreads = 3\n")
     monkeypatch.setenv("LOG_LEVEL", "debug")
     result = call("config", "--settings", str(file), "--set", "server.port=1", "--set", "server.port=2")
     assert result.exit_code == 0
     lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "." in line.split(" ")[0]}
-    assert list(lines) == list(every_setting(WatcherSettings))
-    assert all(words[-1] == variable(name) for name, words in lines.items())
+    assert list(lines) == list(setting_names(WatcherSettings))
+    assert all(words[-1] == environment_variable(name) for name, words in lines.items())
     assert lines["server.threads"][1:3] == ["3", str(file)]
     assert lines["server.port"][1:4] == ["2", "command", "line"]
     assert lines["log.level"][1:3] == ["debug", "LOG_LEVEL"]

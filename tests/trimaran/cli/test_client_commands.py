@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from support.servers import reply, serving
 
 from runtime.server.errors import encode_error
-from runtime.terminal import by_load, painted
+from runtime.terminal import colorize, load_color
 from trimaran.cli.main import main
 from watcher import wire
 from watcher.history import History, HistorySeries, Steps
@@ -442,13 +442,13 @@ def test_json_and_yaml_are_equal(graded, address, files):
 
 def test_color_is_for_terminals(monkeypatch):
     """Output has color on a terminal only, and never with NO_COLOR."""
-    assert painted("hot", "red") == "hot"
+    assert colorize("hot", "red") == "hot"
     monkeypatch.setattr("runtime.terminal._is_terminal", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert painted("hot", "red") == "\x1b[31mhot\x1b[0m"
+    assert colorize("hot", "red") == "\x1b[31mhot\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert painted("hot", "red") == "hot"
-    assert [by_load(percent) for percent in (10, 80, 95)] == [None, "yellow", "red"]
+    assert colorize("hot", "red") == "hot"
+    assert [load_color(percent) for percent in (10, 80, 95)] == [None, "yellow", "red"]
 
 
 # -- whole configurations ---------------------------------------------------------------------------------------------

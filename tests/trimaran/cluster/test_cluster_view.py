@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.scripted_api import SILENCE, ScriptedApi, page
 from support.servers import wait_until
 
-from runtime.kubernetes.api import Event
+from runtime.kubernetes.api import WatchEvent
 from scoring import Container, NodeTable, Pod, ResourceList
 from trimaran.cluster.interner import Interner
 from trimaran.cluster.view import NODES, ClusterView
@@ -48,7 +48,10 @@ class TwoLists:
 
 
 def scripted(
-    nodes: list[Object], pods: list[Object], node_events: list[Event] | None = None, events: list[Event] | None = None
+    nodes: list[Object],
+    pods: list[Object],
+    node_events: list[WatchEvent] | None = None,
+    events: list[WatchEvent] | None = None,
 ) -> TwoLists:
     """Return an API that lists these objects, sends these events, and is then silent."""
     return TwoLists(
@@ -72,7 +75,12 @@ def test_lists_and_events_result_in_one_table() -> None:
     pods = [bound(f"pod-{number}", f"node-{number % 3}") for number in range(500)]
     late, gone, changed = node("node-0"), pods[1], bound("pod-500", "node-2", "300m")
     view = followed(
-        scripted(nodes, pods, [Event("ADDED", late, "2")], [Event("DELETED", gone, "2"), Event("ADDED", changed, "3")])
+        scripted(
+            nodes,
+            pods,
+            [WatchEvent("ADDED", late, "2")],
+            [WatchEvent("DELETED", gone, "2"), WatchEvent("ADDED", changed, "3")],
+        )
     )
     expected = NodeTable.from_k8s([*nodes, late], [*pods[:1], *pods[2:], changed])
     with view.reading() as table:
@@ -86,8 +94,8 @@ def test_an_unreadable_object_is_logged_once_and_not_counted(caplog: pytest.LogC
     bad = [bound(name, "node-1", "much") for name in ("listed", "updated", "mended", "deleted")]
     good = [bound(name, "node-1") for name in ("updated", "mended")]
     events = [
-        Event("MODIFIED", bad[1], "2"), Event("MODIFIED", bad[1], "3"),
-        Event("MODIFIED", good[1], "4"), Event("DELETED", bad[3], "5"),
+        WatchEvent("MODIFIED", bad[1], "2"), WatchEvent("MODIFIED", bad[1], "3"),
+        WatchEvent("MODIFIED", good[1], "4"), WatchEvent("DELETED", bad[3], "5"),
     ]  # fmt: skip
     with caplog.at_level(logging.WARNING):
         view = followed(scripted([node("node-1")], [bad[0], good[0], bad[2], bad[3]], events=events))
@@ -133,9 +141,9 @@ def test_a_deleted_pod_is_remembered() -> None:
     pods = [bound(name, "node-1") for name in ("deleted", "unreadable", "missing")]
     waiting = bound("waiting", "")
     events = [
-        Event("MODIFIED", bound("unreadable", "node-1", "much"), "2"),
-        Event("DELETED", waiting, "3"),
-        Event("DELETED", pods[0], "4"),
+        WatchEvent("MODIFIED", bound("unreadable", "node-1", "much"), "2"),
+        WatchEvent("DELETED", waiting, "3"),
+        WatchEvent("DELETED", pods[0], "4"),
     ]
     api = scripted([node("node-1")], [*pods, waiting], events=events)
     view = ClusterView(api, clock=lambda: 1000.0).start()
@@ -151,7 +159,9 @@ def test_a_deleted_pod_is_remembered() -> None:
 def test_departed_pods_are_remembered_for_the_longest_time_set(remember: tuple[float, ...], left: list[str]) -> None:
     """A longer time extends how long departed pods are remembered, and a shorter one does not reduce it."""
     pods = [bound(name, "node-1") for name in ("first", "second")]
-    api = scripted([node("node-1")], pods, events=[Event("DELETED", pods[0], "3"), Event("DELETED", pods[1], "4")])
+    api = scripted(
+        [node("node-1")], pods, events=[WatchEvent("DELETED", pods[0], "3"), WatchEvent("DELETED", pods[1], "4")]
+    )
     hours = itertools.count(1000.0, 3600.0)  # each look at the clock is an hour later
     view = ClusterView(api, clock=lambda: next(hours))
     for seconds in remember:
@@ -169,7 +179,7 @@ def test_a_pod_that_overflows_does_not_stop_the_view() -> None:
     pods = [pod(name, container(requests={"memory": "8E"}), nodeName="node-1") for name in ("one", "two")]
     huge = [{**each, "metadata": {**each["metadata"], "uid": each["metadata"]["name"]}} for each in pods]
     view = followed(
-        scripted([node("node-1")], [huge[0], bound("third", "node-1")], events=[Event("ADDED", huge[1], "2")])
+        scripted([node("node-1")], [huge[0], bound("third", "node-1")], events=[WatchEvent("ADDED", huge[1], "2")])
     )
     with view.reading() as table:
         counted = {each.name for each in table.pods("node-1")}

@@ -22,7 +22,7 @@ pytest.importorskip("dash")
 
 from client.errors import AccessDenied
 from client.service import ServiceClient
-from runtime.settings.loading import every_setting
+from runtime.settings.loading import setting_names
 from trimaran.cli.main import main
 from trimaran.dashboard import nodes, plane, pod, trust
 from trimaran.dashboard.app import create_app
@@ -172,7 +172,7 @@ def test_providers_are_shown_by_window(data):
 
 def test_every_kind_of_finding_names_settings():
     """Each kind of finding names settings, and all of them exist."""
-    existing = set(every_setting(WatcherSettings))
+    existing = set(setting_names(WatcherSettings))
     assert set(trust.RELATED_SETTINGS) == set(Kind)
     for settings in trust.RELATED_SETTINGS.values():
         assert set(settings.split(", ")) <= existing

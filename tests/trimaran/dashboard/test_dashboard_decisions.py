@@ -13,7 +13,7 @@ from support.servers import free_port, wait_until
 pytest.importorskip("dash")
 
 from client.service import ServiceClient
-from runtime.http.credentials import UnusableAccess
+from runtime.http.credentials import InvalidApiServerConfig
 from trimaran.dashboard import decisions, pod
 from trimaran.dashboard.app import create_app
 from trimaran.dashboard.components import matching_nodes
@@ -240,7 +240,7 @@ def test_labels_of_a_file_and_of_the_watcher(running, tmp_path):
 def test_missing_cluster_credentials_are_reported(monkeypatch, tmp_path):
     """Without a kubeconfig and outside a pod, ``--cluster`` is an error that names KUBECONFIG."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(UnusableAccess, match="KUBECONFIG"):
+    with pytest.raises(InvalidApiServerConfig, match="KUBECONFIG"):
         open_labels(cluster=True)
 
 

@@ -14,7 +14,7 @@ from math import inf, isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.kubernetes.objects import MOST
+from runtime.kubernetes.objects import MAX_AMOUNT
 from trimaran.traces.loaders.dataset import LARGEST_BYTES, LARGEST_MILLI, DatasetFormat, DatasetTask, Machine
 from trimaran.traces.loaders.rows import DatasetFiles, LoadError
 from trimaran.traces.trace import MAX_LEVEL, NO_LIMIT, PodUse, Trace
@@ -293,7 +293,9 @@ def _overcommit(
 def _requests(task: DatasetTask) -> tuple[float, float]:
     """Return a task's requests, at least 1m and 1 MiB, as levels are shares of the request."""
     amounts = task.cpu_milli, task.memory_bytes
-    cpu, memory = (min(max(amount, minimum), MOST) for amount, minimum in zip(amounts, _MIN_REQUESTS, strict=True))
+    cpu, memory = (
+        min(max(amount, minimum), MAX_AMOUNT) for amount, minimum in zip(amounts, _MIN_REQUESTS, strict=True)
+    )
     return cpu, memory
 
 

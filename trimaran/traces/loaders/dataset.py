@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from runtime.kubernetes.objects import MOST
+from runtime.kubernetes.objects import MAX_AMOUNT
 from trimaran.traces.loaders.rows import DatasetFiles
 
 SERVICE, JOB = "Deployment", "Job"
@@ -23,7 +23,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         """Refuse an empty name and an impossible capacity."""
-        if not self.name or not max(self.cpu_milli, self.memory_bytes) <= MOST:
+        if not self.name or not max(self.cpu_milli, self.memory_bytes) <= MAX_AMOUNT:
             raise ValueError(
                 f"{self.name!r} with {self.cpu_milli:g}m and {self.memory_bytes:g} bytes is not a valid machine"
             )

@@ -10,9 +10,9 @@ import requests
 
 from runtime import masking
 from runtime.http.credentials import UnusableToken
-from runtime.http.failures import Failure, Trouble, describe
-from runtime.http.session import BoundedSession, UnusableAnswer
-from runtime.kubernetes.objects import MOST
+from runtime.http.failures import Failure, FailureKind, describe
+from runtime.http.session import BoundedSession, UnexpectedResponse
+from runtime.kubernetes.objects import MAX_AMOUNT
 from scoring.arrays import Float64s
 
 STEP_SECONDS = 60
@@ -20,13 +20,13 @@ _SPAN_MINUTES, _MIN_SPAN_MINUTES = 120, 5
 _TIMEOUT_SECONDS = 60.0
 _FAILED = (requests.RequestException, UnusableToken, TimeoutError)
 _HINTS = {
-    Trouble.NOT_JSON: "check the address",
-    Trouble.UNUSABLE: "check the address",
-    Trouble.REDIRECT: "check the address",
-    Trouble.UNREACHABLE: "check the address",
-    Trouble.UNTRUSTED: "see --ca-file",
-    Trouble.LATE: "see --minutes-at-once",
-    Trouble.TOO_LARGE: "see --minutes-at-once",
+    FailureKind.NOT_JSON: "check the address",
+    FailureKind.UNEXPECTED_RESPONSE: "check the address",
+    FailureKind.REDIRECT: "check the address",
+    FailureKind.UNREACHABLE: "check the address",
+    FailureKind.UNTRUSTED_CERTIFICATE: "see --ca-file",
+    FailureKind.TIMEOUT: "see --minutes-at-once",
+    FailureKind.TOO_LARGE: "see --minutes-at-once",
 }
 _STATUS_HINTS = {
     401: "see --token-file and --header",
@@ -115,7 +115,7 @@ class PrometheusHistory:
             except _FAILED as error:
                 raise self._failed(describe(error)) from error
             except (LookupError, TypeError, ValueError):
-                raise self._failed(describe(UnusableAnswer("the answer has no valid values"))) from None
+                raise self._failed(describe(UnexpectedResponse("the answer has no valid values"))) from None
             yield from series
 
     def _at(self, minute: int) -> int:
@@ -132,8 +132,8 @@ class PrometheusHistory:
         if not isinstance(result, list) or not all(
             isinstance(i, dict) and isinstance(i.get("metric"), dict) for i in result
         ):
-            raise UnusableAnswer("the answer has no list of series")
-        self.warnings.update(dict.fromkeys(masking.said(each, 300) for each in body.get("warnings") or ()))
+            raise UnexpectedResponse("the answer has no list of series")
+        self.warnings.update(dict.fromkeys(masking.to_line(each, 300) for each in body.get("warnings") or ()))
         return result
 
     def _values(self, item: Mapping[str, Any], start: int, end: int) -> Float64s:
@@ -143,16 +143,16 @@ class PrometheusHistory:
             for at, text in item["values"]:
                 values[round((float(at) - first) / STEP_SECONDS)] = float(text)
         except (LookupError, TypeError, ValueError):
-            raise self._failed(describe(UnusableAnswer("the answer has no valid values"))) from None
-        values[~(np.abs(values) <= MOST)] = math.nan
+            raise self._failed(describe(UnexpectedResponse("the answer has no valid values"))) from None
+        values[~(np.abs(values) <= MAX_AMOUNT)] = math.nan
         return values
 
     def _failed(self, failure: Failure) -> HistoryError:
-        hint = _STATUS_HINTS.get(failure.status) or _HINTS.get(failure.trouble)
+        hint = _STATUS_HINTS.get(failure.status) or _HINTS.get(failure.kind)
         address = masking.without_credentials(self._address)
         return HistoryError(f"Prometheus at {address}: {failure.reason}" + (f"; {hint}" if hint else ""))
 
 
 def _is_too_large(failure: Failure) -> bool:
     """Tell whether a shorter range may succeed: Prometheus answers 422 to too many samples, and 503 to a timeout."""
-    return failure.trouble in {Trouble.LATE, Trouble.TOO_LARGE} or failure.status in {422, 503, 504}
+    return failure.kind in {FailureKind.TIMEOUT, FailureKind.TOO_LARGE} or failure.status in {422, 503, 504}
