@@ -1,4 +1,4 @@
-"""What is wrong with metrics, and what is done about it."""
+"""Tests of the checks of a fetch on its own."""
 
 import math
 from typing import Any
@@ -11,19 +11,19 @@ from watcher.quality import analyzer
 
 
 def metric(value: float, operator: str = "AVG", name: str = "cpu", type_: str = "CPU") -> Metric:
-    """Return a metric of one value."""
+    """Return a metric with one value."""
     return Metric(name, type_, operator, "15m", value)
 
 
 def clean(*metrics: Metric) -> tuple[tuple[Metric, ...], list[Finding]]:
-    """Clean one node, and return what is left of its metrics and the findings."""
+    """Clean one node; return its remaining metrics and the findings."""
     nodes, findings = analyzer.clean({"a": NodeMetrics(metrics)}, "15m")
     return (nodes["a"].metrics if nodes else ()), findings
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 50, 99.99, 100])
-def test_good_values_stay(value: float) -> None:
-    """Values from 0 to 100 percent pass, and an untouched node is the same object."""
+def test_valid_values_are_kept(value: float) -> None:
+    """Values from 0 to 100 percent are kept, and an unchanged node is the same object."""
     node = NodeMetrics((metric(value), metric(1, "STD")), {"step": "15s"}, {"pool": "x"})
     nodes, findings = analyzer.clean({"a": node}, "15m")
     assert nodes["a"] is node
@@ -31,8 +31,8 @@ def test_good_values_stay(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_dropped(value: float) -> None:
-    """NaN and infinity are dropped with a finding that names window, node and metric; the rest of the node stays."""
+def test_values_that_are_not_finite_are_dropped(value: float) -> None:
+    """NaN and infinity are dropped, with a finding with window, node and metric; the node's other metrics are kept."""
     memory = metric(5, name="memory", type_="Memory")
     left, findings = clean(metric(value), memory)
     assert left == (memory,)
@@ -43,8 +43,8 @@ def test_what_is_not_finite_is_dropped(value: float) -> None:
 
 @pytest.mark.parametrize("value", [-0.1, -5])
 @pytest.mark.parametrize("operator", ["AVG", "Latest", "STD"])
-def test_what_is_below_0_counts_as_0_and_is_told(value: float, operator: str) -> None:
-    """A node that is said to use less than nothing would be everyone's favorite: it has 0, and a finding."""
+def test_negative_values_become_0(value: float, operator: str) -> None:
+    """A value slightly below 0 becomes 0, with a finding, as its node would attract all pods."""
     memory = metric(5, name="memory", type_="Memory")
     left, findings = clean(metric(1), memory, metric(value, operator, memory.name if operator == "STD" else "other"))
     assert left[-1].value == 0
@@ -65,7 +65,7 @@ def test_what_is_below_0_counts_as_0_and_is_told(value: float, operator: str) ->
     ],
 )
 def test_labels_that_are_not_text_are_dropped(tags: Any, metadata: Any, bad: str) -> None:
-    """They cost themselves and not the window: the node stays with its other labels, and a finding shows them."""
+    """A label that is not text is dropped with a finding; the node and its other labels are kept."""
     nodes, findings = analyzer.clean({"a": NodeMetrics((metric(1),), tags, metadata)}, "15m")
     assert nodes == {"a": NodeMetrics((metric(1),), {"pool": "x"}, {})}
     assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_LABEL, "a", "dropped")]
@@ -73,8 +73,8 @@ def test_labels_that_are_not_text_are_dropped(tags: Any, metadata: Any, bad: str
 
 
 @pytest.mark.parametrize("tags", [None, ["pool"], "pool"])
-def test_labels_that_are_no_mapping_are_none(tags: Any) -> None:
-    """What is no mapping from names to texts counts as no labels, with a finding."""
+def test_labels_that_are_not_a_mapping_are_dropped(tags: Any) -> None:
+    """Labels that are not a mapping are dropped, with a finding."""
     nodes, findings = analyzer.clean({"a": NodeMetrics((metric(1),), tags)}, "15m")
     assert nodes == {"a": NodeMetrics((metric(1),))}
     assert [f.kind for f in findings] == [Kind.BAD_LABEL]
@@ -90,8 +90,8 @@ def test_labels_that_are_no_mapping_are_none(tags: Any) -> None:
         Metric("memory", "Memory", ["AVG"], "15m", 17),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_metric_costs_itself(bad: Metric) -> None:
-    """A value that is no number and a name that is no text are dropped with a finding; what is beside them stays."""
+def test_invalid_metrics_are_dropped(bad: Metric) -> None:
+    """A value that is not a number and a name that is not text are dropped with a finding; other metrics are kept."""
     left, findings = clean(metric(1), bad)
     assert left == (metric(1),)
     assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_VALUE, "a", "dropped")]
@@ -99,16 +99,16 @@ def test_what_is_no_metric_costs_itself(bad: Metric) -> None:
 
 
 @pytest.mark.parametrize(("value", "kept"), [(100.0000001, 100), (105, 100), (-1e-9, 0)])
-def test_a_small_overshoot_is_clamped(value: float, kept: float) -> None:
-    """What overshoots the top by a little, as rates over counters do, is full; what misses 0 by a rounding is 0."""
+def test_small_overshoot_is_clamped(value: float, kept: float) -> None:
+    """A value slightly above 100, as from rates over counters, becomes 100; a rounding error below 0 becomes 0."""
     left, findings = clean(metric(value))
     assert [each.value for each in left] == [kept]
     assert findings == []
 
 
 @pytest.mark.parametrize("value", [105.1, 2050, -5.1, 1e300])
-def test_another_unit_is_dropped(value: float) -> None:
-    """What is far outside is another unit: dropped, and the finding asks about the scale."""
+def test_values_in_another_unit_are_dropped(value: float) -> None:
+    """A value far outside 0 to 100 is dropped, and the finding mentions the query's scale."""
     left, findings = clean(metric(value))
     assert left == ()
     assert [(f.kind, f.action) for f in findings] == [(Kind.OUT_OF_RANGE, "dropped")]
@@ -118,16 +118,16 @@ def test_another_unit_is_dropped(value: float) -> None:
 @pytest.mark.parametrize(
     ("others", "kind"), [((), "no_average"), ((metric(math.nan),), "not_finite"), ((metric(2050),), "out_of_range")]
 )
-def test_a_deviation_without_its_average_is_dropped(others: tuple[Metric, ...], kind: str) -> None:
-    """A lone STD would read as an idle node (average 0) to the plugins: it goes, and one finding says why."""
+def test_deviation_without_an_average_is_dropped(others: tuple[Metric, ...], kind: str) -> None:
+    """A deviation without an average, which plugins would read as an idle node, is dropped with one finding."""
     memory = metric(5, name="memory", type_="Memory")
     left, findings = clean(*others, metric(3, "STD"), memory)
     assert left == (memory,)
     assert [(f.kind, f.metric, f.action) for f in findings] == [(kind, "cpu", "dropped")]
 
 
-def test_nodes_of_many_kinds_are_looked_at_alike() -> None:
-    """That neighbours have other metrics, or values that cannot be, changes nothing about a node."""
+def test_result_does_not_depend_on_other_nodes() -> None:
+    """A node's result does not depend on the metrics of its neighbors."""
     kinds = [(metric(5, name=f"cpu{number}"), metric(3, "STD", name=f"cpu{number}")) for number in range(12)]
     nodes = {f"node-{number}": NodeMetrics(kinds[number % 12]) for number in range(48)}
     nodes["node-40"] = NodeMetrics((metric(500, name="cpu4"), metric(3, "STD", name="cpu4")))
@@ -137,14 +137,14 @@ def test_nodes_of_many_kinds_are_looked_at_alike() -> None:
 
 
 @pytest.mark.parametrize("operator", ["AVG", "Latest"])
-def test_a_deviation_beside_a_level_stays(operator: str) -> None:
-    """An STD stays beside the AVG or Latest of the same metric."""
+def test_deviation_with_an_average_is_kept(operator: str) -> None:
+    """A deviation is kept if the same metric has an AVG or Latest."""
     metrics = (metric(3, "STD"), metric(5, operator))
     assert clean(*metrics) == (metrics, [])
 
 
-def test_a_repeated_metric_counts_once() -> None:
-    """Of two metrics with one name and operator the first stays, and a finding says so."""
+def test_repeated_metric_is_used_once() -> None:
+    """Of two metrics with the same name and operator the first is used, with a finding."""
     left, findings = clean(metric(1), metric(2), metric(3, "STD"))
     assert [each.value for each in left] == [1, 3]
     assert [(f.kind, f.metric, f.action) for f in findings] == [(Kind.DUPLICATE, "cpu", "merged")]
@@ -171,8 +171,8 @@ def test_a_repeated_metric_counts_once() -> None:
         None,
     ],
 )
-def test_impossible_names_are_dropped(name: Any) -> None:
-    """A name no node can have is dropped, and the finding shows a bounded, printable form of it."""
+def test_invalid_node_names_are_dropped(name: Any) -> None:
+    """An invalid node name is dropped, and the finding has a bounded, printable form of it."""
     nodes, findings = analyzer.clean({name: NodeMetrics((metric(1),)), "good": NodeMetrics((metric(1),))}, "15m")
     assert list(nodes) == ["good"]
     assert [(f.kind, f.node, f.action) for f in findings] == [(Kind.BAD_NODE_NAME, "", "dropped")]
@@ -182,19 +182,19 @@ def test_impossible_names_are_dropped(name: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "node-1.example.com", "10.0.0.1", "fe80::1", "17", "n" * 253])
-def test_possible_names_stay(name: str) -> None:
-    """Names, addresses and numbers of up to 253 characters pass."""
+def test_valid_node_names_are_kept(name: str) -> None:
+    """Names, addresses and numbers of up to 253 characters are kept."""
     assert list(analyzer.clean({name: NodeMetrics((metric(1),))}, "15m")[0]) == [name]
 
 
-def test_a_node_without_metrics_is_not_published() -> None:
-    """A node that has no metrics, or none left, is left out."""
+def test_nodes_without_metrics_are_left_out() -> None:
+    """A node without metrics, from the start or after cleaning, is left out."""
     nodes, _ = analyzer.clean({"empty": NodeMetrics(()), "bad": NodeMetrics((metric(math.nan),))}, "15m")
     assert nodes == {}
 
 
-def test_the_input_is_not_changed() -> None:
-    """Cleaning returns new mappings and leaves the fetched ones alone."""
+def test_input_is_not_modified() -> None:
+    """Cleaning returns new mappings and does not modify the fetched ones."""
     given: dict[str, Any] = {"a": NodeMetrics((metric(104), metric(math.nan, "MAX")), {"step": "15s"}, {"pool": "x"})}
     before = dict(given)
     cleaned, _ = analyzer.clean(given, "15m")

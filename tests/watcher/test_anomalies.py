@@ -1,4 +1,4 @@
-"""What fetches show against the ones before, and what is done about it: small clusters, one fetch a minute."""
+"""Tests of the comparison with earlier fetches, on small clusters with one fetch a minute."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ NODES = 6
 
 
 class Cluster:
-    """Six nodes with noise around levels of 20 to 45 percent, and what is made of them."""
+    """Six nodes with noise around loads of 20 to 45 percent, and the detector's results."""
 
     def __init__(self, **settings: Any) -> None:
         self.detector = AnomalyDetector(QualitySettings(**settings), ["15m", "5m"], 60)
@@ -48,7 +48,7 @@ class Cluster:
         self.last, self.findings = self.detector.judge(self.now, snapshots, newest or {})
 
     def run(self, fetches: int = 20) -> None:
-        """Fetch what is well."""
+        """Fetch normal values."""
         for _ in range(fetches):
             self.judge()
             assert self.findings == []
@@ -58,12 +58,12 @@ class Cluster:
         return [(each.kind, each.node, each.metric, each.action) for each in self.findings]
 
     def metadata(self, node: str, window: str = "15m") -> Mapping[str, str | float]:
-        """Return the metadata that a node is published with."""
+        """Return the metadata of a published node."""
         return self.last[window].data[node].metadata
 
 
 def scaled(node: NodeMetrics, factor: float, name: str = "cpu:percent") -> NodeMetrics:
-    """Return the node with all values of a metric multiplied."""
+    """Return the node with all values of a metric multiplied by a factor."""
     return NodeMetrics(
         tuple(
             Metric(each.name, each.type, each.operator, each.rollup, each.value * (factor if each.name == name else 1))
@@ -72,8 +72,8 @@ def scaled(node: NodeMetrics, factor: float, name: str = "cpu:percent") -> NodeM
     )
 
 
-def test_what_is_well_passes_untouched() -> None:
-    """Live nodes have no findings, and their snapshots are the same objects."""
+def test_normal_nodes_have_no_findings() -> None:
+    """Normal nodes have no findings, and their snapshots are the same objects."""
     cluster = Cluster()
     cluster.run(80)
     data = cluster.nodes()
@@ -81,8 +81,8 @@ def test_what_is_well_passes_untouched() -> None:
     assert all(metrics.data is data for metrics in cluster.last.values())
 
 
-def test_a_node_that_is_gone_is_missing_for_an_hour() -> None:
-    """It is reported since its last fetch until it is forgotten."""
+def test_absent_node_is_missing_for_an_hour() -> None:
+    """An absent node is reported since its last fetch, until it is forgotten."""
     cluster = Cluster()
     cluster.run()
     last = cluster.now
@@ -99,8 +99,8 @@ def test_a_node_that_is_gone_is_missing_for_an_hour() -> None:
 
 
 @pytest.mark.parametrize(("kept", "type_"), [("memory:percent", "CPU"), ("cpu:percent", "Memory")])
-def test_a_required_metric_that_is_gone_is_missing(kept: str, type_: str) -> None:
-    """A node without CPU or Memory, which it had before, is reported by resource; under another name it is there."""
+def test_absent_metric_is_missing(kept: str, type_: str) -> None:
+    """A node that lost CPU or Memory is reported by resource; the same resource under another name counts."""
     cluster = Cluster()
     cluster.run()
     data = cluster.nodes()
@@ -114,8 +114,8 @@ def test_a_required_metric_that_is_gone_is_missing(kept: str, type_: str) -> Non
     assert cluster.findings == []
 
 
-def test_what_was_dropped_for_a_reason_is_not_missing() -> None:
-    """A node that already has a finding in the window has lost its metric to it."""
+def test_dropped_metric_is_not_missing() -> None:
+    """A node whose metric was dropped with a finding is not reported as missing."""
     cluster = Cluster()
     cluster.run()
     data = cluster.nodes()
@@ -127,7 +127,7 @@ def test_what_was_dropped_for_a_reason_is_not_missing() -> None:
 
 
 def test_frozen_cpu_is_reported_and_then_marked() -> None:
-    """After 20 minutes it is reported since it stands, after three times as long the node's metadata says so."""
+    """Constant CPU is reported after 20 minutes, and the node is marked after three times as long."""
     cluster = Cluster()
     cluster.run()
     data = cluster.nodes()
@@ -146,8 +146,8 @@ def test_frozen_cpu_is_reported_and_then_marked() -> None:
             assert cluster.metadata("n2", window) == {}
 
 
-def test_a_source_that_repeats_itself_is_one_finding() -> None:
-    """When all nodes freeze at once there is one finding, not one for each of them; all of them are marked."""
+def test_frozen_source_is_one_finding() -> None:
+    """If all nodes freeze at the same time there is one finding, and all nodes are marked."""
     cluster = Cluster()
     cluster.run()
     data = cluster.nodes()
@@ -158,8 +158,8 @@ def test_a_source_that_repeats_itself_is_one_finding() -> None:
     assert {cluster.metadata(node)["suspect"] for node in data} == {"frozen"}
 
 
-def test_a_spike_is_reported() -> None:
-    """An average that no window can have got to is reported and left alone, unless the setting says otherwise."""
+def test_spike_is_reported() -> None:
+    """An impossible jump of an average is reported, and only marked if the setting says so."""
     for settings, action, left in (({}, "reported", 4), ({"spike_action": "drop"}, "dropped", 2)):
         cluster = Cluster(**settings)
         cluster.run()
@@ -173,7 +173,7 @@ def test_a_spike_is_reported() -> None:
 
 
 def test_one_node_in_ratios_is_reported() -> None:
-    """A node whose CPU falls to a hundredth of what it was is reported while the past remembers."""
+    """A node whose CPU fell to a hundredth is reported while the history has the old values."""
     cluster = Cluster()
     cluster.run()
     for _ in range(30):
@@ -184,8 +184,8 @@ def test_one_node_in_ratios_is_reported() -> None:
 
 
 @pytest.mark.parametrize("fetches", [0, 20])
-def test_a_whole_fetch_in_ratios_is_marked(fetches: int) -> None:
-    """Memory in ratios is found at once; what all nodes fell to is found at once too, and all are marked."""
+def test_all_nodes_in_ratios_are_marked(fetches: int) -> None:
+    """Memory in ratios, and a fall of all nodes to a hundredth, are found at once; all nodes are marked."""
     cluster = Cluster()
     cluster.run(fetches)
     cluster.judge({name: scaled(node, 0.01, "memory:percent") for name, node in cluster.nodes().items()})
@@ -194,8 +194,8 @@ def test_a_whole_fetch_in_ratios_is_marked(fetches: int) -> None:
 
 
 @pytest.mark.parametrize("rises", [False, True])
-def test_an_idle_cluster_that_rises_now_and_then_has_no_ratios(rises: bool) -> None:
-    """CPU that is below 1 percent of all nodes for hours is a ratio, but where a node was above it within a day."""
+def test_idle_cluster_is_not_in_ratios(rises: bool) -> None:
+    """CPU below 1 percent at all nodes counts as a ratio only if no node was above 1 percent within a day."""
     cluster = Cluster()
     seen = []
     for fetch in range(100):
@@ -206,8 +206,8 @@ def test_an_idle_cluster_that_rises_now_and_then_has_no_ratios(rises: bool) -> N
     assert bool(seen) != rises
 
 
-def test_dropping_all_leaves_no_window() -> None:
-    """What is wrong about all nodes may be dropped by setting; a window that nothing is left of is left out."""
+def test_window_without_metrics_is_left_out() -> None:
+    """With the action drop, a finding about all nodes leaves no window."""
     cluster = Cluster(wrong_scale_action="drop")
     ratios = {name: scaled(node, 0.01, "memory:percent") for name, node in cluster.nodes().items()}
     cluster.judge(ratios)
@@ -221,8 +221,8 @@ def test_dropping_all_leaves_no_window() -> None:
     assert cluster.last == {}
 
 
-def test_old_samples_are_stale_and_new_ones_that_come_late_are_a_clock() -> None:
-    """Beyond the limit a newest sample that stays is stale since then, and one that moves is of a clock behind."""
+def test_old_samples_are_stale_or_clock_skew() -> None:
+    """Old samples that do not move are stale; old samples that keep coming are clock skew."""
     cluster = Cluster()
     stopped = cluster.now
     for minute in range(1, 10):
@@ -235,8 +235,8 @@ def test_old_samples_are_stale_and_new_ones_that_come_late_are_a_clock() -> None
     assert cluster.metadata("n1") == {}
 
 
-def test_thin_windows_are_reported() -> None:
-    """A node with less than half of a window's samples is reported for each window; the limit is a setting."""
+def test_low_coverage_is_reported() -> None:
+    """Coverage below half is reported for each window; the limit is a setting."""
     for settings, count in (({}, 2), ({"min_coverage": 0.4}, 0)):
         cluster = Cluster(**settings)
         data = cluster.nodes()
@@ -246,8 +246,8 @@ def test_thin_windows_are_reported() -> None:
         assert cluster.seen() == [("low_coverage", "n0", "", "reported")] * count
 
 
-def test_averages_over_more_than_a_window_are_told_by_tags() -> None:
-    """Deviations within 5 minutes of averages over 10 say little, those within 15 do not; an odd tag is no reason."""
+def test_double_smoothing_by_tags() -> None:
+    """A tag with a longer span than the window causes a finding for this window; an unreadable tag does not."""
     cluster = Cluster()
     cluster.judge(cluster.nodes({"smoothing": "10m"}))
     assert [(each.kind, each.window, each.node) for each in cluster.findings] == [("double_smoothing", "5m", "")]
@@ -256,8 +256,8 @@ def test_averages_over_more_than_a_window_are_told_by_tags() -> None:
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_averages_over_more_than_a_window_show(told: bool) -> None:
-    """Where nothing says so, deviations much smaller than the differences of windows do, for CPU as a whole."""
+def test_double_smoothing_without_tags(told: bool) -> None:
+    """Without tags, deviations much smaller than the differences of windows cause one finding for CPU."""
     cluster = Cluster()
     levels = np.cumsum(cluster.rng.normal(0, 0.4, (NODES, 60)), axis=1)
     for fetch in range(40):
@@ -279,8 +279,8 @@ def test_averages_over_more_than_a_window_show(told: bool) -> None:
     assert cluster.seen() == ([] if told else [("double_smoothing", "", "cpu:percent", "reported")])
 
 
-def test_another_source_begins_a_new_past() -> None:
-    """When a fallback answers, its values are not held against those of the other."""
+def test_sources_have_separate_histories() -> None:
+    """The values of a fallback are not compared with those of the other provider."""
     cluster = Cluster()
     cluster.run()
     data = {name: scaled(node, 0.01) for name, node in cluster.nodes().items()}
@@ -290,8 +290,8 @@ def test_another_source_begins_a_new_past() -> None:
     assert cluster.detector.judge(now, {"5m": metrics}, {})[1] == []
 
 
-def test_without_the_shortest_window_the_last_judgement_holds() -> None:
-    """What was marked stays marked in the windows that did come, and is not found anew."""
+def test_marks_stay_without_the_judged_window() -> None:
+    """If the judged window was not fetched, marks stay in the other windows without new findings."""
     cluster = Cluster()
     data = {name: scaled(node, 0.01, "memory:percent") for name, node in cluster.nodes().items()}
     cluster.judge(data)
@@ -302,8 +302,8 @@ def test_without_the_shortest_window_the_last_judgement_holds() -> None:
     assert judged["15m"].data["n0"].metadata == {"suspect": "wrong_scale"}
 
 
-def test_what_is_remembered_counts() -> None:
-    """After a restart, snapshots that were kept are the past that the next fetch is held against."""
+def test_remembered_snapshots_are_history() -> None:
+    """Snapshots remembered after a restart are the history of the next fetch."""
     cluster = Cluster()
     for _ in range(20):
         cluster.now += 60
@@ -320,8 +320,8 @@ def zeroed(node: NodeMetrics) -> NodeMetrics:
     return scaled(node, 0.0)
 
 
-def test_cpu_that_is_exactly_0_is_a_flatline() -> None:
-    """CPU at 0 while memory lives is told with the first fetch, since then, and marked; so is a node's in its rest."""
+def test_cpu_at_0_is_a_flatline() -> None:
+    """CPU at 0 on a node with memory use is found in the first fetch, and the node is marked."""
     cluster = Cluster()
     cluster.run(70)
     begin = cluster.now + 60
@@ -336,8 +336,8 @@ def test_cpu_that_is_exactly_0_is_a_flatline() -> None:
     assert not [each for each in cluster.findings if each.kind is Kind.FLATLINE]
 
 
-def test_a_node_that_rests_at_0_is_no_flatline() -> None:
-    """A node that was at exactly 0 when it was seen first may be so again."""
+def test_node_that_starts_at_0_is_not_a_flatline() -> None:
+    """A node that was at exactly 0 in its first fetches may be at 0 again."""
     cluster = Cluster()
     for fetch in range(100):
         data = cluster.nodes()
@@ -347,8 +347,8 @@ def test_a_node_that_rests_at_0_is_no_flatline() -> None:
         assert not [each for each in cluster.findings if each.kind is Kind.FLATLINE]
 
 
-def test_an_idle_node_that_comes_to_0_is_no_flatline() -> None:
-    """What is used to less than 2 percent may be at exactly 0 in a sample, and misleads nobody."""
+def test_idle_node_at_0_is_not_a_flatline() -> None:
+    """A node with less than 2 percent of use may be at exactly 0."""
     cluster = Cluster()
     for fetch in range(100):
         data = cluster.nodes()
@@ -357,8 +357,8 @@ def test_an_idle_node_that_comes_to_0_is_no_flatline() -> None:
         assert not [each for each in cluster.findings if each.kind is Kind.FLATLINE]
 
 
-def test_two_nodes_with_the_same_values_are_duplicates() -> None:
-    """A node that reports another's values is told with it after a few fetches, and both are marked."""
+def test_nodes_with_equal_values_are_duplicates() -> None:
+    """Two nodes with the same values are found after some fetches, and both are marked."""
     cluster = Cluster()
     cluster.run(20)
     told = None
@@ -375,8 +375,8 @@ def test_two_nodes_with_the_same_values_are_duplicates() -> None:
     assert 5 <= told <= 12
 
 
-def test_a_node_that_used_to_rest_may_rest_beside_a_deviation_that_is_always_0() -> None:
-    """Of windows with one sample every deviation is 0: how long the average used to rest is what counts."""
+def test_deviation_of_0_does_not_shorten_the_rest() -> None:
+    """A deviation that is always 0, as with one sample per window, does not limit how long an average may rest."""
     cluster = Cluster()
     told = []
     for fetch in range(150):
@@ -390,8 +390,8 @@ def test_a_node_that_used_to_rest_may_rest_beside_a_deviation_that_is_always_0()
     assert [fetch for fetch in told if 60 <= fetch < 145] == []
 
 
-def test_a_frozen_node_shows_although_providers_take_turns() -> None:
-    """Two sources that answer for 15 fetches each have a past of their own each, so a still value stays still."""
+def test_frozen_node_is_found_with_alternating_providers() -> None:
+    """A constant value is found although two providers take turns of 15 fetches."""
     cluster = Cluster()
     still = cluster.nodes()["n3"]
     seen: set[str] = set()
@@ -407,7 +407,7 @@ def test_a_frozen_node_shows_although_providers_take_turns() -> None:
 
 
 def slow_source(step: int, interval: int, windows: tuple[str, ...], hours: int = 6) -> list[list[Finding]]:
-    """Judge six nodes whose samples are so many seconds apart and differ by tens of percents, as loads do."""
+    """Judge six nodes with samples at the given distance that differ by tens of percents."""
     rng = np.random.default_rng(7)
     detector = AnomalyDetector(QualitySettings(), windows, interval)
     levels = rng.uniform(20, 80, (NODES, hours * 3600 // step + 4))
@@ -433,21 +433,21 @@ def slow_source(step: int, interval: int, windows: tuple[str, ...], hours: int =
     return found
 
 
-def test_samples_every_5_minutes_fetched_every_minute_are_no_spikes() -> None:
-    """A window of one sample jumps as the load does, and its deviation of 0 is no sign of smoothing."""
+def test_slow_source_has_no_spikes() -> None:
+    """Windows with one sample jump like the load, and their deviation of 0 is not a sign of smoothing."""
     kinds = {finding.kind for found in slow_source(300, 60, ("15m", "10m", "5m")) for finding in found}
     assert kinds.isdisjoint({Kind.SPIKE, Kind.DOUBLE_SMOOTHING, Kind.WRONG_SCALE, Kind.FROZEN})
 
 
-def test_fetches_every_5_minutes_are_held_against_a_window_that_overlaps() -> None:
-    """Where the shortest window is no longer than an interval, the past of a longer one is kept."""
+def test_overlapping_window_is_judged() -> None:
+    """If the shortest window is not longer than the interval, a longer window is judged."""
     assert AnomalyDetector(QualitySettings(), ["15m", "10m", "5m"], 300).window == "15m"
     assert AnomalyDetector(QualitySettings(), ["15m", "10m", "5m"], 60).window == "5m"
     assert AnomalyDetector(QualitySettings(), ["5m"], 300).window == "5m"
 
 
-def test_all_nodes_in_another_unit_are_told_by_the_ramp_of_the_window() -> None:
-    """When the whole source becomes a fortieth, windows pass through what lies between, and it is told all the same."""
+def test_common_factor_is_found_despite_overlapping_windows() -> None:
+    """A common factor of a fortieth is found, although overlapping windows pass through values in between."""
     cluster = Cluster()
     cluster.run(30)
     told = []
@@ -460,8 +460,8 @@ def test_all_nodes_in_another_unit_are_told_by_the_ramp_of_the_window() -> None:
     assert told[0][0] <= 5
 
 
-def test_what_a_second_source_says_of_most_nodes_is_reported_once() -> None:
-    """Where it contradicts most nodes, either may be wrong: one finding, and nothing is marked."""
+def test_disagreement_about_most_nodes_is_reported_once() -> None:
+    """If the second source disagrees about most nodes, there is one finding and no mark."""
     cluster = Cluster()
     for _ in range(15):
         cluster.now += 60

@@ -1,4 +1,4 @@
-"""How a node's level goes with the others': a made cluster of ten nodes that move together, one fetch a minute."""
+"""Tests of changepoints and drift, with ten nodes that move together and one fetch a minute."""
 
 from copy import deepcopy
 
@@ -12,12 +12,12 @@ NAMES = [f"n{number}" for number in range(NODES)]
 
 
 def loads(hours: float, jumps: float = 0.0, seed: int = 3) -> np.ndarray:
-    """Return levels around 50 percent, (nodes, fetches), that rise and fall by day together, with noise of their own.
+    """Return loads around 50 percent with a daily cycle and noise, shape (nodes, fetches).
 
     Args:
-        hours: how long.
-        jumps: by how many percent a node falls, for two hours at a time, a few times a day.
-        seed: of chance.
+        hours: the duration.
+        jumps: the size of each node's random falls in percent: two hours each, a few times a day.
+        seed: the seed of the random numbers.
     """
     rng = np.random.default_rng(seed)
     times = np.arange(int(hours * HOUR))
@@ -36,13 +36,13 @@ def judge(levels: np.ndarray, cohort: Cohort | None = None, begin: int = 0) -> l
 
 
 def found(judged: list[Deficits]) -> np.ndarray:
-    """Return who was found, shape (fetches, nodes)."""
+    """Return the nodes with findings, shape (fetches, nodes)."""
     return np.array([each.sudden | each.slow for each in judged])
 
 
 @pytest.fixture(scope="module")
 def of_thirty_hours() -> Cohort:
-    """A cohort that has seen the first thirty hours of what ``loads(36)`` says, and found nothing."""
+    """Cohort that has seen the first thirty hours of ``loads(36)`` without findings."""
     cohort = Cohort()
     assert not found(judge(loads(36)[:, : 30 * HOUR], cohort)).any()
     return cohort
@@ -50,18 +50,18 @@ def of_thirty_hours() -> Cohort:
 
 @pytest.fixture
 def experienced(of_thirty_hours: Cohort) -> Cohort:
-    """The same, for one test."""
+    """Copy of that cohort for one test."""
     return deepcopy(of_thirty_hours)
 
 
-def test_a_day_that_is_like_others_says_nothing() -> None:
-    """Three days in which all nodes rise by 15 percent and fall again have no finding."""
+def test_daily_cycle_has_no_findings() -> None:
+    """Three days in which all nodes rise by 15 percent and fall again have no findings."""
     assert not found(judge(loads(72))).any()
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.01, 0.04, 0.32])
-def test_a_factor_is_found_by_the_ramp_of_the_window(experienced: Cohort, factor: float) -> None:
-    """A node whose source is scaled passes through all that lies between within 5 minutes, and is found within 10."""
+def test_factor_is_found_within_minutes(experienced: Cohort, factor: float) -> None:
+    """A node whose values are scaled, with a ramp of 5 minutes, is found within 10 minutes."""
     levels = loads(36)
     begin = 34 * HOUR
     ramp = np.minimum(np.arange(1, levels.shape[1] - begin + 1) / 5, 1)
@@ -72,8 +72,8 @@ def test_a_factor_is_found_by_the_ramp_of_the_window(experienced: Cohort, factor
     assert seen[4 * HOUR + 10 :, 4].all(), "it is told as long as it lasts"
 
 
-def test_a_drift_is_found_before_it_misleads_much(experienced: Cohort) -> None:
-    """A node that falls to half in three hours is found before it is 20 points below what it is."""
+def test_drift_is_found(experienced: Cohort) -> None:
+    """A node that falls to half in three hours is found before it is 20 points too low."""
     levels = loads(36)
     begin = 32 * HOUR
     true = levels[4, begin:].copy()
@@ -85,21 +85,21 @@ def test_a_drift_is_found_before_it_misleads_much(experienced: Cohort) -> None:
     assert true[first] - levels[4, begin + first] < 20
 
 
-def test_what_the_whole_cluster_does_is_no_ones_deficit(experienced: Cohort) -> None:
-    """When all nodes fall to half at once, as when a batch ends, none is far from the others."""
+def test_common_fall_has_no_findings(experienced: Cohort) -> None:
+    """If all nodes fall to half at once, as when a batch ends, no node has a finding."""
     levels = loads(36)
     levels[:, 30 * HOUR :] *= 0.5
     assert not found(judge(levels[:, 30 * HOUR :], experienced, 30 * HOUR)).any()
 
 
-def test_where_loads_jump_a_jump_says_nothing() -> None:
-    """In a cluster whose nodes fall by 40 percent a few times a day, another such fall is found of no node."""
+def test_frequent_jumps_have_no_findings() -> None:
+    """In a cluster whose nodes fall by 40 percent a few times a day, another fall has no finding."""
     levels = loads(120, jumps=40)
     assert found(judge(levels))[48 * HOUR :].mean() < 0.002
 
 
-def test_one_node_that_jumps_hides_no_other() -> None:
-    """Among steady nodes, one that falls by 80 percent every few hours for a week leaves another's fall to be found."""
+def test_jumping_node_does_not_hide_others() -> None:
+    """A node that falls by 80 percent every few hours does not hide the fall of a steady node."""
     levels = loads(150)[:, ::5]  # a source of 5 minutes: fewer fetches
     times = np.arange(levels.shape[1])
     levels[7] = np.where(times % 60 < 12, 10, 90)
@@ -110,8 +110,8 @@ def test_one_node_that_jumps_hides_no_other() -> None:
     assert not np.delete(seen, [4, 7], axis=1).any()
 
 
-def test_a_finding_ends_when_the_level_is_back() -> None:
-    """What was found is over within half an hour of the node being as likely as before."""
+def test_finding_ends_when_the_load_is_back() -> None:
+    """A finding ends within half an hour after the load has returned."""
     levels = loads(40)
     levels[4, 34 * HOUR : 36 * HOUR] *= 0.1
     seen = found(judge(levels))[:, 4]
@@ -119,8 +119,8 @@ def test_a_finding_ends_when_the_level_is_back() -> None:
     assert not seen[36 * HOUR + 30 :].any()
 
 
-def test_what_lasts_for_half_a_day_is_how_the_node_is() -> None:
-    """A load that ended for good is told for 12 hours and no longer."""
+def test_finding_ends_after_12_hours() -> None:
+    """A load that ended for good is reported for 12 hours at most."""
     levels = loads(54)
     levels[4, 34 * HOUR :] *= 0.1
     seen = found(judge(levels))[:, 4]
@@ -128,8 +128,8 @@ def test_what_lasts_for_half_a_day_is_how_the_node_is() -> None:
     assert not seen[47 * HOUR :].any()
 
 
-def test_little_is_known_at_first() -> None:
-    """Nothing is found in the first 8 hours, nor of fewer than five nodes."""
+def test_no_findings_in_the_first_hours() -> None:
+    """There are no findings in the first 8 hours, or with fewer than five nodes."""
     levels = loads(36)
     levels[4, 4 * HOUR : 7 * HOUR] *= 0.01
     assert not found(judge(levels[:, : 7 * HOUR])).any()
@@ -139,8 +139,8 @@ def test_little_is_known_at_first() -> None:
     assert not found(judge(few)).any()
 
 
-def test_a_node_that_was_away_is_still_known() -> None:
-    """A node that comes back after six hours is held against its own past of before."""
+def test_returning_node_keeps_its_state() -> None:
+    """A node that returns after six hours is compared with its earlier past."""
     levels = loads(40)
     cohort = Cohort()
     judge(levels[:, : 30 * HOUR], cohort)

@@ -1,4 +1,4 @@
-"""A second source beside a provider: what it says is handed on, and what it does costs the first nothing."""
+"""Tests of a provider with a second source: its metrics are passed on, and its failures do not matter."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ WINDOW = Window("5m", 0, 300)
 
 
 class Scripted:
-    """Says one value of node ``a``, fails, or takes its time."""
+    """Provider that returns one value of node ``a``, fails, or is slow."""
 
     def __init__(self, value: float = 0, failure: str = "", seconds: float = 0, source: str = "") -> None:
         self.value, self.failure, self.seconds, self.source = value, failure, seconds, source
@@ -30,7 +30,7 @@ class Scripted:
         self.closed = False
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Answer."""
+        """Return the scripted result."""
         self.asked.append(window.duration)
         time.sleep(self.seconds)
         if self.failure:
@@ -42,15 +42,15 @@ class Scripted:
         yield Check("ask", ok=not self.failure, message=self.failure)
 
     def close(self) -> None:
-        """Remember it."""
+        """Record the call."""
         self.closed = True
 
 
 class Hanging:
-    """Never has a sample."""
+    """Provider that never returns a sample."""
 
     def sample(self, deadline: Deadline) -> Mapping[str, Sample]:
-        """Wait."""
+        """Wait until the end of the test."""
         time.sleep(deadline.remaining_seconds())
         raise ProviderUnavailable("no answer")
 
@@ -60,12 +60,12 @@ class Hanging:
 
 
 def corroborated(first: Scripted, second: object) -> Corroborated:
-    """Return the first with the second beside it, for windows of 5 minutes."""
+    """Return a provider with a second source for windows of 5 minutes."""
     return Corroborated(("A", first), ("B", second), "5m")  # type: ignore[arg-type]
 
 
-def test_both_are_asked_and_the_first_is_served() -> None:
-    """What the second says is beside what the first does, for one window; for others it is not asked."""
+def test_second_source_is_added_for_one_window() -> None:
+    """The result has the second source's metrics for one window; for other windows it is not queried."""
     first, second = Scripted(10), Scripted(90)
     both = corroborated(first, second)
     fetched = both.fetch(WINDOW, Deadline.after(5))
@@ -77,25 +77,25 @@ def test_both_are_asked_and_the_first_is_served() -> None:
 
 
 @pytest.mark.parametrize("second", [Scripted(failure="it is down"), Scripted(90, seconds=3)])
-def test_a_second_source_that_fails_costs_nothing(second: Scripted) -> None:
-    """The first's answer is the same, without findings, when the second fails or is too late."""
+def test_second_source_may_fail(second: Scripted) -> None:
+    """The first provider's result is the same, without findings, if the second source fails or is late."""
     fetched = corroborated(Scripted(10), second).fetch(WINDOW, Deadline.after(0.5))
     assert (fetched.nodes["a"].metrics[0].value, fetched.second_source, fetched.findings) == (10, {}, ())
 
 
-def test_a_first_source_that_fails_is_not_replaced() -> None:
-    """The second corroborates and never stands in."""
+def test_second_source_is_not_a_fallback() -> None:
+    """If the first provider fails, the second source does not replace it."""
     with pytest.raises(ProviderError, match="it is down"):
         corroborated(Scripted(failure="it is down"), Scripted(90)).fetch(WINDOW, Deadline.after(5))
 
 
-def test_no_source_is_held_against_itself() -> None:
-    """Where the first fell back to the second, there is nothing beside it."""
+def test_source_is_not_compared_with_itself() -> None:
+    """If the first provider fell back to the second source, there is no comparison."""
     assert not corroborated(Scripted(10, source="B"), Scripted(10)).fetch(WINDOW, Deadline.after(5)).second_source
 
 
-def test_samples_that_are_not_there_yet_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second source that is sampled in the background holds up no fetch, however long it takes."""
+def test_missing_samples_do_not_delay_a_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sampled second source never delays a fetch."""
     monkeypatch.setattr("watcher.providers.sampled._CLOSE_SECONDS", 0.1)
     store = Store(None, keep_hours=1, max_megabytes=10)
     second = Sampled(Hanging(), WatchSettings(fetch_timeout_seconds=5), store, source="B")
@@ -117,10 +117,10 @@ def test_samples_that_are_not_there_yet_are_not_waited_for(monkeypatch: pytest.M
         ("", "Prometheus", "fallback", "Fake"),
     ],
 )
-def test_which_source_corroborates(
+def test_choice_of_the_second_source(
     monkeypatch: pytest.MonkeyPatch, where: str, provider: str, quality: str, second: str | None
 ) -> None:
-    """In a cluster the metrics server does, unless it is the provider itself or the setting says otherwise."""
+    """In a cluster the metrics server corroborates, unless it is the provider itself or the setting says otherwise."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", where)
     settings = Settings(
         provider=ProviderSettings(name=provider),
@@ -132,13 +132,13 @@ def test_which_source_corroborates(
 
 
 class Cluster:
-    """Says of six nodes what it is told to."""
+    """Provider of six nodes with configurable values."""
 
     def __init__(self, **values: float) -> None:
         self.values = values
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Answer."""
+        """Return the configured values."""
         return Fetched(
             {
                 name: NodeMetrics((Metric("cpu", "CPU", "AVG", window.duration, value),))
@@ -151,8 +151,8 @@ class Cluster:
         yield from ()
 
 
-def test_a_watcher_hears_the_second_source() -> None:
-    """A node that the second source contradicts for several fetches is marked, in all windows, and served."""
+def test_watcher_marks_contradicted_nodes() -> None:
+    """A node that the second source contradicts for several fetches is served with a mark in all windows."""
     true = {f"n{number}": 40.0 + number for number in range(6)}
     second = Cluster(**true)
     both = Corroborated(("A", Cluster(**true | {"n3": 4.0})), ("B", second), "5m")
@@ -170,8 +170,8 @@ def test_a_watcher_hears_the_second_source() -> None:
     watcher.stop()
 
 
-def test_the_factory_puts_the_second_source_beside() -> None:
-    """With two providers of one name and corroborate = fallback, a watcher is built, and fetches."""
+def test_factory_builds_the_second_source() -> None:
+    """With two providers of one name and corroborate = fallback, the watcher fetches metrics."""
     settings = Settings(
         provider=ProviderSettings(name="Fake"),
         fallback=FallbackSettings(providers=[ProviderSettings(name="Fake")]),
@@ -182,10 +182,10 @@ def test_the_factory_puts_the_second_source_beside() -> None:
     watcher.stop()
 
 
-def test_a_metrics_server_that_cannot_be_reached_does_not_keep_a_watcher_from_starting(
+def test_watcher_starts_without_the_metrics_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a cluster without a way in to its API, metrics are fetched without being corroborated, and doctor says so."""
+    """Without access to the cluster's API, metrics are fetched without comparison, and the doctor reports it."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     settings = Settings(provider=ProviderSettings(name="Fake"))
     watcher = open_watcher(settings, None)
@@ -193,4 +193,4 @@ def test_a_metrics_server_that_cannot_be_reached_does_not_keep_a_watcher_from_st
     watcher.stop()
     (told,) = [check for check in examine(settings) if check.step == "corroborate"]
     assert told.ok
-    assert "KubernetesMetricsServer does not corroborate them" in told.message
+    assert "as KubernetesMetricsServer does not work" in told.message

@@ -1,4 +1,4 @@
-"""Findings over time."""
+"""Tests of findings over time."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,8 @@ from watcher.findings import Finding, Kind
 from watcher.quality.open_findings import OpenFindings
 
 
-def test_a_finding_has_its_beginning_until_it_is_gone() -> None:
-    """It opens once, keeps the time it began while its words change, closes once, and then begins anew."""
+def test_finding_keeps_its_start() -> None:
+    """A finding opens once, keeps its start while its message changes, closes once, and may open again."""
     findings = OpenFindings()
     first = findings.update(100, [Finding(Kind.STALE, "200 s old", "5m", "a")])
     assert [(each.since, each.message) for each in first.opened] == [(100, "200 s old")]
@@ -21,14 +21,14 @@ def test_a_finding_has_its_beginning_until_it_is_gone() -> None:
     assert findings.update(280, [Finding(Kind.STALE, "1 s old", "5m", "a")]).opened[0].since == 280
 
 
-def test_a_finding_may_know_when_it_began() -> None:
-    """What says since when keeps it."""
+def test_finding_with_a_start_keeps_it() -> None:
+    """A finding with a start time keeps it."""
     changes = OpenFindings().update(100, [Finding(Kind.FROZEN, "still", "5m", "a", since=40)])
     assert changes.current[0].since == 40
 
 
 def test_findings_differ_by_kind_window_node_and_metric() -> None:
-    """Each of these makes another finding."""
+    """A different kind, window, node or metric is another finding."""
     findings = OpenFindings()
     findings.update(100, [Finding(Kind.SPIKE, "x", "5m", "a", "cpu")])
     others = [
@@ -40,8 +40,8 @@ def test_findings_differ_by_kind_window_node_and_metric() -> None:
     assert len(findings.update(160, others).opened) == 4
 
 
-def test_findings_about_no_node_differ_by_what_they_say() -> None:
-    """Two names that cannot be read are two; the same one with other numbers is the same."""
+def test_findings_without_a_node_differ_by_message() -> None:
+    """Two invalid names are two findings; the same message with other numbers is the same finding."""
     findings = OpenFindings()
     names = [Finding(Kind.BAD_NODE_NAME, f"'{name}' is not a valid node name", "5m") for name in ("a b", "c d")]
     assert len(findings.update(100, names).opened) == 2
@@ -49,15 +49,15 @@ def test_findings_about_no_node_differ_by_what_they_say() -> None:
     assert findings.update(220, [Finding(Kind.FROZEN, "8 of 10 nodes, for one: 3", "5m")]).opened == ()
 
 
-def test_the_same_thing_twice_in_a_fetch_opens_once() -> None:
-    """Both are current, and one is new."""
+def test_repeated_finding_opens_once() -> None:
+    """Of two equal findings in a fetch both are current, and one is opened."""
     twice = [Finding(Kind.NOT_FINITE, f"{operator} is nan", "5m", "a", "cpu") for operator in ("AVG", "STD")]
     changes = OpenFindings().update(100, twice)
     assert (len(changes.current), len(changes.opened)) == (2, 1)
 
 
-def test_what_was_not_looked_at_stays_open() -> None:
-    """A window that did not come says nothing about what was wrong in it."""
+def test_findings_of_unfetched_windows_stay_open() -> None:
+    """The findings of a window that was not fetched stay open."""
     findings = OpenFindings()
     findings.update(100, [Finding(Kind.FROZEN, "still", window, "a") for window in ("5m", "15m")])
     changes = findings.update(160, [], unseen={"15m"})
@@ -65,8 +65,8 @@ def test_what_was_not_looked_at_stays_open() -> None:
     assert [each.window for each in changes.closed] == ["5m"]
 
 
-def test_every_kind_of_finding_is_documented() -> None:
-    """docs/quality.md has each kind in its table, and no other."""
+def test_every_kind_is_documented() -> None:
+    """docs/quality.md has exactly the kinds of findings in its table."""
     page = (Path(__file__).parents[2] / "docs" / "quality.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     named = {kind for row in rows for kind in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
