@@ -203,4 +203,4 @@ def test_a_report_named_json_is_refused(tmp_path: Path) -> None:
     """A report with the name of its JSON document is refused before any replay."""
     refused = run("compare", "--html", tmp_path / "report.json")
     assert refused.exit_code == 2
-    assert "call it report.html" in refused.stderr
+    assert "name the report report.html" in refused.stderr
