@@ -69,7 +69,7 @@ def on_post_page(output: str, *, page: Any, **_: Any) -> str:
 
 def _page(path: str) -> str:
     """Return the path of a repository file's page, relative to ``docs/``."""
-    return f"repository/{path}" if path.endswith(".md") else f"repository/{path}.md"
+    return f"repository/{path}" if path.endswith((".md", ".svg")) else f"repository/{path}.md"
 
 
 def _source(page: str) -> str:
@@ -81,10 +81,10 @@ def _source(page: str) -> str:
 
 
 def _content(path: str) -> str:
-    """Return the page of a file: Markdown unchanged, the cells of a notebook, or any other text in a code block."""
+    """Return the page of a file: Markdown and images unchanged, a notebook's cells, or other text in a code block."""
     text = (ROOT / path).read_text(encoding="utf-8")
     match Path(path).suffix:
-        case ".md":
+        case ".md" | ".svg":
             return text
         case ".ipynb":
             cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]

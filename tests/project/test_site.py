@@ -9,7 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"])
+PAGES = sorted([
+    *(path for folder in ("docs", "research") for path in (ROOT / folder).rglob("*.md")),
+    *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md",
+])  # fmt: skip
 HOOKS = runpy.run_path(str(ROOT / "docs" / "mkdocs_hooks.py"))
 
 
@@ -27,6 +30,7 @@ def on_site(page: str, markdown: str) -> str:
         ("cluster.md", "[a](../scoring/table/node_table.py)", "[a](repository/scoring/table/node_table.py.md)"),
         ("repository/benchmarks/README.md", "[a](../docs/placement.md)", "[a](../../placement.md)"),
         ("repository/CHANGELOG.md", "[a](docs/scores/peaks.md)", "[a](../scores/peaks.md)"),
+        ("repository/research/tbesk/README.md", "![a](figure-2.svg)", "![a](figure-2.svg)"),
         ("api.md", "[a](https://example.com/x.md) [b](#history)", "[a](https://example.com/x.md) [b](#history)"),
         ("api.md", "```\n[a](../CHANGELOG.md)\n```", "```\n[a](../CHANGELOG.md)\n```"),
         ("api.md", "[a](../nowhere.md)", "[a](../nowhere.md)"),
