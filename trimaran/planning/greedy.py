@@ -114,7 +114,9 @@ class _GreedyState:
         """Return the domains with room for a gang's sum of requests, the one with most room first."""
         domain = self._problem.domain
         assert domain is not None  # noqa: S101
-        requested = np.maximum(self._problem.demand[pods].sum(axis=0), np.finfo(np.float64).tiny)
+        demand = self._problem.demand[pods].sum(axis=0)
+        requested = demand > 0  # a gang without GPUs may go to a domain without any
         names = np.unique(domain[domain >= 0])
-        room = [float((self._room[domain == name].sum(axis=0) / requested).min()) for name in names]
+        rooms = [self._room[domain == name].sum(axis=0) for name in names]
+        room = [float((amounts[requested] / demand[requested]).min(initial=np.inf)) for amounts in rooms]
         return [int(names[place]) for place in np.argsort(room)[::-1] if room[place] >= 1]

@@ -282,6 +282,19 @@ def test_gangs_are_placed_whole_and_within_one_domain() -> None:
     assert (anywhere >= 0).tolist() == [True] * 4 + [False] + [True] * 4  # eight places; gangs come first
 
 
+def test_a_gang_may_go_to_a_domain_without_a_resource_that_it_does_not_request() -> None:
+    """Another pod requests a GPU; the gang does not, and the only rack with room for it has no GPUs."""
+    problem = Problem.of([[4.0, 4], [10, 10]], [[0, 0]] * 2, [[4.0, 4], [4, 4], [1, 1]], ("cpu", "memory"))
+    problem = replace(
+        problem,
+        demand=np.concatenate([problem.demand, [[0], [0], [1]]], axis=1),
+        room=np.concatenate([problem.room, [[1], [0]]], axis=1),
+        gang=np.array([0, 0, -1]),
+        domain=np.array([0, 1]),
+    )
+    assert local_search(problem, np.random.default_rng(0), QUICK).tolist() == [1, 1, 0]
+
+
 @pytest.mark.parametrize("domain", [None, np.array([0, 0])])
 def test_a_gang_that_fits_in_sum_only_stays_unplaced(domain) -> None:
     """Two nodes have room for three pods in sum, but neither for two of them: no pod is placed."""
