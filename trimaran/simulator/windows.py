@@ -63,7 +63,7 @@ class Windows:
             )
         unknown = set(self.percentiles) - set(_PERCENTILES)
         if unknown:
-            raise ValueError(f"percentiles: {min(unknown)} must be one of {', '.join(_PERCENTILES)}")
+            raise ValueError(f"percentiles: {min(unknown)}: must be one of {', '.join(_PERCENTILES)}")
 
     def window_end(self, minute: int) -> int:
         """Return the end of the newest window that is served in a minute, at least 0."""
