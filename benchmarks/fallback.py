@@ -1,17 +1,16 @@
-"""Cost of fallback at 5,000 nodes: publishing with gaps, reading, judging a snapshot, recording placed pods.
+"""Cost of fallback at 5,000 nodes: publishing with gaps, and judging a snapshot.
 
-Baselines: a fetch without gaps for publishing and reading; the alignment of the same snapshot, which every score needs
-anyway, for judging; a mapping that is searched at each pruning for the record of placed pods. Medians of five.
+Baselines: a fetch without gaps for publishing; the alignment of the same snapshot, which every score needs anyway, for
+judging. Medians of five.
 
-    python benchmarks/fallback.py [--nodes 5000] [--pods 5000]
+    python benchmarks/fallback.py [--nodes 5000]
 """
 
 import statistics
 
 from common import NOW, TYPES, Call, Table, clock_ms, options
 
-from client import AssignedPods
-from scoring import FallbackPolicy, MetricsTable, Node, NodeTable, Pod, ResourceList
+from scoring import FallbackPolicy, MetricsTable, Node, NodeTable, ResourceList
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.publishing.cache import Cache
 
@@ -35,7 +34,7 @@ def snapshot(nodes: int, window: str, end: int = NOW, missing: int = 0) -> Watch
 
 
 def publish(table: Table, nodes: int) -> None:
-    """Print the cost of publishing three windows, and of reading the result."""
+    """Print the cost of publishing three windows."""
     complete = 0.0
     for label, gap in {"none": 0, "1 %": nodes // 100, "10 %": nodes // 10}.items():
         times = []
@@ -48,8 +47,6 @@ def publish(table: Table, nodes: int) -> None:
         took = statistics.median(times)
         complete = complete or took
         table.row(f"publish 3 windows, {label} missing in 15m", f"{took:.0f} ms", f"{took / complete:.2f}")
-    read = median_ms(lambda: [cache.served(None, NOW + 70) for _ in range(10_000)]) / 10_000
-    table.row("read a published answer", f"{1000 * read:.2f} us", f"{read / complete:.1e}")
 
 
 def judge(table: Table, node_count: int) -> None:
@@ -63,34 +60,12 @@ def judge(table: Table, node_count: int) -> None:
     table.row("judge it (aligns too), 1 % missing", f"{judging:.0f} ms", f"{judging / align:.2f}")
 
 
-def record_pods(table: Table, count: int) -> None:
-    """Print the cost of a record of placed pods."""
-    placed = [Pod(name=f"p{i}") for i in range(count)]
-
-    def plain_record() -> None:
-        plain: dict[str, float] = {}
-        for i, pod in enumerate(placed):
-            plain[pod.uid] = i
-            plain = {uid: at for uid, at in plain.items() if at >= i - 300}
-
-    def assigned_pods() -> None:
-        pods = AssignedPods()
-        for i, pod in enumerate(placed):
-            pods.assign(pod, "a", i)
-            pods.prune(i)
-
-    plain, ours = median_ms(plain_record), median_ms(assigned_pods)
-    table.row(f"{count} pods placed and pruned, in a mapping", f"{plain:.0f} ms", "1.00")
-    table.row("the same, AssignedPods", f"{ours:.0f} ms", f"{ours / plain:.2f}")
-
-
 def main() -> None:
     """Print the table."""
-    size = options(__doc__, nodes=5_000, pods=5_000)
+    size = options(__doc__, nodes=5_000)
     table = Table(f"{size.nodes:,} nodes x {2 * len(TYPES)} metrics", ("operation", "time", "against its baseline"))
     publish(table, size.nodes)
     judge(table, size.nodes)
-    record_pods(table, size.pods)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""Go programs that do the same work: they read a snapshot, serve it, and score with it.
+"""Go programs that do the same work: they serve a snapshot, and score with it.
 
 The Go side is load-watcher's own client and service and scheduler-plugins' own LoadVariationRiskBalancing, called from
 the small programs in ``go/``, which are built once into the cache of the end-to-end tests; without Go this script
-measures nothing. Go and Python take turns, and a ratio is of figures from one turn. Reading and scoring are in
-processor time, garbage collection included, so that other work disturbs less; ``client`` includes its server. Serving
-is in requests a second over 8 connections.
+measures nothing. Go and Python take turns, and a ratio is of figures from one turn. Scoring is in processor time,
+garbage collection included, so that other work disturbs less. Serving is in requests a second over 8 connections.
 
     python benchmarks/go_programs.py [--nodes 5000] [--rounds 5]
 
-Other benchmarks import :func:`decode`, which returns None without Go.
+``reading.py`` imports :func:`decode`, which returns None without Go.
 """
 
 import json
@@ -47,7 +46,7 @@ def program(name: str) -> Path | None:
 def decode(body: bytes, rounds: int) -> Mapping[str, Mapping[str, float]] | None:
     """Return the results of each decoder in Go (``client``, ``gojay``, ``json``): ``nodes``, ``ms``, ``processor_ms``.
 
-    ``ms`` is a median by the clock, ``processor_ms`` a mean; ``go/decode`` describes the decoders.
+    ``ms`` is a median by the clock, ``processor_ms`` a mean, which includes the server of ``client``.
     """
     return run_program("decode", body, rounds)
 
@@ -77,30 +76,6 @@ def go_service(body: bytes) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
-
-
-def compare_reading(table: Table, nodes: int, rounds: int) -> None:
-    """Print the time to read a snapshot, in each dialect and form; the baseline is load-watcher's client."""
-    metrics = snapshot(nodes)
-    bodies = {dialect.value: wire.encode(metrics, dialect) for dialect in Dialect}
-    forms = {**bodies, "columnar": wire.encode_columns(metrics)}
-    times: dict[str, list[float]] = {}
-    counts: dict[str, float] = {}
-    for _ in range(rounds):
-        for form, body in forms.items():
-            wire.decode(body)
-            times.setdefault(f"ours, {form}", []).append(processor_ms(lambda body=body: wire.decode(body), 9))
-            counts[f"ours, {form}"] = len(wire.decode(body).data)
-        for dialect, body in bodies.items():
-            for decoder, result in (decode(body, 9) or {}).items():
-                times.setdefault(f"Go {decoder}, {dialect}", []).append(result["processor_ms"])
-                counts[f"Go {decoder}, {dialect}"] = result["nodes"]
-    client = times[f"Go client, {Dialect.GO.value}"]
-    go = statistics.median(client)
-    for name, ours in times.items():
-        ratio = median_ratio(ours, client)
-        row = f"read: {name} ({counts[name]:,.0f} nodes found)"
-        table.row(row, f"{nodes:,}", "processor, ms", f"{go:.1f}", f"{statistics.median(ours):.1f}", f"{ratio:.2f}")
 
 
 def compare_scoring(table: Table, nodes: int, rounds: int) -> None:
@@ -149,9 +124,8 @@ def main() -> None:
     size = options(__doc__, nodes=5_000, rounds=5)
     if not all(map(program, BUILD_SECONDS)):
         sys.exit(1)
-    columns = ("work", "nodes", "unit", "load-watcher's client or service, Go's plugin", "this row", "this row/Go")
+    columns = ("work", "nodes", "unit", "Go", "ours", "ours/Go")
     table = Table(f"medians of {size.rounds} rounds", columns, text_columns=3)
-    compare_reading(table, size.nodes, size.rounds)
     compare_scoring(table, size.nodes, size.rounds)
     for nodes in (100, size.nodes):
         compare_serving(table, nodes, 2, size.rounds)
