@@ -1,4 +1,4 @@
-"""The memory that the answers of a fetch may take: real servers whose answers have no end, and what that costs."""
+"""Tests of the memory limit of a fetch, with real servers that send endless responses."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ MEBI = 1024 * 1024
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 SERIES = b'{"metric":{"instance":"10.0.0.1:9100"},"value":[1700000000,"0.25"]},'
 
-#: Fetches from an address as a watcher does, and prints by how many MiB the process grew at most.
+#: Program that fetches from an address like a watcher, and prints the maximum growth of the process in MiB.
 FETCH = """
 import sys, resource
 from watcher.pipeline.factory import open_watcher
@@ -46,7 +46,7 @@ watcher.stop()
 
 
 def endless(start: bytes, again: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
-    """Answer with a start, and then with the same for ever."""
+    """Send a beginning, and then the same bytes without end."""
     block = again * (MEBI // len(again) + 1)
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -58,7 +58,7 @@ def endless(start: bytes, again: bytes) -> Callable[[BaseHTTPRequestHandler], No
 
 
 def bomb(again: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
-    """Answer with a gzip stream that is a thousandth of what it unpacks to, for ever."""
+    """Send an endless gzip stream that unpacks to a thousand times its size."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     start = packer.compress(b"[") + packer.flush(zlib.Z_FULL_FLUSH)
     block = packer.compress(again * (MEBI // len(again) + 1)) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -84,16 +84,16 @@ def bomb(again: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
     ],
     ids=["spaces", "series", "lists", "bomb", "bomb of objects", "SignalFx", "Datadog"],
 )
-def test_a_fetch_from_answers_without_end_stays_within_its_memory(
+def test_endless_responses_stay_within_the_budget(
     provider: str, answer: Callable[[BaseHTTPRequestHandler], None]
 ) -> None:
-    """All answers of a fetch, of all its windows, share one budget; the process grows by no more than that."""
+    """All responses of a fetch, over all windows, share one budget; the process grows by no more than that."""
     with serving(answer) as fake:
         done = subprocess.run(
             [sys.executable, "-c", FETCH, fake.url, provider], capture_output=True, text=True, check=True, timeout=100
         )
     grown, reasons = done.stdout.split("\n", 1)
-    assert int(grown) < 64 + 32  # 32: buffers of each connection, and what the allocator keeps
+    assert int(grown) < 64 + 32  # 32 MiB more for connection buffers and the allocator
     assert "larger than 64 MiB (watch.max_fetch_megabytes)" in reasons
 
 
@@ -102,8 +102,8 @@ def test_a_fetch_from_answers_without_end_stays_within_its_memory(
     [SERIES[:-1], b"[]", b"{}", b'{"a":1}', b"1.5", b"12345", b'"' + b"x" * 200 + b'"',
      b'["\\ud83d\\ude00' + b"x" * 100 + b'"]'],
 )  # fmt: skip
-def test_the_weight_of_json_is_what_it_takes(item: bytes) -> None:
-    """The estimate is not below what CPython takes for the text and the objects that are read from it."""
+def test_estimated_weight_of_json(item: bytes) -> None:
+    """The estimate is not below CPython's memory for the text and the parsed objects."""
     count = 20_000
     body = b"[" + b",".join([item] * count) + b"]"
     program = (
@@ -114,8 +114,8 @@ def test_the_weight_of_json_is_what_it_takes(item: bytes) -> None:
     assert len(body) + int(done.stdout) <= estimate_memory_bytes(body) * 1.1
 
 
-def test_a_budget_is_shared_by_the_threads_of_a_fetch() -> None:
-    """What gather starts spends the same budget; once it is overdrawn nothing more is read."""
+def test_threads_of_a_fetch_share_the_budget() -> None:
+    """Calls started by gather use the same budget; once it is exceeded nothing more is read."""
     body = b" " * MEBI
 
     def ask(session: BoundedSession, url: str) -> int:
@@ -127,13 +127,13 @@ def test_a_budget_is_shared_by_the_threads_of_a_fetch() -> None:
             answers = gather({number: lambda: ask(session, fake.url) for number in range(6)}, Deadline.after(20))
             with pytest.raises(TooLarge, match=r"larger than 5 MiB \(a\.setting\)"):
                 ask(session, fake.url)
-        assert sum(answer == MEBI for answer in answers.values()) <= 2  # each as it is and as texts
+        assert sum(answer == MEBI for answer in answers.values()) <= 2  # each once unchanged and once as texts
         assert ask(session, fake.url) == MEBI
         session.close()
 
 
-def test_one_provider_does_not_spend_what_another_needs() -> None:
-    """A first provider whose answers have no end leaves the second one its budget; its windows share one."""
+def test_providers_have_separate_budgets() -> None:
+    """A first provider with endless responses leaves the second provider its budget; its windows share one."""
 
     class Spender:
         def fetch(self, window: Window, deadline: Deadline) -> Fetched:
@@ -157,12 +157,12 @@ def test_one_provider_does_not_spend_what_another_needs() -> None:
         assert failover.fetch(Window("5m", 0, 300), Deadline.after(10)).source == "Modest"
         assert failover.fetch(Window("10m", 0, 600), Deadline.after(10)).source == "Modest"
         with pytest.raises(ProviderError, match="larger than 4 MiB"):
-            failover.fetch(Window("15m", 0, 900), Deadline.after(10))  # the second one's is spent as well
+            failover.fetch(Window("15m", 0, 900), Deadline.after(10))  # the second provider's budget is used up as well
     assert len(budgets) == 1
 
 
-def test_pages_that_are_gone_count_no_more() -> None:
-    """A list of any length is read page by page: only what is kept of its items stays on the budget."""
+def test_discarded_pages_do_not_count() -> None:
+    """A list is read page by page: only the kept items count in the budget."""
     item = {"metadata": {"name": "n"}, "status": {"images": ["x" * 1000] * 20}}
     pages = 30
 
@@ -181,8 +181,8 @@ def test_pages_that_are_gone_count_no_more() -> None:
         budget.charge_bytes(10 * MEBI - 100 * pages * 1024 + 1)
 
 
-def test_nodes_beyond_the_most_are_dropped_by_name() -> None:
-    """The first by name stay, the same in every fetch, and a finding names the setting; at the limit none goes."""
+def test_too_many_nodes_are_dropped_by_name() -> None:
+    """The first nodes by name are kept in every fetch, and a finding names the setting."""
     node = NodeMetrics((Metric("cpu", "CPU", Operator.AVG, "5m", 1.0),))
     nodes = {f"node-{number}": node for number in (3, 1, 2)}
     kept, (finding,) = analyzer.limit(nodes, "5m", 2)

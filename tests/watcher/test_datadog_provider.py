@@ -1,4 +1,4 @@
-"""The provider Datadog, against a fake of its timeseries endpoint."""
+"""Tests of the provider Datadog, with a fake of its timeseries endpoint."""
 
 import time
 from collections.abc import Iterator
@@ -27,13 +27,13 @@ WAVE = 40 + 10 * np.sin(np.arange(20))
 
 
 def host(name: str, values: np.ndarray = WAVE, **tags: str) -> list[Series]:
-    """Return both series of load-watcher's users, a point a minute."""
+    """Return load-watcher's two series for a host, one point a minute."""
     labels = {"host": name, "cluster_name": "c1", **tags}
     return [Series(f"{part}.utilization", labels, TIMES[-len(values) :], values) for part in ("cpu", "memory")]
 
 
 def agent(name: str, **tags: str) -> list[Series]:
-    """Return what the Agent itself reports: idle CPU in percent, usable memory as a fraction."""
+    """Return the Agent's own series: idle CPU in percent, usable memory as a fraction."""
     labels = {"host": name, **tags}
     return [
         Series("system.cpu.idle", labels, TIMES, 100 - WAVE),
@@ -43,7 +43,7 @@ def agent(name: str, **tags: str) -> list[Series]:
 
 @contextmanager
 def provider_over(fake: FakeDatadog, app_key: str = "right-app-key", **own: Any) -> Iterator[DatadogProvider]:
-    """Run the fake, and a provider with settings of the section datadog."""
+    """Run the fake, and a provider with options of the section datadog."""
     with running(fake) as url:
         access = ProviderSettings(name="Datadog", address=url, token="right-token", app_key=app_key)
         provider = DatadogProvider(Settings(provider=access, datadog=DatadogSettings(**own)))
@@ -65,13 +65,13 @@ def kinds(fetched: Fetched) -> list[str]:
 
 
 def answer(series: Any, points: Any, times: Any = None) -> dict[str, Any]:
-    """Return the endpoint's answer with these parts."""
+    """Return a response of the endpoint."""
     times = (TIMES[-3:] * 1000).tolist() if times is None else times
     return {"data": {"type": "timeseries_response", "attributes": {"series": series, "values": points, "times": times}}}
 
 
-def test_both_keys_are_needed() -> None:
-    """Without keys the provider is not built; both are named at once, with their variables."""
+def test_both_keys_are_required() -> None:
+    """Without keys the provider is not built, and the error names both with their variables."""
     with pytest.raises(SettingsError) as caught:
         DatadogProvider(Settings(provider=ProviderSettings(name="Datadog")))
     assert len(caught.value.problems) == 2
@@ -79,8 +79,8 @@ def test_both_keys_are_needed() -> None:
         assert word in str(caught.value)
 
 
-def test_an_address_without_scheme_is_refused_with_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    """load-watcher's form of the address, a bare site, is told what it has to become."""
+def test_address_without_a_scheme_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """load-watcher's form of the address, a bare site, is refused with an example."""
     monkeypatch.setenv("METRICS_PROVIDER_ADDRESS", "datadoghq.eu")
     with pytest.raises(SettingsError, match=r"METRICS_PROVIDER_ADDRESS.*https://api\.datadoghq\.eu"):
         load(WatcherSettings)
@@ -98,13 +98,13 @@ def test_an_address_without_scheme_is_refused_with_an_example(monkeypatch: pytes
         ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
     ],
 )
-def test_a_site_is_asked_at_its_api(address: str, api: str) -> None:
-    """The address of a site, or of its web pages, stands for its API; a proxy's stays as it is."""
+def test_address_of_a_site_becomes_its_api(address: str, api: str) -> None:
+    """The address of a site, or of its web pages, is replaced by its API; a proxy's address is kept."""
     assert api_address(address) == api
 
 
-def test_what_is_asked() -> None:
-    """Upstream's metrics by host, averaged over minutes, over exactly the window, CPU and memory each by itself."""
+def test_request() -> None:
+    """The request has upstream's metrics by host, averaged over minutes, for exactly the window."""
     fake = FakeDatadog(host("node-1"))
     with provider_over(fake) as provider:
         fetched = fetch(provider)
@@ -121,8 +121,8 @@ def test_what_is_asked() -> None:
 
 
 @pytest.mark.parametrize(("name", "step"), [("1m", 20), ("4m", 20), ("5m", 60), ("6h", 300), ("2d", 3600)])
-def test_the_step_fits_the_window(name: str, step: int) -> None:
-    """Short windows have more than a handful of points and long ones not thousands."""
+def test_step_depends_on_the_window(name: str, step: int) -> None:
+    """Short windows have more than a few points, and long windows do not have thousands."""
     fake = FakeDatadog(host("node-1"))
     with provider_over(fake) as provider:
         fetch(provider, name)
@@ -130,7 +130,7 @@ def test_the_step_fits_the_window(name: str, step: int) -> None:
     assert all(f", {step})" in query for query, _ in fake.queries)
 
 
-def test_long_windows_average_their_steps() -> None:
+def test_long_windows_have_longer_steps() -> None:
     """AVG and STD of six hours are numpy's over the averages of five minutes."""
     times = NOW - 60 * np.arange(400, dtype=float)[::-1]
     load = np.random.default_rng(6).uniform(0, 100, 400)
@@ -143,8 +143,8 @@ def test_long_windows_average_their_steps() -> None:
     assert found == pytest.approx({("CPU", "AVG"): means.mean(), ("CPU", "STD"): means.std()}, rel=1e-9)
 
 
-def test_the_agents_own_metrics_take_arithmetic() -> None:
-    """100 - idle and 100 - 100 * usable are percents used, published under the query as it is written."""
+def test_arithmetic_with_the_agents_metrics() -> None:
+    """100 - idle and 100 - 100 * usable are percents of use, published under the text of the query."""
     with provider_over(FakeDatadog(agent("node-1")), **AGENT) as provider:
         fetched = fetch(provider)
     expected = {"AVG": WAVE[-15:].mean(), "STD": WAVE[-15:].std()}
@@ -155,7 +155,7 @@ def test_the_agents_own_metrics_take_arithmetic() -> None:
 
 
 def test_arithmetic_between_metrics() -> None:
-    """Each metric of a query becomes one of the request's, and the formula puts them together."""
+    """Each metric of a query becomes a query of the request, and the arithmetic becomes its formula."""
     tags = {"host": "node-1", "env": "prod"}
     held = [Series("system.cpu.user", tags, TIMES, WAVE), Series("system.cpu.system", tags, TIMES, WAVE / 4)]
     fake = FakeDatadog(held + host("node-1"))
@@ -173,15 +173,15 @@ def test_arithmetic_between_metrics() -> None:
 @pytest.mark.parametrize(
     "query", ["cpu.utilization", "max:cpu.utilization{*} by {host}", "avg:a.b.rollup(max, 60)", "100", "avg:a.b; drop"]
 )
-def test_a_query_that_cannot_be_used_is_a_settings_error(query: str) -> None:
-    """What is no aggregated metric, or brings a grouping of its own, is refused with setting and variable."""
+def test_invalid_query_is_a_settings_error(query: str) -> None:
+    """A query without an aggregated metric, or with a grouping, is refused with setting and variable."""
     access = ProviderSettings(name="Datadog", token="right-token", app_key="right-app-key")
     with pytest.raises(SettingsError, match=r"datadog\.memory_query \(TRIMARAN_DATADOG__MEMORY_QUERY\)"):
         DatadogProvider(Settings(provider=access, datadog=DatadogSettings(memory_query=query)))
 
 
-def test_other_resources_are_published_where_they_have_a_query() -> None:
-    """Storage, Bandwidth of a known link speed, and GPU come under their types, and are not asked for otherwise."""
+def test_other_resources_with_a_query() -> None:
+    """Storage, Bandwidth of a known link speed, and GPU are only requested and published if they have a query."""
     tags = {"host": "node-1"}
     held = [
         Series("system.io.util", {**tags, "device": "sda"}, TIMES, WAVE),
@@ -202,8 +202,8 @@ def test_other_resources_are_published_where_they_have_a_query() -> None:
     assert averages == pytest.approx(expected)
 
 
-def test_the_scope_filters_by_cluster_and_suffix() -> None:
-    """The Agent's ending of hosts' names, its cluster, is filtered for and is not part of a node's name."""
+def test_filter_by_cluster_and_suffix() -> None:
+    """The host suffix and the cluster are filters; the suffix is removed from the node's name."""
     held = [*host("node-1-c1"), *host("node-2-c2", cluster_name="c2"), *host("other")]
     fake = FakeDatadog(held)
     with provider_over(fake, cluster_name="c1", host_name_suffix="-c1") as provider:
@@ -211,16 +211,16 @@ def test_the_scope_filters_by_cluster_and_suffix() -> None:
     assert all("{host:*-c1,cluster_name:c1} by {host}" in query for query, _ in fake.queries)
 
 
-def test_other_tags_may_hold_node_and_cluster() -> None:
-    """Where hosts are instance ids, another tag names the node."""
+def test_other_tags_for_node_and_cluster() -> None:
+    """With instance ids as hosts, another tag names the node."""
     held = [*host("i-1", kube_node="a.x", kube_cluster_name="p"), *host("i-2", kube_node="a.y", kube_cluster_name="p")]
     own = {"node_tag": "kube_node", "cluster_tag": "kube_cluster_name", "cluster_name": "p"}
     with provider_over(FakeDatadog(held + host("i-3")), **own) as provider:
         assert set(fetch(provider).nodes) == {"a.x", "a.y"}
 
 
-def test_nulls_are_no_points() -> None:
-    """Minutes without a value count for nothing, the node's coverage says how many; only nulls are no node."""
+def test_nulls_are_not_points() -> None:
+    """Minutes without a value reduce the node's coverage; a series of nulls is not a node."""
     full = [[float(value) for value in WAVE[-15:]], [None] * 15]
     some = [value if index % 3 == 0 else None for index, value in enumerate(full[0])]
     fake = FakeDatadog()
@@ -257,8 +257,8 @@ def test_nulls_are_no_points() -> None:
         ({"group_tags": ["host:x"]}, [10**400, "NaN", None], None),
     ],
 )
-def test_odd_series_cost_only_themselves(odd: Any, points: Any, kind: Kind | None) -> None:
-    """Whatever stands where a series or its points should be, the other node is served and a finding tells."""
+def test_invalid_series_do_not_affect_other_nodes(odd: Any, points: Any, kind: Kind | None) -> None:
+    """For an invalid series or invalid points, the other node is served and there is a finding."""
     fake = FakeDatadog()
     fake.body = answer([odd, {"group_tags": ["env:prod", "host:good", "pool:a"]}], [points, [10, 20, 30]])
     with provider_over(fake) as provider:
@@ -268,8 +268,8 @@ def test_odd_series_cost_only_themselves(odd: Any, points: Any, kind: Kind | Non
     assert {each for each in kinds(fetched) if each != Kind.LOW_COVERAGE} == ({kind} if kind else set())
 
 
-def test_fewer_values_than_series_are_a_finding() -> None:
-    """What has no values is left out; upstream gave up the whole answer."""
+def test_fewer_values_than_series() -> None:
+    """Series without values are left out with a finding; upstream discards the whole response."""
     fake = FakeDatadog()
     fake.body = answer([{"group_tags": ["host:good"]}, {"group_tags": ["host:bad"]}], [[10, 20, 30]])
     with provider_over(fake) as provider:
@@ -279,7 +279,7 @@ def test_fewer_values_than_series_are_a_finding() -> None:
 
 
 def test_errors_with_status_200() -> None:
-    """Errors beside series are findings; errors instead of them are the error."""
+    """Errors in addition to series are findings; errors without series fail the query."""
     fake = FakeDatadog(host("node-1"), errors="one shard timed out")
     with provider_over(fake) as provider:
         fetched = fetch(provider)
@@ -293,8 +293,8 @@ def test_errors_with_status_200() -> None:
             fetch(provider)
 
 
-def test_a_rate_limit_says_when_it_ends() -> None:
-    """A 429 tells the limit's name, size and end, and the settings that ask less; the other query is served."""
+def test_rate_limit() -> None:
+    """Status 429 is reported with the limit's name, size and reset, and the settings; the other query is served."""
     limited = {"X-RateLimit-Limit": "100", "X-RateLimit-Period": "60", "X-RateLimit-Reset": "17"}
     fake = FakeDatadog(host("node-1"), fail={"cpu.utilization": (429, {**limited, "X-RateLimit-Name": "query"})})
     with provider_over(fake) as provider:
@@ -310,7 +310,7 @@ def test_a_rate_limit_says_when_it_ends() -> None:
 
 
 def test_refused_keys_are_not_shown() -> None:
-    """The service's words are quoted without the keys that they repeat; all three reasons for a 403 are told."""
+    """Status 403 is reported with the service's message, without keys, and with all three possible reasons."""
     fake = FakeDatadog(host("node-1"), fail={"utilization": (403, {})})
     with provider_over(fake) as provider, pytest.raises(ProviderRefused) as caught:
         fetch(provider)
@@ -320,8 +320,8 @@ def test_refused_keys_are_not_shown() -> None:
         assert word in text
 
 
-def test_nothing_is_an_error_that_names_queries_and_filters() -> None:
-    """An answer without series names the queries' settings, the filters', and the Agent's own metrics."""
+def test_response_without_series() -> None:
+    """A response without series is an error that names the queries, the filters and the Agent's own metrics."""
     with provider_over(FakeDatadog(agent("node-1")), cluster_name="c1") as provider:
         with pytest.raises(ProviderAnswerError) as caught:
             fetch(provider)
@@ -335,15 +335,15 @@ def test_nothing_is_an_error_that_names_queries_and_filters() -> None:
         assert word in str(caught.value)
 
 
-def test_series_without_the_tag_are_an_error_that_says_so() -> None:
-    """Series that name no node are counted in the error."""
+def test_series_without_the_tag() -> None:
+    """Series without the node tag are counted in the error."""
     with provider_over(FakeDatadog(host("node-1")), node_tag="kube_node") as provider:
         with pytest.raises(ProviderAnswerError, match=r"1 series have no tag kube_node: .*kube_node:N/A"):
             fetch(provider)
 
 
-def test_check_says_that_all_is_well() -> None:
-    """The API key and each query are steps of their own, with a host by name."""
+def test_check_succeeds() -> None:
+    """The API key and each query are separate steps; a query's step names a host."""
     with provider_over(FakeDatadog(agent("node-1")), **AGENT) as provider:
         steps = list(provider.check())
     assert [(step.step, step.ok) for step in steps] == [("API key", True), ("query CPU", True), ("query Memory", True)]
@@ -358,12 +358,17 @@ def test_check_says_that_all_is_well() -> None:
         (FakeDatadog(host("a"), app_key="another"), {}, "provider.app_key", "403"),
         (FakeDatadog(host("a")), {"cluster_name": "c9"}, "datadog.cluster_name", "without this filter: a"),
         (FakeDatadog(host("a")), {"host_name_suffix": "-c9"}, "datadog.host_name_suffix", "without this filter: a"),
-        (FakeDatadog(agent("a")), {}, "datadog.cpu_query", "the Agent's own metrics (100 - avg:system.cpu.idle) have 1"),
+        (
+            FakeDatadog(agent("a")),
+            {},
+            "datadog.cpu_query",
+            "the Agent's own metrics (100 - avg:system.cpu.idle) have 1",
+        ),
         (FakeDatadog(host("a"), fail={"utilization": (400, {})}), {}, "datadog.cpu_query", "told to fail"),
     ],
 )
-def test_check_names_the_setting_that_mends_it(fake: FakeDatadog, own: dict[str, str], setting: str, word: str) -> None:
-    """A refused key is told from the other one; where a query finds nothing, what it would find is shown."""
+def test_check_names_the_setting(fake: FakeDatadog, own: dict[str, str], setting: str, word: str) -> None:
+    """A refused key is told apart from the other key; a query without results is repeated without filters."""
     with provider_over(fake, **own) as provider:
         failed = [step for step in provider.check() if not step.ok]
     assert failed[0].setting == setting

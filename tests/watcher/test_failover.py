@@ -1,4 +1,4 @@
-"""Several providers: the first that answers is served."""
+"""Tests of several providers, of which the first that answers is served."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ WINDOW = Window("5m", 0, 300)
 
 
 class Scripted:
-    """Answers with CPU and memory of its nodes, fails, or takes its time."""
+    """Provider that returns CPU and memory of its nodes, fails, or is slow."""
 
     def __init__(self, failure: str = "", seconds: float = 0, **nodes: float) -> None:
         self.failure, self.seconds, self.nodes = failure, seconds, nodes
@@ -24,7 +24,7 @@ class Scripted:
         self.closed = False
 
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
-        """Answer."""
+        """Return the scripted result."""
         self.asked += 1
         time.sleep(self.seconds)
         if self.failure:
@@ -42,18 +42,18 @@ class Scripted:
         yield Check("ask", ok=not self.failure, message=self.failure, setting="provider.address")
 
     def close(self) -> None:
-        """Remember it."""
+        """Record the call."""
         self.closed = True
 
 
 def fetch(*providers: Scripted, seconds: float = 5) -> Fetched:
-    """Fetch from several providers called A, B, C."""
+    """Fetch from several providers named A, B, C."""
     several = Failover(list(zip("ABC", providers, strict=False)))
     return several.fetch(WINDOW, Deadline.after(seconds))
 
 
-def test_the_first_that_answers_is_served_alone():
-    """When the first provider answers, the others are not asked, and the source is the first."""
+def test_first_provider_is_served():
+    """If the first provider answers, the others are not called, and the source is the first."""
     first, second = Scripted(a=10), Scripted(a=90)
     fetched = fetch(first, second)
     assert fetched.source == "A"
@@ -63,29 +63,29 @@ def test_the_first_that_answers_is_served_alone():
 
 
 @pytest.mark.parametrize("broken", [Scripted("it is down"), Scripted()], ids=["failing", "empty"])
-def test_the_next_one_stands_in(broken):
-    """A provider that fails or knows no node is replaced by the next, with a finding and the source's name."""
+def test_next_provider_replaces_a_failed_one(broken):
+    """A provider that fails or returns no nodes is replaced by the next, with a finding and the source's name."""
     fetched = fetch(broken, Scripted(a=90))
     assert fetched.source == "B"
     assert fetched.findings[0].kind is Kind.FELL_BACK
     assert fetched.findings[0].message.startswith("A failed, B is used instead")
 
 
-def test_a_provider_that_hangs_leaves_time_for_the_next():
-    """Each provider has its share of the time, also when the one before ignores its own."""
+def test_hanging_provider_leaves_time_for_the_next():
+    """Each provider gets its share of the time, even if the one before ignores its deadline."""
     began = time.monotonic()
     assert fetch(Scripted(seconds=3, a=1), Scripted(a=90), seconds=1).source == "B"
     assert time.monotonic() - began < 2.5
 
 
-def test_when_all_fail_all_reasons_are_named():
-    """The error names every provider with its reason."""
+def test_error_has_all_reasons():
+    """If all providers fail, the error names every provider with its reason."""
     with pytest.raises(ProviderError, match="A: it is down; B: so is this"):
         fetch(Scripted("it is down"), Scripted("so is this"))
 
 
-def test_checks_and_closing_reach_all():
-    """check() names each provider's steps, and close() closes each."""
+def test_check_and_close_of_all_providers():
+    """check() yields each provider's steps with its name, and close() closes each provider."""
     providers = Scripted("it is down"), Scripted(a=1)
     several = Failover(list(zip("AB", providers, strict=True)))
     assert [(step.step, step.ok) for step in several.check()] == [("A: ask", False), ("B: ask", True)]
@@ -93,8 +93,8 @@ def test_checks_and_closing_reach_all():
     assert all(provider.closed for provider in providers)
 
 
-def test_a_provider_that_hangs_is_not_asked_for_ever():
-    """A provider that ignores its deadline fetch after fetch is left alone after a few, and the next one answers."""
+def test_hanging_provider_is_skipped_after_some_fetches():
+    """A provider that ignores its deadline in every fetch is no longer called, and the next is used."""
     hanging = Scripted(seconds=4, a=1)
     several = Failover([("A", hanging), ("B", Scripted(a=90))])
     for _ in range(6):

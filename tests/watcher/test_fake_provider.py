@@ -1,4 +1,4 @@
-"""Fake: nodes as described, failures as asked for."""
+"""Tests of the provider Fake: configured nodes and simulated failures."""
 
 import json
 import re
@@ -29,8 +29,8 @@ def values(fetched: Fetched, node: str) -> dict[tuple[str, str], float]:
     return {(metric.type, metric.operator): metric.value for metric in fetched.nodes[node].metrics}
 
 
-def test_without_a_file_the_nodes_follow_from_their_number():
-    """Any number of nodes has CPU and Memory within 0 to 100, alike in every window and every run, not all equal."""
+def test_nodes_without_a_file():
+    """Nodes have CPU and Memory within 0 to 100, equal in every window and run, but not equal among nodes."""
     once, again = fetch(nodes=100), fetch(nodes=100)
     assert once == again
     assert list(once.nodes) == [f"node-{number}" for number in range(1, 101)]
@@ -42,8 +42,8 @@ def test_without_a_file_the_nodes_follow_from_their_number():
 
 
 @pytest.mark.parametrize("suffix", ["json", "toml"])
-def test_a_file_says_what_each_node_does(tmp_path, suffix):
-    """Numbers are averages; deviation, percentiles and other resources are served when asked for."""
+def test_nodes_from_a_file(tmp_path, suffix):
+    """Numbers are averages; deviation, percentiles and other resources are served if configured."""
     file = tmp_path / f"nodes.{suffix}"
     file.write_text(
         '{"a.example.com": {"cpu": 20}, "b": {"cpu": {"average": 85, "deviation": 12, "p99": 99}, "gpu": 50}}'
@@ -58,8 +58,8 @@ def test_a_file_says_what_each_node_does(tmp_path, suffix):
     assert names == {"fake:cpu:percent", "fake:gpu:percent"}
 
 
-def test_a_file_is_read_anew(tmp_path):
-    """A test may change the load while the watcher runs."""
+def test_file_is_read_at_every_fetch(tmp_path):
+    """A changed file changes the next fetch."""
     file = tmp_path / "nodes.json"
     settings = Settings(
         provider=ProviderSettings(name="Fake"), fake=FakeSettings(file=file), watch=WatchSettings(interval_seconds=0.1)
@@ -89,8 +89,8 @@ def test_a_file_is_read_anew(tmp_path):
         ('{"a": {"cpu": null}}', "a.cpu must have numbers"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path, text, says):
-    """The error names file, node and key; check says the same and names the setting."""
+def test_invalid_file(tmp_path, text, says):
+    """The error names file, node and key; check() has the same message and names the setting."""
     file = tmp_path / "nodes.json"
     file.write_text(text)
     with pytest.raises(ProviderAnswerError, match=re.escape(says)) as caught:
@@ -100,8 +100,8 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path, text, says):
     assert (step.ok, step.setting) == (False, "fake.file")
 
 
-def test_a_file_that_is_not_there_is_unavailable(tmp_path):
-    """A path that does not exist is told with the system's words."""
+def test_missing_file(tmp_path):
+    """A missing file is an error with the system's message."""
     with pytest.raises(ProviderUnavailable, match="No such file"):
         fetch(file=tmp_path / "nowhere.json")
 
@@ -110,8 +110,8 @@ def test_a_file_that_is_not_there_is_unavailable(tmp_path):
     ("failure", "expected"),
     [("unavailable", ProviderUnavailable), ("refused", ProviderRefused), ("unusable", ProviderAnswerError)],
 )
-def test_failures_are_the_errors_of_real_sources(failure, expected):
-    """Each failure raises its own kind of ProviderError, in the windows it is asked for."""
+def test_simulated_failures(failure, expected):
+    """Each failure raises its kind of ProviderError, in the configured windows."""
     with pytest.raises(expected, match=r"fake\.failure"):
         fetch(failure=failure)
     with pytest.raises(expected):
@@ -119,16 +119,16 @@ def test_failures_are_the_errors_of_real_sources(failure, expected):
     assert fetch("5m", failure=failure, failing_windows="15m,10m").nodes
 
 
-def test_empty_has_no_node_and_the_watcher_says_so():
-    """A source that answers and knows no node is never served as a good snapshot."""
+def test_empty_result_is_a_failure():
+    """A result without nodes is never served as a good snapshot."""
     assert not fetch(failure="empty").nodes
     settings = Settings(provider=ProviderSettings(name="Fake"), fake=FakeSettings(failure="empty"))
     with LibraryClient(settings) as client, pytest.raises(NoMetrics):
         client.metrics()
 
 
-def test_slow_keeps_to_the_deadline():
-    """A slow source answers at the deadline with an error, or at once when it is closed."""
+def test_slow_ends_at_the_deadline():
+    """A slow source fails at the deadline, or at once when it is closed."""
     provider = FakeProvider(Settings(fake=FakeSettings(failure="slow")))
     began = time.monotonic()
     with pytest.raises(ProviderUnavailable):
@@ -140,8 +140,8 @@ def test_slow_keeps_to_the_deadline():
     assert time.monotonic() - began < 60
 
 
-def test_a_failing_window_is_replaced_by_a_shorter_one():
-    """With fake.failing_windows the watcher serves the next shorter window, graded."""
+def test_failing_window_is_replaced():
+    """With fake.failing_windows the watcher serves the next shorter window with a grade."""
     fake = FakeSettings(failure="unavailable", failing_windows=["15m"])
     with LibraryClient(Settings(provider=ProviderSettings(name="Fake"), fake=fake)) as client:
         served = client.metrics()
@@ -149,15 +149,15 @@ def test_a_failing_window_is_replaced_by_a_shorter_one():
     assert served.data["node-1"].metadata["grade"] == "shorter_window"
 
 
-def test_the_command_line_serves_it(watch):
-    """The command on the page runs, and answers for the node it asks for."""
+def test_command_line(watch):
+    """The command on the page runs and serves the requested node."""
     service = watch("--provider", "Fake")
     served = service.wait_for("/watcher/node-1").json()
     assert served["source"] == "Fake"
 
 
-def test_the_example_on_the_page_runs(tmp_path):
-    """The page's example test passes as it stands, and its JSON is a description that can be used."""
+def test_example_on_the_page(tmp_path):
+    """The page's example test passes, and its JSON is a valid file."""
     text = PAGE.read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names: dict[str, object] = {}

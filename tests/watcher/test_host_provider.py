@@ -1,4 +1,4 @@
-"""The provider Host, on this very machine."""
+"""Tests of the provider Host on this machine."""
 
 import math
 from collections import namedtuple
@@ -13,19 +13,19 @@ from watcher.settings import HostSettings, ProviderSettings, Settings
 
 
 def provider(name: str = "this-machine") -> HostProvider:
-    """Return a provider with a name of its own for this machine."""
+    """Return a provider for this machine with a configured name."""
     return HostProvider(Settings(host=HostSettings(node_name=name)), clock=lambda: 1234.5)
 
 
-def test_it_is_found_by_its_name() -> None:
-    """The registry builds it for the name Host, as a provider of samples."""
+def test_host_is_a_sample_provider() -> None:
+    """The name Host opens a provider of samples."""
     built = open_provider(Settings(provider=ProviderSettings(name="Host")))
     assert isinstance(built, HostProvider)
     assert isinstance(built, SampleProvider)
 
 
-def test_a_sample_has_cpu_and_memory_of_this_machine() -> None:
-    """CPU and memory are there from the first sample on, in percent, under the configured name and the clock's time."""
+def test_sample_has_cpu_and_memory() -> None:
+    """The first sample has CPU and memory in percent, with the configured name and the clock's time."""
     sample = provider().sample(Deadline.after(5))["this-machine"]
     readings = {reading.name: reading for reading in sample.readings}
     assert sample.timestamp == 1234.5
@@ -36,8 +36,8 @@ def test_a_sample_has_cpu_and_memory_of_this_machine() -> None:
         assert math.isfinite(reading.value)
 
 
-def test_memory_is_what_psutil_says() -> None:
-    """Memory is the share that is not available, close to what psutil itself says at that time."""
+def test_memory_is_close_to_psutils() -> None:
+    """Memory is the share that is not available, close to psutil's value at that time."""
     readings = {
         reading.name: reading.value for reading in provider().sample(Deadline.after(5))["this-machine"].readings
     }
@@ -51,7 +51,7 @@ Status = namedtuple("Status", "speed")  # noqa: PYI024
 
 
 class Machine:
-    """The counters of a made-up machine, in place of psutil's."""
+    """Counters of a made-up machine, in place of psutil's."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 100.0
@@ -70,25 +70,25 @@ class Machine:
 
 
 def read(machine: HostProvider) -> dict[str, float]:
-    """Return the present readings without memory, which is the real one."""
+    """Return the present readings without memory, which is the real machine's."""
     sample = machine.sample(Deadline.after(5))["this-machine"]
     return {reading.type: reading.value for reading in sample.readings if reading.type != "Memory"}
 
 
-def test_the_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPU is the share not idle, waiting or stolen; then the busiest disk, and the busier direction of a link."""
+def test_readings_from_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU excludes idle, waiting and stolen time; the busiest disk and the busiest link's direction count."""
     machine, subject = Machine(monkeypatch), provider()
     assert read(subject) == {}
     machine.seconds += 10
     machine.times = Times(user=13, system=2, idle=94, iowait=0.5, steal=0.5, guest=3, guest_nice=0)
     machine.disks = {"sda": Disk(2500), "sdb": Disk(9000)}  # sdb is new: it has no rate yet
     machine.links = {"eth0": Link(bytes_sent=125_000_000, bytes_recv=250_000_000), "lo": Link(10**12, 10**12)}
-    # The guest's 3 s are in user's 13 s already: 10 s passed, 5 of them busy.
+    # The guest's 3 s are part of user's 13 s: 10 s passed, 5 of them busy.
     assert read(subject) == pytest.approx({"CPU": 50, "Storage": 25, "Bandwidth": 20})
 
 
-def test_counters_that_jump_stay_in_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counters that were reset, or ran ahead of the clock, give 0 and 100, nothing outside."""
+def test_reset_counters_stay_in_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters that were reset, or ran ahead of the clock, give 0 and 100."""
     machine, subject = Machine(monkeypatch), provider()
     machine.disks = {"sda": Disk(5000)}
     read(subject)
@@ -99,8 +99,8 @@ def test_counters_that_jump_stay_in_range(monkeypatch: pytest.MonkeyPatch) -> No
     assert read(subject) == {"CPU": 100, "Storage": 0, "Bandwidth": 100}
 
 
-def test_what_this_kernel_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without disk or link counters, as in some sandboxes, CPU and memory come all the same."""
+def test_missing_counters_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without disk or link counters, as in some sandboxes, CPU and memory are still read."""
     machine, subject = Machine(monkeypatch), provider()
 
     def missing(**_options: bool) -> None:
@@ -115,7 +115,7 @@ def test_what_this_kernel_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPa
 
 
 def test_check_reads_the_machine() -> None:
-    """check() yields one step that worked, with the name and the values."""
+    """check() yields one successful step with the name and the values."""
     (step,) = provider().check()
     assert step.ok
     assert "this-machine: CPU" in step.message

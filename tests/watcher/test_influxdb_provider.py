@@ -1,4 +1,4 @@
-"""InfluxDB: a real influxd of 1.x, a fake of 2.x, and answers that are odd."""
+"""Tests of the provider InfluxDB, with a real influxd 1.x, a fake of 2.x, and unusual responses."""
 
 import base64
 import hmac
@@ -34,7 +34,7 @@ RANDOM = np.random.default_rng(7)
 
 @pytest.fixture(autouse=True)
 def now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let samples end now, however long ago this module was imported."""
+    """Let samples end now, not at the import of this module."""
     module, at = sys.modules[__name__], int(time.time())
     monkeypatch.setattr(module, "NOW", at)
     monkeypatch.setattr(module, "TIMES", np.arange(at - 880, at, 20))
@@ -42,7 +42,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InfluxDb]:
-    """One influxd; each test has a database of its own."""
+    """One influxd; each test has a separate database."""
     with run_influxdb(tmp_path_factory.mktemp("influxdb"), max_rows=200) as server:
         yield server
 
@@ -57,7 +57,7 @@ def database(influxdb: InfluxDb, request: pytest.FixtureRequest) -> str:
 
 @contextmanager
 def provider(address: str, operators: list[str] | None = None, **own: object) -> Iterator[InfluxDbProvider]:
-    """Open a provider with settings as a user writes them."""
+    """Open a provider with settings like a user's."""
     settings = Settings(
         provider=ProviderSettings(name="InfluxDB", address=address, token=own.pop("token", None)),
         watch=WatchSettings(operators=operators or ["AVG", "STD"]),
@@ -87,15 +87,15 @@ def points(series: str, field: str, times: np.ndarray, samples: np.ndarray) -> l
 
 
 def query(**changes: object) -> dict[str, object]:
-    """Return a query of the user's own, as settings have it."""
+    """Return a custom query as in the settings."""
     return {"name": "own", "type": "CPU", "measurement": "load", "field": "busy", **changes}
 
 
 # -- 1.x, for real ------------------------------------------------------------------------------------------------
 
 
-def test_a_field_of_free_share_turns_into_use_with_its_percentiles(influxdb, database):
-    """AVG, STD, P90 and MAX of CPU are those of 100 minus idle; percentiles are a sample at most 1.5 ranks off."""
+def test_idle_time_becomes_use(influxdb, database):
+    """AVG, STD, P90 and MAX of CPU are those of 100 minus idle; percentiles are at most 1.5 ranks off."""
     idle = RANDOM.uniform(5, 95, len(TIMES))
     influxdb.write(points("cpu,cpu=cpu-total,host=a", "usage_idle", TIMES, idle), database)
     influxdb.write(points("mem,host=a", "available_percent", TIMES, np.full(len(TIMES), 25.0)), database)
@@ -111,15 +111,15 @@ def test_a_field_of_free_share_turns_into_use_with_its_percentiles(influxdb, dat
     assert not fetched.findings
 
 
-def test_percentiles_of_few_samples_are_not_lost(influxdb, database):
-    """InfluxQL has no 1st percentile of 3 samples; the 99th percentile of use is then the highest."""
+def test_percentiles_of_few_samples(influxdb, database):
+    """InfluxQL has no 1st percentile of 3 samples, so the 99th percentile of use is the highest sample."""
     influxdb.write(points("cpu,cpu=cpu-total,host=a", "usage_idle", TIMES[-3:], np.array([30.0, 10, 20])), database)
     found = values(fetch(influxdb.url, database=database, operators=["AVG", "P99"]).nodes["a"])
     assert found == {("CPU", "AVG"): 80, ("CPU", "P99"): 90}
 
 
-def test_memory_comes_from_either_field_whichever_there_is(influxdb, database):
-    """used_percent serves where available_percent is filtered out, and gives way when that appears."""
+def test_memory_from_either_field(influxdb, database):
+    """used_percent is used while there is no available_percent."""
     influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)), database)
     with provider(influxdb.url, database=database) as opened:
         window = Window("15m", NOW - 900, NOW)
@@ -128,8 +128,8 @@ def test_memory_comes_from_either_field_whichever_there_is(influxdb, database):
     assert values(fetch(influxdb.url, database=database).nodes["a"])["Memory", "AVG"] == 30
 
 
-def test_one_sample_has_no_deviation_and_a_finding(influxdb, database):
-    """STDDEV of one sample is null in InfluxQL: it is published as 0, and said."""
+def test_single_sample_has_deviation_0(influxdb, database):
+    """InfluxQL's STDDEV of one sample is null: it is published as 0, with a finding."""
     influxdb.write(points("mem,host=a", "used_percent", TIMES[-1:], np.array([40.0])), database)
     fetched = fetch(influxdb.url, database=database)
     assert values(fetched.nodes["a"]) == {("Memory", "AVG"): 40, ("Memory", "STD"): 0}
@@ -138,8 +138,8 @@ def test_one_sample_has_no_deviation_and_a_finding(influxdb, database):
     ]
 
 
-def test_a_node_whose_tags_changed_is_one_node(influxdb, database):
-    """Two series of one host, one after the other, give mean and deviation of all samples, and a finding."""
+def test_changed_tags_are_one_node(influxdb, database):
+    """Two successive series of one host give mean and deviation of all samples, and a finding."""
     used = RANDOM.uniform(5, 95, len(TIMES))
     influxdb.write(points("mem,host=a,pool=old", "used_percent", TIMES[:10], used[:10]), database)
     influxdb.write(points("mem,host=a,pool=new", "used_percent", TIMES[10:], used[10:]), database)
@@ -151,8 +151,8 @@ def test_a_node_whose_tags_changed_is_one_node(influxdb, database):
     assert [each.node for each in fetched.findings if each.kind == "duplicate"] == ["a"]
 
 
-def test_device_time_is_a_rate_of_the_busiest_disk(influxdb, database):
-    """diskio.io_time in ms a second is a tenth of a percent; a counter that starts anew does not count."""
+def test_storage_is_the_busiest_disks_rate(influxdb, database):
+    """diskio.io_time in ms per second is a tenth of a percent; a reset of the counter does not count."""
     sda, sdb = np.cumsum(RANDOM.integers(0, 20_000, (2, len(TIMES))), axis=1)
     sdb = sdb // 4
     rates = np.diff(sda) / 20 * 0.1
@@ -171,8 +171,8 @@ def test_device_time_is_a_rate_of_the_busiest_disk(influxdb, database):
     assert not [each for each in fetched.findings if each.kind == "duplicate"]
 
 
-def test_words_from_the_settings_are_only_words(influxdb, database):
-    """Quotes and backslashes in measurement, field, tags and retention policy are taken as they stand."""
+def test_influxql_names_are_quoted(influxdb, database):
+    """Quotes and backslashes in measurement, field, tags and retention policy are used literally."""
     influxdb.run(f'CREATE RETENTION POLICY "r\\"p" ON "{database}" DURATION 1d REPLICATION 1')
     line = r"""lo"ad\,\ it's,t"a'g=v"a'l\ue\ x,host=a fie'ld\ a\=b=12"""
     influxdb.write([f"{line} {NOW - 5}", f"{line.replace('=v', '=w').replace('=a ', '=b ')} {NOW - 5}"],
@@ -186,8 +186,8 @@ def test_words_from_the_settings_are_only_words(influxdb, database):
 @pytest.mark.parametrize(
     "attack", ["x' OR '1'='1", "x'; DROP DATABASE telegraf; --", "x\\' OR 1=1 --", 'x" OR "host" != "', "x\n' OR ''='"]
 )
-def test_a_tag_value_cannot_become_a_statement(influxdb, attack):
-    """A value that would end its string selects nothing, and the database is still there afterwards."""
+def test_influxql_injection_is_not_possible(influxdb, attack):
+    """A tag value with a closing quote selects nothing, and the database still exists afterwards."""
     influxdb.write(points("load,host=a", "busy", TIMES, np.full(len(TIMES), 40.0)))
     influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)))
     fetched = fetch(influxdb.url, queries=[query(where={"host": attack})])
@@ -196,8 +196,8 @@ def test_a_tag_value_cannot_become_a_statement(influxdb, attack):
     assert values(fetch(influxdb.url, queries=[query()]).nodes["a"])["CPU", "AVG"] == 40
 
 
-def test_a_query_that_fails_costs_only_itself(influxdb, database):
-    """Text where numbers are wanted is a finding with InfluxDB's words; the other queries are served."""
+def test_failed_query_does_not_affect_others(influxdb, database):
+    """A text field is a finding with InfluxDB's message; the other queries are served."""
     influxdb.write([f'load,host=a busy="much" {NOW - 5}', f"mem,host=a used_percent=40 {NOW - 5}"], database)
     fetched = fetch(influxdb.url, database=database, queries=[query()])
     assert set(values(fetched.nodes["a"])) == {("Memory", "AVG"), ("Memory", "STD")}
@@ -207,8 +207,8 @@ def test_a_query_that_fails_costs_only_itself(influxdb, database):
     assert "influxdb.queries" in failed.message
 
 
-def test_absurd_samples_void_no_answer(influxdb, database):
-    """Where a sum is infinite InfluxDB writes no answer at all: such samples are left out, and said."""
+def test_absurd_samples_are_left_out(influxdb, database):
+    """Samples with an infinite sum, for which InfluxDB has no response, are left out with a finding."""
     influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)), database)
     influxdb.write(points("mem,host=b", "used_percent", TIMES, np.full(len(TIMES), 1e308)), database)
     fetched = fetch(influxdb.url, database=database)
@@ -216,8 +216,8 @@ def test_absurd_samples_void_no_answer(influxdb, database):
     assert [each.action for each in fetched.findings if each.kind == "not_finite"] == ["dropped"]
 
 
-def test_host_names_lose_the_suffix_and_nothing_else(influxdb, database):
-    """host_name_suffix is taken off where it stands; a series without the tag is a finding."""
+def test_host_name_suffix_is_removed(influxdb, database):
+    """Only host_name_suffix is removed from host names; a series without the tag is a finding."""
     lines = [f"mem,host={host} used_percent=40 {NOW - 5}" for host in ("a.example.com", "b.other", "10.0.0.7")]
     influxdb.write([*lines, f"mem used_percent=40 {NOW - 5}"], database)
     fetched = fetch(influxdb.url, database=database, host_name_suffix=".example.com")
@@ -226,24 +226,24 @@ def test_host_names_lose_the_suffix_and_nothing_else(influxdb, database):
     assert "influxdb.host_tag" in unmatched.message
 
 
-def test_series_without_the_tag_at_all_name_the_setting(influxdb, database):
-    """When no series has the host tag, the error names it and its setting."""
+def test_no_series_with_the_host_tag(influxdb, database):
+    """If no series has the host tag, the error names the tag and its setting."""
     influxdb.write([f"mem,hostname=a used_percent=40 {NOW - 5}"], database)
-    with pytest.raises(ProviderAnswerError, match=r"none has the tag 'host' \(influxdb.host_tag\)"):
+    with pytest.raises(ProviderAnswerError, match=r"none with the tag 'host' \(influxdb.host_tag\)"):
         fetch(influxdb.url, database=database)
     assert set(fetch(influxdb.url, database=database, host_tag="hostname").nodes) == {"a"}
 
 
-def test_a_partial_answer_is_a_finding(influxdb, database):
-    """The server's max-row-limit is told."""
+def test_partial_response_is_a_finding(influxdb, database):
+    """A response cut by the server's max-row-limit is a finding."""
     influxdb.write([f"mem,host=node-{number} used_percent=40 {NOW - 5}" for number in range(300)], database)
     fetched = fetch(influxdb.url, database=database)
     assert 0 < len(fetched.nodes) < 300
     assert [each.kind for each in fetched.findings if each.kind == "partial_answer"]
 
 
-def test_what_is_missing_is_named(influxdb, database):
-    """No database, no retention policy, no samples: each error says which setting mends it."""
+def test_missing_source_names_the_setting(influxdb, database):
+    """A missing database, retention policy or sample is an error that names its setting."""
     with pytest.raises(ProviderAnswerError, match=r"database not found: nope \(influxdb.database\)"):
         fetch(influxdb.url, database="nope")
     with pytest.raises(ProviderAnswerError, match=r"retention policy not found.*\(influxdb.retention_policy\)"):
@@ -252,16 +252,16 @@ def test_what_is_missing_is_named(influxdb, database):
         fetch(influxdb.url, database=database)
 
 
-def test_any_window_is_its_own_span(influxdb, database):
-    """6h is as good as 15m, and a sample at the start does not belong to it."""
+def test_windows_of_any_duration(influxdb, database):
+    """6h works like 15m, and a sample at the start does not belong to the window."""
     times = np.array([NOW - 21_600, NOW - 21_599, NOW - 7, NOW])
     influxdb.write(points("mem,host=a", "used_percent", times, np.array([90.0, 10, 20, 60])), database)
     (metric, *_) = fetch(influxdb.url, "6h", 21_600, database=database).nodes["a"].metrics
     assert (metric.rollup, metric.value) == ("6h", pytest.approx(30))
 
 
-def test_check_says_what_there_is(influxdb, database):
-    """Each query is a step with its nodes and range; another unit than percent is not ok."""
+def test_check_has_nodes_and_range(influxdb, database):
+    """Each query is a step with its nodes and range; a unit other than percent fails."""
     influxdb.write([f"mem,host={host} used_percent=40 {NOW - 5}" for host in "ab"], database)
     influxdb.write([f"load,host={host} busy=70000 {NOW - 5}" for host in "ab"], database)
     with provider(influxdb.url, database=database, queries=[query()]) as opened:
@@ -271,11 +271,11 @@ def test_check_says_what_there_is(influxdb, database):
         "query telegraf:memory:percent", True, "2 nodes, 40 to 40 percent", "influxdb.queries"
     )
     assert not steps["query own"].ok
-    assert "no percent" in steps["query own"].message
+    assert "not percent" in steps["query own"].message
 
 
-def test_check_names_what_mends(influxdb, database):
-    """No samples, no host tag, no database: the step is not ok and names the setting."""
+def test_check_names_the_setting(influxdb, database):
+    """A step without samples, host tag or database fails and names the setting."""
     influxdb.write([f"mem,hostname=a used_percent=40 {NOW - 5}"], database)
     with provider(influxdb.url, database=database) as opened:
         bad = {(step.step, step.setting) for step in opened.check() if not step.ok}
@@ -287,8 +287,8 @@ def test_check_names_what_mends(influxdb, database):
         assert {step.setting for step in opened.check() if not step.ok} == {"influxdb.database"}
 
 
-def test_user_and_password_open_the_door_and_stay_secret(tmp_path):
-    """Basic authentication, from settings or address; refusals name the setting and no secret."""
+def test_user_and_password(tmp_path):
+    """User and password, from settings or address, are sent; a refusal names the setting and no secret."""
     with run_influxdb(tmp_path, user="reader", password="pass w@rd") as server:
         server.write([f"mem,host=a used_percent=40 {NOW - 5}"])
         assert fetch(server.url, username="reader", password="pass w@rd").nodes
@@ -306,8 +306,8 @@ def test_user_and_password_open_the_door_and_stay_secret(tmp_path):
             assert "pass" not in str([step.message for step in opened.check()])
 
 
-def test_a_json_web_token_opens_the_door(tmp_path):
-    """provider.token goes to 1.x as a bearer token; a bad one is refused without being shown."""
+def test_json_web_token(tmp_path):
+    """provider.token is sent to 1.x as a bearer token; a wrong token is refused without being shown."""
     with run_influxdb(tmp_path, user="reader", password="password") as server:
         server.write([f"mem,host=a used_percent=40 {NOW - 5}"])
         claims = {"username": "reader", "exp": NOW + 600}
@@ -323,8 +323,8 @@ def _base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def test_the_command_line_serves_it(influxdb, database, watch):
-    """The command watch with nothing but address and database serves every window under its name."""
+def test_command_line(influxdb, database, watch):
+    """``trimaran watch`` with only address and database serves every window."""
     influxdb.write(points("mem,host=a", "used_percent", TIMES, np.full(len(TIMES), 40.0)), database)
     service = watch("--provider", "InfluxDB", "--address", influxdb.url, TRIMARAN_INFLUXDB__DATABASE=database)
     for window in ("15m", "10m", "5m"):
@@ -335,8 +335,8 @@ def test_the_command_line_serves_it(influxdb, database, watch):
         }  # fmt: skip
 
 
-def test_the_queries_on_the_page_run(influxdb, database, tmp_path):
-    """The page's TOML is a settings file, and influxd answers each of its queries in percent."""
+def test_queries_on_the_page(influxdb, database, tmp_path):
+    """The page's TOML is a valid settings file, and influxd returns percents for each of its queries."""
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     file = tmp_path / "settings.toml"
     file.write_text(text)
@@ -356,16 +356,16 @@ def test_the_queries_on_the_page_run(influxdb, database, tmp_path):
     assert averages == pytest.approx({"Storage": 30, "GPU": 30, "Bandwidth": 10})
 
 
-def test_the_page_has_every_setting():
-    """docs/providers/influxdb.md has each setting with its variable, and fake.md too."""
+def test_page_has_every_setting():
+    """docs/providers/influxdb.md and fake.md have each setting with its variable."""
     for name in setting_names(WatcherSettings):
         section, _, _ = name.partition(".")
         if section in {"influxdb", "fake"}:
             assert f"| `{name}` | `{environment_variable(name)}` |" in PAGE.with_stem(section).read_text()
 
 
-def test_the_newest_samples_of_nodes_are_told(influxdb, database):
-    """A node whose Telegraf stopped is in the window's averages still; the longest window tells since when."""
+def test_newest_samples_of_stopped_nodes(influxdb, database):
+    """With the longest window, the newest sample of a stopped node has its own time."""
     own = query(type="Storage", measurement="disk", field="reads", rate=True)
     for host, times in (("alive", TIMES), ("stopped", TIMES[:20]), ("b", TIMES[:10])):
         influxdb.write(
@@ -383,25 +383,25 @@ def test_the_newest_samples_of_nodes_are_told(influxdb, database):
 
 @pytest.fixture
 def influxdb2() -> Iterator[FakeInfluxDb2]:
-    """A fake with one node."""
+    """Fake with one node."""
     with run_influxdb2() as fake:
         fake.series.append(Stored("mem", "used_percent", {"host": "a"}, TIMES, np.full(len(TIMES), 40.0)))
         yield fake
 
 
 def fetch2(fake: FakeInfluxDb2, **settings: object) -> Fetched:
-    """Fetch once with all that 2.x needs."""
+    """Fetch once with all settings that 2.x needs."""
     return fetch(fake.url, **{"organization": "acme", "token": "right-token", **settings})
 
 
-def test_the_version_is_found_out_and_the_token_sent_its_way(influxdb2):
-    """X-Influxdb-Version v2 means Flux, and the token goes as 2.x wants it."""
+def test_version_2_is_detected(influxdb2):
+    """X-Influxdb-Version v2 selects Flux and the token scheme of 2.x."""
     assert set(fetch2(influxdb2).nodes) == {"a"}
     assert set(influxdb2.authorizations) == {"Token right-token"}
 
 
-def test_flux_has_every_operator(influxdb2):
-    """Mean, population deviation, percentiles and maximum of idle time turn into those of use."""
+def test_flux_operators(influxdb2):
+    """Mean, population deviation, percentiles and maximum of idle time become those of use."""
     idle = RANDOM.uniform(5, 95, len(TIMES))
     influxdb2.series.append(Stored("cpu", "usage_idle", {"host": "a", "cpu": "cpu-total"}, TIMES, idle))
     found = values(fetch2(influxdb2, operators=["AVG", "STD", "P90", "MAX"]).nodes["a"])
@@ -413,8 +413,8 @@ def test_flux_has_every_operator(influxdb2):
     assert found["Memory", "MAX"] == 40
 
 
-def test_flux_tells_the_newest_samples(influxdb2):
-    """The times come from last(), also of counters, and only with the longest window."""
+def test_flux_newest_samples(influxdb2):
+    """The times are read by last(), also of counters, and only with the longest window."""
     counter = Stored("diskio", "io_time", {"host": "b"}, TIMES[:9], np.arange(9) * 20)
     influxdb2.series.append(counter)
     own = query(type="Storage", measurement="diskio", field="io_time", rate=True)
@@ -423,8 +423,8 @@ def test_flux_tells_the_newest_samples(influxdb2):
     assert "last()" not in influxdb2.scripts[-1]
 
 
-def test_times_that_cannot_be_read_cost_nothing_else(influxdb2):
-    """What was measured is served without the times of the newest samples, and a finding says why they are missing."""
+def test_unreadable_times_do_not_affect_metrics(influxdb2):
+    """If the newest samples' times cannot be read, the metrics are served with a finding."""
     influxdb2.failing, influxdb2.failing_for = "out of memory", "last()"
     fetched = fetch2(influxdb2)
     assert (set(fetched.nodes), fetched.newest) == ({"a"}, {})
@@ -432,8 +432,8 @@ def test_times_that_cannot_be_read_cost_nothing_else(influxdb2):
     assert any("newest samples cannot be read" in message and "out of memory" in message for message in messages)
 
 
-def test_flux_words_are_only_words(influxdb2):
-    """Quotes, backslashes, line breaks and ${ in bucket, measurement, field and tags are taken as they stand."""
+def test_flux_names_are_quoted(influxdb2):
+    """Quotes, backslashes, line breaks and ${ in bucket, measurement, field and tags are used literally."""
     word = 'a "b" \'c\' \\ d, ${g} \\${h} ü\t\n") |> drop() //\\'
     influxdb2.bucket = word
     influxdb2.series.append(Stored(word, word, {"host": "b", word: word}, TIMES, np.full(len(TIMES), 12.0)))
@@ -443,7 +443,7 @@ def test_flux_words_are_only_words(influxdb2):
 
 
 def test_flux_rates(influxdb2):
-    """A counter is asked for by derivative, and the busiest device counts."""
+    """A counter is read by derivative, and the busiest device counts."""
     for disk, step in (("sda", 4000), ("sdb", 9000)):
         counter = np.arange(len(TIMES)) * step
         influxdb2.series.append(Stored("diskio", "io_time", {"host": "a", "name": disk}, TIMES, counter))
@@ -459,8 +459,8 @@ def test_flux_rates(influxdb2):
         ({"bucket": "nope"}, ProviderAnswerError, r'could not find bucket "nope".*influxdb.bucket'),
     ],
 )
-def test_what_2_x_refuses_names_the_setting(influxdb2, wrong, error, says):
-    """Token, organization and bucket each have their own message; doctor names the same setting."""
+def test_refusals_of_2_x_name_the_setting(influxdb2, wrong, error, says):
+    """Token, organization and bucket each have a message; the doctor names the same setting."""
     with pytest.raises(error, match=says) as caught:
         fetch2(influxdb2, **wrong)
     assert "wrong-token" not in str(caught.value)
@@ -470,45 +470,45 @@ def test_what_2_x_refuses_names_the_setting(influxdb2, wrong, error, says):
     assert bad == {"provider.token" if key == "token" else f"influxdb.{key}"}
 
 
-def test_an_error_inside_an_answer_of_200_is_an_error(influxdb2):
-    """A query that fails after it began has its error as a table."""
+def test_error_with_status_200(influxdb2):
+    """A query that fails after its start has its error in a table."""
     influxdb2.failing = "memory allocation limit reached"
     with pytest.raises(ProviderAnswerError, match=r"InfluxDB at .*: memory allocation limit reached"):
         fetch2(influxdb2)
 
 
-def test_an_empty_answer_of_2_x_names_the_bucket(influxdb2):
-    """Nothing found is an error that says where was looked."""
+def test_empty_response_of_2_x_names_the_bucket(influxdb2):
+    """A response without samples is an error that names the bucket."""
     influxdb2.series.clear()
     with pytest.raises(ProviderAnswerError, match=r"in bucket 'telegraf' \(influxdb.bucket\)"):
         fetch2(influxdb2)
 
 
-def test_influxdb_cloud_does_not_say_its_version(influxdb2):
-    """Without the header an organization in the settings means 2.x; without one the error says what to set."""
+def test_influxdb_cloud_does_not_report_its_version(influxdb2):
+    """Without the header, an organization in the settings selects 2.x; else the error names the setting."""
     influxdb2.version = None
     assert fetch2(influxdb2).nodes
     with pytest.raises(ProviderAnswerError, match=r"does not report its version.*influxdb.version"):
         fetch(influxdb2.url)
 
 
-def test_other_versions_are_asked_only_when_told(influxdb2):
-    """3.x names itself in the error, with the way to try."""
+def test_other_versions_need_a_setting(influxdb2):
+    """3.x is an error with its version, which suggests influxdb.version."""
     influxdb2.version = "3.1.0"
     with pytest.raises(ProviderAnswerError, match=r"reports version 3.1.0.*influxdb.version to 1"):
         fetch2(influxdb2)
 
 
-def test_2_x_found_where_1_x_was_expected_names_what_it_needs(influxdb2):
-    """Organization and token are asked for by name, with their variables."""
+def test_detected_2_x_needs_settings(influxdb2):
+    """The error names organization and token with their variables."""
     with pytest.raises(ProviderRefused) as caught:
         fetch(influxdb2.url)
     assert "TRIMARAN_INFLUXDB__ORGANIZATION" in str(caught.value)
     assert "METRICS_PROVIDER_TOKEN" in str(caught.value)
 
 
-def test_a_server_that_becomes_2_x_is_noticed(influxdb2):
-    """After a fetch that brought nothing the version is asked for again."""
+def test_upgrade_to_2_x_is_detected(influxdb2):
+    """After a fetch without results the version is detected again."""
     influxdb2.version = "1.8.10"
     with provider(influxdb2.url, organization="acme", token="right-token") as opened:
         window = Window("15m", NOW - 900, NOW)
@@ -521,8 +521,8 @@ def test_a_server_that_becomes_2_x_is_noticed(influxdb2):
 # -- settings -----------------------------------------------------------------------------------------------------
 
 
-def test_2_x_without_its_settings_is_not_built():
-    """Both missing settings are told at once, with their variables."""
+def test_2_x_requires_settings():
+    """The error names both missing settings with their variables."""
     with pytest.raises(SettingsError) as caught, provider("http://127.0.0.1:1", version="2"):
         pass
     assert len(caught.value.problems) == 2
@@ -530,8 +530,8 @@ def test_2_x_without_its_settings_is_not_built():
     assert "METRICS_PROVIDER_TOKEN" in str(caught.value)
 
 
-def test_queries_come_from_the_environment(monkeypatch):
-    """A JSON list in the variable is read; a scale of 0 is refused; the password is masked."""
+def test_queries_from_the_environment(monkeypatch):
+    """The variable has a JSON list; a scale of 0 is refused, and the password is masked."""
     monkeypatch.setenv("TRIMARAN_INFLUXDB__QUERIES", json.dumps([query(where={"a": "b"})]))
     monkeypatch.setenv("TRIMARAN_INFLUXDB__PASSWORD", "very-secret")
     monkeypatch.setenv("TRIMARAN_INFLUXDB__VERSION", "1")
@@ -562,7 +562,7 @@ def answering(body: bytes) -> Iterator[str]:
 
 
 def influxql(*series: object) -> bytes:
-    """Return an answer of 1.x."""
+    """Return a response of 1.x."""
     return json.dumps({"results": [{"statement_id": 0, "series": list(series)}]}).encode()
 
 
@@ -582,15 +582,15 @@ GOOD = {"name": "mem", "tags": {"host": "a"}, "columns": ["time", "AVG", "STD", 
         7,
     ],
 )
-def test_series_of_another_shape_are_an_error(odd):
-    """What is no series is a ProviderAnswerError, never a crash."""
+def test_malformed_series_are_an_error(odd):
+    """A malformed series is a ProviderAnswerError."""
     with answering(influxql(GOOD, odd)) as url, pytest.raises(ProviderAnswerError, match="shape"):
         fetch(url, version="1")
 
 
 @pytest.mark.parametrize("tags", [{"host": 7}, {"host": None}, {"host": ""}, {}, None])
-def test_a_tag_that_is_no_name_is_a_finding(tags):
-    """A host tag that is no text, or not there, costs only its series."""
+def test_invalid_host_tag_is_a_finding(tags):
+    """A host tag that is missing or not text only affects its series."""
     with answering(influxql(GOOD, {**GOOD, "tags": tags})) as url:
         fetched = fetch(url, version="1")
     assert set(fetched.nodes) == {"a"}
@@ -610,8 +610,8 @@ def test_a_tag_that_is_no_name_is_a_finding(tags):
         ([], set()),
     ],
 )
-def test_odd_values_cost_only_themselves(row, published):
-    """null, text, booleans and impossible counts are no values; the other nodes are served."""
+def test_invalid_values_do_not_affect_other_nodes(row, published):
+    """null, text, booleans and impossible counts are not values; the other nodes are served."""
     odd = {**GOOD, "tags": {"host": "b"}, "values": [row] if row else []}
     if not row:
         odd["columns"] = []
@@ -641,14 +641,14 @@ def test_odd_values_cost_only_themselves(row, published):
         (read_flux, b"error,reference\r\nfailed,7\r\n"),
     ],
 )
-def test_answers_that_are_none_are_errors(read: Callable[[bytes], object], body: bytes):
-    """Every body that is not what the API documents is a ProviderAnswerError with words in it."""
+def test_invalid_responses_are_errors(read: Callable[[bytes], object], body: bytes):
+    """Every body that the API does not document is a ProviderAnswerError with a message."""
     with pytest.raises(ProviderAnswerError) as caught:
         read(body)
     assert str(caught.value)
 
 
-def test_annotated_csv_is_read_with_its_defaults():
+def test_annotated_csv():
     """Results, tables, schemas, defaults, quotes, infinities and empty values are read as documented."""
     body = (
         "#datatype,string,long,string,double\r\n#group,false,false,true,false\r\n#default,AVG,,,7\r\n"
@@ -670,8 +670,8 @@ def test_annotated_csv_is_read_with_its_defaults():
     assert read_flux(b"\r\n").series == []
 
 
-def test_a_server_that_goes_away_is_unavailable(tmp_path):
-    """A refused connection in the middle of a run names address and setting."""
+def test_stopped_server_is_unavailable(tmp_path):
+    """A refused connection after a good fetch names address and setting."""
     with run_influxdb(tmp_path) as server, provider(server.url) as opened:
         window = Window("15m", NOW - 900, NOW)
         server.write([f"mem,host=a used_percent=40 {NOW - 5}"])

@@ -1,4 +1,4 @@
-"""The provider KubernetesMetricsServer, against the fake API server."""
+"""Tests of the provider KubernetesMetricsServer, with a fake API server."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ AT = 1_700_000_000
 
 @pytest.fixture
 def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
-    """A cluster of two nodes, half used."""
+    """Cluster with two nodes, half used."""
     with run_fake_kubernetes(kubernetes_folder) as fake:
         for name in ("a", "b"):
             add(fake, name)
@@ -35,7 +35,7 @@ def fake(kubernetes_folder: Path) -> Iterator[FakeKubernetes]:
 
 @pytest.fixture
 def provider(fake: FakeKubernetes) -> Iterator[KubernetesMetricsServerProvider]:
-    """The provider, sent to the fake."""
+    """Provider for the fake cluster."""
     provider = KubernetesMetricsServerProvider(settings(fake))
     yield provider
     provider.close()
@@ -74,7 +74,7 @@ def asked(fake: FakeKubernetes, path: str) -> list[dict[str, str]]:
 
 
 def test_values_are_percent_of_capacity(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """Use is divided by status.capacity, not by allocatable, and carries the source's own time."""
+    """Usage is divided by status.capacity, not by allocatable, and has the source's own time."""
     for amounts in (each["status"]["allocatable"] for each in fake.nodes.values()):
         amounts.update(cpu="1", memory="1Gi")
     samples = sample(provider)
@@ -83,14 +83,14 @@ def test_values_are_percent_of_capacity(fake: FakeKubernetes, provider: Kubernet
     assert not samples.findings
 
 
-def test_nanocores_are_not_rounded_first(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """A use below a millicore is divided exactly; upstream rounds it up to a millicore."""
+def test_nanocores_are_not_rounded(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """Usage below a millicore is divided exactly; upstream rounds it up to a millicore."""
     fake.metrics["a"]["usage"] = {"cpu": "1n", "memory": "1"}
     assert values(sample(provider), "a") == {CPU: 100 / 4e9, MEMORY: 100 / (16 * 2**30)}
 
 
-def test_capacities_are_listed_once_in_a_while(fake: FakeKubernetes) -> None:
-    """The second sample asks for metrics only; when the refresh is due the list is asked for again."""
+def test_capacities_are_listed_at_an_interval(fake: FakeKubernetes) -> None:
+    """The second sample only requests metrics; after the refresh interval the nodes are listed again."""
     provider = KubernetesMetricsServerProvider(settings(fake, capacity_refresh_seconds=0.2))
     sample(provider)
     sample(provider)
@@ -101,8 +101,8 @@ def test_capacities_are_listed_once_in_a_while(fake: FakeKubernetes) -> None:
     provider.close()
 
 
-def test_a_new_node_is_looked_up_at_once(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """A node that came after the list is in the next sample, for one request about it and no other list."""
+def test_new_node_is_read_at_once(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """A node that is newer than the list is in the next sample, after one request for this node."""
     sample(provider)
     add(fake, "new")
     assert set(sample(provider)) == {"a", "b", "new"}
@@ -110,8 +110,8 @@ def test_a_new_node_is_looked_up_at_once(fake: FakeKubernetes, provider: Kuberne
     assert len(asked(fake, f"{NODES}/new")) == len(asked(fake, NODES)) == 1
 
 
-def test_many_new_nodes_are_one_list(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """When a hundred nodes come at once they are not asked for one by one."""
+def test_many_new_nodes_are_listed(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """A hundred new nodes are read with one list."""
     sample(provider)
     for number in range(100):
         add(fake, f"new-{number}")
@@ -120,8 +120,8 @@ def test_many_new_nodes_are_one_list(fake: FakeKubernetes, provider: KubernetesM
     assert not [path for path, *_ in fake.requests if path.startswith(f"{NODES}/")]
 
 
-def test_a_deleted_node_is_no_finding(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """A node that is gone, with its metrics, is forgotten without a word."""
+def test_deleted_node_is_not_a_finding(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """A deleted node without metrics is forgotten without a finding."""
     sample(provider)
     del fake.nodes["b"], fake.metrics["b"]
     samples = sample(provider)
@@ -130,14 +130,14 @@ def test_a_deleted_node_is_no_finding(fake: FakeKubernetes, provider: Kubernetes
 
 
 @pytest.mark.parametrize(("ready", "why"), [("Unknown", "not ready"), ("False", "not ready"), ("True", "kubelet")])
-def test_a_node_without_metrics_is_a_finding(
+def test_node_without_metrics_is_a_finding(
     fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, ready: str, why: str
 ) -> None:
-    """A node that metrics-server says nothing of is named, with the reason where the node tells it."""
+    """A node without metrics is reported, with the reason from its conditions."""
     sample(provider)
     fake.nodes["b"] = node("b", ready=ready)
     del fake.metrics["b"]
-    for _ in range(2):  # it stays a finding, and is looked up once
+    for _ in range(2):  # still a finding, after a single request
         (finding,) = sample(provider).findings
         assert (finding.kind, finding.node) == (Kind.NO_METRICS, "b")
         assert why in finding.message
@@ -145,14 +145,14 @@ def test_a_node_without_metrics_is_a_finding(
 
 
 def test_metrics_without_a_node_are_a_finding(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """Metrics of a name that is no node cannot become percents: dropped, reported, and asked about once."""
+    """Metrics of an unknown node are dropped and reported, and the node is requested once."""
     fake.metrics["ghost"] = node_metrics("ghost", "1", "1Gi", AT)
     for _ in range(2):
         samples = sample(provider)
         assert set(samples) == {"a", "b"}
         (finding,) = samples.findings
         assert (finding.kind, finding.node, finding.action) == (Kind.UNMATCHED_NODE, "ghost", "dropped")
-    assert not asked(fake, f"{NODES}/ghost")  # the list was new and did not have it
+    assert not asked(fake, f"{NODES}/ghost")  # the new list did not have it
 
 
 def _set(part: str, key: str, value: Any) -> Callable[[FakeKubernetes], None]:
@@ -167,10 +167,10 @@ def _set(part: str, key: str, value: Any) -> Callable[[FakeKubernetes], None]:
 
 
 @pytest.mark.parametrize("written", ["", "NaN", "+Inf", "1.2.3", "much", None, [], {}, True, "9" * 100])
-def test_an_odd_usage_costs_only_itself(
+def test_invalid_usage_only_affects_its_metric(
     fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, written: Any
 ) -> None:
-    """What is no quantity is a finding; the node's other metric and the other nodes are served."""
+    """Usage that is not a quantity is a finding; the node's other metric and the other nodes are served."""
     _set("metrics", "usage.cpu", written)(fake)
     samples = sample(provider)
     assert values(samples, "a") == {CPU: 50.0, MEMORY: 50.0}
@@ -194,10 +194,10 @@ def test_an_odd_usage_costs_only_itself(
         _set("nodes", "capacity", {"cpu": "none", "memory": None}),
     ],
 )
-def test_an_odd_node_costs_only_itself(
+def test_invalid_node_does_not_affect_others(
     fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, change: Callable[[FakeKubernetes], None]
 ) -> None:
-    """Whatever one node's objects are, it is left out with findings that name it, and the others are served."""
+    """A node with invalid objects is left out with findings, and the other nodes are served."""
     change(fake)
     samples = sample(provider)
     assert set(samples) == {"a"}
@@ -206,16 +206,16 @@ def test_an_odd_node_costs_only_itself(
 
 
 @pytest.mark.parametrize("conditions", [None, "Ready", [None], [{"type": "Ready"}]])
-def test_odd_conditions_do_not_matter(
+def test_invalid_conditions_are_ignored(
     fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, conditions: Any
 ) -> None:
-    """Conditions only explain; a node with strange ones is served."""
+    """A node with invalid conditions is served."""
     fake.nodes["b"]["status"]["conditions"] = conditions
     assert set(sample(provider)) == {"a", "b"}
 
 
-def test_5000_nodes_come_in_pages(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """Every page of the node list is read, 500 at a time."""
+def test_nodes_are_listed_in_pages(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """All pages of the node list are read, with 500 nodes each."""
     for number in range(4998):
         add(fake, f"node-{number}")
     assert len(sample(provider, 60)) == 5000
@@ -224,8 +224,8 @@ def test_5000_nodes_come_in_pages(fake: FakeKubernetes, provider: KubernetesMetr
     assert {query["limit"] for query in queries} == {"500"}
 
 
-def test_a_list_that_expires_is_had_in_one(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """410 in the middle of the pages starts the list over, without pages."""
+def test_expired_list_is_read_in_one_page(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """Status 410 in the middle of the pages restarts the list without pages."""
     for number in range(600):
         add(fake, f"node-{number}")
     fake.expired_continues = 1
@@ -233,8 +233,8 @@ def test_a_list_that_expires_is_had_in_one(fake: FakeKubernetes, provider: Kuber
     assert [query.get("limit") for query in asked(fake, NODES)] == ["500", "500", None]
 
 
-def test_old_capacities_serve_while_the_list_fails(fake: FakeKubernetes) -> None:
-    """When nodes cannot be listed any more, what is known of them is used, and a finding says so and why."""
+def test_old_capacities_are_used_while_the_list_fails(fake: FakeKubernetes) -> None:
+    """If a later list fails, the known capacities are used, with a finding."""
     provider = KubernetesMetricsServerProvider(settings(fake, capacity_refresh_seconds=0.01))
     sample(provider)
     fake.forbidden.add(("", "nodes", "list"))
@@ -248,8 +248,8 @@ def test_old_capacities_serve_while_the_list_fails(fake: FakeKubernetes) -> None
     provider.close()
 
 
-def test_a_failed_look_up_is_tried_again(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """Without the verb get a new node is a finding that says so; once it is granted, the node is served."""
+def test_failed_request_for_a_node_is_repeated(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """A refused request for a new node is a finding; once permitted, the node is served."""
     sample(provider)
     fake.forbidden.add(("", "nodes", "get"))
     add(fake, "new")
@@ -261,8 +261,8 @@ def test_a_failed_look_up_is_tried_again(fake: FakeKubernetes, provider: Kuberne
 
 
 @pytest.mark.parametrize("group", ["", METRICS_GROUP])
-def test_a_missing_rule_is_named(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, group: str) -> None:
-    """403 says which rule the ClusterRole lacks, and who asked."""
+def test_missing_rule_is_named(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, group: str) -> None:
+    """Status 403 names the missing rule of the ClusterRole, and the user."""
     fake.forbidden.add((group, "nodes", "list"))
     error = fails(provider)
     assert isinstance(error, ProviderRefused)
@@ -270,8 +270,8 @@ def test_a_missing_rule_is_named(fake: FakeKubernetes, provider: KubernetesMetri
     assert "system:serviceaccount:monitoring:trimaran" in str(error)
 
 
-def test_a_wrong_token_is_told_and_not_shown(fake: FakeKubernetes) -> None:
-    """401 says where the token came from; neither error nor check quotes it."""
+def test_wrong_token(fake: FakeKubernetes) -> None:
+    """Status 401 names the origin of the token, and no message has the token."""
     provider = KubernetesMetricsServerProvider(settings(fake, token="s3cret-of-mine"))
     error = fails(provider)
     steps = list(provider.check())
@@ -282,8 +282,8 @@ def test_a_wrong_token_is_told_and_not_shown(fake: FakeKubernetes) -> None:
     assert "s3cret" not in f"{error} {steps}"
 
 
-def test_no_token_is_told(fake: FakeKubernetes) -> None:
-    """An anonymous request that is forbidden does not send people to RBAC but to the token."""
+def test_missing_token(fake: FakeKubernetes) -> None:
+    """A refused anonymous request names the token settings instead of RBAC."""
     provider = KubernetesMetricsServerProvider(settings(fake, token=""))
     error = fails(provider)
     provider.close()
@@ -299,10 +299,10 @@ def test_no_token_is_told(fake: FakeKubernetes) -> None:
         ("down", ProviderUnavailable, "kubectl get apiservice"),
     ],
 )
-def test_a_cluster_without_metrics_server_is_told(
+def test_missing_metrics_api(
     fake: FakeKubernetes, provider: KubernetesMetricsServerProvider, state: str, expected: type[Exception], hint: str
 ) -> None:
-    """A metrics API that is not installed, and one whose backend is gone, are told apart, each with its way out."""
+    """A missing metrics API, and one without a server, have different errors with their remedy."""
     fake.metrics_api = state
     error = fails(provider)
     assert isinstance(error, expected)
@@ -311,27 +311,23 @@ def test_a_cluster_without_metrics_server_is_told(
     assert len(sample(provider)) == 2
 
 
-def test_a_metrics_server_that_just_started_is_told(
-    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider
-) -> None:
-    """An empty list of metrics says that the metrics server knows no node yet."""
+def test_new_metrics_server_has_no_metrics(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """An empty list of metrics is an error about the metrics server's start."""
     fake.metrics.clear()
     assert "has no metrics of any node" in str(fails(provider))
 
 
-def test_metrics_of_other_nodes_only_are_an_error(
-    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider
-) -> None:
-    """When no node has metrics that can be used the error gives the first reason."""
+def test_no_usable_metrics_are_an_error(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """If no node has usable metrics, the error has the first reason."""
     fake.metrics = {"ghost": node_metrics("ghost", "1", "1Gi", AT)}
     assert "ghost has metrics, but the cluster has no such node" in str(fails(provider))
 
 
-def test_nodes_are_selected_by_labels(fake: FakeKubernetes) -> None:
-    """With metrics_server.node_selector, nodes outside it, old or new, are neither served nor told of."""
+def test_node_selector(fake: FakeKubernetes) -> None:
+    """With metrics_server.node_selector, other nodes are neither served nor reported."""
     add(fake, "virtual", type="virtual-kubelet")
     provider = KubernetesMetricsServerProvider(settings(fake, node_selector="type!=virtual-kubelet"))
-    fake.metrics["virtual"]["metadata"]["labels"] = {}  # an adapter that knows no labels gives them all
+    fake.metrics["virtual"]["metadata"]["labels"] = {}  # an adapter may ignore the selector
     for _ in range(2):
         samples = sample(provider)
         assert set(samples) == {"a", "b"}
@@ -340,15 +336,15 @@ def test_nodes_are_selected_by_labels(fake: FakeKubernetes) -> None:
     provider.close()
 
 
-def test_names_are_kept_whole(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """Nodes that differ behind the first dot stay two."""
+def test_names_are_not_shortened(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """Nodes whose names differ after the first dot are two nodes."""
     add(fake, "n.example.com")
     add(fake, "n.example.org")
     assert set(sample(provider)) == {"a", "b", "n.example.com", "n.example.org"}
 
 
-def test_a_repeat_counts_once_also_after_a_restart(fake: FakeKubernetes, tmp_path: Path) -> None:
-    """Samples are keyed by the metrics' own time: asking twice in between, or anew after a restart, adds nothing."""
+def test_repeated_samples_count_once(fake: FakeKubernetes, tmp_path: Path) -> None:
+    """A sample repeated by the metrics API, also after a restart, is not counted again."""
     now = float(AT)
     expected: list[float] = []
 
@@ -378,11 +374,11 @@ def test_a_repeat_counts_once_also_after_a_restart(fake: FakeKubernetes, tmp_pat
     mean = sum(expected) / 3
     assert found["AVG"] == pytest.approx(mean)
     assert found["STD"] == pytest.approx((sum((value - mean) ** 2 for value in expected) / 3) ** 0.5)
-    assert set(fetched.nodes) == {"a"}  # b repeated one sample all the time
+    assert set(fetched.nodes) == {"a"}  # b always repeats one sample
 
 
-def test_findings_of_a_sample_reach_the_fetch(fake: FakeKubernetes) -> None:
-    """What the last sample found is among the window's findings, under that window's name."""
+def test_findings_of_a_sample_are_in_the_fetch(fake: FakeKubernetes) -> None:
+    """The findings of the last sample are in the fetch, with its window."""
     now = float(AT)
     store = Store(None)
     sampled = Sampled(
@@ -400,8 +396,8 @@ def test_findings_of_a_sample_reach_the_fetch(fake: FakeKubernetes) -> None:
     assert [(each.window, each.node) for each in fetched.findings if each.kind is Kind.NO_METRICS] == [("5m", "b")]
 
 
-def test_check_walks_through_every_step(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
-    """The steps name the way in, both lists and how they fit; a node without metrics is named."""
+def test_check_succeeds(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """The steps are the access, both lists and their comparison; a node without metrics is named."""
     assert all(step.ok for step in provider.check())
     del fake.metrics["b"]
     *_, last = provider.check()
@@ -416,11 +412,21 @@ def test_check_walks_through_every_step(fake: FakeKubernetes, provider: Kubernet
         (lambda fake: fake.tokens.clear(), "list nodes", "has expired", "provider.token"),
         (lambda fake: fake.forbidden.add(("", "nodes", "list")), "list nodes", 'apiGroups: [""]', "provider.token"),
         (lambda fake: setattr(fake, "metrics_api", "missing"), "read metrics", "install", "provider.name"),
-        (lambda fake: setattr(fake, "metrics_api", "down"), "read metrics", "no server answers for it", "provider.name"),
-        (lambda fake: fake.metrics.clear(), "read metrics", "has no metrics of any node", "metrics_server.node_selector"),
+        (
+            lambda fake: setattr(fake, "metrics_api", "down"),
+            "read metrics",
+            "no server answers for it",
+            "provider.name",
+        ),
+        (
+            lambda fake: fake.metrics.clear(),
+            "read metrics",
+            "has no metrics of any node",
+            "metrics_server.node_selector",
+        ),
     ],
 )
-def test_check_says_what_is_wrong(
+def test_check_names_the_failed_step(
     fake: FakeKubernetes,
     provider: KubernetesMetricsServerProvider,
     break_it: Callable[[FakeKubernetes], None],
@@ -428,7 +434,7 @@ def test_check_says_what_is_wrong(
     hint: str,
     setting: str,
 ) -> None:
-    """The step that fails is the one that is broken, and names a setting and the way out."""
+    """The broken step fails, with a setting and a remedy."""
     break_it(fake)
     failed = {check.step: check for check in provider.check() if not check.ok}
     assert hint in failed[step].message
@@ -436,10 +442,8 @@ def test_check_says_what_is_wrong(
     assert "is provider.address right" not in failed[step].message
 
 
-def test_a_slow_cluster_does_not_hold_the_sample(
-    fake: FakeKubernetes, provider: KubernetesMetricsServerProvider
-) -> None:
-    """The deadline holds, and the next sample, with time enough, works."""
+def test_slow_cluster_ends_at_the_deadline(fake: FakeKubernetes, provider: KubernetesMetricsServerProvider) -> None:
+    """A sample ends at the deadline, and the next sample with enough time succeeds."""
     fake.delay_seconds = 1
     began = time.monotonic()
     with pytest.raises(ProviderUnavailable, match="no answer in time"):
@@ -449,8 +453,8 @@ def test_a_slow_cluster_does_not_hold_the_sample(
     assert len(sample(provider)) == 2
 
 
-def test_the_extra_is_not_needed_in_a_cluster() -> None:
-    """The provider's module brings requests, and the package kubernetes only when there is a kubeconfig."""
+def test_package_kubernetes_is_not_needed_in_a_cluster() -> None:
+    """The package kubernetes is only imported for a kubeconfig."""
     program = "import watcher.providers.kubernetes_metrics_server, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     assert "requests" in loaded

@@ -1,4 +1,4 @@
-"""From a label to a node name."""
+"""Tests of the translation from labels to node names."""
 
 import pytest
 
@@ -21,8 +21,8 @@ from watcher.providers.node_names import NodeNames, Resolved, without_port
         ("", ""),
     ],
 )
-def test_only_a_port_is_cut_off(label: str, name: str) -> None:
-    """A port goes; domains, addresses and anything unknown stay as they are."""
+def test_only_the_port_is_removed(label: str, name: str) -> None:
+    """Only the port is removed; domains, addresses and unknown names are unchanged."""
     assert without_port(label) == name
 
 
@@ -45,8 +45,8 @@ NAMES = NodeNames(
         (("unheard-of", "node-1:9100"), "node-1"),
     ],
 )
-def test_a_listed_node_is_found_by_all_its_words(words: tuple[str, ...], name: str) -> None:
-    """Name, address, address and port, longer and shorter forms all lead to the node's name."""
+def test_listed_node_is_found_by_its_labels(words: tuple[str, ...], name: str) -> None:
+    """Name, address, address and port, longer and shorter forms all give the node's name."""
     assert NAMES.resolve(*words) == Resolved(name)
 
 
@@ -60,37 +60,37 @@ def test_a_listed_node_is_found_by_all_its_words(words: tuple[str, ...], name: s
         (("", ""), "no label"),
     ],
 )
-def test_what_is_doubtful_is_said(words: tuple[str, ...], problem: str) -> None:
-    """An ambiguous or unlisted word stays as it is, without its port, and says why."""
+def test_uncertain_names_have_a_problem(words: tuple[str, ...], problem: str) -> None:
+    """An ambiguous or unlisted label is only stripped of its port, and the problem has the reason."""
     resolved = NAMES.resolve(*words)
     assert problem in resolved.problem
     assert resolved.name == without_port(next(filter(None, words), ""))
 
 
-def test_without_a_list_names_win_over_addresses() -> None:
-    """Where no list of nodes is known, an alias resolves an address, and a name stays whatever dots it has."""
+def test_names_have_priority_over_addresses() -> None:
+    """Without a list of nodes, an alias resolves an address, and a name with dots is unchanged."""
     names = NodeNames(aliases={"10.0.0.1:9100": ["worker-1"]})
     assert names.resolve("10.0.0.1:9100") == Resolved("worker-1")
     assert names.resolve("", "worker-2.example.com:9100") == Resolved("worker-2.example.com")
     assert names.resolve("10.0.0.2:9100", "worker-3") == Resolved("worker-3")
 
 
-def test_cutting_never_makes_two_nodes_one() -> None:
-    """Two long names that would both be cut to one listed name are kept apart, with a problem each."""
+def test_shortened_names_stay_separate() -> None:
+    """Two long names that would be shortened to one listed name stay separate, with a problem each."""
     found = NAMES.resolve_all([("node-1.blue",), ("node-1.green:9100",)])
     assert {each.name for each in found.values()} == {"node-1.blue", "node-1.green"}
     assert all("served under their own names" in each.problem for each in found.values())
 
 
-def test_hosts_that_all_call_themselves_localhost_are_kept_apart() -> None:
-    """Without a list of nodes, an alias that many hosts share is not believed."""
+def test_hosts_named_localhost_stay_separate() -> None:
+    """Without a list of nodes, an alias shared by many hosts is not used."""
     names = NodeNames(aliases={f"10.0.0.{number}:9100": ["localhost"] for number in (1, 2)})
     found = names.resolve_all([("10.0.0.1:9100",), ("10.0.0.2:9100",)])
     assert {each.name for each in found.values()} == {"10.0.0.1", "10.0.0.2"}
 
 
-def test_a_listed_node_may_have_several_addresses() -> None:
-    """Two addresses of one listed node are that node, and so is its name."""
+def test_listed_node_may_have_several_addresses() -> None:
+    """Two addresses of one listed node, and its name, give that node."""
     names = NodeNames(["node-1"], {"10.0.0.1": ["node-1"], "fd00::1": ["node-1"]})
     words = [("10.0.0.1:9100",), ("[fd00::1]:9100",), ("node-1",)]
     assert set(names.resolve_all(words).values()) == {Resolved("node-1")}

@@ -1,4 +1,4 @@
-"""Windows computed from points: steps, statistics, and what sources return instead of numbers."""
+"""Tests of windows computed from points: steps, statistics, and invalid values."""
 
 import math
 
@@ -26,20 +26,20 @@ def computed(each: PointTable) -> dict[str, dict[str, float]]:
 @pytest.mark.parametrize(
     ("seconds", "step"), [(60, 1), (288, 1), (300, 60), (900, 60), (6 * 3600, 300), (86400, 300), (7 * 86400, 3600)]
 )
-def test_the_step_is_the_finest_that_stays_small(seconds: int, step: int) -> None:
-    """No window has more than 288 points of a series, whatever its length; the last step serves the longest."""
+def test_step_is_the_finest_with_few_points(seconds: int, step: int) -> None:
+    """No window has more than 288 points in a series, except with the last step."""
     assert choose_step(Window("w", 0, seconds), (1, 60, 300, 3600)) == step
 
 
-def test_a_step_is_told_in_the_tags() -> None:
-    """Averages over a step say so in ``step`` and ``smoothing``, in the units that durations have."""
+def test_tags_have_the_step() -> None:
+    """The tags ``step`` and ``smoothing`` have the step in the units of durations."""
     assert [step_tags(seconds)["step"] for seconds in (1, 20, 60, 300, 3600)] == ["1s", "20s", "1m", "5m", "1h"]
     assert step_tags(300)["smoothing"] == "5m"
 
 
 @pytest.mark.parametrize("offset", range(0, 60, 7))
-def test_every_alignment_of_points_keeps_all_of_them(offset: int) -> None:
-    """Points a step apart stay apart wherever in their step they lie; their statistics are numpy's."""
+def test_points_are_separate_at_every_alignment(offset: int) -> None:
+    """Points at the distance of a step stay separate at every alignment; their statistics are numpy's."""
     times = np.arange(QUARTER.end - offset, QUARTER.start, -60, dtype=float)[::-1]
     values = np.random.default_rng(offset).uniform(0, 100, len(times))
     points = table()
@@ -51,7 +51,7 @@ def test_every_alignment_of_points_keeps_all_of_them(offset: int) -> None:
 
 
 def test_points_outside_the_window_are_left_out() -> None:
-    """What is before the step that the window's start cuts, or after its end, does not count; nor does NaN."""
+    """Points before the step with the window's start, points after its end, and NaN are left out."""
     points = table()
     times = np.array([QUARTER.start - 60, QUARTER.start + 30, QUARTER.start + 90, QUARTER.end + 1, NAN])
     assert points.add("node", times, np.array([1000, 10, 20, 1000, 1000.0]))
@@ -60,8 +60,8 @@ def test_points_outside_the_window_are_left_out() -> None:
     assert list(computed(points)) == ["node"]
 
 
-def test_series_of_one_node_are_one() -> None:
-    """Halves of a window make it whole, and where two series have a point, the mean of both counts."""
+def test_series_of_one_node_are_merged() -> None:
+    """Two halves of a window make a complete window; the mean of two points at one step is used."""
     times = QUARTER.start + np.arange(30, 900, 60.0)
     points = table()
     points.add("node", times[:8], np.full(8, 10.0))
@@ -73,15 +73,15 @@ def test_series_of_one_node_are_one() -> None:
 
 
 def test_one_point_has_no_deviation() -> None:
-    """A node with a single point has an average and no STD, which would be 0 and look steady."""
+    """A node with a single point has an average and no STD."""
     points = table()
     points.add("node", np.array([QUARTER.end - 30.0]), np.array([40.0]))
     assert computed(points) == {"node": {"AVG": 40, "P90": 40, "MAX": 40}}
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, 1e308, -50.0, 101e6])
-def test_impossible_values_do_not_reach_other_nodes(bad: float) -> None:
-    """Infinite values and sums that overflow raise no warning and are dropped; the other node is untouched."""
+def test_infinite_values_do_not_affect_other_nodes(bad: float) -> None:
+    """Infinite values and sums that overflow are dropped without a warning; the other node is unchanged."""
     times = QUARTER.start + np.arange(30, 900, 60.0)
     points = table()
     points.add("bad", times, np.full(15, bad))
@@ -93,9 +93,9 @@ def test_impossible_values_do_not_reach_other_nodes(bad: float) -> None:
     assert {finding.node for finding in findings} == {"bad"}
 
 
-def test_coverage_counts_the_steps_that_have_points() -> None:
-    """A node that came late has its share as metadata; the newest step may miss."""
-    times = QUARTER.start + np.arange(30, 840, 60.0)  # the newest is on its way
+def test_coverage_is_the_share_of_steps_with_points() -> None:
+    """A late node has its share as metadata; the newest step may be missing."""
+    times = QUARTER.start + np.arange(30, 840, 60.0)  # the newest step is not complete
     points = table()
     points.add("whole", times, np.full(14, 1.0))
     points.add("late", times[-3:], np.full(3, 1.0))
@@ -104,8 +104,8 @@ def test_coverage_counts_the_steps_that_have_points() -> None:
     assert nodes["late"].metadata == {"coverage": round(3 / 14, 4)}
 
 
-def test_a_source_with_a_longer_step_of_its_own_is_whole() -> None:
-    """Points five minutes apart, where minutes were asked for, are full coverage when all nodes have them so."""
+def test_longer_step_of_the_source_is_full_coverage() -> None:
+    """Points every five minutes at all nodes, where minutes were requested, are full coverage."""
     window = Window("1h", QUARTER.start, QUARTER.start + 3600)
     times = window.start + np.arange(10, 3600, 300.0)
     points = table(window)
@@ -114,8 +114,8 @@ def test_a_source_with_a_longer_step_of_its_own_is_whole() -> None:
     assert (nodes["node"].metadata, findings) == ({}, [])
 
 
-def test_the_newest_point_of_any_metric() -> None:
-    """A node's newest sample is as old as the end of its newest step in any table, and not younger than the window."""
+def test_newest_point_of_any_metric() -> None:
+    """A node's newest time is the end of its newest step in any table, at most the window's end."""
     times = QUARTER.start + np.arange(30, 900, 60.0)
     cpu, memory = table(), PointTable("memory", "Memory", QUARTER, 60)
     cpu.add("a", times[:5], np.full(5, 1.0))
@@ -124,8 +124,8 @@ def test_the_newest_point_of_any_metric() -> None:
     assert newest([cpu, memory]) == {"a": QUARTER.start + 450, "b": QUARTER.end}
 
 
-def test_coverage_is_that_of_the_worst_metric() -> None:
-    """A node whose memory is half missing is half covered, however whole its CPU is."""
+def test_coverage_is_the_lowest_of_all_metrics() -> None:
+    """A node with half of its memory points has a coverage of half."""
     times = QUARTER.start + np.arange(30, 900, 60.0)
     cpu, memory = table(), PointTable("memory", "Memory", QUARTER, 60)
     cpu.add("node", times, np.full(15, 1.0))
@@ -146,8 +146,8 @@ def test_coverage_is_that_of_the_worst_metric() -> None:
         ({"0": 1}, []),
     ],
 )
-def test_whatever_is_no_number_is_nan(values: object, expected: list[float]) -> None:
-    """Null, text, objects and numbers too large for a float are no points, and cost only themselves."""
+def test_values_that_are_not_numbers_become_nan(values: object, expected: list[float]) -> None:
+    """Null, text, objects and numbers too large for a float become NaN, without effect on other values."""
     np.testing.assert_array_equal(to_floats(values), expected)
 
 
@@ -161,5 +161,5 @@ def test_whatever_is_no_number_is_nan(values: object, expected: list[float]) -> 
     ],
 )
 def test_pairs_of_another_length_are_left_out(values: object, expected: list[list[float]]) -> None:
-    """A list of pairs keeps its pairs, in shape (n, 2), whatever else is in it."""
+    """A list of pairs becomes an array of shape (n, 2) without other elements."""
     np.testing.assert_array_equal(to_floats(values, columns=2), expected)

@@ -1,4 +1,4 @@
-"""The provider Prometheus, against real servers with history, and fakes where a real one would not misbehave."""
+"""Tests of the provider Prometheus, with real servers, and with fakes for failures."""
 
 import math
 import threading
@@ -35,19 +35,19 @@ def provider_at(address: str, **options: Any) -> PrometheusProvider:
 
 
 def window(duration: str, seconds: int, end: int | None = None) -> Window:
-    """Return a window that ends at a moment, now by default."""
+    """Return a window that ends at a given time, now by default."""
     end = int(time.time()) if end is None else end
     return Window(duration, end - seconds, end)
 
 
 def vector(*series: tuple[str, str]) -> dict[str, Any]:
-    """Return an instant vector as Prometheus writes it, of pairs of instance and value."""
+    """Return an instant vector in Prometheus' format, from pairs of instance and value."""
     result = [{"metric": {"instance": name}, "value": [1, value]} for name, value in series]
     return {"status": "success", "data": {"resultType": "vector", "result": result}}
 
 
 def only_rules(answer: Callable[[BaseHTTPRequestHandler], None]) -> Callable[[BaseHTTPRequestHandler], None]:
-    """Return a handler that answers for the rules of CPU and memory, and knows no other series."""
+    """Return a handler with series for the rules of CPU and memory only."""
 
     def handle(handler: BaseHTTPRequestHandler) -> None:
         known = any(quote(f"{name}{{}}", safe="") in handler.path for name in (CPU, MEMORY))
@@ -56,15 +56,15 @@ def only_rules(answer: Callable[[BaseHTTPRequestHandler], None]) -> Callable[[Ba
     return handle
 
 
-def test_it_is_found_by_its_name() -> None:
-    """The registry builds it for the name Prometheus."""
+def test_prometheus_is_found_by_its_name() -> None:
+    """The name Prometheus opens this provider."""
     settings = Settings(provider=ProviderSettings(name="Prometheus", address="http://127.0.0.1:9"))
     assert isinstance(open_provider(settings), PrometheusProvider)
 
 
 @pytest.mark.parametrize(("duration", "seconds"), [("15m", 900), ("10m", 600), ("5m", 300), ("1m30s", 90)])
-def test_average_and_deviation_equal_numpys(prometheus_with_rules: History, duration: str, seconds: int) -> None:
-    """AVG and STD of 100 nodes equal numpy's over the same samples within 1e-9, both metrics, each window."""
+def test_average_and_deviation_match_numpy(prometheus_with_rules: History, duration: str, seconds: int) -> None:
+    """AVG and STD of 100 nodes equal numpy's over the same samples within 1e-9, for both metrics and each window."""
     history = prometheus_with_rules
     asked = window(duration, seconds, end=int(history.times[-1]) - AHEAD_SECONDS + 7)
     fetched = provider_at(history.url).fetch(asked, Deadline.after(20))
@@ -82,8 +82,8 @@ def test_average_and_deviation_equal_numpys(prometheus_with_rules: History, dura
             assert got[name, "AVG"].rollup == got[name, "STD"].rollup == duration
 
 
-def test_raw_series_give_full_metrics(prometheus_with_raw_series: History) -> None:
-    """Without recording rules, AVG and STD of CPU and memory come from node_exporter's series alone."""
+def test_raw_series_have_all_metrics(prometheus_with_raw_series: History) -> None:
+    """Without recording rules, AVG and STD of CPU and memory come from node_exporter's series."""
     history = prometheus_with_raw_series
     fetched = provider_at(history.url).fetch(window("5m", 300), Deadline.after(20))
     assert fetched.findings == ()
@@ -95,8 +95,8 @@ def test_raw_series_give_full_metrics(prometheus_with_raw_series: History) -> No
         )
 
 
-def test_what_had_no_series_is_not_asked_for_again() -> None:
-    """The second fetch asks only with the expressions that had series, and not for the optional metrics."""
+def test_expressions_without_series_are_not_repeated() -> None:
+    """The second fetch only has expressions with series, and no optional metrics."""
 
     def raw_only(handler: BaseHTTPRequestHandler) -> None:
         raw = "node_cpu_seconds_total" in handler.path or "node_memory_MemTotal_bytes" in handler.path
@@ -107,19 +107,21 @@ def test_what_had_no_series_is_not_asked_for_again() -> None:
         first = provider.fetch(window("5m", 300), Deadline.after(20))
         before = len(fake.requests)
         second = provider.fetch(window("5m", 300), Deadline.after(20))
-        assert len(fake.requests) == before + 5  # each operator of both, and the gaps of what has a series to tell
+        assert (
+            len(fake.requests) == before + 5
+        )  # each operator of both metrics, and the gaps of those with a source series
     assert first.nodes == second.nodes
 
 
-def test_a_prometheus_without_node_exporter_is_an_answer_error(prometheus_with_rules: History) -> None:
-    """A window without any series says which series are missing and asks about node_exporter."""
+def test_missing_node_exporter(prometheus_with_rules: History) -> None:
+    """A window without series is an error that names the missing series and node_exporter."""
     long_ago = window("5m", 300, end=1_000_000_000)
-    with pytest.raises(ProviderAnswerError, match=r"instance:node_cpu:ratio.*Is node_exporter scraped"):
+    with pytest.raises(ProviderAnswerError, match=r"instance:node_cpu:ratio.*Has node_exporter been scraped"):
         provider_at(prometheus_with_rules.url).fetch(long_ago, Deadline.after(20))
 
 
-def test_check_tells_the_series(prometheus_with_rules: History) -> None:
-    """check() reports how many series each query has, from a real server."""
+def test_check_counts_series(prometheus_with_rules: History) -> None:
+    """check() reports the number of series of each query of a real server."""
     steps = list(provider_at(prometheus_with_rules.url).check())
     assert all(step.ok for step in steps)
     by_step = {step.step: step.message for step in steps}
@@ -127,14 +129,14 @@ def test_check_tells_the_series(prometheus_with_rules: History) -> None:
     assert by_step["query Memory: node names"] == "all 100 are matched"
 
 
-def test_check_stops_at_an_unreachable_server() -> None:
+def test_check_of_an_unreachable_server() -> None:
     """check() yields one failed step that names provider.address."""
     steps = list(provider_at("http://127.0.0.1:9").check())
     assert [(step.ok, step.setting) for step in steps] == [(False, "provider.address")]
 
 
-def test_values_that_are_not_numbers_come_through_for_the_analyzer() -> None:
-    """NaN from Prometheus is handed on as NaN, not turned into 0."""
+def test_nan_is_passed_on() -> None:
+    """NaN from Prometheus is passed on to the analyzer."""
     answer = only_rules(lambda handler: reply(handler, vector(("a:9100", "NaN"), ("b:9100", "0.5"))))
     with serving(answer) as fake:
         nodes = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5)).nodes
@@ -142,8 +144,8 @@ def test_values_that_are_not_numbers_come_through_for_the_analyzer() -> None:
     assert {metric.value for metric in nodes["b"].metrics} == {50.0}
 
 
-def test_two_series_of_one_node_are_reported() -> None:
-    """Of several series that are about one node the mean counts, and a finding says so."""
+def test_two_series_of_one_node_are_averaged() -> None:
+    """The mean of several series of one node is used, with a finding."""
     series = vector(("a:9100", "0.5"), ("a:9101", "0.7"), ("a:9102", "0.6"))
     with serving(only_rules(lambda handler: reply(handler, series))) as fake:
         fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
@@ -158,8 +160,8 @@ def _refuse_deviations(handler: BaseHTTPRequestHandler) -> None:
         reply(handler, vector(("a:9100", "0.5")))
 
 
-def test_a_failed_query_costs_only_itself() -> None:
-    """When the STD queries fail, the AVGs come all the same, with a finding for each failure."""
+def test_failed_queries_do_not_affect_others() -> None:
+    """If the STD queries fail, the AVGs are served, with a finding for each failure."""
     with serving(only_rules(_refuse_deviations)) as fake:
         fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
     assert [(m.name, m.operator) for m in fetched.nodes["a"].metrics] == [(CPU, "AVG"), (MEMORY, "AVG")]
@@ -167,8 +169,8 @@ def test_a_failed_query_costs_only_itself() -> None:
     assert "query timed out" in fetched.findings[0].message
 
 
-def test_failures_beside_empty_answers_are_not_called_missing_series() -> None:
-    """When some queries fail and the others find nothing, the error is the failure's."""
+def test_failures_have_priority_over_missing_series() -> None:
+    """If some queries fail and the others have no series, the error is that of the failure."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         if "avg_over_time" in handler.path:
@@ -184,14 +186,14 @@ def test_failures_beside_empty_answers_are_not_called_missing_series() -> None:
     "body",
     ["null", "[]", "{}", '{"data": null}', '{"data": {"result": {}}}', '{"data": {"result": [1]}}', "<html>", ""],
 )
-def test_an_odd_answer_is_an_answer_error(body: str) -> None:
-    """JSON of another shape, HTML and nothing at all are errors of the answer, never a crash."""
+def test_invalid_responses_are_errors(body: str) -> None:
+    """JSON of another shape, HTML and an empty body are a ProviderAnswerError."""
     with serving(lambda handler: reply(handler, body)) as fake, pytest.raises(ProviderAnswerError):
         provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
 
 
-def test_a_wrong_token_is_refused() -> None:
-    """401 raises ProviderRefused naming provider.token, and the token that was sent is not shown."""
+def test_wrong_token() -> None:
+    """Status 401 raises ProviderRefused with provider.token, without the token."""
     with (
         serving(lambda handler: reply(handler, {"error": "bad token"}, 401)) as fake,
         pytest.raises(ProviderRefused, match=r"provider\.token") as caught,
@@ -201,15 +203,15 @@ def test_a_wrong_token_is_refused() -> None:
     assert "hush" not in str(caught.value)
 
 
-def test_an_address_may_have_a_path() -> None:
-    """A path in the address comes before the API's."""
+def test_address_with_a_path() -> None:
+    """A path in the address precedes the API's path."""
     with serving(lambda handler: reply(handler, vector(("a", "0.5")))) as fake:
         provider_at(f"{fake.url}/prefix/").fetch(window("5m", 300), Deadline.after(5))
     assert {path.partition("?")[0] for path, _ in fake.requests} == {"/prefix/api/v1/query"}
 
 
-def test_credentials_of_the_address_are_used_and_never_shown() -> None:
-    """User and password in the address are sent as basic authentication, and no error quotes them."""
+def test_credentials_in_the_address() -> None:
+    """User and password in the address are sent as basic authentication, and no error has them."""
     with serving(lambda handler: reply(handler, vector())) as fake:
         address = fake.url.replace("://", "://scott:tiger@")
         with pytest.raises(ProviderAnswerError) as caught:
@@ -219,7 +221,7 @@ def test_credentials_of_the_address_are_used_and_never_shown() -> None:
 
 
 def trickle(handler: BaseHTTPRequestHandler) -> None:
-    """Answer with a byte now and then, which no read timeout ends."""
+    """Send a byte from time to time, which no read timeout ends."""
     handler.send_response(200)
     handler.end_headers()
     for _ in range(1000):
@@ -227,8 +229,8 @@ def trickle(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.05)
 
 
-def test_closing_ends_a_fetch_that_is_under_way() -> None:
-    """close() ends queries that would trickle on, so that a service can stop at once."""
+def test_close_ends_a_running_fetch() -> None:
+    """close() ends slow queries, so the service can stop at once."""
     with serving(trickle) as fake:
         provider = provider_at(fake.url)
         failures: list[Exception] = []
@@ -242,15 +244,15 @@ def test_closing_ends_a_fetch_that_is_under_way() -> None:
         fetching = threading.Thread(target=fetch, daemon=True)
         fetching.start()
         wait_until(lambda: len(fake.requests) >= 4, "the queries are under way")
-        time.sleep(0.2)  # until each has read the head
+        time.sleep(0.2)  # until each query has read the head
         provider.close()
         fetching.join(10)
         assert not fetching.is_alive()
     assert failures
 
 
-def test_many_queries_leave_no_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """All windows and operators at once keep their connections: none is discarded, which urllib3 would log."""
+def test_concurrent_queries_keep_their_connections(caplog: pytest.LogCaptureFixture) -> None:
+    """Concurrent queries of all windows and operators discard no connection, which urllib3 would log."""
     with serving(only_rules(lambda handler: reply(handler, vector(("a:9100", "0.5"))))) as fake:
         settings = Settings(
             provider=ProviderSettings(name="Prometheus", address=fake.url),
@@ -263,8 +265,8 @@ def test_many_queries_leave_no_lines_in_the_log(caplog: pytest.LogCaptureFixture
     assert not caplog.records
 
 
-def test_a_call_that_is_connecting_is_aborted_too() -> None:
-    """abort() also ends a call whose connection was not there yet."""
+def test_abort_ends_a_connecting_call() -> None:
+    """abort() also ends a call that has no connection yet."""
     with serving(trickle) as fake:
         session = provider_at(fake.url)._session
         connect = HTTPConnection.connect
@@ -279,8 +281,8 @@ def test_a_call_that_is_connecting_is_aborted_too() -> None:
                 session.get(fake.url, timeout=10)
 
 
-def test_a_hanging_query_is_given_up_and_its_threads_end() -> None:
-    """Queries that trickle are given up at the deadline; the connections are closed, so no thread stays."""
+def test_hanging_queries_end_at_the_deadline() -> None:
+    """Slow queries end at the deadline; their connections are closed, so no thread is left."""
     with serving(trickle) as fake:
         with pytest.raises(ProviderUnavailable, match="no answer in time"):
             provider_at(fake.url).fetch(window("5m", 300), Deadline.after(0.5))
@@ -291,7 +293,7 @@ def test_a_hanging_query_is_given_up_and_its_threads_end() -> None:
 
 
 def _cluster(handler: BaseHTTPRequestHandler) -> None:
-    """Answer as a cluster scraped by address: kube-state-metrics knows node-1 and node-2, and the rules both."""
+    """Respond like a cluster scraped by address: kube-state-metrics has node-1 and node-2, the rules have both."""
     query = unquote(handler.path)
     if "kube_node_info" in query:
         info = [{"node": f"node-{number}", "internal_ip": f"10.0.0.{number}"} for number in (1, 2)]
@@ -304,15 +306,15 @@ def _cluster(handler: BaseHTTPRequestHandler) -> None:
 
 
 def test_addresses_become_node_names() -> None:
-    """Series whose instance is ip:port are published under the names that kube-state-metrics has for the addresses."""
+    """Series with instance ip:port are published under the node names in kube-state-metrics."""
     with serving(_cluster) as fake:
         fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
     assert set(fetched.nodes) == {"node-1", "node-2"}
     assert fetched.findings == ()
 
 
-def test_names_are_asked_for_again_before_a_new_series_is_served() -> None:
-    """What had no name when the source was empty, or joined since, is served under its name from the first fetch on."""
+def test_names_are_read_again_for_a_new_series() -> None:
+    """A node that is newer than the cached names is served under its name from the first fetch on."""
     ready = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -326,8 +328,8 @@ def test_names_are_asked_for_again_before_a_new_series_is_served() -> None:
         assert set(provider.fetch(window("5m", 300), Deadline.after(5)).nodes) == {"node-1", "node-2"}
 
 
-def test_names_that_come_late_are_taken_at_the_next_fetch() -> None:
-    """A new node whose load comes before its name is not kept under its address until the names expire."""
+def test_late_names_are_used_in_the_next_fetch() -> None:
+    """A new node whose load appears before its name does not keep its address until the cache expires."""
     late = threading.Event()
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -344,8 +346,8 @@ def test_names_that_come_late_are_taken_at_the_next_fetch() -> None:
         assert sum("kube_node_info" in path for path, _ in fake.requests) == asked
 
 
-def test_an_address_of_no_node_is_reported() -> None:
-    """A series of an address that no listed node has is published under it, with a finding that names the setting."""
+def test_unknown_address_is_reported() -> None:
+    """A series with an unknown address is published under it, with a finding that names the setting."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         if "10.0.0" in handler.path or "kube_node_info" in handler.path:
@@ -362,7 +364,7 @@ def test_an_address_of_no_node_is_reported() -> None:
 
 
 def _cloned_machines(times: range, *, listed: bool) -> Iterator[str]:
-    """Write two machines that call themselves vm, and one that does not; kube-state-metrics may list two as nodes."""
+    """Write two machines with the host name vm and one other; kube-state-metrics may list two as nodes."""
     for name in ("instance:node_cpu:ratio", "instance:node_memory_utilisation:ratio"):
         yield f"# TYPE {name} gauge\n"
         for number in (1, 2, 3):
@@ -379,8 +381,8 @@ def _cloned_machines(times: range, *, listed: bool) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_machines_with_one_host_name_cost_only_themselves(tmp_path: Path, listed: bool) -> None:
-    """Of two machines that call themselves alike, the one with the node's address is the node; else both stay apart."""
+def test_machines_with_one_host_name(tmp_path: Path, listed: bool) -> None:
+    """Of two machines with one host name, that with the node's address is the node; else both stay separate."""
     now = int(time.time())
     with run_prometheus(tmp_path, _cloned_machines(range(now - 360, now + 1, 15), listed=listed)) as url:
         provider = provider_at(url)
@@ -393,8 +395,8 @@ def test_machines_with_one_host_name_cost_only_themselves(tmp_path: Path, listed
     assert [check.setting for check in checks if not check.ok] == 2 * ["prometheus.node_label"]
 
 
-def test_partial_answers_are_findings() -> None:
-    """Warnings that Prometheus or Thanos sends with an answer, which the client library drops, are findings."""
+def test_warnings_are_findings() -> None:
+    """Warnings in a response, which the client library drops, are findings."""
     body = {**vector(("a:9100", "0.5")), "warnings": ["store x: connection refused"]}
     with serving(only_rules(lambda handler: reply(handler, body))) as fake:
         fetched = provider_at(fake.url).fetch(window("5m", 300), Deadline.after(5))
@@ -402,8 +404,8 @@ def test_partial_answers_are_findings() -> None:
     assert {finding.message for finding in partial} == {"store x: connection refused"}
 
 
-def test_the_users_queries_and_matchers_are_used() -> None:
-    """A query of the user's replaces the built-in ones of its type, with its scale, and matchers reach every query."""
+def test_custom_queries_and_matchers() -> None:
+    """A custom query replaces the built-in ones of its type, with its scale; matchers are in every query."""
     own = PrometheusQuery(name="my:cpu", type="CPU", query="my_cpu_percent{$matchers}", scale=1)
     settings = PrometheusSettings(matchers='cluster="prod"', queries=[own])
 
@@ -421,8 +423,8 @@ def test_the_users_queries_and_matchers_are_used() -> None:
     assert all('cluster="prod"' in query for query in queries)
 
 
-def test_percentiles_of_a_real_prometheus_are_numpys(prometheus_with_rules: History) -> None:
-    """P90, P95, P99 and MAX, where asked for, equal numpy's over the same samples."""
+def test_percentiles_match_numpy(prometheus_with_rules: History) -> None:
+    """P90, P95, P99 and MAX equal numpy's over the same samples."""
     history = prometheus_with_rules
     operators = ["AVG", "P90", "P95", "P99", "MAX"]
     settings = Settings(
@@ -443,8 +445,8 @@ def test_percentiles_of_a_real_prometheus_are_numpys(prometheus_with_rules: Hist
 
 @pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])
 @pytest.mark.parametrize("alive", [CPU, None], ids=["memory stopped", "all stopped"])
-def test_what_stopped_everywhere_is_told(tmp_path: Path, alive: str | None, raw: bool) -> None:
-    """Also when no node is measured any more, or one of the needed metrics is not, the time of the end is told."""
+def test_newest_samples_after_all_nodes_stopped(tmp_path: Path, alive: str | None, raw: bool) -> None:
+    """The newest samples' times are read although no node is live, or a required metric is missing."""
     now = int(time.time()) // 15 * 15
     names = (CPU, "node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes") if raw else (CPU, MEMORY)
 
@@ -461,8 +463,8 @@ def test_what_stopped_everywhere_is_told(tmp_path: Path, alive: str | None, raw:
     assert all(now - 480 - 150 <= at <= now - 480 for at in fetched.newest.values())
 
 
-def test_a_value_that_is_no_number_costs_only_itself() -> None:
-    """One unreadable value is published as not a number, which the analyzer drops and reports."""
+def test_unreadable_value_becomes_nan() -> None:
+    """One unreadable value is passed on as NaN to the analyzer."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         reply(handler, vector(("a:9100", "abc"), ("b:9100", "0.5")))
@@ -474,8 +476,8 @@ def test_a_value_that_is_no_number_costs_only_itself() -> None:
     assert {(each.node, each.kind) for each in findings} == {("a", "not_finite")}
 
 
-def test_a_node_that_is_new_is_measured_right_and_has_its_coverage(tmp_path: Path) -> None:
-    """Rates over five minutes of a node that is there for one are not a fifth of the truth; a gap shows, too."""
+def test_new_node_has_its_load_and_coverage(tmp_path: Path) -> None:
+    """The rate of a node that has existed for one minute is not a fifth of its load; its coverage is set."""
     now = int(time.time()) // 30 * 30
     present = {"old": range(now - 1500, now + 1, 15), "new": range(now - 75, now + 1, 15)}
     present["back"] = sorted({*range(now - 1500, now - 700, 15), *range(now - 90, now + 1, 15)})
@@ -502,12 +504,14 @@ def test_a_node_that_is_new_is_measured_right_and_has_its_coverage(tmp_path: Pat
     coverage = {node: each.metadata.get("coverage", 1.0) for node, each in fetched.nodes.items()}
     assert coverage["old"] == 1
     assert coverage["new"] == pytest.approx(75 / 900, abs=0.05)
-    assert 0.4 < coverage["back"] < 0.8  # Prometheus sees five minutes back, where there is no mark that a series ended
+    assert (
+        0.4 < coverage["back"] < 0.8
+    )  # without a staleness marker, a series is visible for Prometheus' lookback delta of five minutes
 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["rules", "raw"])
-def test_the_newest_samples_of_nodes_are_told(tmp_path: Path, raw: bool) -> None:
-    """A node whose exporter stopped is in the window's averages still, and its newest sample's time says since when."""
+def test_newest_samples_of_stopped_nodes(tmp_path: Path, raw: bool) -> None:
+    """The newest sample of a stopped node has its own time, although the window still has its average."""
     now = int(time.time()) // 15 * 15
     names = ("node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes") if raw else (CPU, MEMORY)
 

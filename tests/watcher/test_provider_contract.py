@@ -1,4 +1,4 @@
-"""The contract of ``watcher.testing`` over every provider of ours that talks to a source."""
+"""Contract of ``watcher.testing`` for every included provider that has a source."""
 
 from support import (
     harness_datadog,
@@ -15,54 +15,54 @@ from watcher.testing import DuplicatedSeriesContract, HttpContract, ProviderCont
 
 
 class TestDatadog(ProviderContract, HttpContract, DuplicatedSeriesContract):
-    """Over a fake of its API."""
+    """Contract with a fake of its API."""
 
     harness = harness_datadog.Harness()
 
 
 class TestFake(ProviderContract):
-    """Over a file; a node cannot be in it twice."""
+    """Contract with a file, in which a node cannot have two series."""
 
     harness = harness_fake.Harness()
 
-    def test_check_finds_nothing_wrong(self) -> None:
-        """Without a file every step is fine."""
+    def test_check_succeeds(self) -> None:
+        """Without a file every step succeeds."""
         steps = list(open_provider(self.harness.settings("")).check())
         assert steps
         assert all(step.ok for step in steps)
 
 
 class TestInfluxDb(ProviderContract, HttpContract, DuplicatedSeriesContract):
-    """Over a real influxd 1.x."""
+    """Contract with a real influxd 1.x."""
 
     harness = harness_influxdb.Harness()
 
 
 class TestInfluxDb2(ProviderContract, HttpContract, DuplicatedSeriesContract):
-    """Over a fake of the API of 2.x."""
+    """Contract with a fake of the API of 2.x."""
 
     harness = harness_influxdb2.Harness()
 
 
 class TestKubernetesMetricsServer(ProviderContract, HttpContract):
-    """Over a fake API server, in which a node has one name and one entry."""
+    """Contract with a fake API server, in which a node has one name and one entry."""
 
     harness = harness_kubernetes_metrics_server.Harness()
 
 
 class TestPrometheus(ProviderContract, HttpContract, DuplicatedSeriesContract):
-    """Over a real Prometheus."""
+    """Contract with a real Prometheus."""
 
     harness = harness_prometheus.Harness()
 
 
 class TestSignalFx(ProviderContract, HttpContract, DuplicatedSeriesContract):
-    """Over a fake of its API."""
+    """Contract with a fake of its API."""
 
     harness = harness_signalfx.Harness()
 
 
-def test_no_provider_is_forgotten() -> None:
-    """Every provider is under the contract but Host: this machine cannot be told what to hold."""
+def test_every_provider_has_a_contract() -> None:
+    """Every provider is tested except Host, as this machine's values cannot be set."""
     tested = {suite.harness.name for suite in ProviderContract.__subclasses__()}
     assert tested == known_providers().keys() - {"Host"}

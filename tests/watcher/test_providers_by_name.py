@@ -1,4 +1,4 @@
-"""How a provider is found by its name, and what is said when it cannot be."""
+"""Tests of the lookup of providers by name."""
 
 import sys
 
@@ -9,8 +9,8 @@ from watcher.providers.base import open_provider
 from watcher.settings import ProviderSettings, Settings
 
 
-def test_a_package_that_a_provider_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A provider whose package is not installed is refused with the command that installs that one."""
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A provider whose package is not installed is refused with the command that installs it."""
     monkeypatch.setitem(sys.modules, "signalfx", None)
     for name in [each for each in sys.modules if each.startswith(("signalfx.", "watcher.providers.signalfx"))]:
         monkeypatch.delitem(sys.modules, name)  # other tests of this process may have imported it

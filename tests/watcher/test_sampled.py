@@ -1,4 +1,4 @@
-"""Rolling windows for sources that only know the present."""
+"""Tests of rolling windows for sources that only know the present."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ START = 1_700_000_000.0
 
 
 class Source:
-    """A provider whose next answers are given; it may raise them too."""
+    """Provider with scripted results or exceptions."""
 
     def __init__(self) -> None:
         self.answer: Callable[[], Mapping[str, Sample]] = dict
@@ -43,7 +43,7 @@ class Source:
 
 
 class Bench:
-    """A Sampled over a Source, with a clock that stands until it is set; the thread of its own does not run."""
+    """Sampled provider with a scripted source and a manual clock, without its thread."""
 
     def __init__(self, path: Path | None = None, source: Source | None = None, interval: float = 15) -> None:
         self.now = START
@@ -53,12 +53,12 @@ class Bench:
         self.sampled = Sampled(self.source, settings, self.store, "Test", clock=lambda: self.now)
 
     def without_thread(self) -> "Bench":
-        """Let only the test take samples."""
+        """Prevent the start of the sampling thread."""
         self.sampled._thread = threading.Thread()
         return self
 
     def take(self, at: float, *values: float, node: str = "a", stamp: float | None = None) -> None:
-        """Take a sample of one node with a reading each for cpu, memory."""
+        """Take a sample of one node with readings for cpu and memory."""
         self.now = at
         readings = tuple(Reading(name, type_, value) for (name, type_), value in zip(
             (("cpu", "CPU"), ("memory", "Memory")), values, strict=False))  # fmt: skip
@@ -77,18 +77,18 @@ def values(node: NodeMetrics) -> dict[tuple[str, str], float]:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A bench without a thread."""
+    """Bench without a thread."""
     bench = Bench().without_thread()
     yield bench
     bench.store.close()
 
 
-def test_it_is_a_window_provider(bench: Bench) -> None:
-    """The loop, which knows only window providers, takes it as one."""
+def test_sampled_is_a_window_provider(bench: Bench) -> None:
+    """The class satisfies the WindowProvider protocol."""
     assert isinstance(bench.sampled, WindowProvider)
 
 
-def test_average_and_deviation_are_numpys(bench: Bench) -> None:
+def test_average_and_deviation_match_numpy(bench: Bench) -> None:
     """AVG and STD (of the population) over exactly the samples in the window equal numpy's within 1e-9."""
     random = np.random.default_rng(7)
     cpu, memory = random.uniform(0, 100, 60), random.uniform(0, 100, 60)
@@ -104,8 +104,8 @@ def test_average_and_deviation_are_numpys(bench: Bench) -> None:
         assert node.metadata == {}
 
 
-def test_a_large_offset_costs_no_precision(bench: Bench) -> None:
-    """The deviation of values that hardly differ is right: it is computed in two passes."""
+def test_large_offset_does_not_reduce_precision(bench: Bench) -> None:
+    """The deviation of nearly equal values is precise, as it is computed in two passes."""
     series = [99.0 + 1e-7 * (number % 2) for number in range(20)]
     for number, value in enumerate(series):
         bench.take(START + 15 * number, value)
@@ -113,7 +113,7 @@ def test_a_large_offset_costs_no_precision(bench: Bench) -> None:
 
 
 def test_one_sample_is_not_enough(bench: Bench) -> None:
-    """A node is served from two samples on; with one, the error says that two are needed."""
+    """A node is served from two samples on; with one sample the error mentions the two."""
     bench.take(START, 10)
     with pytest.raises(ProviderUnavailable, match="metrics need two"):
         bench.fetch()
@@ -121,15 +121,15 @@ def test_one_sample_is_not_enough(bench: Bench) -> None:
     assert values(bench.fetch().nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
 
 
-def test_a_repeated_timestamp_counts_once(bench: Bench) -> None:
-    """A source that gives the same sample again, by its own time, adds nothing."""
+def test_repeated_timestamp_counts_once(bench: Bench) -> None:
+    """A sample with the same time of the source is not counted again."""
     for number, stamp in enumerate((1.0, 1.0, 2.0, 2.0, 2.0)):
         bench.take(START + 15 * number, 10 * stamp, stamp=stamp)
     assert values(bench.fetch().nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
 
 
-def test_a_repeat_counts_once_also_after_a_round_without_the_node(bench: Bench) -> None:
-    """A node that is missing from one answer and comes back with its old sample adds nothing."""
+def test_repeat_after_an_absence_counts_once(bench: Bench) -> None:
+    """A node that returns with its old sample adds nothing."""
     bench.take(START, 10, stamp=1)
     bench.take(START + 15, 50, node="b")
     bench.take(START + 30, 10, stamp=1)
@@ -137,7 +137,7 @@ def test_a_repeat_counts_once_also_after_a_round_without_the_node(bench: Bench) 
     assert values(bench.fetch().nodes["a"]) == {("cpu", "AVG"): 15, ("cpu", "STD"): 5}
 
 
-def test_a_partial_window_tells_its_coverage(bench: Bench) -> None:
+def test_partial_window_has_its_coverage(bench: Bench) -> None:
     """The share of sampling intervals with a sample is in the metadata."""
     for number in range(5):
         bench.take(START + 15 * number, 10)
@@ -149,16 +149,16 @@ def test_a_partial_window_tells_its_coverage(bench: Bench) -> None:
     assert fetched.nodes["a"].metadata == {"coverage": 0.6}
 
 
-def test_the_newest_samples_have_the_sources_own_time(bench: Bench) -> None:
-    """A fetch tells, for each node, the time that the source gave its newest sample."""
+def test_newest_samples_have_the_sources_time(bench: Bench) -> None:
+    """A fetch has the source's time of each node's newest sample."""
     bench.take(START, 10, stamp=START - 40)
     bench.take(START + 15, 20, stamp=START - 20)
     bench.take(START + 15, 20, stamp=START - 90, node="b")
     assert bench.fetch().newest == {"a": START - 20, "b": START - 90}
 
 
-def test_a_reading_that_is_missing_at_times(bench: Bench) -> None:
-    """Each metric is computed over the samples that have it; NaN is as good as missing."""
+def test_missing_readings(bench: Bench) -> None:
+    """Each metric is computed over its samples; NaN counts as missing."""
     bench.take(START, 10, 50)
     bench.take(START + 15, 20)
     bench.take(START + 30, math.nan, 60)
@@ -167,8 +167,8 @@ def test_a_reading_that_is_missing_at_times(bench: Bench) -> None:
     }  # fmt: skip
 
 
-def test_a_failing_source_fails_the_fetch_until_it_works() -> None:
-    """With nothing in the window the fetch raises the source's own error, and works when the source does."""
+def test_failing_source() -> None:
+    """Without samples in the window the fetch raises the source's error, until the source works."""
     bench = Bench().without_thread()
 
     def fail() -> Mapping[str, Sample]:
@@ -184,8 +184,8 @@ def test_a_failing_source_fails_the_fetch_until_it_works() -> None:
     bench.store.close()
 
 
-def test_a_failure_is_told_while_old_samples_last(bench: Bench) -> None:
-    """While the window still has samples it is served, with a finding that no new ones come and why."""
+def test_failure_is_a_finding_while_samples_remain(bench: Bench) -> None:
+    """While the window has samples it is served, with a finding with the source's error."""
     for number in range(20):
         bench.take(START + 15 * number, 10)
 
@@ -202,8 +202,8 @@ def test_a_failure_is_told_while_old_samples_last(bench: Bench) -> None:
         bench.fetch()
 
 
-def test_a_long_window_does_not_outlive_its_samples(bench: Bench) -> None:
-    """What was last sampled longer ago than the expiry is not served as of now, though the window has it."""
+def test_expired_samples_are_not_served(bench: Bench) -> None:
+    """A window whose newest sample is older than the expiry is not served."""
     for number in range(3):
         bench.take(START + 15 * number, 10)
     bench.now += 300
@@ -217,8 +217,8 @@ def test_a_long_window_does_not_outlive_its_samples(bench: Bench) -> None:
         bench.fetch("15m", 900)
 
 
-def test_a_clock_set_back_leaves_no_samples_of_the_future(bench: Bench) -> None:
-    """Samples from before the clock was set back count in no window, and are forgotten."""
+def test_future_samples_are_deleted(bench: Bench) -> None:
+    """Samples from before the clock was set back are in no window, and are deleted."""
     for number in range(5):
         bench.take(START + 3600 + 15 * number, 90)
     bench.take(START, 10)
@@ -229,8 +229,8 @@ def test_a_clock_set_back_leaves_no_samples_of_the_future(bench: Bench) -> None:
 
 @pytest.mark.parametrize("how", ["fails", "repeats"])
 @pytest.mark.parametrize("seconds", [10, 200, 600, 3600])
-def test_a_clock_set_back_makes_no_sample_younger(tmp_path: Path, how: str, seconds: int) -> None:
-    """With no new sample since, the old ones are not served as of now: not then, not later, not after a restart."""
+def test_clock_set_back_does_not_hide_the_age(tmp_path: Path, how: str, seconds: int) -> None:
+    """Without a new sample, old samples are not served as recent: not now, not later, not after a restart."""
     bench = Bench(tmp_path / "store.sqlite").without_thread()
     for number in range(61):
         bench.take(START + 15 * number, 90)
@@ -246,14 +246,14 @@ def test_a_clock_set_back_makes_no_sample_younger(tmp_path: Path, how: str, seco
         bench.now += 60
     bench.store.close()
     again = Bench(tmp_path / "store.sqlite").without_thread()
-    again.now = START + 900 + 60  # an hour later, where the clock was set back by one
+    again.now = START + 900 + 60  # an hour later; the clock was set back by an hour
     with pytest.raises(ProviderUnavailable):
         again.fetch("15m", 900)
     again.store.close()
 
 
-def test_a_clock_that_is_ahead_for_a_moment_costs_few_samples(tmp_path: Path) -> None:
-    """Set right again the windows are as full as they were, but for what cannot be dated; in the store too."""
+def test_clock_ahead_for_a_moment_costs_few_samples(tmp_path: Path) -> None:
+    """After a correction the windows have nearly all of their samples, also in the store."""
     path = tmp_path / "store.sqlite"
     bench = Bench(path).without_thread()
     for number in range(60):
@@ -271,8 +271,8 @@ def test_a_clock_that_is_ahead_for_a_moment_costs_few_samples(tmp_path: Path) ->
     again.store.close()
 
 
-def test_samples_of_the_future_are_not_kept_for_when_it_comes(tmp_path: Path) -> None:
-    """What a run with a clock ahead left behind is given up at the start: the next restart does not find it either."""
+def test_stored_future_samples_are_deleted_at_the_start(tmp_path: Path) -> None:
+    """Samples of a run with a clock ahead are deleted at the start, also for the next restart."""
     path = tmp_path / "store.sqlite"
     for now, taking in ((START + 3600, True), (START, False), (START + 3660, False)):
         bench = Bench(path).without_thread()
@@ -285,8 +285,8 @@ def test_samples_of_the_future_are_not_kept_for_when_it_comes(tmp_path: Path) ->
         bench.store.close()
 
 
-def test_the_age_of_samples_is_told_by_the_clock_that_is_never_set(bench: Bench) -> None:
-    """A clock set back by less than the source was silent for leaves nothing in the future, and hides no silence."""
+def test_age_is_measured_with_the_monotonic_clock(bench: Bench) -> None:
+    """A clock set back by less than the source's silence does not hide the silence."""
     for number in range(3):
         bench.take(START + 15 * number, 90)
     bench.sampled._sampled_at -= 301
@@ -296,8 +296,8 @@ def test_the_age_of_samples_is_told_by_the_clock_that_is_never_set(bench: Bench)
     assert "a" in bench.fetch().nodes
 
 
-def test_a_restart_loses_no_sample(tmp_path: Path) -> None:
-    """A new process computes its first window over the samples that the one before kept, repeats counted once."""
+def test_restart_loses_no_samples(tmp_path: Path) -> None:
+    """A new process computes its first window over the stored samples, with repeats counted once."""
     path = tmp_path / "store.sqlite"
     first = Bench(path).without_thread()
     for number in range(18):
@@ -316,8 +316,8 @@ def test_a_restart_loses_no_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("short_handover")
-def test_samples_that_cannot_be_read_at_the_start_come_later(tmp_path: Path) -> None:
-    """Where the file is in use for a moment, its samples join those taken since, and those are kept in it."""
+def test_locked_samples_are_read_later(tmp_path: Path) -> None:
+    """If the file is locked at the start, its samples are merged later with those taken since."""
     path = tmp_path / "store.sqlite"
     first = Bench(path).without_thread()
     for number in range(10):
@@ -336,8 +336,8 @@ def test_samples_that_cannot_be_read_at_the_start_come_later(tmp_path: Path) -> 
     third.store.close()
 
 
-def test_the_first_fetch_waits_for_the_second_sample() -> None:
-    """A watcher that was just started has AVG and STD in its first answer; the thread samples by itself."""
+def test_first_fetch_waits_for_the_second_sample() -> None:
+    """The first fetch of a new watcher has AVG and STD; the thread takes the samples."""
     bench = Bench(interval=600)
     counter = iter(range(10, 1000, 10))
 
@@ -356,10 +356,10 @@ def test_the_first_fetch_waits_for_the_second_sample() -> None:
 
 
 @pytest.mark.parametrize("answer", [{"a": None}, {"a": Sample(1, (Reading("cpu", "CPU", "x"),))}, None, 17])  # type: ignore[arg-type]
-def test_an_odd_answer_does_not_end_the_sampling(
+def test_invalid_result_does_not_end_the_sampling(
     bench: Bench, answer: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An answer of another shape is a failure of that sample, logged with its traceback; the next one counts."""
+    """A result of another shape is a failed sample with a logged traceback; the next sample counts."""
     bench.source.answer = lambda: answer  # type: ignore[return-value,assignment]
     bench.sampled.sample_once()
     with pytest.raises(ProviderAnswerError, match="failed unexpectedly"):
@@ -370,8 +370,8 @@ def test_an_odd_answer_does_not_end_the_sampling(
     assert "a" in bench.fetch().nodes
 
 
-def test_whatever_a_source_raises_the_thread_goes_on() -> None:
-    """A provider that raises what it should not is asked again."""
+def test_exceptions_do_not_end_the_sampling() -> None:
+    """After an unexpected exception of the provider, the next sample is taken."""
     bench = Bench(interval=0.1)
 
     def fail() -> Mapping[str, Sample]:
@@ -385,8 +385,8 @@ def test_whatever_a_source_raises_the_thread_goes_on() -> None:
     bench.store.close()
 
 
-def test_closing_does_not_wait_for_a_source_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """close() returns although a sample is under way that ends much later."""
+def test_close_does_not_wait_for_a_hanging_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """close() returns although a sample is in progress."""
     monkeypatch.setattr("watcher.providers.sampled._CLOSE_SECONDS", 0.1)
     bench = Bench()
     release = threading.Event()
@@ -413,6 +413,6 @@ def test_closing_does_not_wait_for_a_source_that_hangs(monkeypatch: pytest.Monke
     bench.store.close()
 
 
-def test_check_is_the_sources(bench: Bench) -> None:
-    """check() yields the source's own steps."""
+def test_check_is_the_providers(bench: Bench) -> None:
+    """check() yields the provider's steps."""
     assert [step.step for step in bench.sampled.check()] == ["look"]

@@ -1,4 +1,4 @@
-"""HTTP to providers: what servers and environments may do wrong, on real sockets."""
+"""Tests of HTTP access to providers: failures of servers and environments, on real sockets."""
 
 import socket
 import ssl
@@ -21,7 +21,7 @@ from watcher.settings import ProviderSettings
 
 
 def ask(address: str, timeout: float = 5, **options: Any) -> requests.Response:
-    """Get an address through a session; failures come translated, as providers have them."""
+    """Get an address through a session; failures are translated into ProviderErrors."""
     settings = ProviderSettings(name="Prometheus", address=address, **options)
     session = ProviderSession(settings, bearer(settings))
     try:
@@ -32,16 +32,16 @@ def ask(address: str, timeout: float = 5, **options: Any) -> requests.Response:
         session.close()
 
 
-def test_an_answer_can_be_read() -> None:
-    """The body of a good answer is there as bytes, text and JSON."""
+def test_response_can_be_read() -> None:
+    """The body of a good response is available as bytes, text and JSON."""
     with serving(lambda handler: reply(handler, {"a": 1})) as fake:
         response = ask(fake.url)
     assert response.json() == {"a": 1}
     assert response.text == '{"a": 1}'
 
 
-def test_the_message_of_an_error_object_is_told() -> None:
-    """Some APIs put an object where others put a text: its message is told, not its Python form."""
+def test_message_of_an_error_object() -> None:
+    """The message of an error object is shown instead of its Python form."""
     said = {"error": {"code": "gone", "message": "because"}}
     with serving(lambda handler: reply(handler, said, 500)) as fake, pytest.raises(ProviderUnavailable) as caught:
         ask(fake.url)
@@ -60,8 +60,8 @@ def test_the_message_of_an_error_object_is_told() -> None:
         (503, ProviderUnavailable, "503 Service Unavailable: because"),
     ],
 )
-def test_statuses_have_meanings(status: int, kind: type[ProviderError], words: str) -> None:
-    """Each status becomes its kind of error, with the server's own reason and the setting that mends it."""
+def test_statuses_become_errors(status: int, kind: type[ProviderError], words: str) -> None:
+    """Each status becomes its kind of error, with the server's reason and the setting to change."""
     with (
         serving(lambda handler: reply(handler, {"error": "because"}, status)) as fake,
         pytest.raises(kind) as caught,
@@ -72,27 +72,27 @@ def test_statuses_have_meanings(status: int, kind: type[ProviderError], words: s
 
 
 @pytest.mark.parametrize("body", ["", "<html>no</html>", "[]", "null", "{}", '"text"'])
-def test_an_error_without_a_reason_says_none(body: str) -> None:
-    """A refusal whose body has no ``error`` is told by its status alone."""
+def test_error_without_a_reason(body: str) -> None:
+    """An error body without ``error`` is reported with the status alone."""
     with serving(lambda handler: reply(handler, body, 401)) as fake, pytest.raises(ProviderRefused) as caught:
         ask(fake.url)
     assert "401 Unauthorized (provider.token)" in str(caught.value)
 
 
-def test_nobody_listening_is_unavailable() -> None:
-    """A refused connection says so and names provider.address."""
+def test_refused_connection_is_unavailable() -> None:
+    """A refused connection is an error that names provider.address."""
     with pytest.raises(ProviderUnavailable, match=r"cannot be reached: Connection refused \(provider\.address\)"):
         ask("http://127.0.0.1:9")
 
 
-def test_an_unknown_host_is_unavailable() -> None:
-    """A name that does not resolve says so and names provider.address."""
+def test_unknown_host_is_unavailable() -> None:
+    """A name that is not resolved is an error that names provider.address."""
     with pytest.raises(ProviderUnavailable, match=r"cannot be reached.*\(provider\.address\)"):
         ask("http://nowhere.invalid")
 
 
-def test_a_silent_server_is_out_of_time() -> None:
-    """A server that accepts and says nothing is given up after the timeout."""
+def test_silent_server_times_out() -> None:
+    """A server that accepts and sends nothing is a timeout."""
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(ProviderUnavailable, match="no answer in time"),
@@ -100,8 +100,8 @@ def test_a_silent_server_is_out_of_time() -> None:
         ask(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2)
 
 
-def test_a_server_silent_in_the_body_is_out_of_time() -> None:
-    """A server that stops in the middle of the body is told as too late, not as unreachable."""
+def test_stalled_body_times_out() -> None:
+    """A server that stops in the middle of the body is a timeout, not unreachable."""
 
     def stop_halfway(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -114,8 +114,8 @@ def test_a_server_silent_in_the_body_is_out_of_time() -> None:
         ask(fake.url, timeout=0.2)
 
 
-def test_a_body_cut_short_is_unavailable() -> None:
-    """A connection closed before the announced length is an error, not a short answer."""
+def test_truncated_body_is_unavailable() -> None:
+    """A connection closed before the announced length is an error."""
 
     def cut(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -127,8 +127,8 @@ def test_a_body_cut_short_is_unavailable() -> None:
         ask(fake.url)
 
 
-def test_a_trickling_server_is_ended_by_abort() -> None:
-    """A server that sends a byte now and then outlives any read timeout; abort() ends the call."""
+def test_abort_ends_a_slow_response() -> None:
+    """abort() ends a response that sends a byte from time to time, which no read timeout ends."""
 
     def trickle(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -161,8 +161,8 @@ def test_a_trickling_server_is_ended_by_abort() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 302, 500])
-def test_a_body_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    """Reading stops at the limit and says whose answer was too large, redirects and errors included."""
+def test_endless_body_is_limited(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """Reading stops at the limit with an error, also for redirects and error responses."""
     monkeypatch.setattr(transport_session, "_MAX_BYTES", 3 * 1024**2)
     sent = []
 
@@ -180,8 +180,8 @@ def test_a_body_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch, status: 
     assert sum(sent) < 64 * 1024**2
 
 
-def test_html_with_200_is_not_json() -> None:
-    """A login page with status 200 is an error of the answer that asks about the address."""
+def test_html_with_status_200_is_not_json() -> None:
+    """A login page with status 200 is an error that mentions the address."""
     with serving(lambda handler: reply(handler, "<html>log in</html>")) as fake:
         response = ask(fake.url)
         with pytest.raises(requests.JSONDecodeError) as caught:
@@ -191,8 +191,8 @@ def test_html_with_200_is_not_json() -> None:
     assert "is not JSON; is provider.address right?" in str(error)
 
 
-def test_a_redirect_is_followed() -> None:
-    """A redirect on the same host is followed, credentials included."""
+def test_redirect_on_the_same_host() -> None:
+    """A redirect on the same host is followed, with the credentials."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         if handler.path == "/":
@@ -205,8 +205,8 @@ def test_a_redirect_is_followed() -> None:
     assert [headers["Authorization"] for _, headers in fake.requests] == ["Bearer hush"] * 2
 
 
-def test_a_redirect_to_another_host_is_refused() -> None:
-    """No token and no header goes to another host: a redirect there is an error that names both."""
+def test_redirect_to_another_host_is_refused() -> None:
+    """A redirect to another host is an error that names both hosts; no token or header is sent there."""
     with serving(lambda handler: reply(handler, {})) as other:
         there = other.url.replace("127.0.0.1", "localhost")
         with serving(lambda handler: reply(handler, "moved", 302, Location=there)) as fake:
@@ -215,8 +215,8 @@ def test_a_redirect_to_another_host_is_refused() -> None:
     assert other.requests == []
 
 
-def test_redirects_in_a_circle_end() -> None:
-    """A server that redirects to itself is unavailable, not a hang."""
+def test_redirect_loop() -> None:
+    """A server that redirects to itself is unavailable."""
     with (
         serving(lambda handler: reply(handler, "", 302, Location="/")) as fake,
         pytest.raises(ProviderUnavailable, match="redirects"),
@@ -225,7 +225,7 @@ def test_redirects_in_a_circle_end() -> None:
 
 
 def test_netrc_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A .netrc that knows the provider's host changes nothing, with a token or without."""
+    """A .netrc with the provider's host has no effect, with a token or without."""
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login scott password tiger\n")
     netrc.chmod(0o600)
@@ -236,8 +236,8 @@ def test_netrc_is_not_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert [headers.get("Authorization") for _, headers in fake.requests] == [None, "Bearer hush"]
 
 
-def test_credentials_in_the_address_are_sent_unless_there_is_a_token() -> None:
-    """User and password of the address become basic authentication; a token wins over them."""
+def test_credentials_in_the_address() -> None:
+    """User and password in the address become basic authentication; a token has priority."""
     with serving(lambda handler: reply(handler, {})) as fake:
         address = fake.url.replace("://", "://scott:ti%67er@")
         ask(address)
@@ -246,15 +246,15 @@ def test_credentials_in_the_address_are_sent_unless_there_is_a_token() -> None:
 
 
 @pytest.mark.parametrize("failure", [ValueError("scott:tiger@"), OSError("http://scott:tiger@h"), KeyError("data")])
-def test_credentials_in_the_address_are_never_shown(failure: Exception) -> None:
-    """Whatever an underlying error quotes, user and password of the address are left out of ours."""
+def test_credentials_in_the_address_are_not_shown(failure: Exception) -> None:
+    """No error has the user and password of the address, even if an underlying error does."""
     error = provider_error("Prometheus", "http://scott:tiger@h:9090", failure)
     assert str(error).startswith("Prometheus at http://h:9090")
     assert "tiger" not in str(error)
 
 
-def test_the_pods_own_token_is_read_anew_for_each_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With openshift_auth the service account's token is sent, as it stands in the file at that time."""
+def test_pods_token_is_read_for_each_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With openshift_auth the service account's current token is sent."""
     monkeypatch.setattr(kubernetes, "SERVICE_ACCOUNT", tmp_path)
     settings = ProviderSettings(name="x", openshift_auth=True)
     session = ProviderSession(settings, bearer(settings))
@@ -266,8 +266,8 @@ def test_the_pods_own_token_is_read_anew_for_each_request(monkeypatch: pytest.Mo
     assert [headers["Authorization"] for _, headers in fake.requests] == ["Bearer one", "Bearer two"]
 
 
-def test_a_missing_token_of_the_pod_names_file_and_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """openshift_auth outside a pod is refused with the file's path and the setting, not as an unreachable server."""
+def test_missing_token_of_the_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """openshift_auth outside a pod is an error with the file's path and the setting."""
     monkeypatch.setattr(kubernetes, "SERVICE_ACCOUNT", tmp_path)
     with pytest.raises(ProviderRefused) as caught:
         ask("http://127.0.0.1:9", openshift_auth=True)
@@ -280,7 +280,7 @@ def test_a_missing_token_of_the_pod_names_file_and_setting(monkeypatch: pytest.M
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
+    """Self-signed certificate for 127.0.0.1, with its key in the same file."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [
@@ -295,13 +295,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tls(certificate: Path) -> ssl.SSLContext:
-    """A server's context with that certificate."""
+    """Server context with this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "certificate.pem", certificate / "key.pem")
     return context
 
 
-def test_a_self_signed_certificate_is_refused(tls: ssl.SSLContext) -> None:
+def test_self_signed_certificate_is_refused(tls: ssl.SSLContext) -> None:
     """An unknown certificate is an error that names provider.ca_file, and nothing is sent."""
     with (
         serving(lambda handler: reply(handler, {}), tls) as fake,
@@ -313,10 +313,10 @@ def test_a_self_signed_certificate_is_refused(tls: ssl.SSLContext) -> None:
 
 @pytest.mark.parametrize("bundle", [None, "/dev/null"])
 @pytest.mark.parametrize("way", ["ca_file", "insecure_skip_verify"])
-def test_a_certificate_is_accepted_by_setting(
+def test_certificate_is_accepted_by_setting(
     tls: ssl.SSLContext, certificate: Path, way: str, bundle: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ca_file and insecure_skip_verify accept it, also where REQUESTS_CA_BUNDLE says otherwise."""
+    """ca_file and insecure_skip_verify accept it, regardless of REQUESTS_CA_BUNDLE."""
     if bundle is not None:
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", bundle)
         monkeypatch.setenv("CURL_CA_BUNDLE", bundle)
@@ -325,10 +325,8 @@ def test_a_certificate_is_accepted_by_setting(
         assert ask(fake.url.replace("http:", "https:"), **{way: value}).json() == {"tls": True}
 
 
-def test_a_ca_file_of_others_does_not_help(
-    tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A missing ca_file is an error that names its path, never a reason to trust anyone."""
+def test_missing_ca_file(tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing ca_file is an error with its path."""
     missing = tmp_path / "missing.pem"
     with (
         serving(lambda handler: reply(handler, {}), tls) as fake,
@@ -338,8 +336,8 @@ def test_a_ca_file_of_others_does_not_help(
     assert fake.requests == []
 
 
-def test_a_call_through_a_proxy_can_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """abort() ends what trickles through a proxy, too."""
+def test_abort_ends_a_response_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """abort() also ends a slow response through a proxy."""
 
     def trickle(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)

@@ -1,4 +1,4 @@
-"""The provider SignalFx, against a fake of its two endpoints."""
+"""Tests of the provider SignalFx, with a fake of its two endpoints."""
 
 import sys
 import threading
@@ -29,12 +29,12 @@ NOW = int(time.time())
 
 @pytest.fixture(autouse=True)
 def now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let samples end now, however long ago this module was imported."""
+    """Let samples end now, not at the import of this module."""
     monkeypatch.setattr(sys.modules[__name__], "NOW", int(time.time()))
 
 
 def host(name: str, cpu: float = 20, minutes: int = 20, **dimensions: str) -> list[Series]:
-    """Return both series of a host, a point a minute, CPU around a value and memory at 50 percent."""
+    """Return both series of a host, one point a minute: CPU around a value, and memory at 50 percent."""
     times = NOW - 60 * np.arange(minutes, dtype=float)[::-1]
     labels = {"host": name, "cluster": "c1", **dimensions}
     wave = cpu + np.sin(np.arange(minutes))
@@ -46,7 +46,7 @@ def host(name: str, cpu: float = 20, minutes: int = 20, **dimensions: str) -> li
 
 @contextmanager
 def provider_over(fake: FakeSignalFx, operators: str = "AVG,STD", **own: Any) -> Iterator[SignalFxProvider]:
-    """Run the fake, and a provider with settings of the section signalfx."""
+    """Run the fake, and a provider with options of the section signalfx."""
     with running(fake) as url:
         access = ProviderSettings(name="SignalFx", address=url, token="right-token")
         watch = WatchSettings(operators=operators)
@@ -77,7 +77,7 @@ def averages(fetched: Fetched, metric: str = CPU) -> dict[str, float]:
     }
 
 
-def test_a_token_is_needed() -> None:
+def test_token_is_required() -> None:
     """Without a token the provider is not built; the error names both settings and their variables."""
     with pytest.raises(SettingsError) as caught:
         SignalFxProvider(Settings(provider=ProviderSettings(name="SignalFx")))
@@ -85,8 +85,8 @@ def test_a_token_is_needed() -> None:
         assert word in str(caught.value)
 
 
-def test_metrics_have_load_watchers_names_and_all_operators() -> None:
-    """CPU and Memory are published under upstream's names, with whatever operators are set, and tell their step."""
+def test_names_operators_and_step() -> None:
+    """CPU and Memory have upstream's names, all configured operators, and the step."""
     with provider_over(FakeSignalFx(host("node-1")), operators="AVG,STD,P95,MAX") as provider:
         fetched = fetch(provider)
     (node,) = fetched.nodes.values()
@@ -102,8 +102,8 @@ def test_metrics_have_load_watchers_names_and_all_operators() -> None:
 @pytest.mark.parametrize(
     ("name", "resolution"), [("2m", 1000), ("5m", 60_000), ("15m", 60_000), ("6h", 300_000), ("2d", 3_600_000)]
 )
-def test_the_resolution_fits_the_window(name: str, resolution: int) -> None:
-    """Each window asks for one of SignalFx' four resolutions; AVG and STD are numpy's over the steps' averages."""
+def test_resolution_depends_on_the_window(name: str, resolution: int) -> None:
+    """Each window uses one of SignalFx' four resolutions; AVG and STD are numpy's over the steps' averages."""
     held = host("node-1", minutes=3000)
     held[0].values = np.random.default_rng(resolution).uniform(0, 100, 3000)
     fake = FakeSignalFx(held)
@@ -118,8 +118,8 @@ def test_the_resolution_fits_the_window(name: str, resolution: int) -> None:
     assert Kind.LOW_COVERAGE not in kinds(fetched)
 
 
-def test_a_point_at_the_windows_start_belongs_to_the_one_before() -> None:
-    """Where points lie at whole minutes, as the service's do, a window of 15 minutes has 15 of them."""
+def test_point_at_the_windows_start_is_excluded() -> None:
+    """With points at whole minutes, as at the service, a window of 15 minutes has 15 points."""
     end = NOW // 60 * 60
     held = host("node-1")
     held[0].times = end - 60 * np.arange(20, dtype=float)[::-1]
@@ -128,8 +128,8 @@ def test_a_point_at_the_windows_start_belongs_to_the_one_before() -> None:
     assert averages(fetched)["node-1"] == pytest.approx(held[0].values[-15:].mean(), rel=1e-12)
 
 
-def test_the_query_filters_by_cluster_and_suffix() -> None:
-    """Hosts of other clusters and with other endings are left out, and the ending is not part of a node's name."""
+def test_filter_by_cluster_and_suffix() -> None:
+    """Hosts of other clusters and with other suffixes are excluded; the suffix is removed from the name."""
     held = [*host("node-1.dev"), *host("node-2.dev", cluster="a&b #1"), *host("node-3", cluster="a&b #1")]
     fake = FakeSignalFx(held)
     with provider_over(fake, cluster_name="a&b #1", host_name_suffix=".dev") as provider:
@@ -140,22 +140,22 @@ def test_the_query_filters_by_cluster_and_suffix() -> None:
     }
 
 
-def test_names_are_never_cut() -> None:
-    """Two hosts that differ after the first dot are two nodes; a port is no part of a name."""
+def test_names_are_not_shortened() -> None:
+    """Two hosts that differ after the first dot are two nodes; only a port is removed."""
     with provider_over(FakeSignalFx([*host("a.x.com"), *host("a.y.com"), *host("b:9100")])) as provider:
         assert set(fetch(provider).nodes) == {"a.x.com", "a.y.com", "b"}
 
 
-def test_other_dimensions_may_hold_node_and_cluster() -> None:
-    """OpenTelemetry's names of the dimensions are a setting away."""
+def test_other_dimensions_for_node_and_cluster() -> None:
+    """The settings can name OpenTelemetry's dimensions."""
     held = host("i-1", **{"k8s.node.name": "node-1", "k8s.cluster.name": "prod"}) + host("i-2")
     own = {"node_dimension": "k8s.node.name", "cluster_dimension": "k8s.cluster.name", "cluster_name": "prod"}
     with provider_over(FakeSignalFx(held), **own) as provider:
         assert set(fetch(provider).nodes) == {"node-1"}
 
 
-def test_metadata_are_read_once_for_all_windows() -> None:
-    """Three windows side by side, twice, read each metric's metadata one time."""
+def test_metadata_are_read_once() -> None:
+    """Three concurrent windows, fetched twice, read each metric's metadata once."""
     fake = FakeSignalFx(host("node-1"))
     with provider_over(fake) as provider:
         for _ in range(2):
@@ -168,7 +168,7 @@ def test_metadata_are_read_once_for_all_windows() -> None:
 
 
 def test_metadata_expire() -> None:
-    """After signalfx.metadata_seconds, here none, they are read anew."""
+    """After signalfx.metadata_seconds, here 0, the metadata are read again."""
     fake = FakeSignalFx(host("node-1"))
     with provider_over(fake, metadata_seconds=0) as provider:
         fetch(provider)
@@ -176,8 +176,8 @@ def test_metadata_expire() -> None:
     assert fake.count(METADATA) == 4
 
 
-def test_a_new_node_is_there_at_once() -> None:
-    """A series that the kept metadata do not have makes them be read again in the same fetch."""
+def test_new_series_is_served_at_once() -> None:
+    """A series that is not in the cached metadata causes another read in the same fetch."""
     fake = FakeSignalFx(host("node-1"))
     with provider_over(fake) as provider:
         fetch(provider)
@@ -190,8 +190,8 @@ def test_a_new_node_is_there_at_once() -> None:
     assert fake.count(METADATA) == 4
 
 
-def test_series_of_no_known_node_are_reported_and_not_asked_for_again() -> None:
-    """Series without metadata are one finding a metric; they do not make every fetch read the metadata."""
+def test_series_without_metadata_are_reported() -> None:
+    """Series without metadata are one finding per metric, and do not cause a read in every fetch."""
     fake = FakeSignalFx(host("node-1") + host("node-2"))
     results = [{"id": f"node-1-{part}", "dimensions": {"host": "node-1"}, "metric": part} for part in ("cpu", "memory")]
     fake.body[METADATA] = {"count": 2, "results": results}
@@ -205,8 +205,8 @@ def test_series_of_no_known_node_are_reported_and_not_asked_for_again() -> None:
     assert fake.count(METADATA) == before
 
 
-def test_metadata_that_fail_later_leave_the_nodes_that_are_known() -> None:
-    """When reading them anew fails, the kept ones serve and a finding says so."""
+def test_old_metadata_are_used_after_a_failure() -> None:
+    """If a later read fails, the cached metadata are used, with a finding."""
     fake = FakeSignalFx(host("node-1"))
     with provider_over(fake, metadata_seconds=0) as provider:
         fetch(provider)
@@ -217,8 +217,8 @@ def test_metadata_that_fail_later_leave_the_nodes_that_are_known() -> None:
     assert "metadata: SignalFx at" in fetched.findings[0].message
 
 
-def test_a_failed_metric_costs_only_itself() -> None:
-    """When memory cannot be had, CPU is served and the finding names the metric."""
+def test_failed_metric_does_not_affect_the_other() -> None:
+    """If memory fails, CPU is served and the finding names the metric."""
     fake = FakeSignalFx(host("node-1"), fail={f"{POINTS}?query=host:* AND {MEMORY}": 503})
     with provider_over(fake) as provider:
         fetched = fetch(provider)
@@ -227,7 +227,7 @@ def test_a_failed_metric_costs_only_itself() -> None:
 
 
 def test_all_pages_of_metadata_are_read() -> None:
-    """A service that gives fewer results than the limit is asked for the rest."""
+    """If the service returns fewer results than the limit, the other pages are requested."""
     fake = FakeSignalFx([each for number in range(8) for each in host(f"node-{number}")], page=3)
     with provider_over(fake) as provider:
         fetched = fetch(provider)
@@ -237,8 +237,8 @@ def test_all_pages_of_metadata_are_read() -> None:
     assert offsets == ["0", "3", "6"]
 
 
-def test_more_series_than_the_service_gives_are_a_finding() -> None:
-    """Beyond 10,000 series what was given is served, and a finding names the setting that makes them fewer."""
+def test_too_many_series() -> None:
+    """Beyond 10,000 series the returned series are served, with a finding that names the setting."""
     held = [each for number in range(10_001) for each in host(f"node-{number}", minutes=2)[:1]]
     with provider_over(FakeSignalFx(held)) as provider:
         fetched = fetch(provider, "5m")
@@ -247,8 +247,8 @@ def test_more_series_than_the_service_gives_are_a_finding() -> None:
     assert ["signalfx.cluster_name" in finding.message for finding in partial] == [True]
 
 
-def test_a_host_registered_anew_is_one_node() -> None:
-    """Two series that have half of the window each are one whole window, and a finding says that they are two."""
+def test_host_registered_again_is_one_node() -> None:
+    """Two series with half of the window each are one complete window, with a finding."""
     old, new = host("node-1")[0], host("node-1")[0]
     new.id, old.times, old.values = "node-1-again", old.times[:12], old.values[:12]
     new.times, new.values = new.times[12:], new.values[12:]
@@ -264,8 +264,8 @@ def test_a_host_registered_anew_is_one_node() -> None:
     [None, 7, "text", {}, [], [None], [[]], [[NOW * 1000]], [["x", "y"]], [[NOW * 1000, None]], [[None, 5]],
      [[NOW * 1000, "NaN"]], [[NOW * 1000, {}]], [[10**400, 5]], [[NOW * 1000, 10**400]], [[NOW * 1000, 5, 6]]],
 )  # fmt: skip
-def test_odd_points_cost_only_their_series(points: Any) -> None:
-    """Whatever stands where a series' points should be, the other node is served and the odd one is not there."""
+def test_invalid_points_do_not_affect_other_nodes(points: Any) -> None:
+    """For invalid points, the other node is served and the node of the series is left out."""
     good = [[(NOW - 60 * step) * 1000, 20 + step] for step in range(10)]
     fake = FakeSignalFx(host("good") + host("odd"))
     fake.body[POINTS] = {"data": {"good-cpu": good, "odd-cpu": points}, "errors": []}
@@ -280,8 +280,8 @@ def test_odd_points_cost_only_their_series(points: Any) -> None:
      {"id": "odd-cpu", "dimensions": {"host": None}}, {"id": "odd-cpu", "dimensions": {"host": ["odd"]}},
      {"id": "odd-cpu", "dimensions": {"host": ""}}],
 )  # fmt: skip
-def test_odd_metadata_cost_only_their_series(result: Any) -> None:
-    """Whatever stands where a series' metadata should be, the other node is served and the odd one is reported."""
+def test_invalid_metadata_do_not_affect_other_nodes(result: Any) -> None:
+    """For invalid metadata, the other node is served and the series is reported."""
     fake = FakeSignalFx(host("good")[:1] + host("odd")[:1])
     fake.body[METADATA] = {"results": [result, {"id": "good-cpu", "dimensions": {"host": "good"}}], "count": "two"}
     with provider_over(fake) as provider:
@@ -290,8 +290,8 @@ def test_odd_metadata_cost_only_their_series(result: Any) -> None:
     assert kinds(fetched) == [Kind.UNMATCHED_NODE]
 
 
-def test_errors_beside_points_are_findings_and_without_them_an_error() -> None:
-    """What the answer says went wrong is told either way."""
+def test_errors_in_the_response() -> None:
+    """Errors in addition to points are findings; errors without points fail the fetch."""
     fake = FakeSignalFx(host("node-1"), errors=["shard 7 is slow"])
     with provider_over(fake) as provider:
         fetched = fetch(provider)
@@ -310,10 +310,8 @@ def test_errors_beside_points_are_findings_and_without_them_an_error() -> None:
         (host("node-1", minutes=1), {}, ["2 series", "no points", "agents"]),
     ],
 )
-def test_nothing_is_an_error_that_says_what_is_missing(
-    held: list[Series], own: dict[str, str], words: list[str]
-) -> None:
-    """An answer without nodes names the query and the settings that decide what it finds."""
+def test_response_without_nodes(held: list[Series], own: dict[str, str], words: list[str]) -> None:
+    """A response without nodes is an error that names the query and its settings."""
     with provider_over(FakeSignalFx(held), **own) as provider:
         with pytest.raises(ProviderAnswerError) as caught:
             provider.fetch(window("5m", NOW + 3600 if len(words) == 3 and held else NOW), Deadline.after(20))
@@ -321,15 +319,15 @@ def test_nothing_is_an_error_that_says_what_is_missing(
         assert word in str(caught.value)
 
 
-def test_points_of_unknown_nodes_only_are_an_error() -> None:
-    """Points without any metadata to them name the dimension's setting."""
+def test_points_without_metadata() -> None:
+    """Points without any metadata are an error that names the dimension's setting."""
     fake = FakeSignalFx(host("node-1"), body={METADATA: {"results": [], "count": 0}})
     with provider_over(fake) as provider, pytest.raises(ProviderAnswerError, match=r"signalfx\.node_dimension"):
         fetch(provider)
 
 
-def test_a_refused_token_is_not_shown_and_the_realm_is_named() -> None:
-    """The service's words are quoted without the token that they repeat; the other reason for it is told."""
+def test_refused_token() -> None:
+    """The error has the service's message without the token, and mentions the realm."""
     fake = FakeSignalFx(host("node-1"), token="another")
     with provider_over(fake) as provider:
         with pytest.raises(ProviderRefused) as caught:
@@ -342,8 +340,8 @@ def test_a_refused_token_is_not_shown_and_the_realm_is_named() -> None:
     assert [(step.ok, step.setting) for step in steps] == [(False, "provider.token")]
 
 
-def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
-    """A token that is rotated is used at once, by the package's requests too."""
+def test_token_file_is_read_for_every_request(tmp_path: Path) -> None:
+    """A rotated token is used at once, also in the package's requests."""
     file = tmp_path / "token"
     file.write_text("old\n")
     fake = FakeSignalFx(host("node-1"), token="old")
@@ -357,8 +355,8 @@ def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
         provider.close()
 
 
-def test_check_says_that_all_is_well() -> None:
-    """Metadata and points of both metrics are steps of their own, with hosts by name."""
+def test_check_succeeds() -> None:
+    """Metadata and points of both metrics are separate steps, which name hosts."""
     with provider_over(FakeSignalFx(host("node-1"))) as provider:
         steps = list(provider.check())
     assert [step.ok for step in steps] == [True] * 4
@@ -375,10 +373,8 @@ def test_check_says_that_all_is_well() -> None:
         (host("x", minutes=1)[:1], {}, "signalfx.cluster_name", "0 of 1 series"),
     ],
 )
-def test_check_names_the_setting_that_leaves_nothing(
-    held: list[Series], own: dict[str, str], setting: str, word: str
-) -> None:
-    """Where a filter finds nothing, what is there without it is shown beside the setting."""
+def test_check_names_the_setting(held: list[Series], own: dict[str, str], setting: str, word: str) -> None:
+    """If a filter excludes all series, the step names the setting and the values without the filter."""
     if "0 of 1" in word:
         held[0].times = held[0].times - 7200
     with provider_over(FakeSignalFx(held), **own) as provider:
@@ -388,8 +384,8 @@ def test_check_names_the_setting_that_leaves_nothing(
 
 
 @pytest.mark.parametrize("ask", [lambda provider: list(provider.check()), fetch])
-def test_a_redirect_to_another_host_gets_no_token(ask: Callable[[SignalFxProvider], Any]) -> None:
-    """The token goes to the address of the settings alone, through the package too."""
+def test_redirect_to_another_host_has_no_token(ask: Callable[[SignalFxProvider], Any]) -> None:
+    """The token is only sent to the address in the settings, also by the package."""
     with serving(lambda handler: reply(handler, {"results": []})) as elsewhere:
         target = elsewhere.url.replace("127.0.0.1", "localhost")
         with serving(lambda handler: reply(handler, "", 302, Location=f"{target}/login")) as here:
