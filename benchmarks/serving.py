@@ -46,7 +46,7 @@ from watcher.model import Window
 from watcher.pipeline.factory import open_watcher
 from watcher.providers.base import Check, Fetched
 from watcher.settings import FakeSettings, StoreSettings, WatcherServerSettings, WatcherSettings, WatchSettings
-from watcher.telemetry import Telemetry
+from watcher.telemetry import WatcherTelemetry
 
 HOST = "node-17.eu-west-1.compute.internal"
 
@@ -71,7 +71,7 @@ class PreparedProvider:
 
 def start_application(settings: WatcherSettings) -> FastPath:
     """Return the API over a prepared provider, with the baselines behind it."""
-    telemetry = Telemetry()
+    telemetry = WatcherTelemetry()
     provider = PreparedProvider(settings.fake.nodes, settings.watch.windows)
     watcher = open_watcher(settings, settings.store.path, telemetry, provider)
     watcher.fetch_once()
