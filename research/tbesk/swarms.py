@@ -29,23 +29,20 @@ _PULL: Final = 1.49618  # strength of the pull to its own best position and to t
 _FASTEST: Final = 0.2  # highest velocity, as a share of the bounds
 
 
-class SparrowSearch:
-    """tSSA: producers explore, scroungers follow the best, and some sparrows flee."""
-
-    def minimize(self, objective: Objective, rng: np.random.Generator) -> None:
-        """Use up an objective's budget."""
-        positions = objective.uniform(_POPULATION, rng)
-        values = objective(positions)
-        for number in objective.rounds():
-            order = values.argsort(kind="stable")
-            positions, values = positions[order], values[order]
-            worst = positions[-1].copy()
-            producers, rest = slice(_PRODUCERS), slice(_PRODUCERS, None)
-            objective.improve(positions[producers], values[producers], _produced(positions[producers], rng))
-            guide = positions[values[producers].argmin()]
-            objective.improve(positions[rest], values[rest], _scrounged(positions[rest], guide, worst, rng))
-            _flee(objective, positions, values, rng)
-            objective.improve(positions, values, t_mutated(positions, number, rng))
+def sparrow_search(objective: Objective, rng: np.random.Generator) -> None:
+    """Minimize by tSSA: producers explore, scroungers follow the best, and some sparrows flee."""
+    positions = objective.uniform(_POPULATION, rng)
+    values = objective(positions)
+    for number in objective.rounds():
+        order = values.argsort(kind="stable")
+        positions, values = positions[order], values[order]
+        worst = positions[-1].copy()
+        producers, rest = slice(_PRODUCERS), slice(_PRODUCERS, None)
+        objective.improve(positions[producers], values[producers], _produced(positions[producers], rng))
+        guide = positions[values[producers].argmin()]
+        objective.improve(positions[rest], values[rest], _scrounged(positions[rest], guide, worst, rng))
+        _flee(objective, positions, values, rng)
+        objective.improve(positions, values, t_mutated(positions, number, rng))
 
 
 def _produced(leading: Float64s, rng: np.random.Generator) -> Float64s:
@@ -75,41 +72,35 @@ def _flee(objective: Objective, positions: Float64s, values: Float64s, rng: np.r
     positions[some], values[some] = here, here_values
 
 
-class SatinBowerbird:
-    """tSBO: bowers imitate better ones and the best, some at random; the fittest of old and new remain."""
-
-    def minimize(self, objective: Objective, rng: np.random.Generator) -> None:
-        """Use up an objective's budget."""
-        positions = objective.uniform(_POPULATION, rng)
-        values = objective(positions)
-        for number in objective.rounds():
-            fitness = np.where(values >= 0, 1 / (1 + np.abs(values)), 1 + np.abs(values))
-            chance = fitness / fitness.sum()
-            chosen = rng.choice(_POPULATION, positions.shape, p=chance)
-            pattern = np.take_along_axis(positions, chosen, axis=0)
-            reach = _STEP / (1 + chance[chosen])
-            candidates = positions + reach * ((pattern + objective.position) / 2 - positions)
-            noise = rng.standard_normal(positions.shape) * _WIDTH * (objective.high - objective.low)
-            candidates = objective.clip(candidates + np.where(rng.random(positions.shape) < _MUTATION, noise, 0.0))
-            both, worth = np.concatenate([positions, candidates]), np.concatenate([values, objective(candidates)])
-            fittest = worth.argsort(kind="stable")[:_POPULATION]
-            positions, values = both[fittest], worth[fittest]
-            objective.improve(positions, values, t_mutated(positions, number, rng))
+def satin_bowerbird(objective: Objective, rng: np.random.Generator) -> None:
+    """Minimize by tSBO: bowers imitate better ones and the best, some at random; the fittest of old and new remain."""
+    positions = objective.uniform(_POPULATION, rng)
+    values = objective(positions)
+    for number in objective.rounds():
+        fitness = np.where(values >= 0, 1 / (1 + np.abs(values)), 1 + np.abs(values))
+        chance = fitness / fitness.sum()
+        chosen = rng.choice(_POPULATION, positions.shape, p=chance)
+        pattern = np.take_along_axis(positions, chosen, axis=0)
+        reach = _STEP / (1 + chance[chosen])
+        candidates = positions + reach * ((pattern + objective.position) / 2 - positions)
+        noise = rng.standard_normal(positions.shape) * _WIDTH * (objective.high - objective.low)
+        candidates = objective.clip(candidates + np.where(rng.random(positions.shape) < _MUTATION, noise, 0.0))
+        both, worth = np.concatenate([positions, candidates]), np.concatenate([values, objective(candidates)])
+        fittest = worth.argsort(kind="stable")[:_POPULATION]
+        positions, values = both[fittest], worth[fittest]
+        objective.improve(positions, values, t_mutated(positions, number, rng))
 
 
-class ParticleSwarm:
-    """tPSO: particles are drawn to their own best position and to the best of all."""
-
-    def minimize(self, objective: Objective, rng: np.random.Generator) -> None:
-        """Use up an objective's budget."""
-        positions = objective.uniform(_POPULATION, rng)
-        best, values = positions.copy(), objective(positions)
-        fastest = _FASTEST * (objective.high - objective.low)
-        velocity = rng.uniform(-fastest, fastest, positions.shape)
-        for number in objective.rounds():
-            to_own, to_all = rng.random((2, *positions.shape)) * _PULL
-            velocity = _INERTIA * velocity + to_own * (best - positions) + to_all * (objective.position - positions)
-            velocity = np.clip(velocity, -fastest, fastest)
-            positions = objective.clip(positions + velocity)
-            objective.improve(best, values, positions)
-            objective.improve(best, values, t_mutated(best, number, rng))
+def particle_swarm(objective: Objective, rng: np.random.Generator) -> None:
+    """Minimize by tPSO: particles are drawn to their own best position and to the best of all."""
+    positions = objective.uniform(_POPULATION, rng)
+    best, values = positions.copy(), objective(positions)
+    fastest = _FASTEST * (objective.high - objective.low)
+    velocity = rng.uniform(-fastest, fastest, positions.shape)
+    for number in objective.rounds():
+        to_own, to_all = rng.random((2, *positions.shape)) * _PULL
+        velocity = _INERTIA * velocity + to_own * (best - positions) + to_all * (objective.position - positions)
+        velocity = np.clip(velocity, -fastest, fastest)
+        positions = objective.clip(positions + velocity)
+        objective.improve(best, values, positions)
+        objective.improve(best, values, t_mutated(best, number, rng))

@@ -7,18 +7,18 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 from research.tbesk.functions import FUNCTIONS, shifted
-from research.tbesk.swarms import ParticleSwarm, SatinBowerbird, SparrowSearch
-from trimaran.planning.bald_eagle import TBESK, TBESK_ORIGINAL, BaldEagleSearch
+from research.tbesk.swarms import particle_swarm, satin_bowerbird, sparrow_search
+from trimaran.planning.bald_eagle import bald_eagle_search, tbesk, tbesk_original
 from trimaran.planning.objective import Objective, Optimizer
 
 #: TBESK with both third stages, and its rivals in the paper's second table.
 OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
-    "TBESK (paper)": TBESK,
-    "TBESK (original)": TBESK_ORIGINAL,
-    "BES": BaldEagleSearch(),
-    "tSSA": SparrowSearch(),
-    "tSBO": SatinBowerbird(),
-    "tPSO": ParticleSwarm(),
+    "TBESK (paper)": tbesk,
+    "TBESK (original)": tbesk_original,
+    "BES": bald_eagle_search,
+    "tSSA": sparrow_search,
+    "tSBO": satin_bowerbird,
+    "tPSO": particle_swarm,
 }
 Runs = Mapping[str, Mapping[str, Sequence[Objective]]]
 """Minimized objectives by function and optimizer, one for each seed."""
@@ -45,7 +45,7 @@ def compare(
                 for seed in seeds:
                     function, low, high = shifted(plain, dimensions, seed + _SHIFT) if suffix else plain
                     objective = Objective(function, low, high, dimensions, evaluations=evaluations, seconds=seconds)
-                    OPTIMIZERS[optimizer].minimize(objective, np.random.default_rng(seed))
+                    OPTIMIZERS[optimizer](objective, np.random.default_rng(seed))
                     objectives.append(objective)
     return runs
 

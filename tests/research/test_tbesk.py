@@ -10,7 +10,7 @@ from research.tbesk.arrivals import churn, follow, in_batches, rebalanced
 from research.tbesk.functions import FUNCTIONS, shifted
 from research.tbesk.generated import generated_cluster
 from research.tbesk.trials import OPTIMIZERS, compare, contests, rounds_to_converge
-from trimaran.planning.bald_eagle import TBESK, TBESK_ORIGINAL, BaldEagleSearch, tent_map
+from trimaran.planning.bald_eagle import bald_eagle_search, tbesk, tbesk_original, tent_map
 from trimaran.planning.bound import lower_bound
 from trimaran.planning.local_search import SearchSettings, local_search
 from trimaran.planning.methods import BASELINES
@@ -51,7 +51,7 @@ def test_optimizers_keep_to_their_budget_and_bounds(name: str) -> None:
     for _ in range(2):
         seen.clear()
         goal = Objective(watched, -3.0, 3.0, 5, evaluations=1001)
-        OPTIMIZERS[name].minimize(goal, np.random.default_rng(1))
+        OPTIMIZERS[name](goal, np.random.default_rng(1))
         best.append(goal.best)
     evaluated = np.concatenate(seen)
     assert len(evaluated) == goal.evaluated == 1001
@@ -67,14 +67,14 @@ def test_optimizers_approach_a_shifted_minimum(name: str) -> None:
     moved = shifted(SPHERE, 5, seed=3)
     start, end = (Objective(moved.function, moved.low, moved.high, 5, evaluations=count) for count in (30, 20_000))
     for goal in (start, end):
-        OPTIMIZERS[name].minimize(goal, np.random.default_rng(2))
+        OPTIMIZERS[name](goal, np.random.default_rng(2))
     assert end.best < start.best / 100
 
 
 def test_seconds_are_a_budget_too() -> None:
     """An optimizer stops when its processor time is over; an objective without a budget is refused."""
     goal = objective(seconds=0.05)
-    BaldEagleSearch().minimize(goal, np.random.default_rng(0))
+    bald_eagle_search(goal, np.random.default_rng(0))
     assert goal.evaluated > 0
     assert not goal.trace or goal.trace[-1] == goal.best
     with pytest.raises(ValueError, match="needs a budget"):
@@ -84,15 +84,15 @@ def test_seconds_are_a_budget_too() -> None:
 def test_a_round_of_eagles_takes_three_evaluations_a_bird_but_one() -> None:
     """As in the original, the last bird of the second stage has no bird after it."""
     goal = objective(evaluations=30 + 89)
-    BaldEagleSearch().minimize(goal, np.random.default_rng(0))
+    bald_eagle_search(goal, np.random.default_rng(0))
     assert len(goal.trace) == 1
 
 
 def test_the_third_stages_differ() -> None:
     """TBESK as printed and with the original third stage take different ways from one start."""
     goals = [objective(evaluations=500) for _ in range(2)]
-    for goal, optimizer in zip(goals, (TBESK, TBESK_ORIGINAL), strict=True):
-        optimizer.minimize(goal, np.random.default_rng(5))
+    for goal, optimizer in zip(goals, (tbesk, tbesk_original), strict=True):
+        optimizer(goal, np.random.default_rng(5))
     assert goals[0].best != goals[1].best
 
 

@@ -11,7 +11,7 @@ absolute value. TBESK starts from a chaotic map and mutates the candidates of th
 prints the third stage with ``mean`` in both brackets and with the second stage's x and y.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
@@ -28,54 +28,55 @@ _TENT: Final = 0.7
 _WARM_UP: Final = 20  # steps of the tent map that are dropped, so that its start does not matter
 
 
-@dataclass(frozen=True)
-class BaldEagleSearch:
-    """BES, or TBESK.
+def bald_eagle_search(
+    objective: Objective,
+    rng: np.random.Generator,
+    *,
+    stage3: Literal["original", "paper"] = "original",
+    chaotic: bool = False,
+) -> None:
+    """Minimize by BES or TBESK, with 3 birds - 1 evaluations a round.
 
-    Attributes:
+    Args:
+        objective: function to minimize, whose budget is used up.
+        rng: random numbers.
         stage3: third stage, as in the ``original`` or as printed in the TBESK ``paper``.
-        tbesk: start from the skew tent map, and mutate in the first stage.
+        chaotic: start from the skew tent map, and mutate in the first stage, as TBESK does.
     """
+    if chaotic:
+        chaos = tent_map(_BIRDS, objective.dimensions, rng)
+        positions = objective.low + chaos * (objective.high - objective.low)
+    else:
+        positions = objective.uniform(_BIRDS, rng)
+    values = objective(positions)
+    for number in objective.rounds():
+        # Select.
+        mean = positions.mean(axis=0)
+        step = rng.random(positions.shape) * (mean - positions)
+        candidates = objective.position + _ALPHA * step
+        if chaotic:
+            candidates = t_mutated(candidates, number, rng)
+        objective.improve(positions, values, candidates)
 
-    stage3: Literal["original", "paper"] = "original"
-    tbesk: bool = False
+        # Search: the last bird has no next one, so it stays.
+        mean, (x, y) = positions.mean(axis=0), _spiral(rng)
+        birds, following = positions[:-1], positions[1:]
+        candidates = birds + y[:-1] * (birds - following) + x[:-1] * (birds - mean)
+        objective.improve(birds, values[:-1], candidates)
 
-    def minimize(self, objective: Objective, rng: np.random.Generator) -> None:
-        """Use up an objective's budget, with 3 birds - 1 evaluations a round."""
-        if self.tbesk:
-            chaos = tent_map(_BIRDS, objective.dimensions, rng)
-            positions = objective.low + chaos * (objective.high - objective.low)
-        else:
-            positions = objective.uniform(_BIRDS, rng)
-        values = objective(positions)
-        for number in objective.rounds():
-            # Select.
-            mean = positions.mean(axis=0)
-            step = rng.random(positions.shape) * (mean - positions)
-            candidates = objective.position + _ALPHA * step
-            if self.tbesk:
-                candidates = t_mutated(candidates, number, rng)
-            objective.improve(positions, values, candidates)
-
-            # Search: the last bird has no next one, so it stays.
-            mean, (x, y) = positions.mean(axis=0), _spiral(rng)
-            birds, following = positions[:-1], positions[1:]
-            candidates = birds + y[:-1] * (birds - following) + x[:-1] * (birds - mean)
-            objective.improve(birds, values[:-1], candidates)
-
-            # Swoop.
-            mean = positions.mean(axis=0)
-            if self.stage3 == "original":
-                x, y = _dive(rng)
-            center = mean if self.stage3 == "paper" else objective.position
-            candidates = rng.random((_BIRDS, 1)) * objective.position + x * (positions - _C1 * mean)
-            candidates += y * (positions - _C2 * center)
-            objective.improve(positions, values, candidates)
+        # Swoop.
+        mean = positions.mean(axis=0)
+        if stage3 == "original":
+            x, y = _dive(rng)
+        center = mean if stage3 == "paper" else objective.position
+        candidates = rng.random((_BIRDS, 1)) * objective.position + x * (positions - _C1 * mean)
+        candidates += y * (positions - _C2 * center)
+        objective.improve(positions, values, candidates)
 
 
 #: TBESK with the third stage as its paper prints it, and with the original one.
-TBESK: Final = BaldEagleSearch(stage3="paper", tbesk=True)
-TBESK_ORIGINAL: Final = BaldEagleSearch(tbesk=True)
+tbesk: Final = partial(bald_eagle_search, stage3="paper", chaotic=True)
+tbesk_original: Final = partial(bald_eagle_search, chaotic=True)
 
 
 def _spiral(rng: np.random.Generator) -> tuple[Float64s, Float64s]:

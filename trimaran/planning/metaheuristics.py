@@ -4,8 +4,6 @@ The objective is the paper's fitness of a whole batch, where each pod counts the
 does not fit on its node at the end goes to the node with the best fitness then, or stays unplaced if it fits nowhere.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from scoring.arrays import Float64s, Int64s
@@ -15,28 +13,25 @@ from trimaran.planning.problem import Problem
 from trimaran.planning.rules import place_by_rule
 
 
-@dataclass(frozen=True)
-class Metaheuristic:
-    """Placement method that searches with a metaheuristic.
+def place_by_metaheuristic(
+    problem: Problem, rng: np.random.Generator, *, optimizer: Optimizer, evaluations: int = 3000
+) -> Int64s:
+    """Return a plan.
 
-    Attributes:
+    Args:
+        problem: pods and nodes. Gangs and priorities are ignored.
+        rng: random numbers.
         optimizer: metaheuristic.
-        evaluations: number of plans to evaluate for each batch.
+        evaluations: number of plans to evaluate.
     """
+    if not problem.pods:
+        return np.zeros(0, np.int64)
+    fitness, last = Fitness(problem), problem.nodes - 1
 
-    optimizer: Optimizer
-    evaluations: int = 3000
+    def value(positions: Float64s) -> Float64s:
+        return -fitness.of(np.minimum(positions.astype(np.int64), last))
 
-    def __call__(self, problem: Problem, rng: np.random.Generator) -> Int64s:
-        """Return a plan; gangs and priorities are ignored."""
-        if not problem.pods:
-            return np.zeros(0, np.int64)
-        fitness, last = Fitness(problem), problem.nodes - 1
-
-        def value(positions: Float64s) -> Float64s:
-            return -fitness.of(np.minimum(positions.astype(np.int64), last))
-
-        objective = Objective(value, 0.0, float(problem.nodes), problem.pods, evaluations=self.evaluations)
-        self.optimizer.minimize(objective, rng)
-        preferred = np.minimum(objective.position.astype(np.int64), last)
-        return place_by_rule(problem, fitness_rule, preferred=preferred)
+    objective = Objective(value, 0.0, float(problem.nodes), problem.pods, evaluations=evaluations)
+    optimizer(objective, rng)
+    preferred = np.minimum(objective.position.astype(np.int64), last)
+    return place_by_rule(problem, fitness_rule, preferred=preferred)

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -92,12 +91,8 @@ class Objective:
         positions[better], values[better] = candidates[better], candidate_values[better]
 
 
-class Optimizer(Protocol):
-    """Metaheuristic."""
-
-    def minimize(self, objective: Objective, rng: np.random.Generator) -> None:
-        """Use up an objective's budget; the objective keeps the best position."""
-        ...
+Optimizer = Callable[[Objective, np.random.Generator], None]
+"""Metaheuristic: uses up an objective's budget, with random numbers; the objective keeps the best position."""
 
 
 def t_mutated(positions: Float64s, freedom: int, rng: np.random.Generator) -> Float64s:

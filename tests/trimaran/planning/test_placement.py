@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,14 +11,14 @@ from support.placing import every_plan, small
 from research.tbesk.arrivals import churn
 from research.tbesk.generated import generated_cluster
 from trimaran.planning.assignment import Assignment
-from trimaran.planning.bald_eagle import TBESK
+from trimaran.planning.bald_eagle import tbesk
 from trimaran.planning.bound import lower_bound
 from trimaran.planning.exact import SolverMissing, solve_exactly
 from trimaran.planning.exchanges import Exchanges
 from trimaran.planning.fitness import BALANCED, COMPRESSIBLE, INCOMPRESSIBLE, Fitness, classes, fitness_rule
 from trimaran.planning.greedy import greedy
 from trimaran.planning.local_search import SearchSettings, improve, local_search
-from trimaran.planning.metaheuristics import Metaheuristic
+from trimaran.planning.metaheuristics import place_by_metaheuristic
 from trimaran.planning.methods import BASELINES
 from trimaran.planning.problem import UNPLACED, Problem, cost, imbalances, measure, why_unplaced
 from trimaran.planning.refits import Refits, _RoundStart
@@ -315,7 +316,7 @@ def test_the_reason_why_a_pod_has_no_node() -> None:
 def test_metaheuristics_place_pods() -> None:
     """TBESK's plan fits, is reproducible, and has a better fitness than its first birds."""
     problem = generated_cluster(5, 40, seed=1)
-    short, long = (Metaheuristic(TBESK, evaluations=count) for count in (30, 2000))
+    short, long = (partial(place_by_metaheuristic, optimizer=tbesk, evaluations=count) for count in (30, 2000))
     first, last = (method(problem, np.random.default_rng(4)) for method in (short, long))
     assert measure(problem, last).overloaded == 0
     assert Fitness(problem).of(last[None])[0] > Fitness(problem).of(first[None])[0]
