@@ -1,4 +1,4 @@
-"""Command line: one module a command."""
+"""Command line: one module per command."""
 
 from trimaran.cli.main import main
 
