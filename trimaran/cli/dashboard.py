@@ -9,7 +9,7 @@ from client.connecting import WatcherCredentials
 from runtime import logs
 from runtime.settings.fields import http_address
 from trimaran.cli.options import access_options, fail
-from watcher.commands import stopped_early
+from watcher.commands import exit_early
 from watcher.errors import WatcherError
 
 
@@ -89,7 +89,7 @@ def dashboard(
 
     Exit status: 0 when stopped by a signal, 1 if it cannot listen, 2 if an option cannot be used.
     """
-    signal.signal(signal.SIGTERM, stopped_early)
+    signal.signal(signal.SIGTERM, exit_early)
     try:
         from runtime.http.credentials import InvalidApiServerConfig
         from trimaran.dashboard import service  # an extra
@@ -100,11 +100,11 @@ def dashboard(
         fail(f"the dashboard needs {error.name}: pip install 'trimaran[dashboard]'", status=2)
     logs.configure()
     try:
-        readers = service.open_readers(address, access)
+        viewers = service.open_access(address, access)
         credentials = extender_token_file, extender_ca_file, extender_client_certificate
         decisions = Decisions(DecisionsClient(extender, *credentials)) if extender else None
         labels = open_labels(cluster=cluster, nodes_file=nodes_file)
-        service.serve(readers, PageContext(nodes_file, pods_file, labels, decisions), host, port, secure=secure_cookie)
+        service.serve(viewers, PageContext(nodes_file, pods_file, labels, decisions), host, port, secure=secure_cookie)
     except (ValueError, InvalidApiServerConfig) as error:
         fail(error, status=2)
     except WatcherError as error:

@@ -12,10 +12,10 @@ from trimaran.cli.explain import regret
 from trimaran.extender.settings import ExtenderSettings
 from watcher.commands import (
     errors_or_exit,
+    exit_early,
     load_or_exit,
     log_level_option,
     setting_options,
-    stopped_early,
     yaml_or_exit,
 )
 
@@ -46,7 +46,7 @@ def extender(
     """
     if context.invoked_subcommand is not None:
         return
-    signal.signal(signal.SIGTERM, stopped_early)
+    signal.signal(signal.SIGTERM, exit_early)
     flags = {
         "extender.config": configuration, "extender.watcher": watcher, "extender.kube_config": kube_config,
         "server.host": host, "server.port": port, "log.level": log_level,

@@ -8,7 +8,7 @@ import click
 from runtime import logs
 from runtime.errors import SettingsError
 from trimaran.soft_taints.settings import NodesSettings
-from watcher.commands import errors_or_exit, load_or_exit, log_level_option, setting_options, stopped_early
+from watcher.commands import errors_or_exit, exit_early, load_or_exit, log_level_option, setting_options
 
 
 @click.command()
@@ -41,7 +41,7 @@ def nodes(
     \b
     Example: trimaran nodes --taints --windows 15m --watcher http://trimaran:2020
     """
-    signal.signal(signal.SIGTERM, stopped_early)
+    signal.signal(signal.SIGTERM, exit_early)
     flags = {
         "nodes.taints": taints, "nodes.windows": windows, "nodes.watcher": watcher, "nodes.kube_config": kube_config,
         "server.host": host, "server.port": port, "log.level": log_level,

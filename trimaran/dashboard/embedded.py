@@ -15,7 +15,7 @@ from trimaran.dashboard.extender import Decisions
 from trimaran.dashboard.labels import NodeLabels
 from trimaran.dashboard.page_context import PageContext, open_labels
 from trimaran.extender.decisions.decisions_client import DecisionsClient
-from watcher.api.page import PLACE
+from watcher.api.page import PAGE_PATH
 from watcher.api.service import MAX_BODY_BYTES
 from watcher.errors import NotServed
 from watcher.history import History
@@ -51,7 +51,7 @@ def page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIAppl
     except InvalidApiServerConfig as error:
         _log.warning("cannot read node labels from the cluster (dashboard.cluster)", extra={"reason": str(error)})
     context = PageContext(labels=labels, decisions=decisions, max_request_bytes=MAX_BODY_BYTES)
-    return create_app(_EmbeddedAccess(watcher, access), context, prefix=PLACE).wsgi_app
+    return create_app(_EmbeddedAccess(watcher, access), context, prefix=PAGE_PATH).wsgi_app
 
 
 class _EmbeddedAccess:
@@ -68,7 +68,7 @@ class _EmbeddedAccess:
             AccessDenied: the watcher's access rules reject the request.
         """
         header = {"HTTP_AUTHORIZATION": f"Bearer {token}"} if token else {}
-        verdict = self._access.check(PLACE, {**request.environ, **header})
+        verdict = self._access.check(PAGE_PATH, {**request.environ, **header})
         if verdict is not Verdict.ADMITTED:
             raise AccessDenied(verdict.value)
         return self._data

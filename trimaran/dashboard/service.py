@@ -1,4 +1,4 @@
-"""The page behind the watcher's server: slow readers hold nobody up, and a worker that dies is replaced."""
+"""HTTP server of ``trimaran dashboard``, on the same server as the watcher."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -25,33 +25,33 @@ _PROBES = {
 _log = logging.getLogger(__name__)
 
 
-def open_readers(address: str, access: WatcherCredentials) -> RemoteAccess:
-    """Return the way to the watcher.
+def open_access(address: str, credentials: WatcherCredentials) -> RemoteAccess:
+    """Return the access to a watcher over HTTP.
 
     Raises:
-        ValueError: the address is no HTTP address.
+        ValueError: the address is not an HTTP URL.
     """
-    return RemoteAccess(address, access["token_file"], access["ca_file"], access["client_certificate"])
+    return RemoteAccess(address, credentials["token_file"], credentials["ca_file"], credentials["client_certificate"])
 
 
-def serve(readers: RemoteAccess, context: PageContext, host: str, port: int, *, secure: bool) -> None:
-    """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
+def serve(access: RemoteAccess, context: PageContext, host: str, port: int, *, secure: bool) -> None:
+    """Serve until SIGTERM or SIGINT. Does not return: gunicorn ends the process.
 
     Raises:
-        ServerError: the address is in use, or not ours.
+        ServerError: the address is in use, or does not belong to this host.
     """
     listener = Listener(serving.listen(host, port))
     _log.info("serving", extra={"url": f"{url_of(listener)}/"})
 
     def start() -> FastPath:
-        app = create_app(readers, context, secure=secure)
-        return FastPath(app.wsgi_app, lambda _route, _status, _seconds: None, _probed)
+        app = create_app(access, context, secure=secure)
+        return FastPath(app.wsgi_app, lambda _route, _status, _seconds: None, _answer_probe)
 
     serving.serve(start, [listener], threads=_THREADS)
 
 
-def _probed(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
-    """Answer a probe without a thread: all of them may wait for a watcher that hangs."""
+def _answer_probe(environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
+    """Answer a probe without a thread of the pool, as all threads may wait for a hanging watcher."""
     route = environ["PATH_INFO"]
-    found = _PROBES.get(route) if environ["REQUEST_METHOD"] in {"GET", "HEAD"} else None
-    return (route, found) if found else None
+    response = _PROBES.get(route) if environ["REQUEST_METHOD"] in {"GET", "HEAD"} else None
+    return (route, response) if response else None
