@@ -186,7 +186,7 @@ class _PodMirror:
 
     def __init__(self, lock: threading.Lock, state: ClusterState, clock: Callable[[], float]) -> None:
         self._lock, self._state, self._clock = lock, state, clock
-        self._interner, self._counted = Interner(), RequestCache()
+        self._interner, self._request_cache = Interner(), RequestCache()
         self.reader = _ObjectReader(self._from_k8s)
 
     def replace(self, objects: Iterable[Object]) -> None:
@@ -227,7 +227,7 @@ class _PodMirror:
             self._state.drop_pod(str(_metadata(gone).get("uid")), left_at)
 
     def _from_k8s(self, each: Object) -> Pod:
-        return self._interner.intern(Pod.from_k8s(each, self._counted.lookup), unique_fields=_UNIQUE_FIELDS)
+        return self._interner.intern(Pod.from_k8s(each, self._request_cache.lookup), unique_fields=_UNIQUE_FIELDS)
 
 
 class _ObjectReader(Generic[Kind]):

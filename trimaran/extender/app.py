@@ -55,12 +55,12 @@ def create_app(
     for routes_of in more:
         app.register_blueprint(routes_of)
 
-    counted = RequestCache()
+    request_cache = RequestCache()
 
     def handle_prioritize(body: bytes) -> HttpResponse:
         began = time.perf_counter()
         try:
-            args = ExtenderArgs.decode(body, counted)
+            args = ExtenderArgs.decode(body, request_cache)
         except BadRequest as error:
             return responses.error_response(400, ErrorCode.BAD_REQUEST, str(error))
         later: list[Callable[[], None]] = []

@@ -40,18 +40,18 @@ class ExtenderArgs:
     by_name: bool = True
 
     @classmethod
-    def decode(cls, body: bytes, counted: RequestCache | None = None) -> "ExtenderArgs":
+    def decode(cls, body: bytes, request_cache: RequestCache | None = None) -> "ExtenderArgs":
         """Read the body of a request.
 
         Args:
             body: bytes of the body.
-            counted: cache of the pods' counted requests; None for no cache.
+            request_cache: cache of the resource requests of equal pods; None for no cache.
 
         Raises:
             BadRequest: the body is not JSON, or not an ExtenderArgs.
         """
         fields = fields_of(body)
-        pod, scheduler_name = _pod_of(fields, counted)
+        pod, scheduler_name = _pod_of(fields, request_cache)
         names = fields.get("nodenames")
         node_names = _unique_names(names, "NodeNames") if names is not None else _names(fields.get("nodes"))
         return cls(pod, scheduler_name, node_names, names is not None)
@@ -90,7 +90,7 @@ def encode(names: Sequence[str], points: Sequence[int]) -> bytes:
     return orjson.dumps([{"Host": name, "Score": score} for name, score in zip(names, points, strict=True)])
 
 
-def _pod_of(fields: Mapping[str, Any], counted: RequestCache | None = None) -> tuple[Pod, str]:
+def _pod_of(fields: Mapping[str, Any], request_cache: RequestCache | None = None) -> tuple[Pod, str]:
     """Return the pod and its scheduler name."""
     pod = fields.get("pod")
     if not isinstance(pod, dict):
@@ -98,7 +98,7 @@ def _pod_of(fields: Mapping[str, Any], counted: RequestCache | None = None) -> t
     spec = pod.get("spec")
     scheduler_name = spec.get("schedulerName") if isinstance(spec, dict) else None
     try:
-        decoded = Pod.from_k8s(pod, counted.lookup if counted else None)
+        decoded = Pod.from_k8s(pod, request_cache.lookup if request_cache else None)
     except (ValueError, TypeError, AttributeError) as error:  # fields of other types than in Kubernetes
         raise BadRequest(f"the Pod cannot be read: {error}") from None
     return decoded, str(scheduler_name or "default-scheduler")
