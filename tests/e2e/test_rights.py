@@ -204,7 +204,7 @@ def test_the_page_may_list_nodes_alone(cluster: ControlPlane) -> None:
 
     def labels() -> dict[str, str]:
         read = open_labels(cluster=True, kube_config=cluster.kubeconfig("dashboard", token=account.token))
-        return dict(read.of(nothing).get("node-0", {}))
+        return dict(read.by_node(nothing).get("node-0", {}))
 
     wait_until(lambda: labels().get("zone") == "a", "the page has labels", 30)
     for path in ("/api/v1/pods", "/api/v1/namespaces/trimaran/secrets", "/api/v1/nodes/node-0"):
