@@ -1,4 +1,4 @@
-"""Durations as Prometheus writes them: ``90s``, ``15m``, ``1h30m``, ``6h``, ``1d``."""
+"""Durations in the syntax of Prometheus: ``90s``, ``15m``, ``1h30m``, ``6h``, ``1d``."""
 
 import re
 
@@ -10,7 +10,7 @@ def seconds(text: str) -> int:
     """Return the length of a duration in seconds.
 
     Raises:
-        ValueError: the text is no duration, or zero.
+        ValueError: the text is not a duration, or is zero.
     """
     match = _DURATION.fullmatch(text)
     parts = match.groups() if match else ()

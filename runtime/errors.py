@@ -1,4 +1,4 @@
-"""Exceptions that every part shares.
+"""Exceptions that all packages share.
 
 TrimaranError
 ├── SettingsError   one or more settings are invalid
@@ -13,14 +13,14 @@ from runtime import masking
 
 
 class TrimaranError(Exception):
-    """Root of the project's exceptions. The message holds no secrets."""
+    """Root of the project's exceptions. Secrets in the message are redacted."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(masking.redact(message))
 
 
 class SettingsError(TrimaranError):
-    """One or more settings are invalid; ``problems`` has a line for each."""
+    """One or more settings are invalid; ``problems`` has one line for each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(map(masking.to_line, problems))

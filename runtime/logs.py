@@ -1,4 +1,4 @@
-"""Structured logs: a message and its fields, as text for people or as one JSON object a line."""
+"""Structured logs: a message with fields, as text or as one JSON object per line."""
 
 import logging
 import sys
@@ -18,23 +18,23 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def configure(level: str = "info", form: str = "text") -> None:
-    """Send all logs to standard error. For programs; the library never calls it.
+    """Send all logs to standard error. Only programs call this; the library leaves logging to its program.
 
     Args:
-        level: panic, fatal, error, warning, info, debug or trace: logrus' words, as load-watcher has them.
-        form: ``json`` for one JSON object a line, ``text`` for people.
+        level: panic, fatal, error, warning, info, debug or trace: the names of logrus, which load-watcher uses.
+        form: ``json`` for one JSON object per line, ``text`` for lines that are easy to read.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(handlers=[handler], level=_LEVELS[level], force=True)
-    logging.captureWarnings(True)  # otherwise Python's warnings would be raw text among the lines
-    # Libraries log every connection at debug level: shown at trace only.
+    logging.captureWarnings(True)  # otherwise Python's warnings would be unformatted text between the lines
+    # Libraries log every connection at level debug, so their debug messages appear at level trace only.
     chatty = logging.DEBUG if _LEVELS[level] == TRACE else logging.WARNING
     logging.getLogger("urllib3").setLevel(chatty)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the record's fields."""
+    """Formatter of one JSON object per line: time, level, logger, message, and the record's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as JSON."""
@@ -51,7 +51,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """``2030-01-31T12:00:00+01:00 info  message key=value``, on one line but for tracebacks, which are indented."""
+    """Formatter of text: ``2030-01-31T12:00:00+01:00 info  message key=value`` on one line; tracebacks are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
@@ -67,7 +67,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _time(record: logging.LogRecord, precision: str) -> str:
-    """Return when a record was made, with date and zone."""
+    """Return the time of a record, with date and time zone."""
     return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec=precision)
 
 
@@ -76,7 +76,7 @@ def _lines(trace: str) -> list[str]:
 
 
 def _harmless(value: object) -> object:
-    """Return what JSON may hold of a field."""
+    """Return a field's value as JSON can hold it: numbers, booleans and null unchanged, anything else as one line."""
     return value if isinstance(value, bool | int | float | None) else masking.to_line(value)
 
 

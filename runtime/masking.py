@@ -1,7 +1,8 @@
-"""What everything said goes through, to the log, to /watcher/health, to findings and errors: no secrets, one line.
+"""Redaction of secrets in everything that leaves the process: logs, ``/watcher/health``, findings and errors.
 
-A secret is what was sent to prove who we are; whoever sends one says so here first (:func:`register_secret`), since what
-comes back may repeat it anywhere. What is one by its form (a password in an address, ``?token=``) is masked as well.
+Code that sends a secret, such as a token, registers it with :func:`register_secret` before it is sent, because the
+other side may repeat it anywhere. Text that has the form of a secret (a password in a URL, ``?token=``) is redacted
+even if nobody registered it.
 """
 
 import json
@@ -10,22 +11,22 @@ import threading
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 MASK = "********"
-_MIN_SECRET_LENGTH = 4  # less would mask half of every sentence, and is no secret
+_MIN_SECRET_LENGTH = 4  # a shorter text is no secret, and redacting it would hide ordinary words
 _MAX_SECRETS = 512  # tokens are rotated: the oldest are forgotten
-_MAX_SECRET_LENGTH = 10_000  # of a secret
+_MAX_SECRET_LENGTH = 10_000
 _FORMS = re.compile(
     r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^\s/?#@'\"]*@"
     r"|(?P<name>[?&;][\w.-]*(?:token|key|secret|passw(?:or)?d|pwd|auth|credential|signature|sig)[\w.-]*=)[^\s&;#'\"]+"
     r"|(?P<bearer>\bbearer\s+)[\w.~+/=-]{16,}",
     re.IGNORECASE,
 )
-_registered: dict[str, None] = {}  # of the process, as its log is
-_pattern: re.Pattern[str] | None = None  # all of them, the longest first; None: to be made anew
+_registered: dict[str, None] = {}  # in order of registration, for the whole process, because logs are, too
+_pattern: re.Pattern[str] | None = None  # matches every registered secret, the longest first; None: must be compiled
 _lock = threading.Lock()
 
 
 def register_secret(*values: str) -> None:
-    """Mask these wherever they are said from now on, as they are and as JSON and addresses write them."""
+    """Redact these values from now on, in plain, JSON, repr and URL-encoded form."""
     global _pattern  # noqa: PLW0603
     new = [value for value in values if len(value) >= _MIN_SECRET_LENGTH and value not in _registered]
     if not new:
@@ -41,7 +42,7 @@ def register_secret(*values: str) -> None:
 
 
 def register_url_secrets(address: str) -> None:
-    """Mask the user and password of an address wherever they are said from now on."""
+    """Redact the user and password of a URL from now on."""
     credentials = urlsplit(without_query(address)).netloc.rpartition("@")[0]
     if credentials:
         password = credentials.partition(":")[2]
@@ -49,7 +50,7 @@ def register_url_secrets(address: str) -> None:
 
 
 def clear_secrets() -> None:
-    """Forget all of them; for tests."""
+    """Forget all registered secrets. For tests."""
     global _pattern  # noqa: PLW0603
     with _lock:
         _registered.clear()
@@ -57,13 +58,13 @@ def clear_secrets() -> None:
 
 
 def has_secret(text: str) -> bool:
-    """Return whether a kept secret is in a text."""
+    """Return whether a text contains a registered secret."""
     pattern = _secrets()
     return pattern is not None and pattern.search(text) is not None
 
 
 def redact(text: str) -> str:
-    """Return a text without secrets; its lines stay."""
+    """Return a text without secrets. Line breaks stay."""
     pattern = _secrets()
     if pattern is not None:
         text = pattern.sub(MASK, text)
@@ -73,15 +74,15 @@ def redact(text: str) -> str:
 
 
 def to_line(text: object, longest: int | None = None) -> str:
-    """Return a text, or what something writes itself as, as one line without secrets and control characters.
+    """Return the ``str`` of an object as one line without secrets and control characters.
 
     Args:
-        text: what to say.
-        longest: how many characters of it, where it comes from outside.
+        text: the text, or an object with a ``str``.
+        longest: maximum length in characters, for texts from outside; None for no limit.
     """
     line = str(text)
     if longest is not None:
-        line = line[: longest + _MAX_SECRET_LENGTH]  # a secret must not be cut where a part of it could still be told
+        line = line[: longest + _MAX_SECRET_LENGTH]  # long enough that no secret is cut, which would leave a part of it
     line = redact(line)[:longest]
     if line.isprintable():
         return line
@@ -89,30 +90,30 @@ def to_line(text: object, longest: int | None = None) -> str:
 
 
 def redact_fields(statement: object, *fields: str) -> None:
-    """Have texts of a frozen dataclass, or tuples of texts, written as :func:`to_line` does; for ``__post_init__``."""
+    """Pass texts, or tuples of texts, of a frozen dataclass through :func:`to_line`; for its ``__post_init__``."""
     values = {name: getattr(statement, name) for name in fields}
     whole = "  ".join(value if isinstance(value, str) else "  ".join(map(str, value)) for value in values.values())
-    if to_line(whole) == whole:  # nearly always, and at once
+    if to_line(whole) == whole:  # the common case, with one search for all fields
         return
     for name, value in values.items():
         object.__setattr__(statement, name, to_line(value) if isinstance(value, str) else tuple(map(to_line, value)))
 
 
 def without_credentials(address: str) -> str:
-    """Return an address that somebody configured, right or wrong, as it may be shown.
+    """Return a configured URL, valid or not, without its secrets.
 
-    User and password are left out, and query and fragment, where other services take a token.
+    The user and password are removed, and so are the query and the fragment, where some services take a token.
     """
     return without_query(re.sub(r"^([^/@]*://)?.*@", lambda match: match[1] or "", address, flags=re.DOTALL))
 
 
 def without_query(address: str) -> str:
-    """Return an address up to its query or fragment."""
+    """Return a URL up to its query or fragment."""
     return re.split(r"[?#]", address, maxsplit=1)[0]
 
 
 def redirect_target(location: str, base: str) -> str:
-    """Return where a server redirects to, which may be relative to a base, as it may be shown."""
+    """Return the target of a redirect, which may be relative to a base URL, without its secrets."""
     try:
         parts = urlsplit(urljoin(base, location))
     except ValueError:

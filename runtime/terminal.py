@@ -1,4 +1,4 @@
-"""What commands have in common: one word for the form of the output, tables, colour on a terminal, durations."""
+"""Output and options that the commands share: forms of output, tables, colors on a terminal, durations."""
 
 import os
 import sys
@@ -14,14 +14,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def output_option(*forms: str) -> Callable[[Command], Command]:
-    """Give a command ``-o``: its forms, the usual one first."""
+    """Return a decorator that adds the option ``-o`` with these forms of output; the first is the default."""
     return click.option(
         "-o", "--output", type=click.Choice(forms), default=forms[0], show_default=True, help="The form of the output."
     )
 
 
 def duration_option(*names: str, default: str, help: str, show_default: bool = True) -> Callable[[Command], Command]:  # noqa: A002  as click has it
-    """Give a command an option of seconds, which is also taken as a duration such as ``5m``."""
+    """Return a decorator that adds an option in seconds, which also accepts a duration such as ``5m``."""
 
     def to_seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
         try:
@@ -50,12 +50,12 @@ def echo_table(
     rows: Iterable[Sequence[str]],
     color: Callable[[str, str], str | None] = lambda _column, _cell: None,
 ) -> None:
-    """Write a table with columns as wide as they need.
+    """Write a table whose columns are as wide as their longest cell.
 
     Args:
-        header: the columns' names.
-        rows: a text for each column.
-        color: the colour of a cell, by its column and text, for those who look at a terminal; None for none.
+        header: names of the columns.
+        rows: one text per column.
+        color: color of a cell, by its column's name and its text; None for no color. Used on a terminal only.
     """
     rows = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
@@ -68,7 +68,7 @@ def echo_table(
 
 
 def colorize(text: str, color: str) -> str:
-    """Return a text in a colour, or ``bold``; as it is in pipes and files, and where NO_COLOR asks for it."""
+    """Return a text in a color, or ``bold``; in pipes and files, and if NO_COLOR is set, the plain text."""
     if os.environ.get("NO_COLOR") or not _is_terminal():
         return text
     return click.style(text, bold=True) if color == "bold" else click.style(text, fg=color)
@@ -79,7 +79,7 @@ def _is_terminal() -> bool:
 
 
 def load_color(percent: float) -> str | None:
-    """Return the colour of a load."""
+    """Return the color of a load in percent; None below 75."""
     return "red" if percent >= 90 else "yellow" if percent >= 75 else None
 
 

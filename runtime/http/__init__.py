@@ -1,1 +1,1 @@
-"""Bounded HTTP for everybody: sessions that can be ended, failures in our words, calls under one deadline."""
+"""Bounded HTTP client: cancellable sessions, classified failures, and concurrent calls under one deadline."""

@@ -1,6 +1,6 @@
-"""The adapter of requests that is bounded: answers end by a deadline, within a size, and when another thread says so.
+"""Transport adapter of requests with limits: a deadline for the whole response, a size limit, and cancellation.
 
-A read timeout does not end a server that sends one byte a second: each byte starts it anew.
+The read timeout of requests is not enough: it restarts with each byte, so a server can send one byte a second forever.
 """
 
 import contextlib
@@ -25,20 +25,21 @@ from runtime.http.budget import Budget
 from runtime.http.errors import Canceled, HandshakeTimeout, too_large
 
 _CHUNK_BYTES = 64 * 1024
-_MOST_IDLE_CONNECTIONS = 256  # all of a fetch's: what does not fit is closed after each request, with a line in the log
+_MAX_IDLE_CONNECTIONS = 256  # enough for a fetch; urllib3 closes connections above it, and logs a line for each
 
 
 @dataclass(slots=True)
 class Call:
-    """The bounds of one call. Goes through requests in the place of its timeout.
+    """Limits of one call. Passed through requests as its timeout.
 
     Attributes:
-        ends_at: by when the whole answer has to be there, on the monotonic clock.
-        max_bytes: how large it may be, as sent.
-        budget: what it may take once it is unpacked.
-        idle_seconds: of a stream: how long nothing may come. It has no other bound once its head is there.
-        received_bytes: how many came.
-        ends: how often the adapter was told to end calls before this one.
+        ends_at: deadline for the whole response, on the monotonic clock.
+        max_bytes: maximum size of the response as sent.
+        budget: memory budget for the unpacked response.
+        idle_seconds: for a stream, the maximum time without data, and the only limit once its head was received; None
+            for other responses.
+        received_bytes: bytes received so far.
+        cancel_count: value of the adapter's count of cancellations at the start of the call.
     """
 
     ends_at: float
@@ -46,23 +47,23 @@ class Call:
     budget: Budget
     idle_seconds: float | None = None
     received_bytes: int = 0
-    ends: int = 0
+    cancel_count: int = 0
 
-    def begin(self, ends: int) -> None:
-        """Begin a request; a redirect is another one."""
+    def begin(self, cancel_count: int) -> None:
+        """Start a request; each redirect is a request of its own."""
         self.received_bytes = 0
-        self.ends = ends
+        self.cancel_count = cancel_count
 
     def begin_stream(self) -> None:
-        """Have no bound from now on but the idle time."""
+        """Remove all limits except for the idle time."""
         self.ends_at = self.max_bytes = math.inf
         self.budget = Budget(math.inf)
 
     def seconds_to_wait(self) -> float:
-        """Return how long the next step may take.
+        """Return the timeout of the next step in seconds.
 
         Raises:
-            TimeoutError: the call's time is over.
+            TimeoutError: the deadline has passed.
         """
         seconds = self.ends_at - time.monotonic()
         if seconds <= 0:
@@ -70,10 +71,10 @@ class Call:
         return seconds if self.idle_seconds is None else min(seconds, self.idle_seconds)
 
     def received(self, count: int) -> None:
-        """Count bytes as they come from the network.
+        """Count bytes received from the network.
 
         Raises:
-            TooLarge: these are too many.
+            TooLarge: the response exceeds its maximum size.
         """
         self.received_bytes += count
         if self.received_bytes > self.max_bytes:
@@ -81,112 +82,112 @@ class Call:
 
 
 class BoundedAdapter(HTTPAdapter):
-    """Sends requests, each within the bounds of its :class:`Call`. Safe to use from several threads."""
+    """Sends requests within the limits of their :class:`Call`. Thread-safe."""
 
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._ends = 0
+        self._cancel_count = 0
         self._closed = False
         self._current = threading.local()
-        super().__init__(pool_maxsize=_MOST_IDLE_CONNECTIONS)
+        super().__init__(pool_maxsize=_MAX_IDLE_CONNECTIONS)
 
-    def end(self) -> None:
-        """End every call that is under way, in every thread."""
+    def cancel_all(self) -> None:
+        """Cancel all current calls in all threads."""
         with self._lock:
-            self._ends += 1
+            self._cancel_count += 1
             sockets = list(self._sockets)
-        for each in sockets:
-            _hang_up(each)
+        for sock in sockets:
+            _shut_down(sock)
 
     def close(self) -> None:
-        """End every call; later ones end before they begin."""
+        """Cancel all current calls, and refuse later ones."""
         self._closed = True
-        self.end()
+        self.cancel_all()
         super().close()
 
     def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
-        """Send a request; return the answer with its whole body, or of a stream with its head.
+        """Send a request; return the response with its whole body, or the head of a stream.
 
         Args:
-            request: what to send.
-            args: none; the session names them all.
-            options: as of requests; the timeout is the :class:`Call`.
+            request: the request.
+            args: unused; the session passes all options by name.
+            options: options of requests; the timeout is the :class:`Call`.
 
         Raises:
-            Ended: by :meth:`end` or :meth:`close`.
-            TooLarge: as :class:`Call` has it.
-            requests.RequestException: as of requests.
+            Canceled: :meth:`cancel_all` or :meth:`close` was called.
+            TooLarge: the response exceeds its maximum size or the memory budget.
+            requests.RequestException: any other failure, as requests raises it.
         """
         call: Call = options["timeout"]
         self._current.call = call
-        call.begin(self._ends)
+        call.begin(self._cancel_count)
         if self._closed:
             raise Canceled(request=request)
         try:
             seconds = call.seconds_to_wait()
             response = super().send(request, *args, **{**options, "stream": True, "timeout": seconds})
         except Exception as error:
-            self._raise_in_requests_words(call, request, error)
+            self._raise_as_requests_error(call, request, error)
             raise
         if call.idle_seconds is not None and response.ok and not response.is_redirect:
             call.begin_stream()
             return response
         try:
-            # As if requests had read it; it would read without bounds, a redirect's body too.
+            # Sets the attribute that requests would fill by reading the body without limits, also that of a redirect.
             response._content = b"".join(self.chunks(call, response))  # noqa: SLF001
         finally:
             response.close()
         return response
 
     def chunks(self, call: Call, response: requests.Response) -> Iterator[bytes]:
-        """Yield an answer's body, unpacked, in parts of 64 KiB at most.
+        """Yield the unpacked body of a response in parts of at most 64 KiB.
 
         Raises:
-            Ended, TooLarge, requests.RequestException: as :meth:`send`.
+            Canceled, TooLarge, requests.RequestException: as :meth:`send`.
         """
         try:
             for chunk in response.iter_content(_CHUNK_BYTES):
                 call.budget.charge(chunk)
                 yield chunk
         except Exception as error:
-            self._raise_in_requests_words(call, response.request, error)
+            self._raise_as_requests_error(call, response.request, error)
             raise
-        if self._has_ended(call):  # a body without a length looks whole then
+        if self._is_canceled(call):  # after cancellation, a body without a length looks complete
             raise Canceled(request=response.request)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        """Make the connections to a host ours."""
+        """Use the bounded connections for a host."""
         super().init_poolmanager(*args, **options)
         self.poolmanager.pool_classes_by_scheme = _pools(self._call, self._check, self._connected)
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        """Make the connections through a proxy ours."""
+        """Use the bounded connections for a proxy."""
         manager = super().proxy_manager_for(proxy, **options)
         manager.pool_classes_by_scheme = _pools(self._call, self._check, self._connected)
         return manager
 
     def _call(self) -> Call:
-        """Return what this thread's request is bounded by."""
+        """Return the limits of this thread's request."""
         return cast("Call", self._current.call)
 
     def _check(self) -> None:
-        if self._has_ended(self._call()):
+        if self._is_canceled(self._call()):
             raise ConnectionAbortedError
 
     def _connected(self, sock: Any) -> None:
         with self._lock:
             self._sockets.add(sock)
-            ended = self._has_ended(self._call())
-        if ended:  # while it connected
-            _hang_up(sock)
+            canceled = self._is_canceled(self._call())
+        if canceled:  # while the connection was being made
+            _shut_down(sock)
 
-    def _has_ended(self, call: Call) -> bool:
-        return self._closed or call.ends != self._ends
+    def _is_canceled(self, call: Call) -> bool:
+        return self._closed or call.cancel_count != self._cancel_count
 
-    def _raise_in_requests_words(self, call: Call, request: requests.PreparedRequest, error: Exception) -> None:
-        """Say of a call that was ended that it was, however that looks; and in requests' words what it let through."""
-        if self._has_ended(call):
+    def _raise_as_requests_error(self, call: Call, request: requests.PreparedRequest, error: Exception) -> None:
+        """Raise Canceled for a canceled call, whatever its error, and wrap other errors that requests does not wrap."""
+        if self._is_canceled(call):
             raise Canceled(request=request) from error
         if isinstance(error, TransportError | OSError) and not isinstance(error, requests.RequestException):
             raise requests.ConnectionError(error, request=request) from error
@@ -195,26 +196,26 @@ class BoundedAdapter(HTTPAdapter):
 def _pools(
     call: Callable[[], Call], check: Callable[[], None], connected: Callable[[Any], None]
 ) -> dict[str, type[HTTPConnectionPool]]:
-    """Return urllib3's pools with connections that know whose call they are for.
+    """Return urllib3's pools with connections that observe the limits of their call.
 
     Args:
-        call: returns the call of the thread that asks.
-        check: raises an OSError where that call was ended.
-        connected: is told of each socket.
+        call: returns the call of the current thread.
+        check: raises an OSError if that call was canceled.
+        connected: called with each new socket.
     """
 
-    def answer(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
-        return _Answer(call(), sock, *arguments, **options)
+    def make_response(sock: socket.socket, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
+        return _BoundedResponse(call(), sock, *arguments, **options)
 
     class Connection(HTTPConnection):
-        # Not a class, as http.client only calls it; static, as a class calls its functions with itself.
-        response_class = staticmethod(answer)  # type: ignore[assignment]
+        # A function, since http.client only calls it; static, as it would get the connection as an argument otherwise.
+        response_class = staticmethod(make_response)  # type: ignore[assignment]
 
         def _new_conn(self) -> socket.socket:
             sock: socket.socket = super()._new_conn()
             try:
                 check()
-                sock.settimeout(call().seconds_to_wait())  # what connecting took, the TLS handshake has not
+                sock.settimeout(call().seconds_to_wait())  # time left for the TLS handshake
             except OSError:
                 sock.close()
                 raise
@@ -222,13 +223,13 @@ def _pools(
 
         def connect(self) -> None:
             super().connect()
-            connected(self.sock)  # not before TLS: ssl leaks a socket that is shut down before its handshake
+            connected(self.sock)  # after TLS: ssl leaks a socket that is shut down before its handshake
 
     class SecureConnection(Connection, HTTPSConnection):
         def connect(self) -> None:
             try:
                 super().connect()
-            except TimeoutError:  # not to connect in time is another one
+            except TimeoutError:  # a timeout while connecting is raised as another type
                 raise HandshakeTimeout("no answer to the TLS handshake") from None
 
     class Pool(HTTPConnectionPool):
@@ -239,13 +240,13 @@ def _pools(
 
         def _validate_conn(self, conn: Any) -> None:
             if conn.is_closed:
-                conn.connect()  # without urllib3's warning where nothing is verified: whoever decides that says so
+                conn.connect()  # without urllib3's warning about unverified certificates, which the caller reports
 
     return {"http": Pool, "https": SecurePool}
 
 
-class _Answer(http.client.HTTPResponse):
-    """An answer that is read, head and body, within the bounds of its call."""
+class _BoundedResponse(http.client.HTTPResponse):
+    """Response whose head and body are read within the limits of its call."""
 
     def __init__(self, call: Call, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
@@ -270,8 +271,8 @@ class _BoundedReads(io.RawIOBase):
         super().close()
 
 
-def _hang_up(sock: Any) -> None:
+def _shut_down(sock: Any) -> None:
     while not isinstance(sock, socket.socket):
         sock = sock.socket  # TLS through a TLS proxy
-    with contextlib.suppress(OSError):  # closed already
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not SSLSocket's own: it takes TLS away under the reader
+    with contextlib.suppress(OSError):  # already closed
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not SSLSocket's method, which removes TLS under the reader

@@ -1,6 +1,6 @@
-"""How much memory the answers of one fetch may take, all of them together, whichever threads ask for them.
+"""Memory budget of a fetch, for all of its responses together, in all of its threads.
 
-The budget goes with the context: :func:`~runtime.http.gather.gather` hands it on to its threads.
+The current budget is a context variable; :func:`~runtime.http.gather.gather` passes it on to its threads.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ _MEBI = 1024 * 1024
 
 
 class Budget:
-    """Counts what answers take once they are unpacked and read. Safe to use from several threads.
+    """Sum of the memory that responses take once they are unpacked and parsed. Thread-safe.
 
     Args:
-        max_bytes: how much that may be.
-        about: what is too large then, in errors.
-        setting: what mends it, in errors.
-        parent: what is taken is taken of that one, too.
+        max_bytes: size of the budget.
+        about: subject of the error message, such as "the answer is".
+        setting: setting to raise, for the error message.
+        parent: budget that is charged as well; None for no parent.
     """
 
     def __init__(
@@ -35,38 +35,38 @@ class Budget:
         self._lock = threading.Lock()
 
     def charge(self, part: bytes) -> None:
-        """Take what a part of an answer takes.
+        """Charge the memory that a part of a response will take.
 
         Raises:
-            TooLarge: there is not so much left; nor is there for any other answer.
+            TooLarge: the budget is exceeded. All later charges fail, too.
         """
         self.charge_bytes(estimate_memory_bytes(part))
 
     def charge_bytes(self, count: int) -> None:
-        """Take so many bytes; raises as :meth:`charge` does."""
+        """Charge a number of bytes; raises as :meth:`charge` does."""
         if self._parent is not None:
             self._parent.charge_bytes(count)
         with self._lock:
             self._charged += count
             if self._charged > self._max_bytes:
-                from runtime.http.errors import TooLarge  # requests is behind it
+                from runtime.http.errors import TooLarge  # imports requests, which most users of budgets do not need
 
                 hint = f" ({self._setting})" if self._setting else ""
                 raise TooLarge(f"{self._about} larger than {self._max_bytes / _MEBI:g} MiB{hint}")
 
     def share(self, key: Hashable) -> "Budget":
-        """Return another budget, as large as this one; the same for the same key."""
+        """Return a separate budget of the same size; always the same one for the same key."""
         with self._lock:
             if key not in self._shares:
                 self._shares[key] = Budget(self._max_bytes, self._about, self._setting)
             return self._shares[key]
 
     def child(self) -> "Budget":
-        """Return a budget out of this one, of what can be given back."""
+        """Return an unlimited budget that also charges this one, and can release what it charged."""
         return Budget(math.inf, parent=self)
 
     def release(self, keep_bytes: int) -> None:
-        """Give back what was taken of a loan but for what is kept of the answers."""
+        """Return to the parent what was charged, except for the bytes that are kept."""
         if self._parent is not None:
             self._parent.charge_bytes(min(0, keep_bytes - self._charged))
 
@@ -75,13 +75,13 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def current() -> Budget | None:
-    """Return the budget of the fetch that this thread works for, if there is one."""
+    """Return the budget of the current fetch; None outside of a fetch."""
     return _current.get()
 
 
 @contextlib.contextmanager
 def use_budget(budget: Budget | None) -> Iterator[None]:
-    """Have all answers counted by a budget, also those that ``gather`` asks for from here."""
+    """Charge a budget for all responses in this block, also for those in the threads of ``gather``."""
     token = _current.set(budget)
     try:
         yield
@@ -90,9 +90,9 @@ def use_budget(budget: Budget | None) -> Iterator[None]:
 
 
 def call_with_own_budget(key: Hashable, call: Callable[[], Value]) -> Value:
-    """Return what a call returns that spends a budget of its own, the same for the same key in one fetch.
+    """Return the result of a call that charges a budget of its own, always the same one for the same key of a fetch.
 
-    That of one provider: others' answers must not be lost to one whose body has no end.
+    So a provider whose response is endless does not spend the budget of the other providers.
     """
     whole = current()
     with use_budget(whole and whole.share(key)):
@@ -100,10 +100,10 @@ def call_with_own_budget(key: Hashable, call: Callable[[], Value]) -> Value:
 
 
 def estimate_memory_bytes(part: bytes) -> int:
-    """Return about how many bytes a part of JSON or CSV takes in memory, as it is and read into objects.
+    """Return roughly how many bytes a part of JSON or CSV takes in memory, as text and as Python objects.
 
-    The numbers are CPython's: a dict takes some 160 bytes, a list 64, a text or number with its place in a list 48.
-    Texts take as much again as they have bytes, and four times that where a character is beyond the first plane.
+    Sizes in CPython: about 160 bytes for a dict, 64 for a list, 48 for a text or number and its place in a list. A
+    text takes its own length again, and four times its length if it has a character beyond the first plane.
     """
     texts = 2 if part.isascii() and b"\\u" not in part else 5
     return texts * len(part) + 160 * part.count(b"{") + 64 * part.count(b"[") + 48 * part.count(b",")

@@ -1,4 +1,4 @@
-"""Who asks: a token from a text or a file, or the user and password of the address."""
+"""Credentials of HTTP requests: a token from the settings or a file, or user and password of the URL."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,33 +11,37 @@ Authenticate = Callable[[requests.PreparedRequest], None]
 
 
 class UnusableToken(ValueError):
-    """The token cannot be read, or cannot be sent; the message does not quote it."""
+    """The token cannot be read, or contains characters that cannot be sent. The message does not quote it."""
 
 
 class InvalidApiServerConfig(ValueError):
-    """There is no way in, or it cannot be used as it is."""
+    """The API server's address or credentials are not configured, or cannot be used."""
 
 
 def read_token(file: Path) -> str:
-    """Return the token in a file: anew every time, as tokens are rotated.
+    """Return the token in a file. Reads the file on every call, because tokens are rotated.
 
     Raises:
-        UnusableToken: it cannot be read, or cannot be sent.
+        UnusableToken: the file cannot be read, or the token cannot be sent.
     """
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise UnusableToken(f"the token file {file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError:  # not its cause: that holds the bytes
+    except UnicodeDecodeError:  # "from None", because this error holds the file's bytes
         raise UnusableToken(f"the token file {file} cannot be read: it is not text") from None
     return prepare_token(text, f"the token in {file}")
 
 
 def prepare_token(token: str, what: str) -> str:
-    """Return a token as it is sent in a header, and have it masked from now on.
+    """Return a token in the form in which it is sent in a header, and register it as a secret.
+
+    Args:
+        token: the token; white space around it is removed.
+        what: the token's name in errors.
 
     Raises:
-        UnusableToken: it cannot be sent; it is called ``what`` then.
+        UnusableToken: the token cannot be sent.
     """
     token = token.strip()  # files end with a newline
     masking.register_secret(token, *token.split())
@@ -47,7 +51,7 @@ def prepare_token(token: str, what: str) -> str:
 
 
 def bearer(token: Callable[[], str]) -> Authenticate:
-    """Return what sets the Authorization header of a request, where there is a token."""
+    """Return a function that sets a request's Authorization header, if there is a token."""
 
     def authenticate(request: requests.PreparedRequest) -> None:
         now = token()
@@ -58,19 +62,19 @@ def bearer(token: Callable[[], str]) -> Authenticate:
 
 
 class Authentication(requests.auth.AuthBase):
-    """Sets the credentials of each request, or else those in its address.
+    """Sets the credentials of each request: those of a function, or else the user and password of the URL.
 
-    Always there, even to do nothing: requests would otherwise look into .netrc.
+    Every session has one, even if there are no credentials, because requests would otherwise read .netrc.
     """
 
     def __init__(self, authenticate: Authenticate) -> None:
         self._authenticate = authenticate
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Set them.
+        """Set the credentials of a request.
 
         Raises:
-            UnusableToken: there is one that cannot be read or sent.
+            UnusableToken: the token cannot be read or sent.
         """
         self._authenticate(request)
         user, password = requests.utils.get_auth_from_url(request.url or "")

@@ -4,18 +4,18 @@ import requests
 
 
 class Canceled(requests.ConnectionError):
-    """The call was cancelled: its session was told to end its calls, or is closed."""
+    """The call was canceled: its session was aborted or closed."""
 
     def __init__(self, *, request: requests.PreparedRequest) -> None:
-        super().__init__("the call was cancelled", request=request)
+        super().__init__("the call was canceled", request=request)
 
 
 class TooLarge(requests.RequestException):
-    """The response exceeds its size limit, or the memory budget is spent."""
+    """The response exceeds its size limit or the memory budget."""
 
 
 class HandshakeTimeout(TimeoutError):
-    """The server accepted the connection, but did not answer the TLS handshake in time."""
+    """The server accepted the connection, but did not complete the TLS handshake in time."""
 
 
 def too_large(max_bytes: float) -> TooLarge:

@@ -1,6 +1,6 @@
-"""What goes wrong with HTTP, in few neutral words: requests', urllib3's and the system's errors are told apart here.
+"""Classification of HTTP failures, from the exceptions of requests, urllib3 and the operating system.
 
-Whoever asked makes an error of its own of it, with the setting or option that mends it.
+Callers turn a failure into an exception of their own, which names the setting or option to change.
 """
 
 import contextlib
@@ -19,43 +19,43 @@ from runtime.http.errors import Canceled, HandshakeTimeout, TooLarge
 from runtime.http.session import CrossHostRedirect, UnexpectedResponse
 
 _LONGEST = 300
-# What OpenSSL calls an answer that is not TLS, in its several versions.
+# OpenSSL's reasons for a response that is not TLS, in its various versions.
 _NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}
-_TLS_ALERT = "\x15\x03"  # what a TLS server says to somebody who does not speak it
+_TLS_ALERT = "\x15\x03"  # start of a TLS alert, which a TLS server sends to a client that does not speak TLS
 
 
 class FailureKind(StrEnum):
-    """Kinds of failures."""
+    """Kind of a failure."""
 
-    CREDENTIALS = "credentials"  # there are none that could be sent; nothing was
-    INVALID_HEADER = "invalid header"  # nor with this
-    NO_ROUTE = "no route"
-    CANCELED = "canceled"  # by us
+    CREDENTIALS = "credentials"  # no usable credentials, so nothing was sent
+    INVALID_HEADER = "invalid header"  # nothing was sent, either
+    NO_ROUTE = "no route"  # no usable address or credentials of an API server
+    CANCELED = "canceled"  # by this process
     TIMEOUT = "timeout"
-    HANDSHAKE_TIMEOUT = "handshake timeout"  # late, and not even that
+    HANDSHAKE_TIMEOUT = "handshake timeout"  # the TLS handshake was not completed in time
     UNREACHABLE = "unreachable"
     CONNECTION_RESET = "connection reset"
     NOT_HTTP = "not HTTP"
     NOT_TLS = "not TLS"
-    UNTRUSTED_CERTIFICATE = "untrusted certificate"  # the server's certificate
+    UNTRUSTED_CERTIFICATE = "untrusted certificate"  # the server's
     TLS_ERROR = "tls error"
-    ERROR_STATUS = "error status"
-    REDIRECT = "redirect"
+    ERROR_STATUS = "error status"  # 400 or above
+    REDIRECT = "redirect"  # to another host
     TOO_LARGE = "too large"
-    BAD_ENCODING = "bad encoding"  # not compressed as it says
+    BAD_ENCODING = "bad encoding"  # the body does not match its Content-Encoding
     NOT_JSON = "not JSON"
-    UNEXPECTED_RESPONSE = "unexpected response"  # not what is answered there
+    UNEXPECTED_RESPONSE = "unexpected response"  # valid, but not in the form that the API documents
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no answer, or none of use.
+    """Reason why a call has no usable response.
 
     Attributes:
-        kind: what kind.
-        reason: one line, without secrets.
-        status: of the answer, where it is that: 400 or above.
+        kind: the kind of failure.
+        reason: one line of text, without secrets.
+        status: the response's status of 400 or above; 0 for other failures.
     """
 
     kind: FailureKind
@@ -64,7 +64,7 @@ class Failure:
 
 
 def describe(error: BaseException) -> Failure:
-    """Return what an error means that was raised on the way to an answer or in reading it."""
+    """Classify an exception that was raised while a request was sent or its response was read."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return Failure(FailureKind.ERROR_STATUS, status_line(error.response), error.response.status_code)
     known = next((kind for error_type, kind in _BY_ERROR if isinstance(error, error_type)), None)
@@ -79,7 +79,7 @@ def describe(error: BaseException) -> Failure:
 
 
 def status_line(response: requests.Response) -> str:
-    """Return status, reason, and what the body says of an error, as common APIs have it."""
+    """Return status, reason, and the error message of the body, where common APIs have it."""
     line = f"{response.status_code} {masking.to_line(response.reason, _LONGEST)}"
     with contextlib.suppress(ValueError, AttributeError):
         body = response.json()
@@ -90,8 +90,8 @@ def status_line(response: requests.Response) -> str:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """Return the innermost reason: requests wraps urllib3's errors, which wrap the system's."""
-    seen: list[BaseException] = []  # causes may go in a circle
+    """Return the innermost exception: requests wraps urllib3's exceptions, which wrap the operating system's."""
+    seen: list[BaseException] = []  # chains of exceptions may have cycles
     while True:
         seen.append(error)
         reason = getattr(error, "reason", None)
@@ -101,13 +101,13 @@ def root_cause(error: BaseException) -> BaseException:
             else next((each for each in error.args if isinstance(each, BaseException)), None)
         )
         if inner is None and isinstance(error.__cause__, OSError):
-            inner = error.__cause__  # urllib3 has put the system's words into its own
+            inner = error.__cause__  # urllib3 copies the operating system's message into its own
         if inner is None or any(inner is each for each in seen):
             return error
         error = inner
 
 
-#: What the error itself tells, then what its innermost reason does; the first that fits.
+#: Kinds by the type of the exception, then by the type of its root cause; the first match counts.
 _BY_ERROR: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (UnusableToken, FailureKind.CREDENTIALS),
     (InvalidApiServerConfig, FailureKind.NO_ROUTE),
@@ -134,10 +134,10 @@ _BY_ROOT: tuple[tuple[type[BaseException], FailureKind], ...] = (
     (OSError, FailureKind.UNREACHABLE),
 )
 
-#: In the place of words that quote what must not be said, or say nothing.
+#: Texts for kinds whose exceptions quote secrets or have no useful message.
 _WORDS = {
     FailureKind.INVALID_HEADER: "a header cannot be sent: it has a line break, or begins with a space",
-    FailureKind.BAD_ENCODING: "it is not compressed as it says",
+    FailureKind.BAD_ENCODING: "its compression is invalid",
 }
 
 

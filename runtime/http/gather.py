@@ -1,4 +1,4 @@
-"""Calls side by side under one deadline: what is late is given up, what came in time counts."""
+"""Concurrent calls under one deadline: results that arrive in time are used, later ones are dropped."""
 
 import contextvars
 import queue
@@ -15,13 +15,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment on the monotonic clock by which an answer is wanted."""
+    """Time limit on the monotonic clock."""
 
     at: float
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
-        """Return the deadline that many seconds from now."""
+        """Return the deadline in a number of seconds from now."""
         return cls(time.monotonic() + seconds)
 
     def remaining_seconds(self) -> float:
@@ -32,28 +32,27 @@ class Deadline:
 def gather(
     calls: Mapping[Key, Callable[[], Value]], deadline: Deadline, give_up: Callable[[], None] | None = None
 ) -> dict[Key, Value | Exception]:
-    """Run calls in threads of their own and return each one's result or exception, in the order of the calls.
+    """Run calls concurrently, each in a thread; return their results or exceptions in the order of the calls.
 
-    They run in the caller's context, so that what is asked counts against its budget.
+    The threads run in the caller's context, so their responses are charged to the caller's budget.
 
-    A call that misses the deadline has a TimeoutError as its result. Its thread is left behind, a daemon that
-    ends when its call does.
+    A call that misses the deadline has a TimeoutError as its result. Its daemon thread runs on until the call ends.
 
     Args:
-        calls: what to run, by the key to report it under.
-        deadline: when to stop waiting.
-        give_up: run once when the deadline is missed; it should make the late calls end, by closing their connections.
+        calls: the calls, each by the key of its result.
+        deadline: time at which to stop waiting.
+        give_up: called once if the deadline is missed. It should end the late calls by closing their connections.
     """
     done: queue.SimpleQueue[tuple[Key, Value | Exception]] = queue.SimpleQueue()
 
     def run(key: Key, call: Callable[[], Value]) -> None:
         try:
             done.put((key, call()))
-        except Exception as error:  # noqa: BLE001  every failure is the caller's to judge
+        except Exception as error:  # noqa: BLE001  the caller judges every failure
             done.put((key, error))
 
     for key, call in calls.items():
-        context = contextvars.copy_context()  # has the budget; one can be entered by one thread only
+        context = contextvars.copy_context()  # holds the budget; a copy, as only one thread can enter a context
         threading.Thread(target=context.run, args=(run, key, call), name=f"gather-{key}", daemon=True).start()
     results: dict[Key, Value | Exception] = {}
     while len(results) < len(calls):
@@ -70,7 +69,7 @@ def gather(
 
 
 def within(call: Callable[[], Value], deadline: Deadline, give_up: Callable[[], None] | None = None) -> Value:
-    """Run one call as :func:`gather` does; return what it returns, and raise what it raises."""
+    """Run one call as :func:`gather` does; return its result or raise its exception."""
     result = gather({"alone": call}, deadline, give_up)["alone"]
     if isinstance(result, Exception):
         raise result
@@ -78,14 +77,14 @@ def within(call: Callable[[], Value], deadline: Deadline, give_up: Callable[[], 
 
 
 class BulkheadFull(TimeoutError):
-    """Earlier calls have no answer yet, so that this one was not made."""
+    """The call was not made, because too many earlier calls have not returned yet."""
 
 
 class Bulkhead:
-    """Keeps a call that hangs from being made again and again: each would leave a thread behind.
+    """Limit on calls of one kind that have not returned, since each hanging call occupies a thread.
 
     Args:
-        allowed: how many calls of one kind may be without an answer.
+        allowed: maximum number of such calls per kind.
     """
 
     def __init__(self, allowed: int = 3) -> None:
@@ -94,10 +93,10 @@ class Bulkhead:
         self._lock = threading.Lock()
 
     def run(self, kind: Hashable, call: Callable[[], Value]) -> Value:
-        """Run a call; return what it returns, and raise what it raises.
+        """Run a call; return its result or raise its exception.
 
         Raises:
-            BulkheadFull: too many earlier calls of its kind have no answer yet.
+            BulkheadFull: too many earlier calls of this kind have not returned.
         """
         with self._lock:
             if self._under_way[kind] >= self._allowed:

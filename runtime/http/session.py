@@ -1,4 +1,4 @@
-"""HTTP for whoever asks somebody else: providers, the client, and what watches a cluster."""
+"""HTTP sessions with limits on time, size and redirects, for providers, the client and the Kubernetes API."""
 
 import base64
 import contextlib
@@ -16,32 +16,32 @@ from runtime.http.adapter import BoundedAdapter, Call
 from runtime.http.credentials import Authenticate, Authentication
 from runtime.http.errors import too_large
 
-_MAX_BYTES = 256 * 1024 * 1024  # 5,000 nodes with three windows are some 5 MiB
-_MAX_LINE_BYTES = 4 * 1024 * 1024  # etcd keeps no object of more than 1.5 MiB
+_MAX_BYTES = 256 * 1024 * 1024  # 5,000 nodes with three windows take about 5 MiB
+_MAX_LINE_BYTES = 4 * 1024 * 1024  # etcd limits objects to 1.5 MiB
 _TIMEOUT_SECONDS = 60.0
 _PUBLIC_HEADERS = {
     "accept", "accept-encoding", "connection", "content-length", "content-type", "host", "if-none-match",
     "thanos-tenant", "user-agent", "x-scope-orgid",
 }  # fmt: skip
 _CREDENTIALS = re.compile("auth|cookie|credential|key|passw|secret|token", re.IGNORECASE)
-_LEAST_CHARACTERS = 8  # of a secret in a header that is not called one: shorter ones, such as a tenant, are words
+_MIN_SECRET_LENGTH = 8  # in headers without a telling name, whose shorter values, such as a tenant, are ordinary words
 
 
 class CrossHostRedirect(requests.RequestException):
-    """The answer is a redirect to another host, as that of a login page is."""
+    """The response is a redirect to another host, for example to a login page."""
 
 
 class UnexpectedResponse(requests.RequestException):
-    """The answer is not what is answered there."""
+    """The response does not have the form that the API documents."""
 
 
 class BoundedSession(requests.Session):
-    """A session that holds its bounds whatever the server does. Safe to use from several threads.
+    """HTTP session with limits that hold whatever the server does. Thread-safe.
 
-    A call ends by its ``timeout``, which is for all of it: connecting, redirects, the last byte of the body. Only to
-    resolve the host's name, and to try another address of it, may take longer. Bodies are bounded in size.
-    :meth:`abort` ends calls from another thread. A redirect that leaves the host is not followed: credentials and
-    headers are for one. Neither ``.netrc`` nor REQUESTS_CA_BUNDLE overrides what is given here.
+    The ``timeout`` of a call covers all of it: connecting, redirects, and the whole body. Only resolving the host name
+    and trying a second address of the host may take longer. The size of bodies is limited. :meth:`abort` cancels calls
+    from another thread. Redirects to another host are not followed, since the credentials and headers are for one host
+    only. Neither ``.netrc`` nor REQUESTS_CA_BUNDLE overrides the arguments.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class BoundedSession(requests.Session):
         follow_redirects: bool = True,
         max_bytes: int | None = None,
     ) -> None:
-        """Prepare; nothing is sent yet.
+        """Create the session; nothing is sent yet.
 
         Args:
-            authenticate: sets the credentials of each request.
-            verify: whether to verify the server's certificate, or the file of the authorities to trust.
-            certificate: a PEM file that proves who we are, or its certificate and its key.
-            headers: sent with every request.
-            follow_redirects: whether those that stay on the host are followed.
-            max_bytes: how large an answer may be, as sent, and where there is no :mod:`~runtime.http.budget` of a
-                fetch, as read into memory; 256 MiB when None.
+            authenticate: sets the credentials of a request.
+            verify: True to verify the server's certificate, False not to, or a file with trusted CA certificates.
+            certificate: PEM file of the client certificate and its key, or both files.
+            headers: headers of every request.
+            follow_redirects: whether to follow redirects that stay on the host.
+            max_bytes: maximum size of a response as sent and, outside of a fetch with a
+                :mod:`~runtime.http.budget`, in memory; 256 MiB when None.
         """
         super().__init__()
         self._adapter = BoundedAdapter()
@@ -76,33 +76,33 @@ class BoundedSession(requests.Session):
         self.headers.update(headers or {})
 
     def get_adapter(self, url: str) -> BoundedAdapter:
-        """Return our adapter, also after a library has mounted its own.
+        """Return the bounded adapter, even if a library has mounted one of its own.
 
         Raises:
-            requests.exceptions.InvalidSchema: the URL is not of HTTP.
+            requests.exceptions.InvalidSchema: the URL is not an HTTP URL.
         """
         super().get_adapter(url)
         return self._adapter
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **options: Any) -> requests.Response:
-        """Send a request; return the answer, of any status, with its whole body."""
+        """Send a request; return the response, of any status, with its whole body."""
         call = self._call(options.pop("timeout", None))
         return self._request(call, method, url, *args, **options)
 
     def lines(self, url: str, *, idle_seconds: float, timeout: float, **options: Any) -> Iterator[bytes]:
-        """Yield the lines of a chunked answer as they come, without their ends and without empty ones.
+        """Yield the lines of a streamed response as they arrive, without line ends and without empty lines.
 
         Args:
-            url: what to get.
-            idle_seconds: how long nothing may come.
-            timeout: how long the head of the answer may take.
-            options: as of :meth:`request`.
+            url: the URL to get.
+            idle_seconds: maximum time without data.
+            timeout: maximum seconds until the head of the response is complete.
+            options: options of :meth:`request`.
 
         Raises:
             requests.HTTPError: the status is 400 or above.
             TooLarge: a line is longer than 4 MiB.
-            Ended: by :meth:`abort` or :meth:`close`.
-            requests.RequestException: it broke, or nothing came for too long.
+            Canceled: :meth:`abort` or :meth:`close` was called.
+            requests.RequestException: the connection broke, or no data arrived for too long.
         """
         call = Call(time.monotonic() + timeout, _MAX_LINE_BYTES, budget.Budget(_MAX_LINE_BYTES), idle_seconds)
         response = self._request(call, "GET", url, stream=True, **options)
@@ -121,23 +121,23 @@ class BoundedSession(requests.Session):
             yield bytes(pending)
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a prepared request."""
-        if not isinstance(options.get("timeout"), Call):  # not by way of request()
+        """Send a prepared request; return the response with its whole body."""
+        if not isinstance(options.get("timeout"), Call):  # the caller did not use request()
             options["timeout"] = self._call(options.get("timeout"))
-        _keep_secrets_of(request)
+        _register_secrets(request)
         response = super().send(request, **options)
-        response.__class__ = _Answer  # requests offers no other way to choose it
+        response.__class__ = _Response  # requests has no option for the class
         return response
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Return where to go on, if anywhere."""
+        """Return the URL of a redirect to follow, or None."""
         return super().get_redirect_target(resp) if self._follow_redirects else None
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Refuse to follow a redirect to another host.
 
         Raises:
-            LeavesHost: it is one.
+            CrossHostRedirect: the redirect leaves the host.
         """
         here, there = response.request.url or "", prepared_request.url or ""
         leaves: bool = self.should_strip_auth(here, there)  # type: ignore[no-untyped-call]
@@ -146,21 +146,21 @@ class BoundedSession(requests.Session):
             raise CrossHostRedirect(f"{shown} redirects to {masking.redirect_target(there, here)}", response=response)
 
     def abort(self) -> None:
-        """End every call that is under way, at once: it raises Ended."""
-        self._adapter.end()
+        """Cancel all current calls at once; they raise Canceled."""
+        self._adapter.cancel_all()
 
     def reconnect(self) -> None:
-        """Have later calls make new connections, each with the certificate that its file has then."""
+        """Use new connections for later calls, so that each reads the client certificate's file again."""
         self._adapter.poolmanager.clear()
 
     def close(self) -> None:
-        """End every call that is under way, close the connections, and refuse later calls: they raise Ended."""
+        """Cancel all current calls, close the connections, and refuse later calls; both raise Canceled."""
         self._adapter.close()
         super().close()
 
     def _call(self, timeout: Any) -> Call:
-        mine = budget.current() or budget.Budget(self._max_bytes)
-        return Call(time.monotonic() + _seconds(timeout), self._max_bytes, mine)
+        memory = budget.current() or budget.Budget(self._max_bytes)
+        return Call(time.monotonic() + _seconds(timeout), self._max_bytes, memory)
 
     def _request(
         self, call: Call, method: str | bytes, url: str | bytes, *args: Any, **options: Any
@@ -170,19 +170,19 @@ class BoundedSession(requests.Session):
 
 
 def _seconds(timeout: Any) -> float:
-    """Return the seconds that a timeout of requests is, of two those of both."""
+    """Return the seconds of a timeout in the form of requests; a pair counts as its sum."""
     if timeout is None:
         return _TIMEOUT_SECONDS
     return float(sum(filter(None, timeout)) if isinstance(timeout, tuple) else timeout)
 
 
-def _keep_secrets_of(request: requests.PreparedRequest) -> None:
-    """Have whatever proves who we are masked from now on, as whoever is asked may repeat it."""
+def _register_secrets(request: requests.PreparedRequest) -> None:
+    """Register the credentials of a request as secrets, because the server may repeat them."""
     for name, value in request.headers.items():
         if name.lower() not in _PUBLIC_HEADERS:
             text = str(value)
             secret = text.rpartition(" ")[2]
-            if len(secret) >= _LEAST_CHARACTERS or _CREDENTIALS.search(name):
+            if len(secret) >= _MIN_SECRET_LENGTH or _CREDENTIALS.search(name):
                 masking.register_secret(secret)
             if text.startswith("Basic "):
                 with contextlib.suppress(ValueError):
@@ -191,11 +191,11 @@ def _keep_secrets_of(request: requests.PreparedRequest) -> None:
     masking.register_url_secrets(request.url or "")
 
 
-class _Answer(requests.Response):
-    """An answer whose JSON is read by orjson, several times as fast, and by the more tolerant json if that fails."""
+class _Response(requests.Response):
+    """Response that parses JSON with orjson, several times as fast, and with the standard library if orjson fails."""
 
     def json(self, **options: Any) -> Any:
         try:
             return orjson.loads(self.content)
-        except orjson.JSONDecodeError:  # NaN, say, which is no JSON: whoever judges the values drops it
+        except orjson.JSONDecodeError:  # for example NaN, which is not JSON; callers discard such values
             return super().json(**options)

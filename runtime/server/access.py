@@ -1,4 +1,4 @@
-"""Who may read what: bearer tokens, client certificates, and what is answered without them."""
+"""Access control: bearer tokens, client certificates, and routes that need neither."""
 
 import hashlib
 import hmac
@@ -22,19 +22,19 @@ _PROBES = frozenset({"/livez", "/readyz"})
 
 
 class Verdict(Enum):
-    """What becomes of a request."""
+    """Outcome of the access check of a request."""
 
-    ADMITTED = "it has what is asked for, or nothing is asked for"
-    OPEN = "what it asks for is open to everyone, but not the reasons of failures"
+    ADMITTED = "the request has the required credentials, or none are required"
+    OPEN = "the route is open to everyone, but without the reasons of failures"
     NO_CERTIFICATE = "a client certificate is needed"
     EXPIRED_CERTIFICATE = "the client certificate has expired"
     NO_TOKEN = "a bearer token is needed"  # noqa: S105  a message
-    INVALID_TOKEN = "the token is not known, or has expired"  # noqa: S105
-    WRONG_PORT = "this port does not answer that"
+    INVALID_TOKEN = "the token is unknown or has expired"  # noqa: S105
+    WRONG_PORT = "this port does not serve that path"
 
 
 class AccessCheck:
-    """Judges requests. Where both tokens and client certificates are asked for, both are needed."""
+    """Access check of requests. If both tokens and client certificates are configured, a request needs both."""
 
     def __init__(
         self,
@@ -50,16 +50,18 @@ class AccessCheck:
         """Read the tokens.
 
         Args:
-            token: one that is known, and does not expire.
-            tokens_file: more of them; None for no file.
-            certificates: whether readers must have a certificate, which the connection's handshake has verified.
-            open_routes: rules that are open to everyone beside the probes; one that ends in ``/`` is for all below it.
-            ports: to the beginning of the only routes, beside the probes, that it answers, and to everyone.
-            section: of the settings, which errors name.
-            clock: unix time, for tokens and certificates that expire.
+            token: a valid token that does not expire; None for no such token.
+            tokens_file: file with more tokens; None for no file.
+            certificates: True if clients need a certificate, which the TLS handshake has verified.
+            open_routes: rules that are open to everyone, in addition to the probes. A rule that ends in ``/`` includes
+                all paths below it.
+            ports: for each port with few routes, the prefix of these routes. Such a port serves them and the probes to
+                everyone, and nothing else.
+            section: section of the settings that errors name.
+            clock: Unix time, which decides about expired tokens and certificates.
 
         Raises:
-            SettingsError: the file of tokens cannot be used.
+            SettingsError: the tokens file cannot be used.
         """
         self._clock = clock
         self._tokens = _tokens(token, tokens_file, section)
@@ -70,7 +72,7 @@ class AccessCheck:
 
     @property
     def requires_credentials(self) -> bool:
-        """Return whether anything is asked of readers."""
+        """Return whether clients need a token or a certificate."""
         return self._certificates or self._tokens is not None
 
     @property
@@ -79,11 +81,11 @@ class AccessCheck:
         return self.requires_credentials or bool(self._ports)
 
     def check(self, route: str, environ: Mapping[str, Any]) -> Verdict:
-        """Return what becomes of a request.
+        """Check a request.
 
         Args:
-            route: the rule that its path matched; empty when none did.
-            environ: the request, as WSGI has it. SERVER_PORT is the port of the socket it came in by.
+            route: the rule that the path matched; empty if no rule did.
+            environ: the WSGI environment. SERVER_PORT is the port of the socket that the request arrived on.
         """
         alone = self._ports.get(environ.get("SERVER_PORT", "")) if self._ports else None
         if alone is not None:
@@ -106,11 +108,11 @@ class AccessCheck:
         return Verdict.ADMITTED if self._is_known(token.strip()) else Verdict.INVALID_TOKEN
 
     def _is_known(self, token: str) -> bool:
-        assert self._tokens is not None  # noqa: S101  asked before
+        assert self._tokens is not None  # noqa: S101  checked by the caller
         given = _digest(token)
         now = self._clock()
         known = False
-        for digest, expires in self._tokens.get().items():  # all of them, and all bytes: time tells nothing
+        for digest, expires in self._tokens.get().items():  # compares all, in constant time: timing reveals nothing
             known |= hmac.compare_digest(digest, given) and now < expires
         return known
 
@@ -119,25 +121,25 @@ class AccessCheck:
 
 
 def certificate_expiry(connection: object) -> float | None:
-    """Return the unix time when a client's certificate expires; None when it has none.
+    """Return the Unix time at which a client's certificate expires; None if the client sent no certificate.
 
-    The handshake has verified it, which is looked at again only when there is another one: a connection may be kept
-    for longer than its certificate is valid.
+    TLS verifies the certificate in the handshake only, and a connection may be kept alive longer than the certificate
+    is valid.
     """
     certificate = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
     return ssl.cert_time_to_seconds(str(certificate["notAfter"])) if certificate else None
 
 
 def parse_tokens(text: str) -> tuple[dict[bytes, float], list[str]]:
-    """Read a file of tokens.
+    """Read the text of a tokens file.
 
     Args:
-        text: a token a line, which may be followed by the day on which, or the time at which it expires, in UTC unless
-            it says otherwise; ``#`` begins a comment.
+        text: one token per line, optionally followed by the day or the time at which the token expires, in UTC unless
+            the time has an offset. ``#`` begins a comment.
 
     Returns:
-        The tokens' digests with the unix time when each expires, and what is wrong with the other lines; what they
-        hold is not quoted.
+        The Unix time of expiry by the token's digest, and one problem per invalid line. Problems do not quote the
+        line.
     """
     tokens: dict[bytes, float] = {}
     problems = []
@@ -147,10 +149,10 @@ def parse_tokens(text: str) -> tuple[dict[bytes, float], list[str]]:
             continue
         try:
             if len(token) < MIN_TOKEN_LENGTH or not (token.isascii() and token.isprintable()):
-                raise ValueError(f"a token has at least {MIN_TOKEN_LENGTH} characters, all of them ASCII")  # noqa: TRY301
+                raise ValueError(f"a token needs at least {MIN_TOKEN_LENGTH} characters, all ASCII")  # noqa: TRY301
             expires = _expiry(rest[0]) if rest else math.inf
             if len(rest) > 1:
-                raise ValueError("there is something behind the expiry")  # noqa: TRY301
+                raise ValueError("there is text after the expiry")  # noqa: TRY301
         except ValueError as error:
             problems.append(f"line {number}: {error}")
         else:
@@ -172,12 +174,12 @@ def _tokens(token: str | None, file: Path | None, section: str) -> ReloadingValu
 
 
 def _usable(file: Path) -> dict[bytes, float]:
-    """Return the tokens of a file; a line that cannot be used admits nobody."""
+    """Return the valid tokens of a file. Invalid lines are logged and admit nobody."""
     tokens, problems = parse_tokens(file.read_text(encoding="utf-8"))
     for problem in problems:
-        _log.error("a line of the tokens file is left out", extra={"file": str(file), "problem": problem})
+        _log.error("a line of the tokens file is ignored", extra={"file": str(file), "problem": problem})
     if not tokens:
-        _log.error("the tokens file holds no token: none of its readers is admitted", extra={"file": str(file)})
+        _log.error("the tokens file has no valid token and admits nobody", extra={"file": str(file)})
     return tokens
 
 
@@ -185,10 +187,10 @@ def _expiry(text: str) -> float:
     try:
         when = datetime.fromisoformat(text)
         if len(text) <= len("2030-12-31"):
-            when += timedelta(days=1)  # a day is meant with all its hours
+            when += timedelta(days=1)  # a token with a date is valid until the end of that day
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise ValueError("behind a token stands the day on which it expires, such as 2030-12-31, or a time") from None
+        raise ValueError("after a token, expected the day of its expiry, such as 2030-12-31, or a time") from None
 
 
 def _digest(token: str) -> bytes:

@@ -1,12 +1,12 @@
-"""One client's connection, as a state machine. It never waits, and knows nothing of threads or pollers.
+"""A client's connection as a state machine. It never blocks, and does not depend on threads or pollers.
 
-    READING --a whole request--> ANSWERING --its answer--> SENDING --all is taken--> READING again, or LINGERING
-       |                                                      |                                          |
-       +------------- the client has gone, or took too long --+------------------------------------------+--> CLOSED
+    READING --whole request--> PROCESSING --response--> SENDING --all sent--> READING again, or LINGERING
+       |                                                   |                                   |
+       +---------- client disconnected or timed out -------+-----------------------------------+--> CLOSED
 
-Whoever runs it (``connections``) calls ``readable`` and ``writable`` when the poller says so, ``answered`` when an
-answer is there, and ``close`` when it has to go; in any order, as what does not fit the state does nothing. One step is
-for other threads: whoever made an answer may ``send_early``, while nobody else has to do with the client.
+``connections`` drives it: it calls ``readable`` and ``writable`` on events of the poller, ``respond`` once a response
+is ready, and ``close`` to drop the client, in any order: a call that does not fit the state does nothing. Only
+``send_early`` may run in another thread, the one that computed the response, while the state is PROCESSING.
 """
 
 import socket
@@ -19,31 +19,31 @@ from typing import Any, NamedTuple
 
 from runtime.server.requests import RejectedRequest, RequestHead, RequestReader, Stage
 
-HEAD_SECONDS = 5.0  # from the beginning of a connection, or of a later request, to the end of the request's head
-BODY_SECONDS = 15.0  # from there to the end of its body
+HEAD_SECONDS = 5.0  # from the start of a connection, or the first byte of a later request, to the end of its head
+BODY_SECONDS = 15.0  # from the end of the head to the end of the body
 IDLE_SECONDS = 30.0  # between two requests
-SEND_SECONDS = 60.0  # to take an answer
-LINGER_SECONDS = 2.0  # for a client to close, so that it gets the end of the answer
-_RECEIVED_BYTES = 16384  # at once: what a TLS record holds, so that nothing is left where no poller sees it
-_JOINED_BYTES = 65536  # of an answer, to copy which costs less than to send it in pieces
-_SENT_BYTES = 256 << 10  # at once, however much a client takes: then it is others' turn
+SEND_SECONDS = 60.0  # to receive a response
+LINGER_SECONDS = 2.0  # for the client to close the connection, so that it receives the end of the response
+_RECV_BYTES = 16384  # per call: the maximum of a TLS record, so that the TLS layer keeps no data unseen by the poller
+_JOINED_BYTES = 65536  # size of a response up to which one copy costs less than several calls of send
+_SENT_BYTES = 256 << 10  # per turn, even if the client takes more, so that other connections get their turn
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _SECONDS = {Stage.NOTHING: IDLE_SECONDS, Stage.HEAD: HEAD_SECONDS, Stage.BODY: BODY_SECONDS}
 
 
 class ConnectionState(Enum):
-    """What a connection does."""
+    """State of a connection."""
 
     READING = "waits for a request"
-    PROCESSING = "waits for us"
-    SENDING = "waits until its client takes the answer"
-    LINGERING = "has sent its last, and waits for its client to close"
+    PROCESSING = "waits for the application's response"
+    SENDING = "waits for the client to receive the response"
+    LINGERING = "has sent its last response, and waits for the client to close the connection"
     CLOSED = "is closed"
 
 
 class EncodedResponse(NamedTuple):
-    """What is sent: head and body, and whether another request may follow."""
+    """Bytes of a response, head and body, and whether the connection stays open for another request."""
 
     pieces: Sequence[bytes]
     keep_alive: bool
@@ -53,13 +53,13 @@ class Connection:
     """A client's connection.
 
     Attributes:
-        sock: never blocks.
-        client: its address.
-        server: the address that it came to.
-        is_secure: whether it speaks TLS.
-        state: what it does.
-        since: when waiting for its client began, or when the client last took something; monotonic seconds.
-        until: when that ends; of no matter while ANSWERING.
+        sock: non-blocking socket.
+        client: address of the client.
+        server: local address of the connection.
+        is_secure: True for TLS.
+        state: current state.
+        since: start of the wait for the client, or the last time the client received data; monotonic seconds.
+        deadline: end of the wait for the client, monotonic seconds; has no meaning in PROCESSING.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class Connection:
         client: Any,
         server: Any,
         max_body_bytes: int,
-        answer: Callable[["Connection", RequestHead, bytes], EncodedResponse | None],
-        refuse: Callable[[RejectedRequest], EncodedResponse],
+        handle: Callable[["Connection", RequestHead, bytes], EncodedResponse | None],
+        reject: Callable[[RejectedRequest], EncodedResponse],
         now: float,
     ) -> None:
-        """Begin to wait for a request.
+        """Start to wait for a request.
 
         Args:
-            sock: of the client; it is made not to block.
-            client: its address.
-            server: the address that it came to.
-            max_body_bytes: of a request.
-            answer: is given each whole request, head and body; returns the reply, or None when ``answered`` is called
-                with it later.
-            refuse: returns the reply to what is no request.
+            sock: socket of the client; becomes non-blocking.
+            client: address of the client.
+            server: local address of the connection.
+            max_body_bytes: size limit of a request's body.
+            handle: called with the connection, head and body of each request. Returns the response, or None if
+                ``respond`` will be called with it later.
+            reject: returns the response to an invalid request.
             now: monotonic seconds.
         """
         sock.setblocking(False)
@@ -92,32 +92,32 @@ class Connection:
         self.state = ConnectionState.READING
         self.since, self.deadline = now, now + HEAD_SECONDS
         self._reader = RequestReader(max_body_bytes)
-        self._answer = answer
-        self._refuse = refuse
-        self._stage = (
-            Stage.HEAD
-        )  # that the deadline is for: one that begins in silence has not as long as one that idles
+        self._handle = handle
+        self._reject = reject
+        # Part of a request that the deadline is for. A new connection that stays silent gets the time for a head,
+        # which is shorter than the time between two requests.
+        self._stage = Stage.HEAD
         self._unsent: deque[memoryview] = deque()
-        self._socket_lock = threading.Lock()  # so that it is not closed under who sends early
+        self._socket_lock = threading.Lock()  # keeps the socket open during send_early
         self._keep_alive = self._has_backlog = False
 
     @property
     def has_backlog(self) -> bool:
-        """Whether more may be there than it was its turn for: ``go_on`` is to be called."""
+        """Return whether received data may hold another request, so that ``resume`` must be called."""
         return self._has_backlog and self.state is ConnectionState.READING
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of requests that are not whole is data_left."""
+        """Number of buffered bytes of incomplete requests."""
         return self._reader.buffered_bytes
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a request of which nothing has come."""
+        """Return whether the connection waits for a request and has received none of its bytes."""
         return self.state is ConnectionState.READING and self._reader.stage is Stage.NOTHING
 
     def readable(self, now: float) -> None:
-        """Take what has come."""
+        """Read what the client sent."""
         if self.state is ConnectionState.READING:
             if not self._has_backlog:
                 self._try(self._read, now)
@@ -125,39 +125,39 @@ class Connection:
             self._try(self._discard_input, now)
 
     def writable(self, now: float) -> None:
-        """Go on with an answer."""
+        """Send more of a response."""
         if self.state is ConnectionState.SENDING:
             self._try(self._send, now)
             self._try(self._resume, now)
 
-    def send_early(self, reply: EncodedResponse) -> EncodedResponse:
-        """Send a small answer from any thread, and return what is left of it for ``answered``.
+    def send_early(self, response: EncodedResponse) -> EncodedResponse:
+        """Send a small response from another thread, and return the unsent rest for ``respond``.
 
-        The client has it before the loop wakes up, which on a machine with time to sleep takes as long as sending.
+        The client gets the response before the main loop wakes up, which takes as long as sending on an idle machine.
         """
-        if sum(map(len, reply.pieces)) > _JOINED_BYTES:
-            return reply
-        joined = b"".join(reply.pieces)
+        if sum(map(len, response.pieces)) > _JOINED_BYTES:
+            return response
+        joined = b"".join(response.pieces)
         with self._socket_lock:
             try:
                 sent = self.sock.send(joined) if self.state is ConnectionState.PROCESSING else 0
-            except OSError:  # it has gone, or takes nothing now: the loop will see
+            except OSError:  # the client disconnected, or its buffer is full: the main loop handles both
                 sent = 0
-        return EncodedResponse((joined[sent:],), reply.keep_alive)
+        return EncodedResponse((joined[sent:],), response.keep_alive)
 
-    def respond(self, reply: EncodedResponse, now: float) -> None:
-        """Send the reply that ``answer`` did not return, then go on with what has come meanwhile."""
+    def respond(self, response: EncodedResponse, now: float) -> None:
+        """Send the response of a request for which ``handle`` returned None, then continue with buffered data."""
         if self.state is ConnectionState.PROCESSING:
-            self._start_sending(reply, now)
+            self._start_sending(response, now)
             self._try(self._resume, now)
 
     def resume(self, now: float) -> None:
-        """Go on with requests that are there already."""
+        """Continue with requests that were received already."""
         if self.has_backlog:
             self._try(self._resume, now)
 
     def close(self) -> None:
-        """Close it, whatever it does."""
+        """Close the connection in any state."""
         if self.state is not ConnectionState.CLOSED:
             with self._socket_lock:
                 self.state = ConnectionState.CLOSED
@@ -167,15 +167,15 @@ class Connection:
     def _try(self, step: Callable[[float], None], now: float) -> None:
         try:
             step(now)
-        except _NOT_YET:
+        except _WOULD_BLOCK:
             return
-        except ssl.SSLError:  # it does not speak TLS as we do, which has been told to it
+        except ssl.SSLError:  # no common TLS version or the like; the TLS layer has sent the client an alert
             self._try(self._linger, now)
-        except OSError:  # it has gone
+        except OSError:  # the client disconnected
             self.close()
 
     def _read(self, now: float) -> None:
-        data = self.sock.recv(_RECEIVED_BYTES)
+        data = self.sock.recv(_RECV_BYTES)
         if data:
             self._reader.feed(data)
             self._resume(now)
@@ -183,48 +183,48 @@ class Connection:
             self.close()
 
     def _discard_input(self, _now: float) -> None:
-        if not self.sock.recv(_RECEIVED_BYTES):
+        if not self.sock.recv(_RECV_BYTES):
             self.close()
 
     def _resume(self, now: float) -> None:
-        """Have one request answered, if a whole one is there; then it is others' turn."""
+        """Process one request if a whole one was received. One per turn, so that other connections get theirs."""
         if self.state is not ConnectionState.READING:
             return
-        reply: EncodedResponse | None
+        response: EncodedResponse | None
         try:
-            taken = self._reader.next_request()
-        except RejectedRequest as refused:
-            reply = self._refuse(refused)
+            request = self._reader.next_request()
+        except RejectedRequest as rejected:
+            response = self._reject(rejected)
         else:
-            if taken is None:
+            if request is None:
                 self._has_backlog = self._reader.has_backlog
                 self._extend_deadline(now)
                 return
             self.state = ConnectionState.PROCESSING
-            reply = self._answer(self, *taken)
+            response = self._handle(self, *request)
         self._has_backlog = self._reader.buffered_bytes > 0
-        if reply is not None:
-            self._start_sending(reply, now)
+        if response is not None:
+            self._start_sending(response, now)
 
     def _extend_deadline(self, now: float) -> None:
-        """Give the client its time for the next part of a request, once for each part."""
+        """Set the deadline for the next part of a request, once for each part."""
         stage = self._reader.stage
         if stage.value > self._stage.value:
             self._stage, self.since, self.deadline = stage, now, now + _SECONDS[stage]
             if self._reader.expects_continue:
-                self.sock.send(_CONTINUE)  # all else was taken, so there is room
+                self.sock.send(_CONTINUE)  # never blocks: everything before was sent, so the send buffer is empty
 
-    def _start_sending(self, reply: EncodedResponse, now: float) -> None:
-        pieces = reply.pieces
-        if sum(map(len, pieces)) <= _JOINED_BYTES:  # one packet, and one call in which other threads get ahead of us
+    def _start_sending(self, response: EncodedResponse, now: float) -> None:
+        pieces = response.pieces
+        if sum(map(len, pieces)) <= _JOINED_BYTES:  # one packet and one call, since each call gives up the GIL
             pieces = (b"".join(pieces),)
         self._unsent.extend(memoryview(piece) for piece in pieces if piece)
-        self._keep_alive = reply.keep_alive
+        self._keep_alive = response.keep_alive
         self.state, self.since, self.deadline = ConnectionState.SENDING, now, now + SEND_SECONDS
         self._try(self._send, now)
 
     def _send(self, now: float) -> None:
-        """Send what the client takes; after all of it wait for the next request, or for the client to close."""
+        """Send until the client takes no more. After all is sent, wait for the next request or linger."""
         total = 0
         while self._unsent:
             if total >= _SENT_BYTES:
@@ -237,17 +237,13 @@ class Connection:
             else:
                 self._unsent.popleft()
         if self._keep_alive:
-            self.state, self._stage, self.since, self.deadline = (
-                ConnectionState.READING,
-                Stage.NOTHING,
-                now,
-                now + IDLE_SECONDS,
-            )
+            self.state, self._stage = ConnectionState.READING, Stage.NOTHING
+            self.since, self.deadline = now, now + IDLE_SECONDS
         else:
             self._linger(now)
 
     def _linger(self, now: float) -> None:
-        """Close our side: what the client gets last is lost when it sends on to a socket that is closed."""
+        """Close the sending side only: data that arrives at a closed socket would reset it and lose the response."""
         self.state, self.since, self.deadline = ConnectionState.LINGERING, now, now + LINGER_SECONDS
         self._unsent.clear()
         self.sock.shutdown(socket.SHUT_WR)

@@ -1,7 +1,7 @@
-"""All connections of a worker: who is polled for what, how many there may be, and for how long.
+"""All open connections of a worker: registration with the poller, limits on their number, and timeouts.
 
-One thread calls everything here. A connection that has to make room is closed at once, also when an event of its own is
-still to come in the same batch of the poller: its state is CLOSED then, and the event does nothing.
+Not thread-safe: one thread calls everything here. To make room, a connection is closed at once, even if the poller's
+current batch still holds an event of it. The event then does nothing, because the connection's state is CLOSED.
 """
 
 import errno
@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 from runtime.server.connection import Connection, ConnectionState, EncodedResponse
 
-MAX_SENDING = 64  # answers that wait for their clients: each may be megabytes that nobody else holds
-MAX_BUFFERED_BYTES = 64 << 20  # of requests that are not whole, of all connections
+MAX_SENDING = 64  # responses that wait for slow clients; each may hold megabytes that nothing else uses
+MAX_BUFFERED_BYTES = 64 << 20  # of incomplete requests, over all connections
 MAX_CONNECTIONS = 4096
-_OWN_FILES = 124  # what else a worker has open: the store, the log, connections to providers
-_ACCEPTED_AT_ONCE = 256  # but no more than so many beyond the limit, before others make room:
+_OWN_FILES = 124  # other open files of a worker: the store, the log, connections to providers
+_ACCEPTED_AT_ONCE = 256  # per turn, but at most _MAX_EXCESS above the limit before old connections are closed
 _MAX_EXCESS = 32
-_MIN_WAIT_SECONDS = 0.2  # that a client is waited for before it has to make room
-_PAUSE_SECONDS = 0.1  # in accepting, when there are no files left and nobody makes room
-_STOP_SECONDS = 2.0  # for requests that may be on their way when the worker stops
+_MIN_WAIT_SECONDS = 0.2  # wait for a client before its connection may be closed to make room
+_PAUSE_SECONDS = 0.1  # pause in accepting if no file descriptors are left and no connection can be closed
+_STOP_SECONDS = 2.0  # wait for requests that are on their way when the worker stops
 _NO_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _EVENTS = {
     ConnectionState.READING: selectors.EVENT_READ,
@@ -37,11 +37,11 @@ _log = logging.getLogger(__name__)
 
 
 class ListeningSocket(NamedTuple):
-    """Where connections come in.
+    """Socket that accepts connections.
 
     Attributes:
-        sock: listens.
-        secure: returns a connection as it is spoken to: itself, or secured.
+        sock: the listening socket.
+        secure: returns the socket to use for an accepted one: a TLS socket, or the same socket for plain HTTP.
     """
 
     sock: socket.socket
@@ -49,7 +49,7 @@ class ListeningSocket(NamedTuple):
 
 
 def connection_limit() -> int:
-    """Return how many connections there may be with the files that this process may open."""
+    """Return the maximum number of connections, given the limit on open files of this process."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
@@ -57,7 +57,7 @@ def connection_limit() -> int:
 
 
 class Connections:
-    """The connections that are open. Where there are too many, those that have been waited for longest make room."""
+    """Open connections of a worker. Above the limit, the connections with the longest wait for a client are closed."""
 
     def __init__(
         self,
@@ -66,22 +66,23 @@ class Connections:
         connect: Callable[[socket.socket, object, object, float], Connection],
         max_connections: int,
     ) -> None:
-        """Begin to accept.
+        """Start to accept connections.
 
         Args:
-            poller: whose events of listeners and connections, its ``data``, are given to ``accept`` and ``ready``.
-            listeners: where connections come in; they are made not to block.
-            connect: makes a connection of its socket, the addresses of client and server, and the time.
-            max_connections: that may be open.
+            poller: the selector. The ``data`` of its events, listener or connection, goes to ``accept`` and
+                ``handle_events``.
+            listeners: listening sockets; they become non-blocking.
+            connect: creates a connection from its socket, the addresses of client and server, and monotonic seconds.
+            max_connections: maximum number of open connections.
         """
         self._poller = poller
         self._listeners = tuple(listeners)
         self._connect = connect
         self._max_connections = max_connections
-        self._registered: dict[Connection, tuple[int, int]] = {}  # to what it is polled for, and as which file
+        self._registered: dict[Connection, tuple[int, int]] = {}  # polled events and file descriptor
         self._sending: set[Connection] = set()
         self._backlog: set[Connection] = set()
-        self._buffered: dict[Connection, int] = {}  # to how many bytes
+        self._buffered: dict[Connection, int] = {}  # bytes of incomplete requests
         self._buffered_bytes = 0
         self._is_accepting = self._is_stopping = False
         self._paused_until = self._next_expiry_check = 0.0
@@ -94,13 +95,13 @@ class Connections:
 
     @property
     def poll_timeout(self) -> float:
-        """How long the poller may wait: there may be connections to catch up with, or to make room of."""
+        """Timeout of the next poll in seconds: 0 while there is a backlog, short while accepting is paused."""
         if self._backlog:
             return 0.0
         return 1.0 if self._is_accepting else _PAUSE_SECONDS
 
     def accept(self, listener: ListeningSocket, now: float) -> None:
-        """Take some of the connections that have come in."""
+        """Accept some of the waiting connections."""
         for _ in range(_ACCEPTED_AT_ONCE):
             if len(self) >= self._max_connections + _MAX_EXCESS:
                 return
@@ -115,30 +116,30 @@ class Connections:
             try:
                 server = sock.getsockname()
                 connection = self._connect(listener.secure(sock), client, server, now)
-            except OSError:  # it has gone already
+            except OSError:  # the client has disconnected already
                 sock.close()
                 continue
             self._registered[connection] = 0, connection.sock.fileno()
             self._update(connection)
 
     def handle_events(self, connection: Connection, events: int, now: float) -> None:
-        """Have a connection do what the poller says that it can."""
+        """Handle the poller's events of a connection."""
         if events & selectors.EVENT_READ:
             self._step(connection, connection.readable, now)
         if events & selectors.EVENT_WRITE:
             self._step(connection, connection.writable, now)
 
     def resume_backlog(self, now: float) -> None:
-        """Have connections go on that sent more than it was their turn for; to be called once in each turn."""
+        """Continue with connections whose received data may hold more requests. Call it once per turn."""
         for connection in list(self._backlog):
             self._step(connection, connection.resume, now)
 
-    def respond(self, connection: Connection, reply: EncodedResponse, now: float) -> None:
-        """Have a connection send what a thread has found."""
-        self._step(connection, partial(connection.respond, reply), now)
+    def respond(self, connection: Connection, response: EncodedResponse, now: float) -> None:
+        """Send the response that a thread has computed."""
+        self._step(connection, partial(connection.respond, response), now)
 
     def enforce_limits(self, now: float) -> None:
-        """Close what has been waited for too long and what is too many; to be called after each batch of events."""
+        """Close connections that timed out or exceed a limit. Call it after each batch of events."""
         if now >= self._next_expiry_check:
             self._next_expiry_check = now + 0.5
             self._close([each for each in self._waiting() if now > each.deadline])
@@ -150,23 +151,23 @@ class Connections:
         self._set_accepting(not self._is_stopping and not self._is_full() and now >= self._paused_until)
 
     def stop(self, now: float) -> None:
-        """Accept nothing more, and give those that say nothing little time."""
+        """Accept no more connections, and shorten the wait for idle ones."""
         self._is_stopping = True
         self._set_accepting(False)
         for connection in self._registered:
             self._shorten_wait(connection, now)
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all connections."""
         self._close(list(self._registered))
 
     def _step(self, connection: Connection, step: Callable[[float], None], now: float) -> None:
         try:
             step(now)
-        except Exception:  # noqa: BLE001  a defect of ours costs one connection
+        except Exception:  # noqa: BLE001  a bug must not end the other connections
             _log.exception("a connection failed unexpectedly")
             connection.close()
-        if self._is_stopping:  # what a thread answers just now would be kept open for its client's next request
+        if self._is_stopping:  # otherwise a response sent now would keep its connection open for a next request
             self._shorten_wait(connection, now)
         self._update(connection)
 
@@ -178,7 +179,7 @@ class Connections:
         return len(self) > self._max_connections
 
     def _waiting(self, since: float = math.inf) -> list[Connection]:
-        """Return the connections whose clients are waited for, since then or for longer."""
+        """Return the connections that wait for their clients, since a time or longer."""
         return [
             each for each in self._registered if each.state is not ConnectionState.PROCESSING and each.since <= since
         ]
@@ -189,11 +190,11 @@ class Connections:
             self._update(connection)
 
     def _update(self, connection: Connection) -> None:
-        """Have the poller watch for what the connection waits for now, and count it as what it is now."""
-        known = self._registered.get(connection)
-        if known is None:
-            return  # it was closed before
-        before, file = known
+        """Update the poller's registration and the counters to the connection's current state."""
+        registered = self._registered.get(connection)
+        if registered is None:
+            return  # closed before
+        before, file = registered
         events = _EVENTS.get(connection.state, 0)
         if events != before:
             if before and events:
@@ -231,5 +232,5 @@ class Connections:
 
 
 def _longest(connections: Iterable[Connection], count: int) -> list[Connection]:
-    """Return those that have been waited for longest."""
+    """Return the connections with the longest wait for their clients."""
     return nsmallest(count, connections, key=lambda connection: connection.since) if count > 0 else []

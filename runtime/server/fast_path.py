@@ -1,8 +1,8 @@
-"""The front of an application: what is cached is answered before any routing, and every answer is finished and counted.
+"""Fast path of a WSGI application: responses from a cache or a direct handler, before Flask routes the request.
 
-So is what is handler for whoever asks, where routing would take as long. Both go the same way whoever asks: a worker
-of ours (``worker``), what is cached in its main loop, without a thread; any other WSGI server, by calling this as it
-calls every application.
+All responses, also those of the routes, get the common headers and are counted here. A fast path works on any WSGI
+server. The project's own worker (``worker``) calls its parts separately: ``cached`` in the main loop, without a thread,
+and ``handler`` in a thread.
 """
 
 import threading
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 RoutedResponse = tuple[str, HttpResponse] | None
-"""A route, which is not a path, and its answer; None for what is to be routed."""
+"""A route's rule, not the path, and its response; None for requests that the application must route."""
 
 
 class FinishedResponse(NamedTuple):
-    """An answer as it is sent, and what follows when it is."""
+    """A response with all header fields, and the callback for the time after it is sent."""
 
     status: int
     fields: list[tuple[str, str]]
@@ -31,11 +31,14 @@ class FinishedResponse(NamedTuple):
 
 
 def _no_response(_environ: "WSGIEnvironment") -> None:
-    """HttpResponse nothing before routing."""
+    """Return None: the default without a cache or handler."""
 
 
 class FastPath:
-    """A WSGI application around another one, which is Flask's or says its route as ``environ["trimaran.route"]``."""
+    """WSGI application that tries a cache and a direct handler, and passes other requests to the wrapped application.
+
+    The wrapped application is Flask's, or sets its route as ``environ["trimaran.route"]``.
+    """
 
     def __init__(
         self,
@@ -47,16 +50,15 @@ class FastPath:
         private: bool = False,
         is_background: Callable[["WSGIEnvironment"], bool] = lambda _environ: False,
     ) -> None:
-        """Put a front before an application.
+        """Wrap an application.
 
         Args:
-            application: answers what is not cached.
-            count: is told of each answer: its route, which is not its path, its status, and the seconds it took.
-            cached: returns what is answered without waiting for anything. It has judged whether the request may be
-                answered at all.
-            handler: returns what takes a while, and needs no routing; it has judged so, too.
-            private: whether answers are for those alone who may read them.
-            is_background: whether a request may take long, so that no other one waits for its thread.
+            application: the wrapped application, which routes and answers the other requests.
+            count: callback for each response, with the rule of its route, its status and the seconds it took.
+            cached: returns a response at once, without waiting for anything. It checks access itself.
+            handler: returns a response that takes longer to compute, but needs no routing. It checks access itself.
+            private: True if responses are for authenticated clients only, so that shared caches must not keep them.
+            is_background: returns True for requests that may take long, which run in threads of low priority.
         """
         self.is_background = is_background
         self._application = application
@@ -66,11 +68,11 @@ class FastPath:
         self._private = private
 
     def cached(self, environ: "WSGIEnvironment") -> FinishedResponse | None:
-        """Return what is cached; None for what is not."""
+        """Return the response if it is cached, else None."""
         return self._finished(self._cached, environ)
 
     def handler(self, environ: "WSGIEnvironment") -> FinishedResponse | None:
-        """Return what needs no routing; None for what the application answers. It may take long."""
+        """Return the response of the direct handler, or None for requests that need routing. May take long."""
         return self._finished(self._handler, environ)
 
     def _finished(
@@ -88,13 +90,13 @@ class FastPath:
         return FinishedResponse(answer.status, fields, body, answer.on_sent)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """HttpResponse, as WSGI has it."""
+        """Answer a request as a WSGI application."""
         found = self.cached(environ) or self.handler(environ)
         if found is not None:
             body = _Body(found)
             try:
                 start_response(responses.status_line(found.status), found.fields)
-            except BaseException:  # then no server closes what it was not given
+            except BaseException:  # the server never gets the body, so it cannot close it
                 body.close()
                 raise
             return body
@@ -109,7 +111,7 @@ class FastPath:
 
 
 class _Body:
-    """What WSGI takes for a body: it is closed when it is sent, by some servers and middlewares more than once."""
+    """Response body for WSGI. Its callback runs on the first ``close``; some servers and middlewares close twice."""
 
     def __init__(self, found: FinishedResponse) -> None:
         self._body, self._on_sent = found.body, found.on_sent
@@ -124,7 +126,7 @@ class _Body:
 
 
 class LazyApplication:
-    """A WSGI application that is made when it is wanted, by whoever wants it first: what is cached is there sooner."""
+    """WSGI application that is created by its first request or by ``get``, so that the server starts sooner."""
 
     def __init__(self, make: Callable[[], "WSGIApplication"]) -> None:
         self._make = make
@@ -132,18 +134,18 @@ class LazyApplication:
         self._lock = threading.Lock()
 
     def get(self) -> "WSGIApplication":
-        """Return the application; the first call makes it, and others wait for that."""
+        """Return the application. The first call creates it, and concurrent calls wait."""
         with self._lock:
             if self._made is None:
                 self._made = self._make()
             return self._made
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """HttpResponse, as WSGI has it."""
+        """Answer a request as a WSGI application."""
         return self.get()(environ, start_response)
 
 
 def _route(environ: "WSGIEnvironment") -> str:
-    request = environ.get("werkzeug.request")  # not Flask's hooks, which take as long as all the rest of an answer
+    request = environ.get("werkzeug.request")  # Flask's hooks would take as long as the rest of the response
     rule = getattr(request, "url_rule", None)
     return rule.rule if rule else str(environ.get("trimaran.route", "none"))

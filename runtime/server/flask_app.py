@@ -1,4 +1,4 @@
-"""What a Flask application of ours has beside its routes: the access check, the one shape of errors, the probes."""
+"""Common parts of the project's Flask applications: access check, error bodies and probes."""
 
 import logging
 from collections.abc import Callable
@@ -16,18 +16,18 @@ _VERDICT = "trimaran.verdict"
 _CODES = {404: ErrorCode.NOT_FOUND, 405: ErrorCode.METHOD_NOT_ALLOWED, 413: ErrorCode.TOO_LARGE}
 
 
-def flask_response(answer: HttpResponse) -> Response:
-    """Return an answer as Flask has it."""
-    made = Response(answer.body, answer.status, answer.headers, content_type=answer.content_type)
-    if answer.content_type is None:
-        del made.headers["Content-Type"]
-    if answer.on_sent is not None:
-        made.call_on_close(answer.on_sent)
-    return made
+def flask_response(response: HttpResponse) -> Response:
+    """Return a response as Flask's."""
+    converted = Response(response.body, response.status, response.headers, content_type=response.content_type)
+    if response.content_type is None:
+        del converted.headers["Content-Type"]
+    if response.on_sent is not None:
+        converted.call_on_close(response.on_sent)
+    return converted
 
 
 def require_access(app: Flask, access: AccessCheck) -> None:
-    """Have every request judged before its route."""
+    """Register the access check, which runs before the route of every request."""
 
     def admit() -> Response | None:
         rule = request.url_rule
@@ -39,12 +39,12 @@ def require_access(app: Flask, access: AccessCheck) -> None:
 
 
 def is_admitted() -> bool:
-    """Return whether the request is of someone who may be told everything: also why something failed."""
+    """Return whether the client may see everything, including the reasons of failures."""
     return request.environ.get(_VERDICT, Verdict.ADMITTED) is Verdict.ADMITTED
 
 
 def register_error_handlers(app: Flask) -> None:
-    """HttpResponse what no route answers, and defects, in the one shape of errors."""
+    """Return errors, also unknown paths and exceptions of routes, in the body that all APIs use."""
 
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> Response:
@@ -60,7 +60,7 @@ def register_error_handlers(app: Flask) -> None:
     def failed(error: Exception) -> Response:
         _log.error("a request failed", exc_info=error, extra={"path": request.path[:200]})
         return flask_response(
-            responses.error_response(500, ErrorCode.INTERNAL, "the service failed to answer; its log says why")
+            responses.error_response(500, ErrorCode.INTERNAL, "the service failed to response; its log says why")
         )
 
 
@@ -70,10 +70,10 @@ def probe_routes(
     """Return the routes ``/livez``, ``/readyz`` and ``/metrics``.
 
     Args:
-        is_alive: whether the service's work goes on; who answers false is restarted.
-        is_ready: whether there is something to serve.
-        exposition: what Prometheus reads.
-        content_type: of that.
+        is_alive: returns False if the service's loop has stopped and it should be restarted.
+        is_ready: returns whether there is something to serve.
+        exposition: returns the metrics in Prometheus' text format.
+        content_type: content type of the exposition.
     """
     routes = Blueprint("probes", __name__)
 
@@ -97,7 +97,7 @@ def probe_routes(
 
 
 def refusal_response(verdict: Verdict) -> HttpResponse:
-    """Return what is answered to who is not admitted."""
+    """Return the response to a request that the access check rejects."""
     if verdict is Verdict.WRONG_PORT:
         return responses.error_response(404, ErrorCode.NOT_FOUND, verdict.value)
     if verdict in {Verdict.NO_CERTIFICATE, Verdict.EXPIRED_CERTIFICATE}:

@@ -1,4 +1,4 @@
-"""What is made of files, made anew when they change: tokens and certificates are rotated without a restart."""
+"""Values built from files and rebuilt when the files change, so that secrets are rotated without a restart."""
 
 import logging
 import threading
@@ -6,57 +6,57 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 _log = logging.getLogger(__name__)
 
 
-class ReloadingValue(Generic[Made]):
-    """A value made of files. When they can no longer be used, the last one that could stays. Safe from any thread."""
+class ReloadingValue(Generic[Value]):
+    """A value built from files. If changed files cannot be used, the last good value stays. Thread-safe."""
 
-    def __init__(self, files: Sequence[Path], make: Callable[[], Made]) -> None:
-        """Make it for the first time.
+    def __init__(self, files: Sequence[Path], build: Callable[[], Value]) -> None:
+        """Build the value for the first time.
 
         Args:
-            files: looked at every time the value is asked for.
-            make: reads them; an OSError or a ValueError says that they cannot be used.
+            files: files to check at each ``get``.
+            build: reads the files and returns the value. An OSError or a ValueError means that they cannot be used.
 
         Raises:
-            OSError, ValueError: by ``make``.
+            OSError, ValueError: raised by ``build``.
         """
         self._files = tuple(files)
-        self._make = make
+        self._build = build
         self._lock = threading.Lock()
-        self._seen = self._look()
-        self._made = make()
+        self._versions = self._file_versions()
+        self._value = build()
 
-    def get(self) -> Made:
-        """Return the value, made anew if a file has changed."""
-        seen = self._look()
-        if seen != self._seen:
+    def get(self) -> Value:
+        """Return the value; rebuild it first if a file has changed."""
+        versions = self._file_versions()
+        if versions != self._versions:
             with self._lock:
-                if seen != self._seen:
-                    self._seen = seen  # first: what is written while it is read is read again
-                    self._remake()
-        return self._made
+                if versions != self._versions:
+                    self._versions = versions  # before the files are read: a change meanwhile causes another read
+                    self._rebuild()
+        return self._value
 
-    def _remake(self) -> None:
+    def _rebuild(self) -> None:
         names = ", ".join(map(str, self._files))
         try:
-            self._made = self._make()
+            self._value = self._build()
         except (OSError, ValueError) as error:
             _log.error(
-                "changed files cannot be used, what they held before stays in force",
+                "changed files cannot be used, so their previous content stays in effect",
                 extra={"files": names, "error": str(error)},
             )
         else:
             _log.info("read changed files", extra={"files": names})
 
-    def _look(self) -> tuple[tuple[int, int, int] | None, ...]:
-        return tuple(map(_identity, self._files))
+    def _file_versions(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(map(_version, self._files))
 
 
-def _identity(file: Path) -> tuple[int, int, int] | None:
+def _version(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
     except OSError:

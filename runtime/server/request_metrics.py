@@ -1,4 +1,4 @@
-"""Prometheus metrics of the requests that a service answers."""
+"""Prometheus metrics of a service's requests."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -7,7 +7,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
 
 class RequestMetrics:
-    """Number and duration of requests. Labels are routes, never paths, so the series stay few."""
+    """Number and duration of requests. Labels are routes, not paths, so the number of series stays small."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter("trimaran_http_requests", "requests answered", ["route", "status"], registry=registry)
@@ -15,7 +15,7 @@ class RequestMetrics:
             "trimaran_http_request_duration_seconds", "time from a request's head to its answer", ["route"],
             buckets=_BUCKETS, registry=registry,
         )  # fmt: skip
-        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # finding a label's child costs most
+        self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # looking up children by label is slow
 
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Count one request; ``route`` is the rule that matched, not the path."""

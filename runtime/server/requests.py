@@ -1,6 +1,6 @@
-"""Requests, taken from what clients send piece by piece: heads by gunicorn's parser, bodies counted and whole.
+"""Incremental parsing of HTTP requests: gunicorn's parser for heads, plus bodies with a length or in chunks.
 
-Nothing here waits, and nothing is handed on before it is whole: an application never waits for a client.
+Nothing here blocks. The application gets a request only once it is complete, so it never waits for a client.
 """
 
 import io
@@ -18,16 +18,16 @@ from gunicorn.http import wsgi
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseException
 
 MAX_HEAD_BYTES = 65536
-_MAX_LINE = 4096  # what frames a chunk, and the trailers behind the last
-_MAX_FRAMING_BYTES = 131072  # what frames the chunks of a body, together: 8 MB come in pieces of half a kilobyte
+_MAX_LINE = 4096  # of a chunk's size line, and of the trailers after the last chunk
+_MAX_FRAMING_BYTES = 131072  # of all size lines of a body: 8 MB in chunks of half a kilobyte stay below it
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(;[^\r\n]*)?")
-_CHUNKS_AT_ONCE = 32  # then it is others' turn
+_CHUNKS_AT_ONCE = 32  # per turn, so that other connections get their turn
 _END_OF_HEAD = b"\r\n\r\n"
-_MAX_CACHED_HEAD_BYTES = 1024  # a longer head is parsed each time
+_MAX_CACHED_HEAD_BYTES = 1024  # longer heads are parsed every time
 
 _config = Config()
 for _name, _value in {
-    "http_parser": "python",  # the same one everywhere, whatever is installed
+    "http_parser": "python",  # the same parser everywhere, even if gunicorn's faster one is installed
     "limit_request_line": 4094,
     "limit_request_fields": 64,
     "limit_request_field_size": 8190,
@@ -36,7 +36,7 @@ for _name, _value in {
 
 
 class RejectedRequest(Exception):
-    """A request that cannot be read, or is too large. Where the next one begins is not known."""
+    """The request is malformed or too large. The connection must be closed, as the next request's start is unknown."""
 
     def __init__(self, status: HTTPStatus, *, head_only: bool) -> None:
         super().__init__(status.phrase)
@@ -45,7 +45,7 @@ class RejectedRequest(Exception):
 
 
 class Stage(Enum):
-    """How much of a request is there."""
+    """Part of a request that is being received."""
 
     NOTHING = 0
     HEAD = 1
@@ -54,14 +54,14 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """A request's head, which many requests have in common: it does not change.
+    """Head of a request. Immutable, since equal heads of several requests share one object.
 
     Attributes:
-        request: as gunicorn parsed it.
-        environ: what WSGI makes of it, without what the connection adds.
-        keep: whether the client wants the connection data_left.
-        length: of the body in bytes; None when it comes in chunks.
-        expects: whether the client waits for 100 Continue before it sends the body.
+        request: gunicorn's parsed request.
+        environ: WSGI environment of the head, without the values of the connection.
+        keep_alive: True if the client wants the connection to stay open.
+        content_length: length of the body in bytes; None for a chunked body.
+        expects_continue: True if the client waits for 100 Continue before it sends the body.
     """
 
     request: Any
@@ -72,7 +72,7 @@ class RequestHead:
 
 
 class RequestReader:
-    """What a client has sent: the beginning of a request, or whole ones."""
+    """Buffer of a client's data, from which complete requests are read."""
 
     def __init__(self, max_body_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
@@ -83,35 +83,35 @@ class RequestReader:
 
     @property
     def stage(self) -> Stage:
-        """How much of the next request is there."""
+        """Part of the next request that is being received."""
         if self._head is not None:
             return Stage.BODY
         return Stage.HEAD if self._data or self._blank else Stage.NOTHING
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes are data_left."""
+        """Number of buffered bytes."""
         return len(self._data)
 
     @property
     def has_backlog(self) -> bool:
-        """Whether ``take`` returned None though there was more to look at: it is to be called again."""
+        """Return whether ``next_request`` returned None with data left to parse, so that it must be called again."""
         return self._chunks is not None and self._chunks.has_backlog
 
     @property
     def expects_continue(self) -> bool:
-        """Whether the client has sent nothing of a body and waits for 100 Continue."""
+        """Return whether the client waits for 100 Continue and has sent none of the body."""
         return self._head is not None and self._head.expects_continue and not self._data
 
     def feed(self, data: bytes) -> None:
-        """Add what has come."""
+        """Append received data."""
         self._data += data
 
     def next_request(self) -> tuple[RequestHead, bytes] | None:
-        """Return the next request, head and body, or None when it is not whole.
+        """Return head and body of the next request, or None if it is incomplete.
 
         Raises:
-            Refused: it cannot be read, or is too large.
+            RejectedRequest: the request is malformed or too large.
         """
         if self._head is None:
             self._head = self._take_head()
@@ -125,10 +125,10 @@ class RequestReader:
 
     def _take_head(self) -> RequestHead | None:
         data = self._data
-        if data.startswith((b"\r", b"\n")):  # empty lines before a request are none of its
-            data_left = data.lstrip(b"\r\n")
-            self._blank += len(data) - len(data_left)
-            self._data = data = data_left
+        if data.startswith((b"\r", b"\n")):  # skip empty lines before a request, as RFC 9112 recommends
+            stripped = data.lstrip(b"\r\n")
+            self._blank += len(data) - len(stripped)
+            self._data = data = stripped
         found = data.find(_END_OF_HEAD, self._searched)
         end = len(data) if found < 0 else found + len(_END_OF_HEAD)
         if end + self._blank > MAX_HEAD_BYTES:
@@ -150,7 +150,7 @@ class RequestReader:
 
     def _take_body(self, head: RequestHead) -> bytes | None:
         if self._chunks is None:
-            assert head.content_length is not None  # noqa: S101  else there were chunks
+            assert head.content_length is not None  # noqa: S101  a body without a length has chunks
             if len(self._data) < head.content_length:
                 return None
             body = bytes(self._data[: head.content_length])
@@ -165,7 +165,7 @@ class RequestReader:
 
 
 class _Chunks:
-    """A body that comes in chunks: found in the data without being read twice."""
+    """Parser of a chunked body. It remembers its position, so that no data is parsed twice."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -176,20 +176,20 @@ class _Chunks:
         self.has_backlog = False
 
     def take(self, data: bytearray) -> bytes | None:
-        """Take the body out of the data when it is whole, else return None.
+        """Remove the body from the data and return it if it is complete, else return None.
 
         Raises:
-            OverflowError: it is too large.
-            ValueError: it is not made of chunks, or of too small ones.
+            OverflowError: the body is too large.
+            ValueError: the chunks are malformed or too small.
         """
         for _ in range(_CHUNKS_AT_ONCE):
             self.has_backlog = self._take_chunk(data)
             if not self.has_backlog:
                 break
-        ending = _END_OF_HEAD if self._ended else b"\r\n"  # of trailers, which nobody reads, or of a chunk's size
+        ending = _END_OF_HEAD if self._ended else b"\r\n"  # end of the trailers, which are ignored, or of a size line
         end = data.find(ending, self._at, self._at + _MAX_LINE)
         if end < 0 and len(data) - self._at > _MAX_LINE:
-            raise ValueError("a line that does not end")
+            raise ValueError("a line is too long")
         if end < 0 or not self._ended:
             return None
         body = b"".join([data[begin:end_] for begin, end_ in self._found])
@@ -197,13 +197,13 @@ class _Chunks:
         return body
 
     def _take_chunk(self, data: bytearray) -> bool:
-        """Find the next chunk; return whether it was there and another one follows."""
+        """Find the next chunk; return whether it is complete and another one follows."""
         line_end = data.find(b"\r\n", self._at, self._at + _MAX_LINE)
         if self._ended or line_end < 0:
             return False
         size = _CHUNK_SIZE.fullmatch(data, self._at, line_end)
         if size is None:
-            raise ValueError("no size of a chunk")
+            raise ValueError("not a chunk size")
         begin = line_end + 2
         end = begin + int(size[1], 16)
         if self._length + end - begin > self._max_bytes:
@@ -214,24 +214,24 @@ class _Chunks:
         if len(data) < end + 2:
             return False
         if data[end : end + 2] != b"\r\n":
-            raise ValueError("a chunk does not end with its size")
+            raise ValueError("a chunk does not match its size")
         self._found.append((begin, end))
         self._length += end - begin
         self._at = end + 2
         if self._at - self._length > _MAX_FRAMING_BYTES:
-            raise ValueError("chunks that are too small")
+            raise ValueError("the chunks are too small")
         return True
 
 
 class _Nowhere:
-    """Takes what gunicorn would send while it makes an environment: nothing is sent before a request is whole."""
+    """Stand-in for the socket while gunicorn creates an environment; nothing is sent before a request is complete."""
 
     def send(self, data: bytes) -> int:
         return len(data)
 
 
 def _parse(text: bytes) -> RequestHead:
-    # Of nobody's address, for which gunicorn believes no header about proxies.
+    # No client address: gunicorn then trusts no headers of proxies.
     request = next(http.get_parser(_config, iter([text]), ("", 0)))
     _, environ = wsgi.create(request, _Nowhere(), ("", ""), ("", ""), _config)
     for name in ("wsgi.early_hints", "wsgi.file_wrapper", "gunicorn.socket"):
@@ -247,19 +247,19 @@ def _parse(text: bytes) -> RequestHead:
     )
 
 
-#: Clients ask for the same again and again; parsing would take as long as all the rest of an answer.
+#: Cached, because clients repeat the same requests, and parsing takes as long as the rest of a response.
 _parse_cached = lru_cache(maxsize=256)(_parse)
 
 
 def make_environ(head: RequestHead, body: bytes, client: Any, server: Any, sock: object) -> dict[str, Any]:
-    """Return what WSGI hands to an application.
+    """Return the WSGI environment of a request.
 
     Args:
-        head: of the request.
-        body: of the request.
-        client: the address that it came from.
-        server: the address that it came to.
-        sock: the connection.
+        head: the request's head.
+        body: the request's body.
+        client: address of the client.
+        server: local address of the connection.
+        sock: the connection's socket.
     """
     made = {
         **head.environ,

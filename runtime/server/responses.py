@@ -1,4 +1,4 @@
-"""Answers, before they are any framework's or on any connection."""
+"""HTTP responses, independent of framework and connection, and their encoding."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What is answered to a request; to a HEAD without its body.
+    """HTTP response. In response to a HEAD request, the body is not sent.
 
-    ``on_sent`` is what its thread does when it is sent; it never fails.
+    ``on_sent`` is called in the request's thread after the response was sent; it must not raise.
     """
 
     body: bytes
@@ -25,7 +25,7 @@ class HttpResponse:
     on_sent: Callable[[], None] | None = None
 
     def header_fields(self) -> list[tuple[str, str]]:
-        """Return all header fields, as WSGI has them."""
+        """Return all header fields in the form of WSGI."""
         fields = [] if self.content_type is None else [("Content-Type", self.content_type)]
         if self.status != HTTPStatus.NOT_MODIFIED:
             fields.append(("Content-Length", str(len(self.body))))
@@ -35,26 +35,26 @@ class HttpResponse:
 
 
 def status_line(status: int) -> str:
-    """Return a status as WSGI has it."""
+    """Return the status line of WSGI, such as ``200 OK``."""
     return f"{status} {HTTPStatus(status).phrase.upper() if status != HTTPStatus.OK else 'OK'}"
 
 
 def json_response(value: object, status: int = 200) -> HttpResponse:
-    """Return a value as JSON."""
+    """Return a response with a value as JSON."""
     return HttpResponse(orjson.dumps(value), status)
 
 
 def error_response(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """Return the one shape of errors."""
+    """Return an error response with the body that all APIs of the project use."""
     return HttpResponse(encode_error(code, message), status, headers=headers)
 
 
 def add_common_headers(fields: list[tuple[str, str]], *, private: bool) -> None:
-    """Add to an answer's header fields what all answers have.
+    """Add the header fields that all responses have.
 
     Args:
-        fields: of the answer, to which is added.
-        private: whether it is for those alone who may read it.
+        fields: header fields of a response, which are extended in place.
+        private: True if shared caches must not keep the response.
     """
     fields.append(("X-Content-Type-Options", "nosniff"))
     for place, (name, _) in enumerate(fields):
@@ -68,14 +68,14 @@ def add_common_headers(fields: list[tuple[str, str]], *, private: bool) -> None:
 def encode_head(
     status: int, fields: Iterable[tuple[str, str]], *, date: str, keep_alive: bool, version: tuple[int, int] = (1, 1)
 ) -> bytes:
-    """Return an answer's head as HTTP/1 has it on a connection.
+    """Return the head of a response as bytes of HTTP/1.
 
     Args:
-        status: of the answer.
-        fields: of its head, without those of the connection.
-        date: as HTTP writes it.
-        keep: whether the connection is kept.
-        version: of HTTP, that of the request.
+        status: the status code.
+        fields: header fields, without Server, Date and Connection.
+        date: the time in the format of HTTP dates.
+        keep_alive: True if the connection stays open for another request.
+        version: the request's version of HTTP.
     """
     lines = [
         f"HTTP/{version[0]}.{version[1]} {status_line(status)}",

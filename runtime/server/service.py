@@ -1,8 +1,8 @@
-"""Skeleton of a service: listen as the settings say, warn of an open port, serve in a worker.
+"""Common structure of the services: open sockets as configured, warn of an open port, serve in a worker.
 
-A service is a module ``service`` that the master process imports, and a module ``worker`` with the class that follows,
-computes and answers. The master imports ``worker`` in ``start`` only: so it stays small, and a worker that dies is
-replaced by a fresh one.
+A service consists of a module ``service``, which the master process imports, and a module ``worker`` with the class
+that does the work. Only ``start`` imports ``worker``, so the master stays small, and a worker that dies is replaced by
+a fresh one.
 """
 
 import logging
@@ -24,13 +24,13 @@ _log = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """Work of a worker process."""
+    """Work of a service in its worker process."""
 
     def start(self) -> "FastPath":
-        """Begin to work, without waiting for anything, and return the WSGI application."""
+        """Start the work without waiting for it, and return the WSGI application."""
 
     def stop(self) -> None:
-        """End the work."""
+        """Stop the work."""
 
 
 def open_access(
@@ -40,12 +40,12 @@ def open_access(
     ports: Mapping[int, str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> AccessCheck:
-    """Return the access check that the settings ask for.
+    """Return the access check for the settings.
 
     Args:
-        server: tokens, certificates, and whether ``/metrics`` is open.
-        open_routes: other routes without the check: those that check credentials themselves.
-        ports: ports that answer one group of routes only, and to everyone.
+        server: settings with tokens, certificates, and whether ``/metrics`` is open.
+        open_routes: further routes that are open: those that check credentials themselves.
+        ports: for each port with few routes, the prefix of these routes; such a port serves them to everyone.
         clock: Unix time.
 
     Raises:
@@ -62,7 +62,7 @@ def open_access(
 
 
 def open_listener(server: "ServerSettings") -> Listener:
-    """Listen on the address of the settings, with TLS where they name a certificate.
+    """Listen on the configured address, with TLS if a certificate is configured.
 
     Raises:
         ServerError: the address is in use, or belongs to another machine.
@@ -85,7 +85,7 @@ def url_of(listener: Listener) -> str:
 
 
 def is_open_to_others(access: AccessCheck, listener: Listener) -> bool:
-    """Return whether other machines reach a port that asks nothing of its callers."""
+    """Return whether other machines can reach a port that requires no credentials."""
     return not (access.requires_credentials or ip_address(host_of(listener).partition("%")[0]).is_loopback)
 
 

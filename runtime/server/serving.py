@@ -1,6 +1,6 @@
-"""Serving any application: gunicorn in this process, one worker of ours, which is respawned when it dies.
+"""gunicorn in this process, for any WSGI application: one worker process, which is restarted when it dies.
 
-Knows nothing of the watcher or its settings; ``service`` is the watcher's use of it.
+Does not depend on settings; ``service`` starts it for a service's settings.
 """
 
 import errno
@@ -24,35 +24,35 @@ from runtime.server.worker import GRACE_SECONDS, Worker
 
 MAX_BODY_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
-# For a worker to end before it is killed: with its requests, then with what it does. Docker kills all after ten.
+# Time for a worker to stop before it is killed: for its requests, then for its own work. Docker kills all after 10 s.
 _END_SECONDS = GRACE_SECONDS + 4
-# For a port to be free: a killed master's worker sees within a second that it is alone, and takes its grace to end.
+# Time to wait for a port. The worker of a killed master notices within 1 s and then stops within its grace period.
 _PORT_SECONDS = 2 + _END_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where connections come in, and how they are secured, if they are."""
+    """Listening socket, with its TLS settings for HTTPS."""
 
     sock: socket.socket
     tls: TlsContext | None = None
 
     def secure(self, sock: socket.socket) -> socket.socket:
-        """Return a connection as it is spoken to: itself, or secured."""
+        """Return the socket to use for an accepted one: a TLS socket, or the same socket for plain HTTP."""
         return sock if self.tls is None else self.tls.wrap(sock)
 
 
 def listen(host: str, port: int, host_setting: str = "server.host", port_setting: str = "server.port") -> socket.socket:
-    """Listen on an address; one that is in use is waited for, as a killed service's worker needs a while to end.
+    """Listen on an address. If it is in use, retry for a while, as the worker of a killed service needs time to stop.
 
     Args:
-        host: a name or an address.
-        port: 0 takes any free one.
-        host_setting: that errors name.
-        port_setting: that errors name.
+        host: a host name or an IP address.
+        port: the port; 0 selects any free port.
+        host_setting: setting of the host that errors name.
+        port_setting: setting of the port that errors name.
 
     Raises:
-        ServerError: the address is in use, or not ours.
+        ServerError: the address is in use, or does not belong to this machine.
     """
     until = time.monotonic() + _PORT_SECONDS
     waiting = False
@@ -83,25 +83,25 @@ def serve(
     max_body_bytes: int = MAX_BODY_BYTES,
     stop: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
+    """Serve until SIGTERM or SIGINT. Never returns: gunicorn ends the process.
 
     Args:
-        start: begins what the worker does, in the worker, and returns the application over it.
-        listeners: where connections come in.
-        threads: how many requests are answered at the same time, beside those whose answer is known.
-        max_body_bytes: of a request; larger ones are refused.
-        stop: ends in the worker what ``start`` began.
+        start: called in the worker process; starts the service's work and returns its application.
+        listeners: sockets to accept connections from.
+        threads: number of requests that are processed at the same time, not counting cached responses.
+        max_body_bytes: size limit of a request's body.
+        stop: called in the worker process when it exits; stops the work that ``start`` began.
     """
-    gc.freeze()  # what the worker inherits stays where it is, in memory that both have in common
+    gc.freeze()  # keeps the garbage collector away from memory that master and worker share after the fork
     Application(start, listeners, threads, max_body_bytes, stop).run()
 
 
 def tune_interpreter() -> None:
-    """Keep large fetches from holding up the requests that are answered meanwhile.
+    """Tune Python so that requests are answered quickly while a large fetch is processed.
 
-    What 5,000 nodes bring is half a million objects without cycles; by default the garbage collector looks at them all
-    again and again while they are read, for a fifth of the time. And a request has to wait for the interpreter, several
-    times, while a snapshot is read or encoded: ten times less than by default.
+    A fetch of 5,000 nodes creates half a million objects without reference cycles. By default the garbage collector
+    traverses them repeatedly, which takes a fifth of the time. A request waits for the GIL several times while a
+    snapshot is decoded or encoded; a shorter switch interval makes these waits ten times shorter.
     """
     gc.collect()
     gc.freeze()
@@ -110,7 +110,7 @@ def tune_interpreter() -> None:
 
 
 class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
-    """What gunicorn runs; ``secure`` and ``max_body_bytes`` are for the worker."""
+    """gunicorn application. The worker reads ``secure`` and ``max_body_bytes``."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
         stop: Callable[[], None],
     ) -> None:
         self.secure = [listener.secure for listener in listeners]  # in the order of the worker's sockets
-        self._binds = [f"fd://{listener.sock.detach()}" for listener in listeners]  # gunicorn makes its own of them
+        self._binds = [f"fd://{listener.sock.detach()}" for listener in listeners]  # gunicorn opens them by number
         self.max_body_bytes = max_body_bytes
         self._start = start
         self._stop = stop
@@ -129,7 +129,7 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
         super().__init__()
 
     def load_config(self) -> None:
-        """Set gunicorn up."""
+        """Set gunicorn's options."""
         options: dict[str, Any] = {
             "bind": self._binds,
             "workers": 1,
@@ -142,24 +142,24 @@ class Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no typ
             "control_socket_disable": True,
             "worker_exit": self._worker_exit,
         }
-        if Path("/dev/shm").is_dir():  # noqa: S108  the heartbeat file; works with a read-only root
+        if Path("/dev/shm").is_dir():  # noqa: S108  for the heartbeat file, which works with a read-only root
             options["worker_tmp_dir"] = "/dev/shm"  # noqa: S108
         for name, value in options.items():
             self.cfg.set(name, value)
 
     def load(self) -> FastPath:
-        """Begin, in the worker, and return the application."""
+        """Start the service's work and return its application. Runs in the worker process."""
         tune_interpreter()
         return self._start()
 
     def _worker_exit(self, _arbiter: Any, worker: Any) -> None:
-        if hasattr(worker, "wsgi"):  # one that failed to start has none
+        if hasattr(worker, "wsgi"):  # False for a worker that failed to start
             _log.info("stopping")
             self._stop()
 
 
 class _Logger(Logger):  # type: ignore[misc]
-    """gunicorn's messages, through our own handlers."""
+    """gunicorn's logger, with its messages passed to the handlers of the root logger."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)

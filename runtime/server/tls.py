@@ -1,4 +1,4 @@
-"""How connections are secured, with certificates that may be renewed while the service runs."""
+"""TLS for a server, with certificates that can be renewed while it runs."""
 
 import socket
 import ssl
@@ -9,7 +9,7 @@ from runtime.server.reloading import ReloadingValue
 
 
 class TlsContext:
-    """How connections are secured; certificates are read anew when their files change."""
+    """TLS settings of a server. Certificates are read again when their files change."""
 
     def __init__(
         self,
@@ -22,13 +22,13 @@ class TlsContext:
         """Read the certificates.
 
         Args:
-            certificate: a PEM file with the server's certificate.
-            key: its key, where that is not in the same file.
-            client_ca_file: authorities of clients' certificates, which are verified then, and not asked for.
-            section: of the settings, which errors name.
+            certificate: PEM file with the server's certificate.
+            key: file with the certificate's private key; None if ``certificate`` holds it.
+            client_ca_file: CA certificates to verify the certificates of clients. Clients without one can connect.
+            section: section of the settings that errors name.
 
         Raises:
-            SettingsError: they cannot be used.
+            SettingsError: a file cannot be used.
         """
         self._certificate = certificate
         self._key = key
@@ -42,7 +42,7 @@ class TlsContext:
             raise SettingsError([str(error)]) from error
 
     def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
-        """Return a secured socket; its handshake happens as bytes come."""
+        """Return a TLS socket for an accepted connection. The handshake happens while data is read and written."""
         return self._context.get().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
 
     def _make(self) -> ssl.SSLContext:
@@ -58,10 +58,10 @@ class TlsContext:
                 context.load_verify_locations(self._client_ca_file)
             except OSError as error:
                 raise ValueError(f"{self._section}.client_ca_file = {str(self._client_ca_file)!r}: {error}") from error
-            # Probes have none. Whatever is not open is refused to them with a status.
+            # Optional, as probes of Kubernetes send none: AccessCheck refuses such requests, except to open routes.
             context.verify_mode = ssl.CERT_OPTIONAL
-            # A session that is taken up again is not verified again.
+            # A resumed session would skip the verification of the client's certificate.
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
-        context.options |= ssl.OP_NO_RENEGOTIATION  # what is sent would wait for what comes
+        context.options |= ssl.OP_NO_RENEGOTIATION  # in a renegotiation, sending has to wait for received data
         return context

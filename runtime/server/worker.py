@@ -1,8 +1,9 @@
-"""A gunicorn worker that no client can hold up: threads have whole requests only, and hand whole answers back.
+"""gunicorn worker that slow clients cannot block: threads get complete requests, and return complete responses.
 
-gunicorn's own threaded worker gives a connection a thread from its first byte until its response is taken. Here one loop
-waits for all clients (``connections``), answers by itself what is known, and gives the rest to the threads. What is
-gunicorn's: the master, signals, the heartbeat, the parser of heads, and how an application's response is written.
+gunicorn's own threaded worker occupies a thread from a connection's first byte until the client received the response.
+Here one event loop serves all clients (``connections``), sends cached responses itself, and passes other requests to
+threads. The master process, signals, the heartbeat, the parser of heads and the encoding of an application's responses
+are gunicorn's.
 """
 
 import contextlib
@@ -31,24 +32,24 @@ from runtime.server.requests import RejectedRequest, RequestHead, make_environ
 
 _log = logging.getLogger(__name__)
 
-GRACE_SECONDS = 5  # for requests that are under way when it is to stop
+GRACE_SECONDS = 5  # time to finish current requests after a signal to stop
 _TICK_SECONDS = 1.0
 _BACKGROUND_NICENESS = 19
 
 
 class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
-    """gunicorn's worker; its application is a ``Front``, with ``listeners`` and ``max_body_bytes`` from ``serving``."""
+    """gunicorn worker for a ``FastPath``. ``serving`` sets ``secure`` and ``max_body_bytes`` of its gunicorn app."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._responses: deque[tuple[Connection, EncodedResponse]] = deque()
         self._date = (0, "")
-        self._pool = ThreadPoolExecutor(self.cfg.threads)  # which begins no thread before there is work
+        self._pool = ThreadPoolExecutor(self.cfg.threads)  # starts threads on demand
         self._background = ThreadPoolExecutor(self.cfg.threads, initializer=_lower_priority)
         self.alive: bool = True
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until a signal to stop."""
         self._poller = selectors.DefaultSelector()
         self._poller.register(self.PIPE[0], selectors.EVENT_READ)
         listeners = map(ListeningSocket, self.sockets, self.app.secure)
@@ -74,26 +75,26 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         self._poller.close()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """Stop at once."""
+        """Stop without finishing requests."""
         self._shut_down_pools()
         super().handle_quit(sig, frame)
 
     def _shut_down_pools(self) -> None:
-        """Have the threads begin nothing more."""
+        """Cancel requests that no thread has started."""
         for pool in (self._pool, self._background):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _poll_once(self) -> None:
-        """Do what clients, threads and signals bring."""
+        """Wait for events of clients, threads and signals once, and handle them."""
         events = self._poller.select(self._connections.poll_timeout)
         now = time.monotonic()
         self._connections.resume_backlog(now)
         for key, mask in events:
-            found = key.data
-            if isinstance(found, Connection):
-                self._connections.handle_events(found, mask, now)
-            elif found is not None:
-                self._connections.accept(found, now)
+            target = key.data
+            if isinstance(target, Connection):
+                self._connections.handle_events(target, mask, now)
+            elif target is not None:
+                self._connections.accept(target, now)
             else:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self.PIPE[0], 4096)
@@ -105,13 +106,12 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return Connection(sock, client, server, self.app.max_body_bytes, self._handle, self._reject, now)
 
     def _handle(self, connection: Connection, head: RequestHead, body: bytes) -> EncodedResponse | None:
-        """Return what is known; give what is not to a thread."""
+        """Return the response if it is cached; otherwise pass the request to a thread and return None."""
         keep_alive = head.keep_alive and self.alive
         if connection.is_secure:
             until = certificate_expiry(connection.sock)
-            keep_alive = keep_alive and (
-                until is None or time.time() < until
-            )  # a renewed one comes with another handshake
+            # After expiry the client must connect again, as only a handshake can verify a renewed certificate.
+            keep_alive = keep_alive and (until is None or time.time() < until)
         environ = make_environ(head, body, connection.client, connection.server, connection.sock)
         found = self.wsgi.cached(environ)
         if found is None:
@@ -121,12 +121,12 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return self._encode(found, head, keep_alive)
 
     def _process(self, connection: Connection, head: RequestHead, environ: dict[str, Any], keep_alive: bool) -> None:
-        """Have it computed, or the application response, in a thread."""
+        """Compute a response in a thread, by the fast path's handler or by the application, and send it."""
         found = None
         try:
             found = self.wsgi.handler(environ)
             encoded = self._route(head, environ, keep_alive) if found is None else self._encode(found, head, keep_alive)
-        except Exception:  # noqa: BLE001  it costs one response
+        except Exception:  # noqa: BLE001  a failed request must not end the thread
             _log.exception("a request failed", extra={"path": head.request.path[:200]})
             message = "the service failed to answer; its log says why"
             encoded = self._error_response(
@@ -134,7 +134,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
             )
         try:
             self._responses.append((connection, connection.send_early(encoded)))
-            with contextlib.suppress(OSError):  # full: it wakes the loop all the same
+            with contextlib.suppress(OSError):  # if the pipe is full, its content wakes the loop anyway
                 os.write(self.PIPE[1], b".")
         finally:
             if found is not None and found.on_sent is not None:
@@ -148,7 +148,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return EncodedResponse((encoded, found.body), keep_alive)
 
     def _route(self, head: RequestHead, environ: dict[str, Any], keep_alive: bool) -> EncodedResponse:
-        """Return what the application answers."""
+        """Return the application's response."""
         sent = _SendBuffer()
         response = Response(head.request, sent, self.cfg)
         if not keep_alive:
@@ -164,7 +164,7 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
         return EncodedResponse(sent.pieces, not response.should_close())
 
     def _reject(self, rejected: RejectedRequest) -> EncodedResponse:
-        """HttpResponse what is no request in our shape of errors."""
+        """Return the error response to a malformed or too large request."""
         code, message = ErrorCode.BAD_REQUEST, f"the request cannot be read: {rejected.status.phrase}"
         if rejected.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             code = ErrorCode.TOO_LARGE
@@ -186,13 +186,13 @@ class Worker(BaseWorker):  # type: ignore[misc]  # gunicorn has no types
 
 
 def _lower_priority() -> None:
-    """Have this thread run when no other one wants to; where threads have priorities of their own."""
+    """Give the calling thread the lowest priority; on Linux only, where threads have priorities of their own."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND_NICENESS)
 
 
 class _SendBuffer:
-    """What gunicorn takes for a connection: keeps what is sent."""
+    """Stand-in for the socket in gunicorn's ``Response``: collects the bytes of a response."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []

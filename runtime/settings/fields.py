@@ -1,4 +1,4 @@
-"""What settings are made of: sections, secrets, and texts that are read and checked on the way in."""
+"""Base classes of settings, secrets, and validators of text values."""
 
 import contextlib
 import json
@@ -12,12 +12,12 @@ from runtime import duration
 
 
 def comma_separated(value: Any) -> Any:
-    """Split text at commas; anything else is left as it is."""
+    """Split text at commas; return other values unchanged."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def parsed_json(value: Any) -> Any:
-    """Read text as JSON; anything else is left as it is."""
+    """Parse text as JSON; return other values unchanged."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
@@ -25,29 +25,29 @@ def parsed_json(value: Any) -> Any:
 
 
 def duration_text(value: str) -> str:
-    """Refuse what is no duration."""
+    """Check that a text is a duration, and return it."""
     duration.seconds(value)
     return value
 
 
 def http_address(value: str) -> str:
-    """Refuse what is no HTTP address, in words that quote nothing of it."""
+    """Check an HTTP URL and return it without a trailing slash. Error messages do not quote the value."""
     if not value.startswith(("http://", "https://")):
         raise ValueError("must start with http:// or https://, as in http://prometheus:9090, https://api.datadoghq.eu")
     try:
         parts = urlsplit(value)
         usable = bool(parts.hostname) and parts.port != 0 and value.isprintable() and " " not in value
-    except ValueError:  # its words quote what may be part of a password
+    except ValueError:  # its message may quote a part of the password
         usable = False
     if not usable:
         raise ValueError("must name a host and, where needed, a port, such as http://prometheus:9090")
     if parts.query or parts.fragment:
-        raise ValueError("must end where the API begins: without ? and #")
+        raise ValueError("must end with the path of the API, without ? and #")
     return value.rstrip("/")
 
 
 def _header_value(value: SecretStr) -> SecretStr:
-    text = value.get_secret_value().strip()  # files of tokens end with a newline
+    text = value.get_secret_value().strip()  # token files end with a newline
     if not (text.isascii() and text.isprintable()):
         raise ValueError("must be printable ASCII, as it is sent in a header")
     return SecretStr(text)
@@ -55,7 +55,7 @@ def _header_value(value: SecretStr) -> SecretStr:
 
 Secret = Annotated[SecretStr, AfterValidator(_header_value)]
 
-# What becomes part of a query: no quotes, brackets, separators or wildcards.
+# Allowed characters in parts of a query: no quotes, brackets, separators or wildcards.
 NAME_PART = r"^[\w.:/-]*$"
 KEY = r"^[A-Za-z_][\w./-]*$"
 
@@ -64,27 +64,27 @@ class Section(BaseModel):
     """Group of settings. Unknown keys are errors."""
 
     rejected_keys: ClassVar[Mapping[str, str]] = {}
-    """Former or foreign keys of this section, and what the error says of each: its new name, say."""
+    """Keys that are not accepted any more, or belong to another program, and the error's text, such as the new name."""
 
-    # A message that quotes its input would quote tokens too; loading quotes what may be shown.
+    # Pydantic's messages would quote the input, which may be a token; loading quotes only what is not secret.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    @model_validator(mode="before")  # one of all fields would be made for each, which takes a fifth of making the model
+    @model_validator(mode="before")  # one for all fields: one per field takes a fifth of the time to build a model
     @classmethod
     def _seconds(cls, values: Any) -> Any:
-        """Take a duration such as ``5m`` wherever seconds are asked for."""
+        """Convert durations such as ``5m`` for all keys that end in ``_seconds``."""
         if not isinstance(values, dict):
             return values
         read = dict(values)
         for name, value in values.items():
             if isinstance(value, str) and str(name).endswith("_seconds"):
-                with contextlib.suppress(ValueError):  # a number, or what is told to be none
+                with contextlib.suppress(ValueError):  # a number, or a text that the field's type will reject
                     read[name] = duration.seconds(value)
         return read
 
 
 class SettingsModel(Section):
-    """All settings of a program: one :class:`Section` a field."""
+    """All settings of a program, with one field per :class:`Section`."""
 
     environment_variables: ClassVar[Mapping[str, str]] = {}
-    """Environment variables with names of their own, and the setting of each: ``LOG_LEVEL`` to ``log.level``."""
+    """Environment variables with a name of their own, and the setting of each: ``LOG_LEVEL`` to ``log.level``."""

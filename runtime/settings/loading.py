@@ -1,7 +1,7 @@
-"""The one place that reads settings from flags, environment and file, and reports every problem at once.
+"""Loading of settings from flags, environment and file, with one report of all problems.
 
-Flags win over ``TRIMARAN_<SECTION>__<KEY>`` variables, those over load-watcher's variables, those over the TOML file,
-and that over the defaults.
+Flags have the highest precedence, then ``TRIMARAN_<SECTION>__<KEY>`` variables, load-watcher's variables, the TOML
+file, and the defaults.
 """
 
 import difflib
@@ -25,13 +25,13 @@ _PREFIX = "TRIMARAN_"
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings(Generic[Model]):
-    """Effective settings, and where each that is not a default came from (``provider.name`` -> ``METRICS_...``).
+    """Effective settings, and the origin of each value (``provider.name`` -> ``METRICS_...``).
 
     Attributes:
-        settings: all of them.
-        origins: where each came from.
-        file: the TOML file among them, if there is one.
-        flags: what the command line gave.
+        settings: all settings.
+        origins: origin by setting; settings with their default value are missing.
+        file: the TOML file; None if there is none.
+        flags: values from the command line, by setting.
     """
 
     settings: Model
@@ -40,24 +40,24 @@ class LoadedSettings(Generic[Model]):
     flags: Mapping[str, Any] = field(default_factory=dict)
 
     def reload(self) -> "LoadedSettings[Model]":
-        """Read the same places anew.
+        """Load the settings again from the same sources.
 
         Raises:
-            SettingsError: they cannot be used any more.
+            SettingsError: the settings have become invalid.
         """
         return load(type(self.settings), self.flags, self.file)
 
 
 def load(model: type[Model], flags: Mapping[str, Any] | None = None, file: Path | None = None) -> LoadedSettings[Model]:
-    """Read all settings.
+    """Load all settings.
 
     Args:
         model: class of the settings.
-        flags: ``section.key`` to value, as the command line gave them.
-        file: a TOML file with a table for each section; the variable TRIMARAN_SETTINGS names it otherwise.
+        flags: values from the command line, by ``section.key``.
+        file: TOML file with a table per section; when None, the file that the variable TRIMARAN_SETTINGS names.
 
     Raises:
-        SettingsError: with a line for every problem, each naming the setting and where its value came from.
+        SettingsError: a setting is invalid. There is one line per problem, with the setting and its origin.
     """
     problems: list[str] = []
     file = file or (Path(os.environ[FILE_VARIABLE]) if os.environ.get(FILE_VARIABLE) else None)
@@ -88,7 +88,7 @@ def environment_variable(name: str) -> str:
 
 
 def display(value: Any) -> str:
-    """Return a value as a person may see it: secrets are masked, and an address' credentials left out."""
+    """Return a value as text that can be shown: secrets are masked, and URLs lose their credentials."""
     if isinstance(value, SecretStr):
         return "********"
     if isinstance(value, BaseModel):
@@ -104,6 +104,7 @@ def display(value: Any) -> str:
 def _values_by_rising_precedence(
     model: type[SettingsModel], flags: Mapping[str, Any], file: Path | None, problems: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
+    """Yield name, value and origin of each setting; later ones override earlier ones."""
     if file is not None:
         yield from ((name, value, str(file)) for name, value in _read_file(file, problems))
     for upstream, name in model.environment_variables.items():
@@ -111,7 +112,7 @@ def _values_by_rising_precedence(
             yield name, os.environ[upstream], upstream
     meant = {environment_variable(name).replace("__", "_"): environment_variable(name) for name in setting_names(model)}
     for ours, value in os.environ.items():
-        # Only with the double underscore: a Service called trimaran makes Kubernetes set TRIMARAN_PORT and its like.
+        # Names need the double underscore: for a Service called trimaran, Kubernetes sets TRIMARAN_PORT and the like.
         if ours.startswith(_PREFIX) and "__" in ours and value:
             yield ours.removeprefix(_PREFIX).lower().replace("__", ".", 1), value, ours
         elif ours in meant and not value.startswith(("tcp://", "udp://")):
@@ -132,7 +133,7 @@ def _read_file(file: Path, problems: list[str]) -> Iterator[tuple[str, Any]]:
         if isinstance(values, dict):
             yield from ((f"{section}.{key}", value) for key, value in values.items())
         else:
-            problems.append(f"{section} ({file}): settings stand in a section, such as [server]")
+            problems.append(f"{section} ({file}): settings belong in a section, such as [server]")
 
 
 def _describe(
@@ -141,53 +142,57 @@ def _describe(
     merged: Mapping[str, Mapping[str, Any]],
     origins: Mapping[str, str],
 ) -> Iterator[str]:
+    """Yield the lines of the report for one of pydantic's errors."""
     section, key, *_ = [*map(str, error["loc"]), ""]
+    # Unknown keys: one line each, with the reason or a similar name. In an unknown section, all keys are unknown.
     if error["type"] == "extra_forbidden":
-        for each in [key] if len(error["loc"]) > 1 else merged[section]:  # an unknown section has only unknown settings
-            name = f"{section}.{each}" if each else section
+        for unknown in [key] if len(error["loc"]) > 1 else merged[section]:
+            name = f"{section}.{unknown}" if unknown else section
             if len(error["loc"]) > 2:
                 yield f"{_place(error['loc'])} ({origins[name]}): there is no such key"
                 continue
             origin = f" ({origins[name]})" if name in origins else ""
-            if reason := _section(model, section).rejected_keys.get(each):
+            if reason := _section(model, section).rejected_keys.get(unknown):
                 yield f"{name}{origin}: {reason}"
                 continue
             close = difflib.get_close_matches(name, setting_names(model), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             yield f"{name}{origin}: there is no such setting{hint}"
         return
+    # A problem with a combination of settings, which the message names.
     message = str(error["msg"]).removeprefix("Value error, ")
-    if not key:  # about how settings of a section go together; the message names them
+    if not key:
         yield f"{section}: {message}"
         return
+    # An invalid value, which is quoted unless it is a secret.
     name = f"{section}.{key}"
     origin = f" ({origins[name]})" if name in origins else ""
     given = str(error["input"])
     shown = without_credentials(given) if key == "address" or "://" in given else given
     value = "" if _holds_secret(model, section, key) or error["type"] == "missing" else f" = {shown[:80]!r}"
-    place = _place(error["loc"]) if len(error["loc"]) > 3 else name  # a bad item of a list shows itself
+    place = _place(error["loc"]) if len(error["loc"]) > 3 else name  # names the invalid item of a list
     yield f"{place}{origin}{value}: {message}"
 
 
 def _place(path: Sequence[str | int]) -> str:
-    """Return where a problem is, such as ``fallback.providers[0].address``; items are counted from 0."""
+    """Return the place of a problem, such as ``fallback.providers[0].address``, with items counted from 0."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def _section(model: type[SettingsModel], name: str) -> type[Section]:
-    """Return the class of a section; an unknown section has no settings."""
+    """Return the class of a section, or an empty section if the section is unknown."""
     section = model.model_fields[name].annotation if name in model.model_fields else None
     return section if isinstance(section, type) and issubclass(section, Section) else Section
 
 
 def _holds_secret(model: type[SettingsModel], section: str, key: str) -> bool:
-    """Return whether a setting, or a part of it, is a secret: its value is then not quoted."""
+    """Return whether a setting, or a part of it, is a secret, so that its value must not be quoted."""
     field_ = _section(model, section).model_fields.get(key)
     return field_ is not None and _mentions_secret(field_.annotation)
 
 
 def _mentions_secret(annotation: Any) -> bool:
-    """Return whether a type is SecretStr or is made of it."""
+    """Return whether a type is or contains SecretStr."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return any(_mentions_secret(part.annotation) for part in annotation.model_fields.values())
     return annotation is SecretStr or any(map(_mentions_secret, get_args(annotation)))

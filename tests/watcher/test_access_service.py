@@ -183,7 +183,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(watch: Start, tmp_pat
     assert name() == "first"
     shutil.copy(second, file)
     assert name() == "second"
-    assert "cannot be used, what they held before stays" in service.log.read_text()
+    assert "cannot be used, so their previous content stays" in service.log.read_text()
 
 
 def test_a_key_of_its_own(watch: Start, tmp_path: Path, authority: Authority) -> None:

@@ -271,7 +271,7 @@ def test_every_problem_at_once_by_name(monkeypatch: pytest.MonkeyPatch, file: Pa
     found = problems({"server.port": "70000", "watch.windows": "15m,fortnight", "provider.address": "p:9090"}, file)
     text = "\n".join(found)
     for words in (
-        f"loose ({file}): settings stand in a section",
+        f"loose ({file}): settings belong in a section",
         f"server.threads ({file}) = '0': ",
         "server.prot (TRIMARAN_SERVER__PROT): there is no such setting; did you mean server.port?",
         f"wacth.windows ({file}): there is no such setting; did you mean watch.windows?",
