@@ -154,7 +154,7 @@ def test_frozen_source_is_one_finding() -> None:
     for _ in range(61):
         cluster.judge(data)
     assert cluster.seen() == [("frozen", "", "cpu:percent", "marked")]
-    assert cluster.findings[0].message.startswith("6 of 6 nodes, for one: ")
+    assert cluster.findings[0].message.startswith("6 of 6 nodes, for example: ")
     assert {cluster.metadata(node)["suspect"] for node in data} == {"frozen"}
 
 

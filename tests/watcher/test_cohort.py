@@ -69,7 +69,7 @@ def test_factor_is_found_within_minutes(experienced: Cohort, factor: float) -> N
     seen = found(judge(levels[:, 30 * HOUR :], experienced, 30 * HOUR))
     assert not seen[:, np.arange(NODES) != 4].any()
     assert not seen[: 4 * HOUR].any()
-    assert seen[4 * HOUR + 10 :, 4].all(), "it is told as long as it lasts"
+    assert seen[4 * HOUR + 10 :, 4].all(), "the finding lasts as long as the fall"
 
 
 def test_drift_is_found(experienced: Cohort) -> None:

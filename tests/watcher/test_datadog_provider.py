@@ -368,7 +368,7 @@ def test_check_succeeds() -> None:
     ],
 )
 def test_check_names_the_setting(fake: FakeDatadog, own: dict[str, str], setting: str, word: str) -> None:
-    """A refused key is told apart from the other key; a query without results is repeated without filters."""
+    """A refused API key and a refused application key differ; a query without results is repeated without filters."""
     with provider_over(fake, **own) as provider:
         failed = [step for step in provider.check() if not step.ok]
     assert failed[0].setting == setting

@@ -69,7 +69,7 @@ def test_nodes_are_compared_with_the_cluster(
     result = CliRunner().invoke(main, [*command, "--set", f"provider.kube_config={broken}"])
     assert (result.exit_code, "trimaran: " in result.output) == (2, True)
     result = CliRunner().invoke(main, [*command, "--nodes", "nodes.yaml"])
-    assert (result.exit_code, "give one" in result.output) == (2, True)
+    assert (result.exit_code, "--nodes and --cluster" in result.output) == (2, True)
 
 
 def test_unreachable_api_server(service: Service, kubernetes: FakeKubernetes, monkeypatch: pytest.MonkeyPatch) -> None:

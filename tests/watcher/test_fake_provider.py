@@ -67,9 +67,9 @@ def test_file_is_read_at_every_fetch(tmp_path):
     file.write_text('{"a": {"cpu": 20}}')
     with LibraryClient(settings) as client:
         assert client.metrics().data["a"].metrics[0].value == 20
-        beside = tmp_path / "beside.json"
-        beside.write_text('{"a": {"cpu": 30}}')
-        beside.replace(file)
+        replacement = tmp_path / "other.json"
+        replacement.write_text('{"a": {"cpu": 30}}')
+        replacement.replace(file)
         limit = time.monotonic() + 20
         while client.metrics().data["a"].metrics[0].value != 30:
             assert time.monotonic() < limit, "the change was never seen"

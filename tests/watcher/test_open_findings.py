@@ -45,8 +45,8 @@ def test_findings_without_a_node_differ_by_message() -> None:
     findings = OpenFindings()
     names = [Finding(Kind.BAD_NODE_NAME, f"'{name}' is not a valid node name", "5m") for name in ("a b", "c d")]
     assert len(findings.update(100, names).opened) == 2
-    findings.update(160, [Finding(Kind.FROZEN, "7 of 10 nodes, for one: 41.5", "5m")])
-    assert findings.update(220, [Finding(Kind.FROZEN, "8 of 10 nodes, for one: 3", "5m")]).opened == ()
+    findings.update(160, [Finding(Kind.FROZEN, "7 of 10 nodes, for example: 41.5", "5m")])
+    assert findings.update(220, [Finding(Kind.FROZEN, "8 of 10 nodes, for example: 3", "5m")]).opened == ()
 
 
 def test_repeated_finding_opens_once() -> None:

@@ -105,7 +105,7 @@ def test_average_and_deviation_match_numpy(bench: Bench) -> None:
 
 
 def test_large_offset_does_not_reduce_precision(bench: Bench) -> None:
-    """The deviation of nearly equal values is precise, as it is computed in two passes."""
+    """The deviation of nearly equal values is precise: it is computed in two passes."""
     series = [99.0 + 1e-7 * (number % 2) for number in range(20)]
     for number, value in enumerate(series):
         bench.take(START + 15 * number, value)

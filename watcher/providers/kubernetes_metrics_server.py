@@ -71,13 +71,13 @@ class KubernetesMetricsServerProvider:
     """Provider that samples all nodes through the metrics API."""
 
     def __init__(self, settings: Settings) -> None:
-        own = settings.metrics_server
-        self._api = open_kubernetes(settings.provider, own.kube_context)
+        options = settings.metrics_server
+        self._api = open_kubernetes(settings.provider, options.kube_context)
         # For the doctor's first steps. They use the certificates in the settings, not those of a pod or a kubeconfig.
         self.address = (settings.provider.address or "") if settings.provider.kube_config is None else ""
         self._chose_not_to_verify = settings.provider.insecure_skip_verify  # unverified() reports this
-        self._selector = own.node_selector
-        self._refresh_seconds = own.capacity_refresh_seconds
+        self._selector = options.node_selector
+        self._refresh_seconds = options.capacity_refresh_seconds
         self._nodes: dict[str, _Node] = {}
         self._listed_at = self._list_due_at = -float("inf")  # on the monotonic clock
         self._looked_up: set[str] = set()  # since the last list; not requested again before the next list
@@ -112,7 +112,7 @@ class KubernetesMetricsServerProvider:
 
     def check(self) -> Iterator[Check]:
         """Yield the access to the API, both lists, and the comparison of their nodes."""
-        yield Check("find the Kubernetes API", ok=True, message=self._api.found, setting="provider.address")
+        yield Check("find the Kubernetes API", ok=True, message=self._api.source, setting="provider.address")
         deadline = Deadline.after(_CHECK_SECONDS)
         calls: dict[str, Callable[[], dict[str, Any]]] = {
             "list nodes": partial(self._list, deadline),
@@ -210,7 +210,7 @@ class KubernetesMetricsServerProvider:
 
     def _translated(self, error: Exception) -> ProviderError:
         """Translate a failure into a ProviderError, with the remedy for this API."""
-        translated = provider_error(NAME, self._api.address or self._api.found, error)
+        translated = provider_error(NAME, self._api.address or self._api.source, error)
         if not isinstance(error, requests.HTTPError):
             return translated
         status = _status(error)
@@ -222,7 +222,7 @@ class KubernetesMetricsServerProvider:
             rule = f'apiGroups: ["{_GROUPS[path]}"], resources: ["nodes"], verbs: ["get", "list"]'
             hint = f"a ClusterRole bound to this user needs the rule {{{rule}}}"
         elif status == 401:
-            hint = f"the token is not valid, or has expired (access through {self._api.found})"
+            hint = f"the token is not valid, or has expired (access through {self._api.source})"
         if not hint:
             return translated
         general = str(translated).removesuffix("; is provider.address right?").removesuffix(" (provider.token)")
@@ -271,8 +271,8 @@ def _sample(name: str, item: dict[str, Any], node: _Node) -> tuple[Sample | None
     """
     timestamp = _timestamp(item)
     if timestamp is None:
-        given = str(item.get("timestamp"))[:40]
-        return None, [_bad_value(name, f"{name}: the metrics have no valid timestamp: {given!r}")]
+        timestamp_text = str(item.get("timestamp"))[:40]
+        return None, [_bad_value(name, f"{name}: the metrics have no valid timestamp: {timestamp_text!r}")]
     readings, problems = [], []
     for resource, (metric, type_) in _RESOURCES.items():
         text = _member(_member(item, "usage"), resource)

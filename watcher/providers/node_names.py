@@ -54,6 +54,7 @@ class NodeNames:
         labels = tuple(filter(None, labels))
         if not labels:
             return Resolved("", "the series has no label that names a node")
+        # A label that is a listed name wins, then an alias or short form that fits exactly one node.
         hosts = tuple(map(without_port, labels))
         for host in hosts:
             if host in self._names:
@@ -64,6 +65,7 @@ class NodeNames:
                 if candidates and len(candidates) == 1:
                     return Resolved(next(iter(candidates)))
                 ambiguous = ambiguous or candidates or frozenset()
+        # Without a match the first label is used, or the first name among them if the source lists no nodes.
         if ambiguous:
             return Resolved(hosts[0], f"{labels[0]!r} may be any of the nodes {', '.join(sorted(ambiguous)[:5])}")
         if self._names:

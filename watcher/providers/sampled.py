@@ -85,6 +85,7 @@ class Sampled:
             latest = self._clock() + CLOCK_CORRECTION_SECONDS
             rounds = [round_ for round_ in self._rounds if window.start < round_.taken_at <= latest]
             failure, findings = self._failure, self._findings
+        # A failure of the source only fails the fetch if the samples do not suffice; else it becomes a finding.
         recent = bool(rounds) and self._is_recent(rounds[-1])
         if (len(rounds) < MIN_SAMPLES or not recent) and failure is not None:
             raise failure

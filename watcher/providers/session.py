@@ -143,7 +143,7 @@ def open_kubernetes(settings: ProviderSettings, context: str = "") -> Kubernetes
         verify=verify is not False,
         certificate=client_certificate(settings),
         headers={name: value.get_secret_value() for name, value in settings.headers.items()},
-        names=names,
+        option_names=names,
     )
     try:
         return KubernetesApi(access)

@@ -79,8 +79,8 @@ class Corroboration:
         self._filter = _Filter(_LATE_FETCHES)
         self._spread = bound_percent / _DEVIATIONS
         self._scale_spread = bound_percent / 100 / _DEVIATIONS
-        self._moves = 0.0  # fetches of nodes that moved by more than the limit,
-        self._beyond = np.zeros(_LATE_FETCHES)  # and those that would have been contradictions, by room
+        self._moves = 0.0  # decayed count of nodes' moves above the limit
+        self._disagreements = np.zeros(_LATE_FETCHES)  # decayed count of moves that disagree, by lag
         self._seconds = 0.0
         self._now = float("nan")
 
@@ -137,7 +137,7 @@ class Corroboration:
 
     def _lag(self) -> int:
         """Return the smallest lag that was sufficient for nodes that moved; the maximum while few nodes have moved."""
-        sufficient = np.flatnonzero(self._beyond <= _RARELY * self._moves)
+        sufficient = np.flatnonzero(self._disagreements <= _RARELY * self._moves)
         return int(sufficient[0]) if len(sufficient) and self._moves >= _MOVES else _LATE_FETCHES - 1
 
     def _scale(self, known: Flags) -> float:
@@ -161,7 +161,7 @@ class Corroboration:
         # Cap the weight of a fetch: a fault of many nodes shows in one fetch, but a late source shows in all of them.
         cap = _MOST_OF_FETCH * moved.sum()
         disagreements = np.minimum((np.abs(differences[:, moved]) > limit).sum(axis=1), cap)
-        self._beyond += disagreements - decay * self._beyond
+        self._disagreements += disagreements - decay * self._disagreements
         deviation = float(np.quantile(np.abs(differences[lag, agreeing]), _MOST)) / _MOST_DEVIATIONS
         self._spread += gain * (deviation - self._spread)
         self._scale_spread += gain * (abs(scale - 1) - self._scale_spread)

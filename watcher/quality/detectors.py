@@ -86,6 +86,7 @@ def fell_to_a_hundredth(values: Floats, past: Floats) -> Flags:
     with np.errstate(invalid="ignore", divide="ignore"):
         result: Flags = (values >= _MIN_VALUE) & (np.fmax.reduce(past, axis=1, initial=0) > _EMPTY_BAND[1] * values)
         suspects = np.flatnonzero(result)
+        # Of the earlier values, some must be a hundred times higher, and none may lie in between.
         ratios = past[suspects] / values[suspects, None]
         before = ratios > _EMPTY_BAND[1]
         between = (ratios > _EMPTY_BAND[0]) & ~before

@@ -67,6 +67,7 @@ class FetchHistory:
         present = ~np.isnan(values)
         with np.errstate(invalid="ignore"):
             same = np.abs(values - state["value"]) <= _SAME
+        # Record the length of rests that have ended. A value after a gap has no predecessor, so it is not a change.
         changed = present & ~same
         state["longest"][changed] = np.fmax(state["longest"], self.now - state["since"])[changed]
         has_predecessor = present & ~np.isnan(state["value"])
@@ -76,6 +77,7 @@ class FetchHistory:
         state["since"] = np.where(same, state["since"], np.where(present, now, np.nan))
         state["seen"][present] = now
         state["value"] = values
+        # Fetches that follow too soon, such as retries, overwrite the newest place, so old values stay.
         if now - self.times[self._slot] >= self._spacing:
             self._slot = (self._slot + 1) % self._depth
         self.times[self._slot] = now
@@ -139,6 +141,7 @@ class FetchHistory:
         columns = [key for key, column in self.series.items() if kept_columns[column] or key in series_types]
         new_rows = [name for name in nodes if name not in self.nodes]
         new_columns = [key for key in series_types if key not in self.series]
+        # In nearly all fetches nothing changes, and the arrays are not copied.
         if not (new_rows or new_columns or len(rows) < len(self.nodes) or len(columns) < len(self.series)):
             return
         old_rows = [self.nodes[name] for name in rows]

@@ -49,7 +49,7 @@ class OpenFindings:
 
 
 def _key(finding: Finding) -> _Key:
-    # Findings without a node, such as of names that cannot be matched, are told apart by their text without numbers.
+    # Findings without a node, such as of names that cannot be matched, are distinguished by their text without numbers.
     text = "" if finding.node else _NUMBERS.sub("#", finding.message)
     return (finding.kind, finding.window, finding.node, finding.metric, text)
 

@@ -26,6 +26,7 @@ def apply_actions(snapshots: Mapping[str, WatcherMetrics], findings: Iterable[Fi
             dropped[finding.node].add(finding.metric)
     if not marked and not dropped:
         return dict(snapshots)
+    # Only copy the affected nodes; the key "" means all nodes, or all metrics.
     judged = {}
     affected = marked.keys() | dropped.keys()
     for window, metrics in snapshots.items():
@@ -60,7 +61,7 @@ def merge_common(findings: Iterable[Finding], nodes: int) -> list[Finding]:
     result: list[Finding] = []
     for group in groups.values():
         if is_most(len(group), nodes):
-            message = f"{len(group)} of {nodes} nodes, for one: {group[0].message}"
+            message = f"{len(group)} of {nodes} nodes, for example: {group[0].message}"
             since = min(finding.since for finding in group)
             result.append(replace(group[0], node="", message=message, since=since))
         else:

@@ -73,6 +73,7 @@ class SourceAnomalyDetector:
                 for (_, operator), column in history.series.items()
                 if not type_ or (operator in AVERAGES and history.types[column] == type_)
             ]
+            # A node without any value is missing; a node without an average of CPU or Memory lacks this resource.
             seen = np.fmax.reduce(history["seen"][:, columns], axis=1, initial=0)
             missing = ~present[:, columns].any(axis=1) & (seen > 0)
             for node in _names(history, missing):
@@ -164,11 +165,13 @@ class SourceAnomalyDetector:
         # Windows with few samples jump like the load itself, so a fall to a hundredth proves nothing.
         overlapping = recent if _MIN_SAMPLES * step <= self._span else recent[:, :0]
         fallen = detectors.fell_to_a_hundredth(values, overlapping)
+        # Values of at most 1 at all nodes are ratios, unless some node was above 1 lately: then the cluster idles.
         now = self.history.now
         if np.fmax.reduce(values) > 1:
             self._percents[metric] = now
         past_values = recent if now - self._percents[metric] > _IDLE_SECONDS else recent[:, :0]
         ratios = type_ in REQUIRED and detectors.are_ratios(values, past_values, may_idle=type_ == MetricType.CPU)
+        # A common factor only shows against windows that do not overlap with this one.
         before = recent[:, ages > self._span + self._interval]
         factor = detectors.common_factor(values, before) if type_ in REQUIRED else math.nan
         action = ACTION_OF[self._settings.wrong_scale_action]

@@ -68,9 +68,8 @@ class PointTable:
         self.type = type_
         self._window = window
         self._step = step_seconds
-        self._columns = (
-            -(-(window.end - window.start) // step_seconds) + 2
-        )  # the cut step, and one that begins at the end
+        # Two more columns: for the step that contains the window's start, and for a step that begins at its end.
+        self._columns = -(-(window.end - window.start) // step_seconds) + 2
         self._rows: dict[str, int] = {}
         self._parts: list[tuple[int, npt.NDArray[np.intp], Floats]] = []
         self._series: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """InfluxDB's HTTP API: version detection, queries in both languages, and errors with remedies.
 
-Plain HTTP instead of the packages ``influxdb`` and ``influxdb-client``: a query is one POST, and our session limits the
-size and the duration of responses, which theirs do not.
+Plain HTTP is used instead of the packages ``influxdb`` and ``influxdb-client``: a query is one POST, and
+:class:`ProviderSession` limits the size and the duration of responses.
 """
 
 from collections.abc import Callable, Mapping

@@ -101,6 +101,7 @@ class InfluxDbProvider:
                 )
             for node, time_ in most_by_node(answer.newest, resolved).items():
                 newest[node] = max(time_, newest.get(node, time_))
+        # Another server may listen at the address now, with another version.
         if not nodes:
             self._api.doubt_version()
             if failures:

@@ -88,6 +88,7 @@ class PrometheusProvider:
         if names_due := self._names.are_due():
             calls["names"] = partial(self._names.read, window.end, deadline)
         answers = gather(calls, deadline, give_up=self._session.abort)
+        # Failures of names and gaps are findings only: the metrics are usable without them.
         extra_answers = {key: answers.pop(key, None) for key in _EXTRA_QUERIES}
         gaps = extra_answers["gaps"]
         findings = [
@@ -101,6 +102,7 @@ class PrometheusProvider:
         succeeded = {key: answer for key, answer in answers.items() if isinstance(answer, _QueryAnswer)}
         for (query, operator), problem in failures.items():
             findings.append(Finding(Kind.QUERY_FAILED, f"{operator}: {problem}", window.duration, metric=query.name))
+        # Map the series to nodes, and serve the metrics that there are, even if some queries failed.
         labels = frozenset(labels for answer in succeeded.values() for labels, _ in answer.values)
         resolved = self._names.resolve_fetched(labels, window, deadline, just_read=names_due)
         nodes = self._by_node(succeeded, resolved, window.duration, findings)
@@ -109,6 +111,7 @@ class PrometheusProvider:
         coverage = _lowest([most_by_node(rows, resolved) for rows in gaps] if isinstance(gaps, list) else [])
         for node in coverage.keys() & nodes.keys():
             nodes[node] = replace(nodes[node], metadata={"coverage": round(coverage[node], 4)})
+        # Only windows with gaps can have a stopped node, so the times need no queries in most fetches.
         newest = {}
         if coverage and window.duration == self._timed_window:
             with contextlib.suppress(Exception):  # the gaps are reported already
@@ -159,7 +162,7 @@ class PrometheusProvider:
         yield Check(f"{step}: node names", ok=not problems, message=message, setting=setting, details=details)
 
     def _diagnose(self, missing: list[ResourceQuery], deadline: Deadline) -> Check:
-        """Return a failed step for all missing queries, which tells whether the matchers are the reason."""
+        """Return one failed step for all missing queries, with the matchers as the reason where they are."""
         step = f"query {' and '.join(dict.fromkeys(query.type for query in missing))}"
         tried = " | ".join(self._printable(expression) for query in missing for expression in query.expressions)
         if self._matchers:

@@ -122,7 +122,7 @@ class MetadataCache:
 
 def _client(address: str, session: ProviderSession) -> Any:
     class Client(SignalFxRestClient):  # type: ignore[misc]  # the package has no types
-        """Client of the package, with our session in place of the one that its constructor makes."""
+        """Client of the package that uses the provider's session."""
 
         def __init__(self) -> None:
             super().__init__(token="", endpoint=address)

@@ -72,6 +72,7 @@ class SignalFxProvider:
         points = {("points", metric): partial(self._ask_points, metric, window, deadline) for metric in METRICS}
         names = {("names", metric): partial(self._metadata.names, metric, deadline) for metric in METRICS}
         answers: dict[Any, Any] = gather({**points, **names}, deadline, give_up=self._session.abort)
+        # A series that is newer than the cached metadata belongs to a new node: read the metadata again at once.
         refreshed_names = {
             ("names", metric): partial(self._metadata.names, metric, deadline, newer_than=began)
             for metric in METRICS
