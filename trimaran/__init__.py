@@ -1,7 +1,6 @@
-"""Load-aware placement for Kubernetes.
+"""Load-aware placement for Kubernetes: everything that acts on the scores, shows them or proves them.
 
-The parts are packages of their own: :mod:`watcher`, :mod:`client`, :mod:`scoring`, :mod:`cluster`,
-:mod:`extender` and :mod:`simulator`.
+The other packages are :mod:`watcher`, :mod:`client`, :mod:`scoring` and :mod:`runtime`.
 """
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""The package ``client``, checked to be ours, for environments that have another one of that name."""
+"""Alias of ``client``, checked to be trimaran's, for environments with another package of that name."""
 
-from trimaran.parts import own
+from trimaran.parts import import_own
 
-own("client")
+import_own("client")
 
-from client import *  # noqa: E402, F403  only now is it known to be the right one
+from client import *  # noqa: E402, F403  after the check

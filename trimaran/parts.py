@@ -1,12 +1,12 @@
-"""Makes sure that ``client``, ``scoring``, ``watcher`` and the other parts are ours: the names are common ones."""
+"""Check that the packages ``client``, ``scoring`` and ``watcher`` are those of trimaran: the names are common."""
 
 import importlib
 from pathlib import Path
 from types import ModuleType
 
 
-def own(name: str) -> ModuleType:
-    """Import a part.
+def import_own(name: str) -> ModuleType:
+    """Import a package of trimaran.
 
     Raises:
         ImportError: another package of that name comes first; the message says where it is.

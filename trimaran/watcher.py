@@ -1,7 +1,7 @@
-"""The package ``watcher``, checked to be ours, for environments that have another one of that name."""
+"""Alias of ``watcher``, checked to be trimaran's, for environments with another package of that name."""
 
-from trimaran.parts import own
+from trimaran.parts import import_own
 
-own("watcher")
+import_own("watcher")
 
-from watcher import *  # noqa: E402, F403  only now is it known to be the right one
+from watcher import *  # noqa: E402, F403  after the check

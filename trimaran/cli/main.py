@@ -1,4 +1,4 @@
-"""The command line. Commands are imported when they are called, so that ``trimaran --help`` answers at once."""
+"""Command line. A command is imported when it is called, so that ``trimaran --help`` answers at once."""
 
 import contextlib
 import errno
@@ -12,7 +12,7 @@ import click
 
 import trimaran
 
-#: Command to where it is, and what the list of commands says of it.
+#: Command to its module and function, and its line in the list of commands.
 COMMANDS = {
     "watch": ("watcher.commands:watch", "Watch every node's load and serve it."),
     "top": ("trimaran.cli.top:top", "Show what every node uses."),
@@ -33,27 +33,27 @@ COMMANDS = {
 }
 
 
-#: What writing to a full, failing or closed output ends with. A pipe that nobody reads is click's matter.
+#: Errors of writing to a full, failing or closed output. click handles a pipe without a reader.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for."""
+    """Group that imports a command when it is called."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a command; an output that cannot be written is one line and status 1."""
+        """Run a command. When its output cannot be written, print one line and exit with status 1."""
         try:
             return super().main(*args, **options)
         except OSError as error:
             if error.errno not in _UNWRITABLE:
                 raise
-            with contextlib.suppress(OSError):  # it may be the same file
+            with contextlib.suppress(OSError):  # stderr may be the same file
                 click.echo(f"trimaran: the output cannot be written: {error.strerror}", err=True)
             _give_up_output()
             raise SystemExit(1) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of their use."""
+        """Return the commands in the order in which one uses them."""
         del ctx
         return list(COMMANDS)
 
@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        # What imports make stays to the end: to look for garbage among it would take a fifth of the start.
+        # Imported objects live until the end: collecting garbage among them would take a fifth of the start-up time.
         gc.set_threshold(100_000)
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
@@ -76,10 +76,10 @@ class LazyGroup(click.Group):
 
 
 def _give_up_output() -> None:
-    """Drop what is still to be written: Python would try again at its end, and report that."""
+    """Discard the unwritten output: at exit Python would try to write it again, and report that."""
     for stream in (sys.stdout, sys.stderr):
         try:
-            if stream is not None:  # closed before Python began
+            if stream is not None:  # closed before Python started
                 stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

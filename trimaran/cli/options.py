@@ -1,4 +1,4 @@
-"""What the commands that ask a watcher have in common: how to get to it, and how they end when they cannot."""
+"""Options and exits that commands share: the watcher's address and credentials, errors, renamed options."""
 
 import logging
 from collections.abc import Callable
@@ -25,12 +25,12 @@ _WATCHER = click.option(
     "address",
     envvar="TRIMARAN_WATCHER_ADDRESS",
     show_envvar=True,
-    help="The watcher's address. [default: none, this command watches by itself and says so]",
+    help="The watcher's address. [default: none; the command embeds a watcher and says so]",
 )
 
 
 def access_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``access``: further arguments of :func:`connected`, from options."""
+    """Add the options of the watcher's credentials to a command, which receives them as ``access``."""
 
     @wraps(command)
     def with_access(
@@ -50,17 +50,17 @@ def access_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def watcher_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``address`` and ``access``, what :func:`connected` needs."""
+    """Add the options of the watcher's address and credentials; :func:`connected` takes both."""
     return _WATCHER(access_options(command))
 
 
 def connected(address: str | None, access: WatcherCredentials | None = None) -> WatcherClient:
-    """Return a client, or end with status 2. Without an address it watches by itself, and says so."""
-    # What went wrong is said once, at the end; without a handler Python would print the watcher's warnings bare.
+    """Return a client, or exit with status 2. Without an address, embed a watcher and say so on stderr."""
+    # Errors are printed once, at the end. Without a handler Python would print the watcher's warnings as raw text.
     logging.getLogger("watcher").addHandler(logging.NullHandler())
     try:
         if not address:
-            from client.library import LibraryClient  # behind it stands the whole watcher
+            from client.library import LibraryClient  # imports the whole watcher
 
             client = LibraryClient()
             machine = ", this machine" if client.source == "Host" else ""
@@ -85,7 +85,7 @@ def renamed_option(old: str, new: str) -> Callable[[Command], Command]:
 
 
 def fail(error: Exception | str, status: int) -> NoReturn:
-    """End a command with one line."""
+    """Print one line on stderr and exit."""
     hint = "; see --token-file and --client-certificate" if isinstance(error, AccessDenied) else ""
     click.echo(f"trimaran: {error}{hint}", err=True)
     raise SystemExit(status)
