@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Corroborated:
-    """Serves the metrics of one provider and adds those of a second as :attr:`Fetched.second_source`.
+    """Provider that adds a second source's metrics to its own, as :attr:`Fetched.second_source`.
 
     Args:
         provider: name of the first provider, and the provider.

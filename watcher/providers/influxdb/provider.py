@@ -38,7 +38,7 @@ _CHECK_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Series:
+class _QueryAnswer:
     """Result of a query.
 
     Attributes:
@@ -155,11 +155,11 @@ class InfluxDbProvider:
         """Close the connections."""
         self._api.close()
 
-    def _ask_all(self, version: Version, window: Window, deadline: Deadline) -> dict[str, _Series | ProviderError]:
+    def _ask_all(self, version: Version, window: Window, deadline: Deadline) -> dict[str, _QueryAnswer | ProviderError]:
         calls = {name: partial(self._ask, name, version, window, deadline) for name in self._queries}
         return self._api.gather(calls, deadline)
 
-    def _ask(self, name: str, version: Version, window: Window, deadline: Deadline) -> _Series:
+    def _ask(self, name: str, version: Version, window: Window, deadline: Deadline) -> _QueryAnswer:
         """Run the alternative that had samples last time; if it has none now, run the others in turn."""
         alternatives = self._queries[name]
         chosen = self._chosen.get(name, alternatives[0])
@@ -172,7 +172,7 @@ class InfluxDbProvider:
 
     def _ask_alternative(
         self, name: str, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline
-    ) -> _Series:
+    ) -> _QueryAnswer:
         findings = []
         if version == "2":
             answer = self._api.flux(flux(query, self._operators, window, self._options.bucket), deadline)
@@ -197,7 +197,7 @@ class InfluxDbProvider:
             except Exception as error:  # noqa: BLE001  translated
                 message = f"the times of the newest samples cannot be read: {self._api.translated(error)}"
                 findings.append(Finding(Kind.QUERY_FAILED, message, window.duration, metric=name))
-        return _Series(query, series, newest, tuple(findings))
+        return _QueryAnswer(query, series, newest, tuple(findings))
 
     def _ask_newest(
         self, query: InfluxDbQuery, version: Version, window: Window, deadline: Deadline
@@ -216,7 +216,7 @@ class InfluxDbProvider:
     def _by_node(
         self,
         name: str,
-        result: _Series,
+        result: _QueryAnswer,
         resolved: Mapping[NodeLabels, Resolved],
         window: Window,
         findings: list[Finding],
@@ -247,10 +247,10 @@ class InfluxDbProvider:
         return (host.removesuffix(self._options.host_name_suffix) or host,)
 
     def _describe_empty_result(
-        self, version: Version, window: Window, answers: dict[str, _Series | ProviderError]
+        self, version: Version, window: Window, answers: dict[str, _QueryAnswer | ProviderError]
     ) -> str:
         options = self._options
-        if any(isinstance(answer, _Series) and answer.series for answer in answers.values()):
+        if any(isinstance(answer, _QueryAnswer) and answer.series for answer in answers.values()):
             return f"{self._api.where} has samples, but none with the tag {options.host_tag!r} (influxdb.host_tag)"
         fields = " nor ".join(_fields(alternatives) for alternatives in self._queries.values())
         place = (
