@@ -190,7 +190,7 @@ def test_what_is_no_file_is_not_waited_for(path: Path, suffix: str) -> None:
     """A pipe at the path, which nobody writes to, is refused at once, and memory goes on."""
     os.mkfifo(f"{path}{suffix}")
     store = Store(path)
-    assert f"{path.name}{suffix} is no file" in store.failure
+    assert f"{path.name}{suffix} is not a regular file" in store.failure
     store.save_snapshots({"15m": snapshot()})
     assert loaded(store) == {"15m": snapshot()}
     store.close()

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from support.histories import keep
 from support.servers import wait_until
 
-from watcher.history import BadHistoryQuery, History, Steps, length, moment
-from watcher.store import Store, schema
-from watcher.store import history_blocks as hours
+from watcher.history import BadHistoryQuery, History, Steps, start_time, step_seconds
+from watcher.store import Store, history_blocks, schema
 
 HOUR = 3600
 START = 1_700_000 * HOUR  # the beginning of an hour
@@ -218,10 +217,10 @@ def test_a_file_of_the_version_before_gets_the_tables(path: Path) -> None:
 @given(st.lists(st.integers(0, 0xFFFF), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
 def test_packing_loses_nothing(special: list[int], seed: int) -> None:
     """Every block comes back to the last bit, whole or in part."""
-    matrix = np.random.default_rng(seed).choice(np.array(special, np.uint16), (hours.CHUNK, schema.HOUR))
-    body = hours.pack(matrix)
-    np.testing.assert_array_equal(hours.unpack(body, np.arange(hours.CHUNK)), matrix)
-    np.testing.assert_array_equal(hours.unpack(body, np.array([3, 100])), matrix[[3, 100]])
+    matrix = np.random.default_rng(seed).choice(np.array(special, np.uint16), (history_blocks.CHUNK, schema.HOUR))
+    body = history_blocks.pack_block(matrix)
+    np.testing.assert_array_equal(history_blocks.unpack_block(body, np.arange(history_blocks.CHUNK)), matrix)
+    np.testing.assert_array_equal(history_blocks.unpack_block(body, np.array([3, 100])), matrix[[3, 100]])
 
 
 @given(st.integers(0, 2**33), st.integers(0, 40 * 86400), st.integers(2, 1500), st.none() | st.integers(1, 90))
@@ -249,13 +248,18 @@ def test_steps_are_whole_minutes(step: int) -> None:
 
 def test_times_are_said_in_two_ways() -> None:
     """As unix seconds, or as how long; what is neither is refused."""
-    assert (moment(None, 1e6), moment("6h", 1e6), moment("900000", 1e6), moment(5, 1e6)) == (913600, 978400, 9e5, 5)
-    assert (length(None), length("5m"), length("300"), length(300)) == (None, 300, 300, 300)
+    assert (start_time(None, 1e6), start_time("6h", 1e6), start_time("900000", 1e6), start_time(5, 1e6)) == (
+        913600,
+        978400,
+        9e5,
+        5,
+    )
+    assert (step_seconds(None), step_seconds("5m"), step_seconds("300"), step_seconds(300)) == (None, 300, 300, 300)
     for bad in ("yesterday", "-5", "٣", float("nan"), float("inf")):
         with pytest.raises(BadHistoryQuery):
-            moment(bad, 1e6)
+            start_time(bad, 1e6)
     with pytest.raises(BadHistoryQuery, match="duration"):
-        length("soon")
+        step_seconds("soon")
 
 
 WRITER = """

@@ -1,10 +1,11 @@
-"""Keeps snapshots, history and samples in one local SQLite file; the only place that knows SQL."""
+"""Store of snapshots, history and samples in one local SQLite file; the only package with SQL."""
 
 import sys
 import threading
 
-# sqlite-utils imports these where they are installed, for types that are not used here: memory, and time of a restart.
-# None is how Python is told that there is none. Another thread, where there is one, may be after numpy just now.
+# sqlite-utils imports pandas and numpy if they are installed, for column types that are not used here, which costs
+# memory and delays a restart. None in sys.modules makes the import fail. If there are other threads, numpy is left
+# alone, since one of them may be importing it.
 _absent = {"pandas", *(["numpy"] if threading.active_count() == 1 else [])} - sys.modules.keys()
 sys.modules.update(dict.fromkeys(_absent))  # type: ignore[arg-type]
 try:

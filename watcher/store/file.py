@@ -1,11 +1,11 @@
-"""The database file: one watcher's alone, checked when opened, and set aside when corrupt.
+"""Database file: used by one watcher only, checked when it is opened, and set aside when it is corrupt.
 
 Two watchers on one file would delete each other's snapshots, so each locks ``<path>.lock`` for as long as it has the
-file open. The kernel takes the lock back when its holder ends, however that happens.
+file open. The kernel releases the lock when the process ends, even if it is killed.
 
-What is wrong with the place (no room, no rights, another program's lock) says nothing about the content: the file stays
-where it is and is tried again. Anything else means that its content is bad. A file that a newer version
-made, and that this one cannot write, is read and left alone.
+Errors of the environment (disk full, permission denied, locked by another program) say nothing about the content: the
+file stays in place and is opened again later. Any other error means that the content is corrupt. A file of a newer
+version that this version cannot write is only read.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from watcher.store.lock import FileLock
 from watcher.store.schema import UNREADABLE, NewerSchemaError, check_pages, check_tables, connect, is_in_use
 
 _log = logging.getLogger(__name__)
-_OF_THE_PLACE = {
+_ENVIRONMENT_ERRORS = {
     sqlite3.SQLITE_AUTH,
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -37,39 +37,40 @@ _OF_THE_PLACE = {
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_READONLY,
 }
-_HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_FORMAT_AT, _FORMATS = 18, {1, 2}  # the versions that reading and writing ask for; another makes the file read-only
+_BUSY_ERRORS = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_CORRUPTION_ERRORS = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+# Offset and valid values of the two format version bytes; SQLite treats a file with another version as read-only.
+_FORMAT_AT, _FORMATS = 18, {1, 2}
 
 
 class StoreFile:
-    """Opens one file, again and again until it works.
+    """Database file that can be opened again after an error.
 
     Attributes:
-        failure: why the file is not open, or empty.
-        times_opened: how often it was opened.
-        set_aside: where a corrupt file was moved to last, or None.
-        times_set_aside: how often one was.
+        failure: reason why the file is not open, or empty.
+        times_opened: number of times the file was opened.
+        set_aside: path of the corrupt file that was set aside last, or None.
+        times_set_aside: number of corrupt files that were set aside.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open nothing yet; ``path`` is where the file is, or will be."""
+        """Remember the path; :meth:`open` opens the file, and creates it if it is missing."""
         self._path = path
         self._paths = [Path(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
         self._lock = FileLock(path)
-        self._opened: dict[Path, tuple[int, int] | None] = {}  # which files those were
-        self._sizes: dict[Path, int] = {}  # of the file and its log, the largest since it was last looked at
-        self._newest: list[dict[str, Any]] = []  # of a file that can only be read
+        self._opened: dict[Path, tuple[int, int] | None] = {}  # device and inode of each open file
+        self._sizes: dict[Path, int] = {}  # largest sizes of the file and its WAL since the last check
+        self._newest: list[dict[str, Any]] = []  # newest snapshots of a file that can only be read
         self.failure = ""
         self.times_opened = 0
         self.set_aside: Path | None = None
         self.times_set_aside = 0
 
     def open(self, wait_seconds: float = 0) -> Database | None:
-        """Open the file; return None when it cannot be used, which :attr:`failure` then tells.
+        """Open the file; return None if it cannot be used; :attr:`failure` then has the reason.
 
         Args:
-            wait_seconds: how long another watcher that has it may take to end.
+            wait_seconds: seconds to wait for another watcher to release the file.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ class StoreFile:
             try:
                 db = self._connect()
             except UNREADABLE as error:
-                if _is_of_the_place(error):
+                if _is_environment_error(error):
                     raise
                 self.move_aside(error)
                 db = self._connect()
@@ -97,14 +98,14 @@ class StoreFile:
         return db
 
     def memory(self) -> Database:
-        """Return what to go on with while the file is not open: what could be read of it, and nothing else."""
+        """Return a database in memory, to use while the file is not open, with the snapshots that could be read."""
         db = connect(":memory:")
         with contextlib.suppress(*UNREADABLE):
             db.table("snapshots").insert_all(self._newest)
         return db
 
     def keep_lock(self) -> bool:
-        """Take the lock again where its file was removed; return whether the file is still this watcher's."""
+        """Return whether this watcher still holds the lock; if the lock file was removed, try to take a new lock."""
         if not self._opened or not self._lock.is_lost():
             return True
         _log.warning("the store's lock file was removed", extra={"path": str(self._path)})
@@ -112,15 +113,15 @@ class StoreFile:
         return self._lock.take()
 
     def note_sizes(self) -> None:
-        """Remember how large the file and its log are, after a write."""
+        """Record the sizes of the file and its WAL after a write."""
         for path in self._paths[:2]:
             with contextlib.suppress(OSError):
                 self._sizes[path] = max(self._sizes.get(path, 0), path.stat().st_size)
 
     def damage(self) -> Exception | None:
-        """Return what is wrong where somebody cut off some of the open file or its log.
+        """Return the error if the open file or its WAL was truncated; None if both are sound.
 
-        Both only grow, but for what people do with SQLite's own tools, which harms nothing.
+        Both files only grow, unless an operator uses SQLite's own tools (such as VACUUM), which does no harm.
         """
         before, self._sizes = self._sizes, {}
         self.note_sizes()
@@ -131,32 +132,32 @@ class StoreFile:
                 check_pages(db)
                 check_tables(db)
         except UNREADABLE as error:
-            if _code(error) not in _HELD:
+            if _code(error) not in _BUSY_ERRORS:
                 return error
-            self._sizes = before  # somebody works on it just now: it is looked at again
+            self._sizes = before  # another program uses the file now: check again later
         return None
 
     def is_replaced(self) -> bool:
-        """Return whether the path no longer leads to the file that is open: it was removed, or another put there."""
+        """Return whether the file at the path is no longer the open one: it was removed or replaced."""
         return bool(self._opened) and self._opened[self._path] != _identity(self._path)
 
     def remove_log(self) -> None:
-        """Remove what a file that was replaced left behind: it would be taken for the log of the one there now."""
+        """Remove the WAL files of a replaced file: SQLite would apply them to the new file."""
         for path, opened in self._opened.items():
             if path != self._path and opened is not None and opened == _identity(path):
                 path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let another watcher use the file, which is closed."""
+        """Release the lock of the closed file, so that another watcher can use it."""
         self._opened = {}
         self._sizes = {}
         self._lock.release()
 
     def move_aside(self, error: Exception) -> None:
-        """Rename the file, which is closed, and what belongs to it."""
+        """Rename the closed file and its WAL files to ``<path>.corrupt-<time>``."""
         name = f"{self._path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S')}"
         target = self._path.with_name(name)
-        while target.exists():  # none is ever overwritten
+        while target.exists():  # never overwrite a file that was set aside
             target = target.with_name(f"{target.name}x")
         for path in self._paths:
             with contextlib.suppress(FileNotFoundError):
@@ -169,33 +170,33 @@ class StoreFile:
         check_kind(self._paths)
         if not self._lock.take(wait_seconds):
             raise BlockingIOError("another watcher uses it: give this one another --store")
-        # A lock file that has to be made though there is a database was removed: perhaps under one that uses it.
+        # A missing lock file next to an existing database was removed, perhaps while another watcher uses the database.
         if self._lock.was_made and self._path.exists() and is_in_use(self._path):
-            self._lock.release(remove=True)  # for the next who asks to be in doubt as well
+            self._lock.release(remove=True)  # so that the next attempt makes this check again
             raise BlockingIOError("another watcher uses it, whose lock file was removed: give this one another --store")
 
     def _connect(self) -> Database:
         _check_format(self._path)
         if not self._path.exists():
-            self._path.touch(mode=0o600)  # SQLite would let everyone read it; its log gets the rights of the file
+            self._path.touch(mode=0o600)  # SQLite would make it world-readable; its WAL gets the mode of the file
         return connect(self._path)
 
 
 def check_kind(paths: Iterable[Path]) -> None:
-    """Refuse what is no file, such as a pipe, which would be waited for without an end.
+    """Check that each existing path is a regular file; opening a pipe, for example, would block forever.
 
     Raises:
-        OSError: it is there and is none.
+        OSError: a path exists and is not a regular file.
     """
     for path in paths:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             if not stat.S_ISREG(path.stat().st_mode):
-                raise OSError(f"{path.name} is no file")
+                raise OSError(f"{path.name} is not a regular file")
 
 
 def is_corrupt(error: Exception) -> bool:
-    """Return whether an error of a read or a write says that the content of the file is bad."""
-    return isinstance(error, UnicodeDecodeError) or _code(error) in _CORRUPT
+    """Return whether an error of a read or a write means that the content of the file is corrupt."""
+    return isinstance(error, UnicodeDecodeError) or _code(error) in _CORRUPTION_ERRORS
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -206,17 +207,17 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _is_of_the_place(error: Exception) -> bool:
-    return _code(error) in _OF_THE_PLACE
+def _is_environment_error(error: Exception) -> bool:
+    return _code(error) in _ENVIRONMENT_ERRORS
 
 
 def _code(error: Exception) -> int | None:
-    code: int | None = getattr(error, "sqlite_errorcode", None)  # errors of the module itself have none
-    return None if code is None else code & 0xFF  # without what an extended code adds
+    code: int | None = getattr(error, "sqlite_errorcode", None)  # errors of the sqlite3 module itself have no code
+    return None if code is None else code & 0xFF  # the primary code of an extended code
 
 
 def _check_format(path: Path) -> None:
-    """Tell a damaged header from a file that may not be written, as SQLite calls both read-only."""
+    """Raise an error for a damaged header, which SQLite would report as a read-only database."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         head = file.read(_FORMAT_AT + 2)
         if len(head) == _FORMAT_AT + 2 and not _FORMATS.issuperset(head[_FORMAT_AT:]):

@@ -1,10 +1,10 @@
-"""The history in the store: what every node used, minute by minute.
+"""History in the store: the load of every node, minute by minute.
 
-The minutes of the present hour are a row each for every series, as they come; with the first minute of the next hour
-they become blocks of an hour and 128 nodes, compressed. So one node is read without the others, and one series without
-the others. All of it happens in the transaction of the fetch, so that a crash leaves whole minutes and whole hours.
+Each minute of the present hour is one row per series. With the first minute of the next hour, these rows become
+compressed blocks of one hour and 128 nodes, so that one node, or one series, can be read without the others. All writes
+happen in the transaction of the fetch, so a crash leaves only whole minutes and whole hours.
 
-Nodes are numbered. A number is given to another node once nothing of its node is kept.
+Nodes have numbers. The number of a node is reused once none of its values are stored.
 """
 
 import contextlib
@@ -19,26 +19,26 @@ from sqlite_utils import Database
 
 from watcher.history import RESOLUTION_SECONDS, History, HistorySeries, Steps
 from watcher.model import NodeColumns, Operator, WatcherMetrics
-from watcher.store import history_blocks as hours
+from watcher.store import history_blocks
 from watcher.store.history_blocks import CHUNK, Matrix
 from watcher.store.schema import HOUR
 
 _log = logging.getLogger(__name__)
-_MOST_NODES = 100_000  # numbered at once; each costs two bytes a minute and series until its hour is over
-_ROW_BYTES = 200  # of a row beside its body: its columns, its part of the index, what its page wastes
-_PRUNED_AT_ONCE = 2  # hours, when one is added: to a clock that jumped ahead all of them are old
+_MAX_NODES = 100_000  # numbered at the same time; each takes two bytes per minute and series until its hour is over
+_ROW_BYTES = 200  # size of a row without its body: columns, index entry, unused space of the page
+_PRUNED_AT_ONCE = 2  # hours deleted when one is added; not all, since after a jump of the clock all of them look old
 _KEY = "source, origin, type, operator, name"
 _Series = tuple[str, str, str]  # type, operator, name
 
 
 class HistoryRows(NamedTuple):
-    """What was read of the file, still packed.
+    """Rows of the history as read from the file, still packed.
 
     Attributes:
         names: node number to name.
-        blocks: rows ``type, operator, name, chunk, hour, body``, sorted.
+        blocks: sorted rows ``type, operator, name, chunk, hour, body``.
         minutes: rows ``type, operator, name, minute, body``.
-        offset: the number of the node that bodies of minutes begin with.
+        offset: number of the first node in the bodies of ``minutes``.
     """
 
     names: Mapping[int, str]
@@ -48,18 +48,18 @@ class HistoryRows(NamedTuple):
 
 
 def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: float, max_bytes: int) -> None:
-    """Write a snapshot into the history, unless its minute has one, and delete some of what is too old or too much.
+    """Add a snapshot to the history, unless its minute is already there, and delete some hours beyond the limits.
 
     Args:
-        db: in a transaction.
+        db: the database, in a transaction.
         metrics: the snapshot.
-        origin: the system that its source stands for.
-        keep_seconds: older hours are deleted.
-        max_bytes: the oldest hours are deleted beyond this size.
+        origin: the origin of the snapshot's source.
+        keep_seconds: age in seconds above which hours are deleted.
+        max_bytes: size above which the oldest hours are deleted.
     """
     minute = metrics.timestamp // RESOLUTION_SECONDS
     hour = minute // HOUR
-    # What is of the future a clock left behind that was set back.
+    # Rows of the future remain after the clock was set back.
     db.execute("delete from history_minutes where minute > ?", [minute])
     db.execute("delete from history_blocks where hour > ?", [hour])
     where = (minute, metrics.source, origin)
@@ -68,7 +68,10 @@ def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: flo
     if _fold(db, hour):
         _prune(db, hour, int((metrics.timestamp - keep_seconds) // 3600), max_bytes)
     nodes = NodeColumns.of(metrics.data)
-    rows = [(*where, *series, body) for series, body in hours.columns_of(nodes, _numbered(db, nodes, hour)).items()]
+    rows = [
+        (*where, *series, body)
+        for series, body in history_blocks.pack_minutes(nodes, _numbered(db, nodes, hour)).items()
+    ]
     db.conn.executemany(
         f"insert or ignore into history_minutes (minute, {_KEY}, body) values (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         rows,
@@ -78,16 +81,16 @@ def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: flo
 def read(
     db: Database, ours: str, whose: list[str], steps: Steps, node: str | None, type_: str | None, operator: str | None
 ) -> HistoryRows:
-    """Read what these steps need.
+    """Read the rows that these steps need.
 
     Args:
         db: the database.
-        ours: the condition on rows of the sources whose history it is.
-        whose: its values.
-        steps: when.
-        node: this one; all when None.
-        type_: this resource; all when None.
-        operator: this one; all when None.
+        ours: SQL condition that selects the rows of the sources.
+        whose: values of the condition.
+        steps: steps of time.
+        node: only this node; all nodes when None.
+        type_: only this resource; all resources when None.
+        operator: only this operator; all operators when None.
     """
     named = ("", []) if node is None else (" where name = ?", [node])
     names = dict(db.execute(f"select number, name from history_nodes{named[0]}", named[1]).fetchall())  # noqa: S608
@@ -114,26 +117,30 @@ def read(
 
 
 def unpack(rows: HistoryRows, steps: Steps) -> History:
-    """Return what was read as arrays, in pieces that never take long: requests are answered meanwhile."""
+    """Unpack the rows into arrays, chunk by chunk, so that other threads can answer requests in between."""
     blocks = {key: list(each) for key, each in groupby(rows.blocks, lambda row: (row[:3], row[3]))}
     minutes: dict[_Series, list[tuple[int, Matrix]]] = {}
     for *series, minute, body in rows.minutes:
-        with contextlib.suppress(*hours.UNREADABLE):  # what is unreadable is a gap
-            minutes.setdefault((series[0], series[1], series[2]), []).append((minute, hours.column(body)))
+        with contextlib.suppress(*history_blocks.UNREADABLE):  # an unreadable row leaves a gap
+            minutes.setdefault((series[0], series[1], series[2]), []).append(
+                (minute, history_blocks.unpack_minute(body))
+            )
     first, last = _minutes(steps)
     found: dict[_Series, list[tuple[list[str], NDArray[np.float32]]]] = {}
     for key in sorted({series for series, _ in blocks} | minutes.keys()):
         for chunk, numbers in groupby(sorted(rows.names), lambda number: number // CHUNK):
             at = np.array(list(numbers))
-            matrix = hours.empty(len(at), last - first + 1)
+            matrix = history_blocks.empty_matrix(len(at), last - first + 1)
             for *_, hour, body in blocks.get((key, chunk), ()):
-                with contextlib.suppress(*hours.UNREADABLE):
-                    hours.lay_hour(matrix, first, hours.unpack(body, at - chunk * CHUNK), hour * HOUR)
+                with contextlib.suppress(*history_blocks.UNREADABLE):
+                    history_blocks.overlay_hour(
+                        matrix, first, history_blocks.unpack_block(body, at - chunk * CHUNK), hour * HOUR
+                    )
             for minute, values in minutes.get(key, ()):
-                hours.lay_minute(matrix, minute - first, values, at - rows.offset)
-            present = hours.has_any(matrix)
+                history_blocks.overlay_minute(matrix, minute - first, values, at - rows.offset)
+            present = history_blocks.has_values(matrix)
             if present.any():
-                means = hours.by_steps(matrix[present], steps, largest=key[1] == Operator.MAX)
+                means = history_blocks.aggregate(matrix[present], steps, largest=key[1] == Operator.MAX)
                 found.setdefault(key, []).append(([rows.names[number] for number in at[present]], means))
     return _joined(found, steps)
 
@@ -157,25 +164,25 @@ def _minutes(steps: Steps) -> tuple[int, int]:
 
 
 def _numbered(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int]:
-    """Return the numbers of nodes; those that have none get the smallest that are free."""
+    """Return the numbers of these nodes; a new node gets the smallest free number."""
     known = {name: (number, seen) for number, name, seen in db.execute("select number, name, seen from history_nodes")}
     new = sorted(name for name in nodes if name not in known)
-    if len(known) + len(new) > _MOST_NODES:
+    if len(known) + len(new) > _MAX_NODES:
         _log.warning("nodes come and go too fast for the history", extra={"nodes": len(known) + len(new)})
-        new = new[: max(0, _MOST_NODES - len(known))]
-    taken = {number for number, _ in known.values()}
-    free = (number for number in range(len(taken) + len(new)) if number not in taken)
+        new = new[: max(0, _MAX_NODES - len(known))]
+    used = {number for number, _ in known.values()}
+    free = (number for number in range(len(used) + len(new)) if number not in used)
     numbers = dict(zip(new, free, strict=False))
-    given = [(number, name, hour) for name, number in numbers.items()]
-    db.conn.executemany("insert into history_nodes (number, name, seen) values (?, ?, ?)", given)
+    new_rows = [(number, name, hour) for name, number in numbers.items()]
+    db.conn.executemany("insert into history_nodes (number, name, seen) values (?, ?, ?)", new_rows)
     numbers |= {name: known[name][0] for name in nodes if name in known}
-    again = [(hour, number) for name, number in numbers.items() if name in known and known[name][1] != hour]
-    db.conn.executemany("update history_nodes set seen = ? where number = ?", again)
+    seen_again = [(hour, number) for name, number in numbers.items() if name in known and known[name][1] != hour]
+    db.conn.executemany("update history_nodes set seen = ? where number = ?", seen_again)
     return numbers
 
 
 def _fold(db: Database, hour: int) -> bool:
-    """Turn the minutes of the hours before this one into blocks; return whether there were any."""
+    """Turn the minutes of earlier hours into blocks; return whether there were any."""
     rows = db.execute(
         f"select minute / {HOUR}, {_KEY}, minute, body from history_minutes where minute < ? order by 1, {_KEY}",  # noqa: S608
         [hour * HOUR],
@@ -183,8 +190,8 @@ def _fold(db: Database, hour: int) -> bool:
     for key, minutes in groupby(rows, lambda row: row[:6]):
         columns = []
         for *_, minute, body in minutes:
-            with contextlib.suppress(*hours.UNREADABLE):
-                columns.append((minute % HOUR, hours.column(body)))
+            with contextlib.suppress(*history_blocks.UNREADABLE):
+                columns.append((minute % HOUR, history_blocks.unpack_minute(body)))
         for chunk in range(-(-max((len(values) for _, values in columns), default=0) // CHUNK)):
             _write_block(db, (*key, chunk), columns)
     db.execute("delete from history_minutes where minute < ?", [hour * HOUR])
@@ -192,24 +199,24 @@ def _fold(db: Database, hour: int) -> bool:
 
 
 def _write_block(db: Database, key: tuple[Any, ...], columns: Iterable[tuple[int, Matrix]]) -> None:
-    """Write the minutes of 128 nodes; an hour that was begun before, by a clock that was set, is gone on with."""
-    matrix, chunk = hours.empty(CHUNK, HOUR), key[-1]
+    """Write the minutes of 128 nodes; if the block exists, because the clock was set, merge the minutes into it."""
+    matrix, chunk = history_blocks.empty_matrix(CHUNK, HOUR), key[-1]
     where = f"(hour, {_KEY}, chunk) = (?, ?, ?, ?, ?, ?, ?)"
     before = db.execute(f"select body from history_blocks where {where}", key).fetchone()  # noqa: S608
     if before:
-        with contextlib.suppress(*hours.UNREADABLE):
-            matrix = hours.unpack(before[0], np.arange(CHUNK))
+        with contextlib.suppress(*history_blocks.UNREADABLE):
+            matrix = history_blocks.unpack_block(before[0], np.arange(CHUNK))
     for minute, values in columns:
-        hours.lay_minute(matrix, minute, values, np.arange(chunk * CHUNK, (chunk + 1) * CHUNK))
-    if hours.has_any(matrix).any():
+        history_blocks.overlay_minute(matrix, minute, values, np.arange(chunk * CHUNK, (chunk + 1) * CHUNK))
+    if history_blocks.has_values(matrix).any():
         db.execute(
             f"insert or replace into history_blocks (hour, {_KEY}, chunk, body) values (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-            (*key, hours.pack(matrix)),
+            (*key, history_blocks.pack_block(matrix)),
         )
 
 
 def _prune(db: Database, hour: int, oldest: int, max_bytes: int) -> None:
-    """Delete hours that are too old or too much, and the nodes of which nothing is left."""
+    """Delete hours beyond the limits of age and size, and nodes without stored values."""
     old = "select distinct hour from history_blocks where hour < ? order by 1 limit ?"
     db.execute(f"delete from history_blocks where hour in ({old})", [oldest, _PRUNED_AT_ONCE])  # noqa: S608
     allowed = max_bytes
@@ -223,7 +230,7 @@ def _prune(db: Database, hour: int, oldest: int, max_bytes: int) -> None:
 
 
 def _sizes(db: Database) -> Iterator[tuple[int, int]]:
-    """Return the hours, the newest first, and how many bytes each takes."""
+    """Yield each hour, newest first, and its size in bytes."""
     yield from db.execute(
         f"select hour, sum(length(body) + {_ROW_BYTES}) from history_blocks group by 1 order by 1 desc"  # noqa: S608
     )

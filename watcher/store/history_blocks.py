@@ -1,4 +1,7 @@
-"""Nodes x minutes of the history, as arrays and packed: hundredths of a percent, two bytes each."""
+"""Arrays of the history, of shape (nodes, minutes), and their packed form.
+
+A value is in hundredths of a percent and takes two bytes.
+"""
 
 import zlib
 from collections.abc import Mapping
@@ -13,7 +16,7 @@ from watcher.store.schema import HOUR
 Matrix = NDArray[np.uint16]
 Rows = NDArray[np.int64]
 
-#: Nodes of a block: one is unpacked in a tenth of a millisecond.
+#: Number of nodes in a block; unpacking a block takes a tenth of a millisecond.
 CHUNK = 128
 MISSING = 0xFFFF
 UNREADABLE = (zlib.error, ValueError, TypeError)
@@ -22,17 +25,17 @@ _PER_PERCENT = 100
 _COMPRESSION = 1
 
 
-def column(body: bytes) -> Matrix:
-    """Return one minute of one series by node number.
+def unpack_minute(body: bytes) -> Matrix:
+    """Unpack one minute of one series, an array by node number.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: the body is not a packed minute.
     """
     return np.frombuffer(body, "<u2")
 
 
-def columns_of(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[str, str, str], bytes]:
-    """Return each series (type, operator, name) of the nodes that have numbers, as ``column`` reads it."""
+def pack_minutes(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[str, str, str], bytes]:
+    """Pack one minute of the numbered nodes, by series (type, operator, name), for :func:`unpack_minute`."""
     size = max(numbers.values(), default=-1) + 1
     values = np.frombuffer(nodes.numbers, np.float64)
     found: dict[tuple[str, str, str], Matrix] = {}
@@ -51,29 +54,29 @@ def columns_of(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[str
     return {key: target.astype("<u2").tobytes() for key, target in found.items()}
 
 
-def empty(nodes: int, minutes: int) -> Matrix:
-    """Return nodes x minutes without a value."""
+def empty_matrix(nodes: int, minutes: int) -> Matrix:
+    """Return an array of shape (nodes, minutes) without values."""
     return np.full((nodes, minutes), MISSING, np.uint16)
 
 
-def has_any(matrix: Matrix) -> NDArray[np.bool_]:
-    """Return which nodes have a value."""
+def has_values(matrix: Matrix) -> NDArray[np.bool_]:
+    """Return a mask of the nodes that have a value, shape (nodes,)."""
     known: NDArray[np.bool_] = (matrix != MISSING).any(axis=1)
     return known
 
 
-def pack(matrix: Matrix) -> bytes:
-    """Pack a block: what each minute differs from the one before, all low bytes before the high ones."""
+def pack_block(matrix: Matrix) -> bytes:
+    """Pack a block: the differences between minutes, zigzag-encoded, all low bytes before all high bytes."""
     steps = np.diff(matrix, axis=1, prepend=np.uint16(0)).astype(np.int16)
-    folded = ((steps << 1) ^ (steps >> 15)).astype("<u2")  # a small step down is a small number too
+    folded = ((steps << 1) ^ (steps >> 15)).astype("<u2")  # zigzag: small negative differences become small numbers
     return zlib.compress(folded.view(np.uint8).reshape(-1, 2).T.tobytes(), _COMPRESSION)
 
 
-def unpack(body: bytes, rows: Rows) -> Matrix:
+def unpack_block(body: bytes, rows: Rows) -> Matrix:
     """Unpack these rows of a block.
 
     Raises:
-        ValueError, zlib.error: it is none.
+        ValueError, zlib.error: the body is not a packed block.
     """
     low, high = np.frombuffer(zlib.decompress(body), np.uint8).reshape(2, CHUNK, HOUR)[:, rows]
     folded = low.astype(np.uint16) | (high.astype(np.uint16) << 8)
@@ -81,14 +84,14 @@ def unpack(body: bytes, rows: Rows) -> Matrix:
     return np.cumsum(steps, axis=1, dtype=np.uint16)
 
 
-def lay_hour(under: Matrix, first: int, block: Matrix, begin: int) -> None:
-    """Lay an hour over nodes x minutes; where it has nothing, what is there stays.
+def overlay_hour(under: Matrix, first: int, block: Matrix, begin: int) -> None:
+    """Copy the values of an hour into a matrix; missing values of the hour leave the matrix unchanged.
 
     Args:
-        under: nodes x minutes, changed.
-        first: the minute with which it begins.
-        block: nodes x 60 minutes.
-        begin: the minute with which that begins.
+        under: matrix that is changed, shape (nodes, minutes).
+        first: first minute of the matrix, in minutes of Unix time.
+        block: values of the hour, shape (nodes, 60).
+        begin: first minute of the hour, in minutes of Unix time.
     """
     start, end = max(begin, first), min(begin + HOUR, first + under.shape[1])
     if start < end:
@@ -96,14 +99,14 @@ def lay_hour(under: Matrix, first: int, block: Matrix, begin: int) -> None:
         np.copyto(under[:, start - first : end - first], over, where=over != MISSING)
 
 
-def lay_minute(under: Matrix, minute: int, values: Matrix, at: Rows) -> None:
-    """Lay a minute over nodes x minutes, as ``lay_hour`` does.
+def overlay_minute(under: Matrix, minute: int, values: Matrix, at: Rows) -> None:
+    """Copy the values of a minute into a matrix, like :func:`overlay_hour`.
 
     Args:
-        under: nodes x minutes, changed.
-        minute: which of its minutes.
-        values: by node.
-        at: where in ``values`` each of the nodes is; beyond its end are those that have none.
+        under: matrix that is changed, shape (nodes, minutes).
+        minute: column of the matrix.
+        values: values of the minute by node number.
+        at: index into ``values`` of each row of the matrix; an index beyond the end means no value.
     """
     rows = np.flatnonzero(at < len(values))
     given = values[at[rows]]
@@ -111,12 +114,18 @@ def lay_minute(under: Matrix, minute: int, values: Matrix, at: Rows) -> None:
     under[rows[known], minute] = given[known]
 
 
-def by_steps(matrix: Matrix, steps: Steps, *, largest: bool) -> NDArray[np.float32]:
-    """Return nodes x steps in percent from nodes x minutes: the mean of each step, or the largest."""
+def aggregate(matrix: Matrix, steps: Steps, *, largest: bool) -> NDArray[np.float32]:
+    """Aggregate minutes into steps: return the mean, or the largest value, of each step in percent.
+
+    Args:
+        matrix: values in hundredths of a percent, shape (nodes, minutes).
+        steps: steps of time.
+        largest: return the largest value instead of the mean.
+    """
     length = steps.seconds // RESOLUTION_SECONDS
     counts = np.zeros((len(matrix), steps.count), np.uint32)
     totals = np.zeros_like(counts)
-    for first in range(length):  # to add along an axis so short takes numpy two and a half times as long
+    for first in range(length):  # summing along such a short axis takes numpy two and a half times as long
         minute = matrix[:, first::length]
         known = minute != MISSING
         values = np.where(known, minute, 0)
@@ -126,6 +135,6 @@ def by_steps(matrix: Matrix, steps: Steps, *, largest: bool) -> NDArray[np.float
         else:
             totals += values
     divisors = (np.minimum(counts, 1) if largest else counts).astype(np.float32)
-    with np.errstate(invalid="ignore"):  # 0 / 0 is what is not there
+    with np.errstate(invalid="ignore"):  # 0 / 0 gives NaN: no value
         means: NDArray[np.float32] = np.round(totals.astype(np.float32) / (divisors * _PER_PERCENT), 2)
     return means

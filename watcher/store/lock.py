@@ -1,4 +1,4 @@
-"""The lock that keeps a second watcher from a file."""
+"""Lock file that keeps a second watcher from using a database file."""
 
 import os
 import sys
@@ -15,21 +15,22 @@ _POLL_SECONDS = 0.05
 
 
 class FileLock:
-    """The lock beside a file; where none can be made (a read-only folder, no ``flock``) it keeps nobody out.
+    """Lock on ``<path>.lock``. Where no lock is possible (a read-only folder, no ``flock``), taking it succeeds.
 
-    It is the process's own: a fork does not hold it, however long it lives.
+    The lock belongs to this process: a forked child does not hold it.
 
     Attributes:
-        was_made: whether the lock file was not there when the lock was taken.
+        was_made: whether taking the lock created the lock file.
     """
 
     def __init__(self, path: Path) -> None:
-        """Lock nothing yet."""
+        """Prepare the lock of the file at ``path``; :meth:`take` takes it."""
         self._path = Path(f"{path}.lock")
         self._descriptor: int | None = None
         self.was_made = False
         if hasattr(os, "register_at_fork"):
-            # The lock belongs to the open file, which a fork shares: it would hold it when this process has long ended.
+            # flock belongs to the open file, which a forked child shares: the child would hold the lock after this
+            # process has ended.
             os.register_at_fork(after_in_child=partial(_release, weakref.ref(self)))
 
     def __enter__(self) -> Self:
@@ -39,11 +40,11 @@ class FileLock:
         self.release()
 
     def take(self, wait_seconds: float = 0, *, create: bool = True) -> bool:
-        """Return whether the file may be used: nobody else has the lock, after so many seconds at the latest.
+        """Take the lock; return whether the file may be used, that is, no other process holds the lock.
 
         Args:
-            wait_seconds: how long whoever has it may take to end.
-            create: make the lock file where there is none.
+            wait_seconds: seconds to wait for another process to release the lock.
+            create: create the lock file if it is missing.
         """
         if self._descriptor is not None or sys.platform == "win32":
             return True
@@ -67,10 +68,10 @@ class FileLock:
                 self._descriptor, self.was_made = descriptor, was_made
                 if not self.is_lost():
                     return True
-                self.release()  # it was removed meanwhile: what is there now counts
+                self.release()  # the lock file was removed meanwhile: try again with the present one
 
     def is_lost(self) -> bool:
-        """Return whether the lock file that is held was removed, so that another watcher would take a new one."""
+        """Return whether the held lock file was removed, so that another watcher could lock a new one."""
         if self._descriptor is None:
             return False
         try:
@@ -79,10 +80,10 @@ class FileLock:
             return True
 
     def release(self, *, remove: bool = False) -> None:
-        """Let others use the file. The lock file stays, as a sign that the next one finds.
+        """Release the lock. The lock file stays, so that the next watcher knows that nobody removed it.
 
         Args:
-            remove: take it away as well.
+            remove: remove the lock file as well.
         """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -91,7 +92,7 @@ class FileLock:
             os.close(descriptor)
 
     def _open(self, *, create: bool) -> tuple[int, bool]:
-        """Return the open lock file and whether it was made now; no program that is started inherits it."""
+        """Return the descriptor of the lock file and whether it was just created; child programs do not inherit it."""
         flags = os.O_RDWR | os.O_CLOEXEC
         try:
             return os.open(self._path, flags), False

@@ -1,4 +1,4 @@
-"""What a clock that was ahead leaves behind. A watcher deletes it as it begins, so this does without numpy."""
+"""Deletion of rows with timestamps in the future. A watcher does this at its start, so the module avoids numpy."""
 
 import math
 
@@ -8,8 +8,8 @@ from watcher.history import RESOLUTION_SECONDS
 from watcher.store.schema import HOUR
 
 
-def forget(db: Database, since: float) -> None:
-    """Delete the snapshots of ``since``, unix seconds, and later, and the minutes and hours that begin then."""
+def delete_future_rows(db: Database, since: float) -> None:
+    """Delete snapshots from ``since`` on, Unix seconds, and the history's minutes and hours that begin after it."""
     db.table("snapshots").delete_where("timestamp >= ?", [since])
     minute = math.ceil(since / RESOLUTION_SECONDS)
     db.execute("delete from history_minutes where minute >= ?", [minute])

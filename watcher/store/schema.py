@@ -1,4 +1,4 @@
-"""The tables, made by migrations that only add, and whether a database has them and is sound."""
+"""Tables, created by migrations that only add columns and tables, and the checks of an opened database."""
 
 import logging
 import sqlite3
@@ -13,13 +13,13 @@ from sqlite_utils import Database, Migrations
 _log = logging.getLogger(__name__)
 _migrations = Migrations("trimaran.watcher")
 
-#: Minutes of a block of the history, which is numbered by them.
+#: Minutes in a block of the history; block n begins with minute n * HOUR of Unix time.
 HOUR = 60
 
-# What damaged content makes SQLite and what is built on it raise, beside what is wrong with the place.
+# Exceptions that SQLite and sqlite-utils raise for damaged content; sqlite3.Error also covers the environment.
 UNREADABLE = (sqlite3.Error, ValueError, KeyError, TypeError, AttributeError)
-_BUSY_SECONDS = 5.0  # to wait for another program that holds the file
-_CHECK_SECONDS = 5.0  # to read every page: a worker that has not started after 30 seconds is killed, again and again
+_BUSY_SECONDS = 5.0  # wait for another program that holds the file
+_CHECK_SECONDS = 5.0  # for reading every page: gunicorn kills a worker that has not started after 30 seconds
 _INTERRUPT_SECONDS = 0.05
 
 
@@ -39,14 +39,14 @@ def create_samples(db: Database) -> None:
 
 @_migrations()
 def add_origins(db: Database) -> None:
-    """Add which system a row came from; rows of before do not say."""
+    """Add the column ``origin``, the system that a row came from; it is null in older rows."""
     db.table("snapshots").add_column("origin", str)
     db.table("samples").add_column("origin", str)
 
 
 @_migrations()
 def create_history(db: Database) -> None:
-    """Create the tables of the history: nodes by number, the minutes of the present hour, and hours in blocks."""
+    """Create the tables of the history: numbered nodes, the minutes of the present hour, and blocks of an hour."""
     series = {"source": str, "origin": str, "type": str, "operator": str, "name": str}
     db.table("history_nodes").create({"number": int, "name": str, "seen": int}, pk="number")
     db.table("history_nodes").create_index(["name"], unique=True)
@@ -56,8 +56,8 @@ def create_history(db: Database) -> None:
     )
 
 
-_OURS = {migration.__name__ for migration in (create_snapshots, create_samples, add_origins, create_history)}
-_WRITTEN = {
+_MIGRATION_NAMES = {migration.__name__ for migration in (create_snapshots, create_samples, add_origins, create_history)}
+_COLUMNS = {
     "snapshots": "window, timestamp, source, origin, nodes, body",
     "samples": "source, origin, taken_at, body",
     "history_nodes": "name, seen",
@@ -67,14 +67,14 @@ _WRITTEN = {
 
 
 class NewerSchemaError(Exception):
-    """A newer version made the tables, and they do not take what this one writes.
+    """The tables are of a newer version, and this version cannot write them.
 
     Attributes:
-        newest: the newest row of each window that can be read.
+        newest: the newest readable snapshot row of each window.
     """
 
     def __init__(self, newest: list[dict[str, Any]]) -> None:
-        super().__init__("a newer version wrote it, whose tables this one cannot write; it is left as it is")
+        super().__init__("a newer version wrote it, and this version cannot write its tables; it is left unchanged")
         self.newest = newest
 
 
@@ -82,8 +82,8 @@ def connect(path: Path | str) -> Database:
     """Open a sound database, or ``:memory:``.
 
     Raises:
-        NewerSchemaError: it is sound and cannot be written.
-        sqlite3.Error, ValueError, KeyError, TypeError, AttributeError: it is not sound, or the place is not.
+        NewerSchemaError: the database is of a newer version and cannot be written.
+        sqlite3.Error, ValueError, KeyError, TypeError, AttributeError: the database is damaged or cannot be accessed.
     """
     db = Database(sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False))
     try:
@@ -91,7 +91,7 @@ def connect(path: Path | str) -> Database:
         is_newer = _is_newer(db)
         check_pages(db)
         db.enable_wal()
-        # WAL with synchronous=normal cannot corrupt; a power cut may lose the last snapshot, a crash none.
+        # WAL with synchronous=normal cannot corrupt the file; a power cut may lose the last snapshot, a crash none.
         db.execute("pragma synchronous = normal")
         if not is_newer:
             _migrations.apply(db)
@@ -103,14 +103,14 @@ def connect(path: Path | str) -> Database:
 
 
 def is_in_use(path: Path) -> bool:
-    """Return whether anybody else has the database open."""
+    """Return whether another process has the database open."""
     connection = sqlite3.connect(path, timeout=0)
     try:
         connection.execute("pragma locking_mode = exclusive")
         connection.execute("select 1 from sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-    except sqlite3.Error:  # what is wrong with it shows when it is opened
+    except sqlite3.Error:  # opening the database reports the error
         return False
     finally:
         connection.close()
@@ -118,43 +118,47 @@ def is_in_use(path: Path) -> bool:
 
 
 def check_pages(db: Database) -> None:
-    """Read every page, as far as there is time: a torn file shows here and not in the middle of the night."""
+    """Check every page, within the time limit, so that a damaged file is detected at the start and not at a later read.
+
+    Raises:
+        sqlite3.DatabaseError: a page is damaged.
+    """
     try:
         with _limited(db, _CHECK_SECONDS):
             problem = db.execute("pragma integrity_check(1)").fetchone()[0]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_INTERRUPT:
             raise
-        _log.warning("the store is too large to be checked in time and is used as it is: see store.max_megabytes")
+        _log.warning("the store is too large to be checked in time and is used unchecked: see store.max_megabytes")
         return
     if problem != "ok":
         raise sqlite3.DatabaseError(problem)
 
 
 def check_tables(db: Database) -> None:
-    """Ask for what is read and written: tables that are not as they were made cannot be used."""
-    for table, columns in _WRITTEN.items():
+    """Read one row of every used column, which raises an error if a table or a column is missing."""
+    for table, columns in _COLUMNS.items():
         db.execute(f"select {columns} from {table} limit 1").fetchall()  # noqa: S608
 
 
 def _is_newer(db: Database) -> bool:
-    """Return whether a version made the tables that knows more migrations than this one; none is ever taken back.
+    """Return whether the database has migrations that this version does not know; no migration is ever removed.
 
     Raises:
-        NewerSchemaError: it does, and what this one writes no longer fits.
+        NewerSchemaError: it has, and this version cannot write the tables.
     """
-    if not {migration.name for migration in _migrations.applied(db)} > _OURS:
+    if not {migration.name for migration in _migrations.applied(db)} > _MIGRATION_NAMES:
         return False
-    if not _takes_rows(db):
+    if not _accepts_rows(db):
         raise NewerSchemaError(_newest(db))
     return True
 
 
-def _takes_rows(db: Database) -> bool:
-    """Try to write what is written, and take it back."""
+def _accepts_rows(db: Database) -> bool:
+    """Return whether the tables accept this version's rows: insert one into each and roll back."""
     db.execute("begin immediate")
     try:
-        for table, columns in _WRITTEN.items():
+        for table, columns in _COLUMNS.items():
             values = ", ".join(["''"] * len(columns.split(",")))
             db.execute(f"insert into {table} ({columns}) values ({values})")  # noqa: S608
     except (sqlite3.IntegrityError, sqlite3.OperationalError) as error:
@@ -176,16 +180,16 @@ def _newest(db: Database) -> list[dict[str, Any]]:
 
 @contextmanager
 def _limited(db: Database, seconds: float) -> Iterator[None]:
-    """Interrupt what runs in the block after so many seconds.
+    """Interrupt the statements of the block after so many seconds.
 
-    Not by a progress handler, which SQLite does not call while it reads through the pages of one large value.
+    A progress handler would not do: SQLite does not call it while it reads the pages of one large value.
     """
     done = threading.Event()
 
     def interrupt() -> None:
         if not done.wait(seconds):
             db.conn.interrupt()
-            while not done.wait(_INTERRUPT_SECONDS):  # it may not have begun
+            while not done.wait(_INTERRUPT_SECONDS):  # the statement may not have started yet
                 db.conn.interrupt()
 
     watching = threading.Thread(target=interrupt, name="store-check", daemon=True)
@@ -198,5 +202,5 @@ def _limited(db: Database, seconds: float) -> Iterator[None]:
 
 
 def _text(raw: bytes) -> str:
-    """Read text; one damaged byte costs the row that it is in, not all that are read with it."""
+    """Decode text; a damaged byte then affects only its own row, not all rows of the query."""
     return raw.decode(errors="replace")

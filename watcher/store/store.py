@@ -1,8 +1,8 @@
-"""What survives a crash: snapshots, samples and the history in one SQLite file.
+"""Store that survives a crash: snapshots, samples and the history in one SQLite file.
 
-A snapshot is one row: columns to find it by, and its compressed body. It is written in one transaction, so that a
-killed process leaves whole snapshots behind and nothing else. The file must be on a local disk: WAL needs shared
-memory, which network file systems do not give.
+A snapshot is one row: the columns to find it, and its compressed body. It is written in one transaction, so that a
+killed process leaves only whole snapshots. The file must be on a local disk: WAL needs shared memory, which network
+file systems do not support.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from watcher import wire
 from watcher.freshness import PRUNE_BATCH_SIZE
 from watcher.history import History, Steps
 from watcher.model import WatcherMetrics
-from watcher.store import prune_future as future
 from watcher.store.file import StoreFile, is_corrupt
+from watcher.store.prune_future import delete_future_rows
 from watcher.store.schema import UNREADABLE, connect
 from watcher.windows.samples import SampleRound
 from watcher.wire import Dialect
@@ -30,17 +30,17 @@ from watcher.wire import Dialect
 _log = logging.getLogger(__name__)
 _COMPRESSION = 1
 _MEGABYTE = 1024 * 1024
-_HANDOVER_SECONDS = 1.0  # for the watcher before, which may be closing the file just now
+_HANDOVER_SECONDS = 1.0  # the previous watcher may still be closing the file
 _UNREADABLE_BODY = (zlib.error, wire.WireError, ValueError, KeyError, TypeError, AttributeError)
 
 
 class Store:
-    """The database file. Safe to use from several threads; a failed write is reported once and does not raise.
+    """Database of a watcher. Safe to use from several threads; a failed write is logged once and does not raise.
 
-    When it cannot be used, memory goes on without it.
+    While the file cannot be used, the store works in memory.
 
     Attributes:
-        keep_seconds: how long snapshots and history are kept.
+        keep_seconds: age in seconds above which snapshots and history are deleted.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Store:
         """Open the file.
 
         Args:
-            path: where it is, or will be; None to keep everything in memory.
-            keep_hours: older snapshots and history are deleted.
-            max_megabytes: the oldest snapshots are deleted beyond this size.
-            history_megabytes: the oldest hours of the history are deleted beyond this size; 0 keeps none.
-            origins: source to the system that it stands for now (which address, which cluster). What the same source
-                wrote when it stood for another is not loaded; what an earlier version wrote, which does not say, is.
+            path: path of the file, which is created if missing; None to keep everything in memory.
+            keep_hours: age in hours above which snapshots and history are deleted.
+            max_megabytes: size in MiB above which the oldest snapshots are deleted.
+            history_megabytes: size in MiB above which the oldest hours of the history are deleted; 0 stores no history.
+            origins: source to its present origin (the address or cluster that it reads). Rows that the source wrote
+                with another origin are not loaded; rows of earlier versions, which have no origin, are.
         """
         self._origins = origins or {}
         self.keep_seconds = keep_hours * 3600
@@ -75,22 +75,22 @@ class Store:
 
     @property
     def failure(self) -> str:
-        """Why nothing survives a restart at present, or empty."""
+        """Reason why nothing survives a restart at present; empty if the store works."""
         return self._not_opened or self._not_written
 
     @property
     def times_opened(self) -> int:
-        """How often the file was opened: once, or more when it could not be at first, or was changed."""
+        """Number of times the file was opened: more than one if it was replaced or reopened after an error."""
         return self._file.times_opened if self._file else 0
 
     @property
     def set_aside(self) -> Path | None:
-        """Where a corrupt file was moved to last, or None."""
+        """Path of the corrupt file that was set aside last, or None."""
         return self._file.set_aside if self._file else None
 
     @property
     def times_set_aside(self) -> int:
-        """How many corrupt files were set aside."""
+        """Number of corrupt files that were set aside."""
         return self._file.times_set_aside if self._file else 0
 
     @property
@@ -103,12 +103,12 @@ class Store:
         encode: Callable[[WatcherMetrics], bytes] = wire.encode,
         history_window: str | None = None,
     ) -> None:
-        """Write the snapshots of one fetch, by window, all or none, and delete some of what is too old or too much.
+        """Write the snapshots of one fetch, all or none, and delete some rows beyond the limits of age and size.
 
         Args:
-            snapshots: what to write.
-            encode: what encodes one, where that is done already.
-            history_window: whose snapshot, if it is among them, goes into the history too.
+            snapshots: window to its snapshot.
+            encode: encoder of a snapshot; a caller that has already encoded nodes passes its own.
+            history_window: window whose snapshot is also added to the history, if it is present.
         """
         rows = [
             {
@@ -128,7 +128,7 @@ class Store:
             db.table("snapshots").insert_all(rows, replace=True)
             self._prune(db, newest)
             if remembered is not None and self._path is not None and not self._not_opened:
-                from watcher.store import history  # numpy is behind it
+                from watcher.store import history  # imports numpy, which is slow
 
                 origin = self._origins.get(remembered.source, "")
                 history.add(db, remembered, origin, keep_seconds=self.keep_seconds, max_bytes=self._history_bytes)
@@ -140,14 +140,14 @@ class Store:
     ) -> dict[str, WatcherMetrics]:
         """Return the newest readable snapshot of each of these windows that one of these sources wrote.
 
-        None after ``until``, unix seconds: one of the future was stamped by a clock that was wrong or is now, so its
-        age is not known, and in time it would pass for fresh.
+        Snapshots after ``until``, Unix seconds, are ignored: if a timestamp is in the future, the clock was or is
+        wrong, so the age is unknown, and the snapshot would count as fresh later.
         """
         found: dict[str, WatcherMetrics] = {}
         ours, whose = self._ours(sources)
         for window in windows:
             with self._reading() as db:
-                # One row after the other: a day of them need not fit into memory.
+                # One row at a time: the snapshots of a day may not fit into memory.
                 for row in db.table("snapshots").rows_where(
                     f"{ours} and window = ? and timestamp <= ?", [*whose, window, until],
                     select="body", order_by="timestamp desc",
@@ -156,26 +156,26 @@ class Store:
                         found[window] = wire.decode(zlib.decompress(row["body"]), Dialect.DOCUMENTED)
                         break
                     except _UNREADABLE_BODY as error:
-                        _log.warning("a kept snapshot is unreadable", extra={"window": window, "error": str(error)})
+                        _log.warning("a stored snapshot is unreadable", extra={"window": window, "error": str(error)})
         return found
 
     def forget_snapshots(self, since: float) -> None:
-        """Delete the snapshots from ``since`` on, unix seconds, stamped by a clock that turned out to be ahead."""
-        self._write(lambda db: future.forget(db, since))
+        """Delete the snapshots from ``since`` on, Unix seconds: the clock that stamped them was ahead."""
+        self._write(lambda db: delete_future_rows(db, since))
 
     def load_history(
         self, sources: Sequence[str], steps: Steps, node: str | None, type_: str | None, operator: str | None
     ) -> History:
-        """Return what these sources' nodes used, step by step; nothing where nothing is kept.
+        """Return the history of the nodes of these sources; empty if nothing is stored.
 
         Args:
-            sources: whose history.
-            steps: when.
-            node: this one; all when None.
-            type_: this resource; all when None.
-            operator: this one; all when None.
+            sources: names of the sources.
+            steps: steps of time.
+            node: only this node; all nodes when None.
+            type_: only this resource; all resources when None.
+            operator: only this operator; all operators when None.
         """
-        from watcher.store import history  # numpy is behind it
+        from watcher.store import history  # imports numpy, which is slow
 
         rows = history.HistoryRows({}, [], [])
         with self._reading() as db:
@@ -183,7 +183,7 @@ class Store:
         return history.unpack(rows, steps)
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
-        """Yield the newest readable snapshots of a window that one of these sources wrote, the newest first."""
+        """Yield the readable snapshots of a window that one of these sources wrote, newest first."""
         bodies: list[bytes] = []
         with self._reading() as db:
             ours, whose = self._ours(sources)
@@ -192,11 +192,11 @@ class Store:
             )
             bodies += (row["body"] for row in rows)
         for body in bodies:
-            with contextlib.suppress(*_UNREADABLE_BODY):  # one unreadable snapshot is a gap
+            with contextlib.suppress(*_UNREADABLE_BODY):  # an unreadable snapshot leaves a gap
                 yield wire.decode(zlib.decompress(body), Dialect.DOCUMENTED)
 
     def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
-        """Write one round of samples and delete some of those before ``keep_since``, unix seconds."""
+        """Write one round of samples and delete some of the rounds before ``keep_since``, Unix seconds."""
         values = [[name, type_, nodes] for (name, type_), nodes in taken.values.items()]
         body = zlib.compress(orjson.dumps({"timestamps": taken.timestamps, "values": values}), _COMPRESSION)
 
@@ -204,13 +204,13 @@ class Store:
             row = {"source": source, "origin": self._origins.get(source, ""), "taken_at": taken.taken_at, "body": body}
             db.table("samples").insert(row, replace=True)
             _delete_oldest(db, "samples", "taken_at", keep_since)
-            # Also those of the future, which a clock that was set back leaves behind.
+            # Also delete samples of the future: they remain after the clock was set back.
             db.table("samples").delete_where("taken_at > ?", [taken.taken_at])
 
         self._write(write)
 
     def load_samples(self, source: str, since: float) -> list[SampleRound]:
-        """Return this source's rounds of samples from ``since`` on, unix seconds, oldest first."""
+        """Return this source's rounds of samples from ``since`` on, Unix seconds, oldest first."""
         rows: list[dict[str, Any]] = []
         with self._reading() as db:
             ours, whose = self._ours([source])
@@ -220,19 +220,19 @@ class Store:
         rounds = []
         for row in rows:
             with contextlib.suppress(*_UNREADABLE_BODY):
-                # One unreadable sample is a gap, which coverage shows.
+                # An unreadable round leaves a gap, which the coverage reports.
                 body = orjson.loads(zlib.decompress(row["body"]))
                 values = {(name, type_): dict(nodes) for name, type_, nodes in body["values"]}
                 rounds.append(SampleRound(float(row["taken_at"]), dict(body["timestamps"]), values))
         return rounds
 
     def forget_samples(self, source: str, since: float) -> None:
-        """Delete this source's samples from ``since`` on, unix seconds, stamped by a clock that was ahead."""
+        """Delete this source's samples from ``since`` on, Unix seconds: the clock that stamped them was ahead."""
         where = "source = ? and taken_at >= ?"
         self._write(lambda db: db.table("samples").delete_where(where, [source, since]))
 
     def reopen(self) -> None:
-        """Open the file if it is not open: it was removed, replaced, or could not be opened. Each write does so too."""
+        """Open the file again if it was removed, replaced, or could not be opened. Every write does so, too."""
         with self._lock:
             self._reopen()
 
@@ -245,22 +245,22 @@ class Store:
                 self._file.release()
 
     def _ours(self, sources: Sequence[str]) -> tuple[str, list[str]]:
-        """Return the condition on rows that these sources wrote when they stood for what they stand for now."""
+        """Return the SQL condition, and its values, for rows that these sources wrote with their present origin."""
         ours = " or ".join(["source = ? and (origin is null or origin = ?)"] * len(sources))
         return f"({ours})", [each for source in sources for each in (source, self._origins.get(source, ""))]
 
     def _prune(self, db: Database, now: float) -> None:
         table = db.table("snapshots")
         _delete_oldest(db, "snapshots", "timestamp", now - self.keep_seconds)
-        # A clock that was set back leaves snapshots of the future behind, which would be loaded for ever.
+        # After the clock was set back, snapshots of the future remain; they would be loaded at every restart.
         table.delete_where("timestamp > ?", [now])
-        # History is for restarts; without a file only the newest is kept.
+        # Older snapshots are only needed after a restart; without a file, keep only the newest.
         allowed = 0 if self._path is None or self._not_opened else self._max_bytes
         size, excess = 0, None
         sizes = "select timestamp, sum(length(body)) from snapshots group by timestamp order by timestamp desc"
         for timestamp, length in db.execute(sizes):
             size += length or 0
-            if size > allowed and timestamp < now:  # what was just written stays, however large
+            if size > allowed and timestamp < now:  # the newest fetch stays, however large
                 excess = timestamp
                 break
         if excess is not None:
@@ -313,11 +313,11 @@ class Store:
             _log.info("the store works again", extra={"path": str(self._path)})
 
     def _change_file(self, corrupt: Exception | None = None) -> None:
-        """Close the file, set it aside where it was corrupt, and open what is there then, which may be nothing."""
+        """Close the file, set it aside if it is corrupt, and open the file at the path, which may be a new one."""
         assert self._file is not None  # noqa: S101
         with contextlib.suppress(*UNREADABLE):
             self._db.close()
-        with contextlib.suppress(OSError):  # else it is tried again when it is opened
+        with contextlib.suppress(OSError):  # opening the file tries again
             if corrupt is not None:
                 self._file.move_aside(corrupt)
             elif self._file.is_replaced():
@@ -331,12 +331,12 @@ class Store:
 
 
 def _copy(memory: Database, db: Database) -> None:
-    """Keep what was taken while there was no file."""
+    """Copy the rows that were written while the file could not be used."""
     for table in ("snapshots", "samples"):
         db.table(table).insert_all(memory.table(table).rows, ignore=True)
 
 
 def _delete_oldest(db: Database, table: str, column: str, before: float) -> None:
-    """Delete what is older, but little of it at a time: to a clock that jumped ahead all of it is."""
+    """Delete a few of the rows before ``before``: if the clock jumped ahead, all rows look old."""
     oldest = f"select distinct {column} from {table} where {column} < ? order by {column} limit ?"  # noqa: S608
     db.table(table).delete_where(f"{column} in ({oldest})", [before, PRUNE_BATCH_SIZE])
