@@ -243,19 +243,19 @@ def _remedy(setting: str) -> str:
     return f"  -> {setting}" if setting.startswith("--") else ""
 
 
-def _node_names(file: Path | None, of_cluster: Settings | None) -> frozenset[str]:
-    """Return the names of the nodes in a file, or of the cluster; nothing where neither is asked for.
+def _node_names(file: Path | None, cluster_settings: Settings | None) -> frozenset[str]:
+    """Return the names of the nodes in a file or in the cluster; empty if neither is given.
 
-    Ends with status 2 where they cannot be told.
+    Exits with status 2 if the nodes cannot be read.
     """
     from runtime.kubernetes.manifests import ManifestError
-    from watcher.doctor.node_names import NodeListError, list_node_names, read_node_names  # only needed here
+    from watcher.doctor.node_names import NodeListError, list_node_names, read_node_names  # only this command needs it
 
-    if file is not None and of_cluster is not None:
-        raise click.UsageError("--nodes and --cluster both say which nodes there are: give one")
+    if file is not None and cluster_settings is not None:
+        raise click.UsageError("--nodes and --cluster both list the nodes: give only one of them")
     try:
-        if of_cluster is not None:
-            return list_node_names(of_cluster)
+        if cluster_settings is not None:
+            return list_node_names(cluster_settings)
         return frozenset() if file is None else read_node_names(file)
     except (ManifestError, NodeListError) as error:
         click.echo(f"trimaran: {error}", err=True)
