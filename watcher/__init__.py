@@ -1,7 +1,7 @@
-"""Watches what every node of a cluster really uses, judges it, keeps it, and serves it.
+"""Watcher: fetches the measured load of every node of a cluster, checks it, stores it, and serves it.
 
-Importing this package is light: the model only. The service is ``trimaran watch``; to embed a watcher, use
-:class:`client.LibraryClient`.
+Importing this package is fast, since it only imports the model. ``trimaran watch`` runs the service; to embed a
+watcher, use :class:`client.LibraryClient`.
 """
 
 from watcher.model import Grade, Metric, MetricType, NodeMetrics, Operator, WatcherMetrics, Window

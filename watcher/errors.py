@@ -5,9 +5,9 @@ WatcherError                  a runtime.errors.TrimaranError
 │   ├── ProviderUnavailable   the provider cannot be reached, or did not answer in time
 │   ├── ProviderRefused       the provider rejected the credentials (401, 403)
 │   └── ProviderAnswerError   the provider's response cannot be used
-└── NotServed                 there are no metrics to answer with; ``code`` says why
+└── NotServed                 there are no metrics to serve; ``code`` is the reason
 
-SettingsError is that of ``runtime.errors``. A payload that violates the contract raises ``wire.WireError``, a
+SettingsError is defined in ``runtime.errors``. A payload that violates the contract raises ``wire.WireError``, a
 ValueError.
 """
 
@@ -50,10 +50,10 @@ class ProviderAnswerError(ProviderError):
 
 
 class NotServed(WatcherError):
-    """There are no metrics to answer with.
+    """There are no metrics to serve.
 
     Attributes:
-        code: reason, as the error body names it.
+        code: reason, in the error body.
         what: message without details, which every caller may read.
     """
 
@@ -61,9 +61,9 @@ class NotServed(WatcherError):
         """Compose the message.
 
         Args:
-            code: reason, as the error body names it.
+            code: reason, in the error body.
             what: message without details, which every caller may read.
-            why: details, which may name a provider; for callers with access only.
+            why: details, which may name a provider; only for authorized callers.
         """
         self.code = code
         self.what = what
@@ -71,5 +71,5 @@ class NotServed(WatcherError):
 
     @property
     def lacks_metrics(self) -> bool:
-        """True when there are no fresh metrics at all; false when the node or the window is unknown."""
+        """True if there are no fresh metrics of any node; false if the node or the window is unknown."""
         return self.code in {MetricsCode.NO_METRICS, MetricsCode.STALE}

@@ -1,9 +1,9 @@
-"""What a watcher says about nodes: metrics, windows and snapshots, all frozen.
+"""Data model of the watcher: metrics, windows and snapshots, all immutable.
 
-The names and their meaning follow load-watcher's documented payload, see docs/api.md.
+Names and meanings follow load-watcher's documented payload, see docs/api.md.
 
-What a watcher was read from is kept as columns (:class:`NodeColumns`): an object for every metric of a large cluster
-would take longer to make than all that is computed from them.
+Snapshots that were read from JSON are stored as columns (:class:`NodeColumns`): creating an object for every metric of
+a large cluster would take longer than all computations on them.
 """
 
 from array import array
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MetricType(StrEnum):
-    """The resources we publish. Readers accept any other string too."""
+    """Resources that the watcher publishes. Readers also accept any other string."""
 
     CPU = "CPU"
     MEMORY = "Memory"
@@ -33,7 +33,7 @@ class MetricType(StrEnum):
 
 
 class Operator(StrEnum):
-    """How a window of samples became one value. Readers accept any other string too."""
+    """Operators that reduce a window of samples to one value. Readers also accept any other string."""
 
     AVG = "AVG"
     STD = "STD"
@@ -44,21 +44,21 @@ class Operator(StrEnum):
     MAX = "MAX"
 
 
-#: The operators that say how high a load is on the whole; a metric without one of them cannot be used.
+#: Operators of an average load; a metric without one of them cannot be used.
 AVERAGES = frozenset({Operator.AVG, Operator.LATEST})
 
-#: The resources that every node has; a node without one of them is incomplete.
+#: Resources that every node must have; a node without one of them is incomplete.
 REQUIRED = (MetricType.CPU, MetricType.MEMORY)
 
-#: By how much rates over counters overshoot 0 to 100 percent; what is further outside has another unit.
+#: Percentage points by which rates of counters overshoot 0 to 100 percent; values further outside have another unit.
 SLACK_PERCENT = 5.0
 
-#: The operators that are quantiles of a window, 0 to 1.
+#: Operators that are quantiles of a window, with the quantile, 0 to 1.
 QUANTILES = {Operator.P90: 0.9, Operator.P95: 0.95, Operator.P99: 0.99, Operator.MAX: 1.0}
 
 
 class Grade(StrEnum):
-    """How values were obtained when they are not what was asked for; a node's metadata carries it."""
+    """Origin of values that were not measured over the requested window; part of a node's metadata."""
 
     SHORTER_WINDOW = "shorter_window"
     LAST_GOOD = "last_good"
@@ -72,8 +72,8 @@ class Metric:
         name: the metric's name at the provider, such as ``instance:node_cpu:ratio``.
         type: the resource, see :class:`MetricType`.
         operator: see :class:`Operator`. (name, operator) is unique within a node.
-        rollup: the window the value covers, such as ``15m``.
-        value: percent of the node's capacity; 0 to 100 in what we write, any finite number in what we read.
+        rollup: the window that the value covers, such as ``15m``.
+        value: percent of the node's capacity; 0 to 100 when written, any finite number when read.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Metric:
 
 
 class SeriesKey(NamedTuple):
-    """What a value is of: a :class:`Metric` without its value."""
+    """Key of a series: a :class:`Metric` without its value."""
 
     name: str
     type: str
@@ -94,7 +94,7 @@ class SeriesKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A span of time. ``start`` and ``end`` are unix seconds, ``duration`` is their distance as text (``15m``)."""
+    """Span of time. ``start`` and ``end`` are Unix seconds; ``duration`` is the length as text (``15m``)."""
 
     duration: str
     start: int
@@ -103,11 +103,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a node uses of one resource, in percent of its capacity; None where that is not known.
+    """Load of a node on one resource, in percent of its capacity; None if unknown.
 
     Attributes:
-        avg: the average over the window, or the latest value where there is no average.
-        std: the deviation.
+        avg: the average over the window, or the latest value if there is no average.
+        std: the standard deviation.
         p90: the 90th percentile.
         p95: the 95th percentile.
         p99: the 99th percentile.
@@ -124,14 +124,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class NodeMetrics:
-    """All values of one node in one window.
+    """All metrics of one node in one window.
 
     Attributes:
-        metrics: in the order they were received.
-        tags: how the series were made, where known: ``step``, ``smoothing``.
-        metadata: where the node is (``dataCenter``, ``pool``), and, only when not normal, ``grade`` (how the
-            values were obtained), ``coverage`` (share of the window that has samples, 0 to 1) and ``suspect`` (the
-            kinds of findings that make the values suspect, comma-separated).
+        metrics: the metrics, in the order they were received.
+        tags: properties of the series, if known: ``step``, ``smoothing``.
+        metadata: location of the node (``dataCenter``, ``pool``), and, only if not normal, ``grade`` (how the values
+            were obtained), ``coverage`` (share of the window that has samples, 0 to 1) and ``suspect`` (the kinds of
+            findings that make the values suspect, comma-separated).
     """
 
     metrics: tuple[Metric, ...]
@@ -139,41 +139,41 @@ class NodeMetrics:
     metadata: Mapping[str, str | float] = field(default_factory=dict)
 
     def load(self, type_: str) -> Load:
-        """Return what is used of a resource, see :class:`MetricType`."""
-        found = {metric.operator.lower(): metric.value for metric in self.metrics if metric.type == type_}
-        average = found.get("avg", found.get("latest"))
-        return Load(average, *(found.get(name) for name in ("std", "p90", "p95", "p99", "max")))
+        """Return the load on a resource, see :class:`MetricType`."""
+        values = {metric.operator.lower(): metric.value for metric in self.metrics if metric.type == type_}
+        average = values.get("avg", values.get("latest"))
+        return Load(average, *(values.get(name) for name in ("std", "p90", "p95", "p99", "max")))
 
     @property
     def cpu(self) -> Load:
-        """The processors' load."""
+        """Load on the CPU."""
         return self.load(MetricType.CPU)
 
     @property
     def memory(self) -> Load:
-        """The memory's load."""
+        """Load on the memory."""
         return self.load(MetricType.MEMORY)
 
 
 def averages(node: NodeMetrics) -> dict[str, float]:
-    """Return a node's average use of the resources that every node has, by type, percent; of several the last one."""
+    """Return a node's average load on the required resources by type, percent; the last metric of a type counts."""
     return {
         metric.type: metric.value for metric in node.metrics if metric.type in REQUIRED and metric.operator in AVERAGES
     }
 
 
 class Framed(Protocol):
-    """What can become a data frame."""
+    """Object that can be converted into a data frame."""
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return it."""
+        """Return the data frame."""
         ...
 
 
 def notebook_table(shown: Framed) -> str | None:
-    """Return what a notebook shows of something: its line, and its data frame, of which ten rows at most.
+    """Return HTML for notebooks: the object's repr, and at most ten rows of its data frame.
 
-    None without pandas: then notebooks show the line alone.
+    None if pandas is not installed; notebooks then show only the repr.
     """
     try:
         frame = shown.to_frame()
@@ -184,13 +184,13 @@ def notebook_table(shown: Framed) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class WatcherMetrics:
-    """A snapshot: every node's metrics over one window.
+    """Snapshot: the metrics of every node over one window.
 
     Attributes:
-        timestamp: when the snapshot was taken, unix seconds.
-        window: the span of time the values cover.
+        timestamp: time of the snapshot, Unix seconds.
+        window: the span of time that the values cover.
         source: the provider's name.
-        data: node name to its metrics; of a snapshot that was read, :class:`NodeColumns`.
+        data: node name to its metrics; a :class:`NodeColumns` if the snapshot was read from JSON.
     """
 
     timestamp: int
@@ -200,7 +200,7 @@ class WatcherMetrics:
 
     @property
     def metadata(self) -> Mapping[str, Mapping[str, str | float]]:
-        """The metadata of the nodes that have any, by node name."""
+        """Metadata of the nodes that have any, by node name."""
         if isinstance(self.data, NodeColumns):
             return self.data.metadata
         return {name: node.metadata for name, node in self.data.items() if node.metadata}
@@ -209,12 +209,12 @@ class WatcherMetrics:
         return self.data[node]
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a data frame: a row for each node, a column for each metric (``CPU AVG``), then the metadata.
+        """Return a data frame with one row per node and one column per metric (``CPU AVG``), then the metadata.
 
         Raises:
             ImportError: pandas is not installed (``pip install 'trimaran[notebook]'``).
         """
-        import pandas as pd  # an extra
+        import pandas as pd  # optional dependency
 
         rows = {
             name: {**{f"{each.type} {each.operator}": each.value for each in node.metrics}, **node.metadata}
@@ -235,13 +235,13 @@ class WatcherMetrics:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that have the same series in the same order.
+    """Group of nodes that have the same series in the same order.
 
     Attributes:
-        names: the nodes.
-        series: what each of them has a value of, in the order they were received.
-        start: where the group's values begin in ``NodeColumns.numbers``: of the first series for every node, then of
-            the second, and so on.
+        names: names of the nodes.
+        series: the series, in the order they were received.
+        start: index of the group's first value in ``NodeColumns.numbers``. The values of the first series for every
+            node come first, then those of the second series, and so on.
     """
 
     names: tuple[str, ...]
@@ -250,7 +250,7 @@ class NodeGroup:
 
     @property
     def end(self) -> int:
-        """Where the values of the next group begin."""
+        """Index after the group's last value, where the next group begins."""
         return self.start + len(self.names) * len(self.series)
 
 
@@ -260,19 +260,19 @@ _VALUE = attrgetter("value")
 
 
 class NodeColumns(Mapping[str, NodeMetrics]):
-    """The metrics of many nodes as a few arrays; a node's :class:`NodeMetrics` is made when it is asked for.
+    """Metrics of many nodes in a few arrays; the :class:`NodeMetrics` of a node are created when they are requested.
 
-    The order is that of the groups. It is not to be changed, and may be read from several threads.
+    Nodes are in the order of the groups. Objects are immutable and safe to read from several threads.
 
     Attributes:
-        groups: the nodes by what they have; nearly always all of them are in a few groups.
+        groups: nodes grouped by their series; nearly always there are only a few groups.
         numbers: all values, see :class:`NodeGroup`.
-        rows: node name to its number, counted through the groups.
-        tags: of the nodes that have any, by name.
-        metadata: of the nodes that have any, by name.
+        rows: node name to its number, counted through all groups.
+        tags: tags of the nodes that have any, by name.
+        metadata: metadata of the nodes that have any, by name.
     """
 
-    __slots__ = ("_firsts", "_made", "groups", "metadata", "numbers", "rows", "tags")
+    __slots__ = ("_created", "_firsts", "groups", "metadata", "numbers", "rows", "tags")
 
     def __init__(
         self,
@@ -280,34 +280,34 @@ class NodeColumns(Mapping[str, NodeMetrics]):
         tags: Mapping[str, Mapping[str, str]],
         metadata: Mapping[str, Mapping[str, str | float]],
     ) -> None:
-        """Take groups of nodes: names, series, and for each series its values in the order of the names.
+        """Build the columns from groups: names, series, and for each series its values in the order of the names.
 
         Raises:
-            ValueError: a node comes twice, or a series has not one value for each node.
+            ValueError: a node occurs twice, or a series does not have one value per node.
         """
         self.numbers = array("d")
-        made = []
+        built = []
         for names, series, columns in groups:
             group = NodeGroup(tuple(names), tuple(SeriesKey(*each) for each in series), len(self.numbers))
             for number, column in enumerate(columns, 1):
                 self.numbers.extend(column)
                 if len(self.numbers) != group.start + number * len(group.names):
-                    raise ValueError(f"series {number} has not one value for each of {len(group.names)} nodes")
+                    raise ValueError(f"series {number} does not have one value for each of {len(group.names)} nodes")
             if len(self.numbers) != group.end:
-                raise ValueError(f"there are not the values of {len(group.series)} series")
-            made.append(group)
-        self.groups = tuple(made)
+                raise ValueError(f"the values do not fit {len(group.series)} series")
+            built.append(group)
+        self.groups = tuple(built)
         self._firsts = [0, *accumulate(len(group.names) for group in self.groups)]
         self.rows = {name: row for row, name in enumerate(name for group in self.groups for name in group.names)}
         if len(self.rows) < self._firsts[-1]:
-            raise ValueError("a node is there twice")
+            raise ValueError("a node occurs twice")
         self.tags = tags
         self.metadata = metadata
-        self._made: dict[str, NodeMetrics] = {}
+        self._created: dict[str, NodeMetrics] = {}
 
     @classmethod
     def of(cls, data: Mapping[str, NodeMetrics]) -> "NodeColumns":
-        """Return nodes as columns; the same object if they are that already."""
+        """Convert nodes into columns; return the same object if it is a ``NodeColumns``."""
         if isinstance(data, NodeColumns):
             return data
         rows = ((name, tuple(map(_SERIES, node.metrics)), [*map(_VALUE, node.metrics)]) for name, node in data.items())
@@ -321,11 +321,11 @@ class NodeColumns(Mapping[str, NodeMetrics]):
         tags: Mapping[str, Mapping[str, str]],
         metadata: Mapping[str, Mapping[str, str | float]],
     ) -> Self:
-        """Take nodes one by one: name, series, and as many values."""
+        """Build the columns from single nodes: name, series, and one value per series."""
         groups: dict[tuple[_Labels, ...], tuple[list[str], list[Sequence[float]]]] = {}
         last: tuple[_Labels, ...] | None = None
         for name, series, values in nodes:
-            if series != last:  # to compare is faster than to hash, and neighbours are mostly alike
+            if series != last:  # comparing is faster than hashing, and neighbors mostly have the same series
                 last, (names, rows) = series, groups.setdefault(series, ([], []))
             names.append(name)
             rows.append(values)
@@ -334,9 +334,9 @@ class NodeColumns(Mapping[str, NodeMetrics]):
         )
 
     def __getitem__(self, name: str) -> NodeMetrics:
-        node = self._made.get(name)
-        # Whoever was first has made the one that everybody gets: what did not change is told by its identity.
-        return node if node is not None else self._made.setdefault(name, self._make(name))
+        node = self._created.get(name)
+        # setdefault: if threads race, all get the object of the first. Callers detect unchanged nodes by identity.
+        return node if node is not None else self._created.setdefault(name, self._make(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.rows)

@@ -20,7 +20,7 @@ from watcher.errors import ProviderUnavailable
 from watcher.model import Metric, NodeMetrics, Window
 from watcher.providers.base import Fetched
 from watcher.settings import ProviderSettings, Settings, WatchSettings
-from watcher.telemetry import Telemetry
+from watcher.telemetry import WatcherTelemetry
 
 
 class Provider:
@@ -60,7 +60,7 @@ def both():
     def open_both(*failing: str) -> tuple[LibraryClient, ServiceClient]:
         library = LibraryClient(Settings(), provider=Provider(*failing))
         library._watcher.wait_for_first_fetch(5)
-        app = create_app(library._watcher, Telemetry())
+        app = create_app(library._watcher, WatcherTelemetry())
         server = make_server("127.0.0.1", 0, app, threaded=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()

@@ -15,7 +15,7 @@ from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import Check, Fetched
 from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
-from watcher.telemetry import Telemetry
+from watcher.telemetry import WatcherTelemetry
 from watcher.wire import Dialect
 
 START = 1_700_000_000.0
@@ -60,7 +60,7 @@ class Bench:
     ) -> None:
         self.now = now
         self.source = Source()
-        self.telemetry = Telemetry()
+        self.telemetry = WatcherTelemetry()
         self.watcher = Watcher(
             self.source, Store(path), WatchSettings(**settings), quality, source="Test", telemetry=self.telemetry,
             clock=lambda: self.now,

@@ -1,4 +1,4 @@
-"""Tokens, TLS and client certificates, between the real service and the real client and commands."""
+"""Tokens, TLS and client certificates, end to end: the real service with the real client and commands."""
 
 import shutil
 import socket
@@ -23,18 +23,18 @@ FAKE = ("--provider", "Fake")
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Who issues the certificates that are trusted."""
+    """The certificate authority that the service and the clients trust."""
     return Authority(tmp_path_factory.mktemp("authority"), "authority")
 
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Another authority."""
+    """A certificate authority that nobody trusts."""
     return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
 
 
 def started(watch: Start, *settings: str, **environment: str) -> Service:
-    """Start a service with a certificate and more settings, and wait until it is ready."""
+    """Start a service with the given settings and wait until it is ready."""
     service = watch(*FAKE, *(word for setting in settings for word in ("--set", setting)), **environment)
     if any(setting.startswith("server.certificate") for setting in settings):
         service.url = service.url.replace("http:", "https:")
@@ -43,7 +43,7 @@ def started(watch: Start, *settings: str, **environment: str) -> Service:
 
 
 def run(*arguments: str) -> Result:
-    """Run a command of the client."""
+    """Run a trimaran command."""
     return CliRunner().invoke(main, list(arguments))
 
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 
 
 def test_tokens_end_to_end(watch: Start, tmp_path: Path) -> None:
-    """The client reads with a token, and with a token file across a rotation of the service's own file."""
+    """A client reads with a token or a token file, also after the service's tokens file was rotated."""
     served, mine = tmp_path / "served", tmp_path / "mine"
     served.write_text(f"{TOKEN}\n")
     mine.write_text(f"{TOKEN}\n")
@@ -77,8 +77,8 @@ def test_tokens_end_to_end(watch: Start, tmp_path: Path) -> None:
     assert OTHER not in service.log.read_text()
 
 
-def test_the_token_of_the_environment(watch: Start) -> None:
-    """A token in the environment locks the service; neither its log nor ``trimaran config`` shows it."""
+def test_token_from_the_environment(watch: Start) -> None:
+    """A token from the environment protects the service, and neither its log nor ``trimaran config`` shows it."""
     service = started(watch, TRIMARAN_SERVER__TOKEN=TOKEN)
     check_error(service.get("/watcher"), 401, "unauthorized")
     assert service.get("/watcher", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
@@ -90,7 +90,7 @@ def test_the_token_of_the_environment(watch: Start) -> None:
 
 
 def test_trimaran_top_with_a_token_and_tls(watch: Start, tmp_path: Path, authority: Authority) -> None:
-    """``trimaran top`` shows the nodes with --token-file and --ca-file, and says what is wrong without either."""
+    """``trimaran top`` lists the nodes with --token-file and --ca-file, and explains the error without either."""
     certificate = authority.issue("top-server")
     service = started(watch, f"server.certificate={certificate}", f"server.token={TOKEN}")
     file = tmp_path / "token"
@@ -111,7 +111,7 @@ def test_trimaran_top_with_a_token_and_tls(watch: Start, tmp_path: Path, authori
 
 
 def test_client_certificates(watch: Start, authority: Authority, stranger: Authority) -> None:
-    """Only who has a certificate of the authority reads; probes answer everyone, over TLS."""
+    """Only clients with a certificate of the trusted authority read metrics; probes answer every client over TLS."""
     server, mine = authority.issue("server"), authority.issue("reader")
     service = started(watch, f"server.certificate={server}", f"server.client_ca_file={authority.certificate}")
     trusted = authority.certificate
@@ -127,13 +127,13 @@ def test_client_certificates(watch: Start, authority: Authority, stranger: Autho
     assert service.get("/livez", verify=str(trusted)).status_code == 200
     done = run("top", "--watcher", service.url, "--ca-file", str(trusted), "--client-certificate", str(mine))
     assert "node-3" in done.output
-    assert "it can send no token and no client certificate" in service.log.read_text()
+    assert "it cannot send a token or a client certificate" in service.log.read_text()
     assert "Traceback" not in service.log.read_text()
 
 
 @pytest.mark.slow
-def test_a_client_certificate_that_expires_on_a_kept_connection(watch: Start, authority: Authority) -> None:
-    """From its expiry a certificate gets no data, and the connection ends, so that a renewed one is looked at."""
+def test_client_certificate_expires_on_an_open_connection(watch: Start, authority: Authority) -> None:
+    """An expired certificate gets 403 and the connection is closed, so that the client's renewed one is checked."""
     server = authority.issue("lasting")
     service = started(watch, f"server.certificate={server}", f"server.client_ca_file={authority.certificate}")
     short = authority.issue("short", seconds=6)
@@ -150,8 +150,8 @@ def test_a_client_certificate_that_expires_on_a_kept_connection(watch: Start, au
     assert answer.headers["Connection"] == "close"
 
 
-def test_both_locks_must_be_opened(watch: Start, authority: Authority) -> None:
-    """With tokens and client certificates set up, one of them is not enough."""
+def test_token_and_client_certificate_are_both_required(watch: Start, authority: Authority) -> None:
+    """A service that requires tokens and client certificates refuses requests that have only one of them."""
     server, mine = authority.issue("both-server"), authority.issue("both-reader")
     service = started(
         watch, f"server.certificate={server}", f"server.client_ca_file={authority.certificate}", f"server.token={TOKEN}"
@@ -164,7 +164,7 @@ def test_both_locks_must_be_opened(watch: Start, authority: Authority) -> None:
 
 
 def test_a_renewed_certificate_is_served_without_a_restart(watch: Start, tmp_path: Path, authority: Authority) -> None:
-    """New connections get the certificate that is in the file now; while it cannot be used, the one before."""
+    """New connections get the certificate that is now in the file, or the previous one while the file is invalid."""
     file = tmp_path / "certificate.pem"
     first, second = authority.issue("first"), authority.issue("second")
     shutil.copy(first, file)
@@ -186,8 +186,8 @@ def test_a_renewed_certificate_is_served_without_a_restart(watch: Start, tmp_pat
     assert "cannot be used, so their previous content stays" in service.log.read_text()
 
 
-def test_a_key_of_its_own(watch: Start, tmp_path: Path, authority: Authority) -> None:
-    """Certificate and key may be two files, as Kubernetes' TLS secrets have them."""
+def test_certificate_and_key_in_separate_files(watch: Start, tmp_path: Path, authority: Authority) -> None:
+    """The certificate and its key may be in two files, as in TLS secrets of Kubernetes."""
     both = authority.issue("pair").read_text()
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     certificate.write_text(both[: both.index("-----BEGIN PRIVATE")])
@@ -197,7 +197,7 @@ def test_a_key_of_its_own(watch: Start, tmp_path: Path, authority: Authority) ->
 
 
 def test_old_tls_and_plain_http_are_refused(watch: Start, authority: Authority) -> None:
-    """TLS below 1.2 and HTTP on the port of HTTPS get nothing; the service goes on."""
+    """The HTTPS port refuses TLS below 1.2 and plain HTTP, and the service continues."""
     service = started(watch, f"server.certificate={authority.issue('strict')}")
     port = int(service.url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
@@ -216,8 +216,11 @@ def test_old_tls_and_plain_http_are_refused(watch: Start, authority: Authority) 
     assert service.get("/livez", verify=str(authority.certificate)).status_code == 200
 
 
-def test_a_port_for_the_stock_scheduler(watch: Start, authority: Authority) -> None:
-    """Beside the locked HTTPS port, one of its own answers /compat in plain HTTP without token, and nothing else."""
+def test_compat_port_for_the_stock_scheduler(watch: Start, authority: Authority) -> None:
+    """server.compat_port answers /compat in plain HTTP without a token, and no other route.
+
+    The HTTPS port stays protected.
+    """
     port = free_port()
     service = started(
         watch, f"server.certificate={authority.issue('compat')}", f"server.token={TOKEN}", f"server.compat_port={port}"
@@ -233,8 +236,8 @@ def test_a_port_for_the_stock_scheduler(watch: Start, authority: Authority) -> N
         check_error(open_.get(path, headers={"Authorization": f"Bearer {TOKEN}"}), 404, "not_found")
 
 
-def test_the_open_port_cannot_be_pretended(watch: Start) -> None:
-    """A request that names the open port in its headers is still one to the locked port."""
+def test_headers_cannot_claim_the_compat_port(watch: Start) -> None:
+    """A request to the protected port is refused even if its headers name the open port."""
     port = free_port()
     service = started(watch, f"server.token={TOKEN}", f"server.compat_port={port}")
     headers = f"Host: 127.0.0.1:{port}\r\nX-Forwarded-Port: {port}\r\nX-Forwarded-Host: 127.0.0.1:{port}\r\n"
@@ -243,20 +246,20 @@ def test_the_open_port_cannot_be_pretended(watch: Start) -> None:
     assert (status, b"NodeMetricsMap" in body) == (401, False)
 
 
-def test_a_provider_s_address_is_not_for_outsiders(watch: Start) -> None:
-    """While the provider is down, no answer to someone without the token names it, on either port."""
+def test_provider_address_is_hidden_without_a_token(watch: Start) -> None:
+    """While the provider is down, no answer to a client without the token contains the provider's address."""
     port, address = free_port(), "http://127.0.0.1:9"
     service = watch(*pointed_at(address), "--set", f"server.token={TOKEN}", "--set", f"server.compat_port={port}")
     header = {"Authorization": f"Bearer {TOKEN}"}
     wait_until(lambda: address in service.get("/watcher/health", headers=header).text, "the provider is down")
-    told = [
+    answers = [
         requests.get(f"{url}{path}", timeout=10).text
         for url in (service.url, f"http://127.0.0.1:{port}")
         for path in ("/watcher", "/watcher/health", "/findings", "/readyz", "/livez", "/metrics", "/compat/watcher",
                      "/compat/watcher/a", "/compat/watcher?host=a", "/compat/watcher?window=5m")
     ]  # fmt: skip
-    assert all(told)
-    assert not any("127.0.0.1" in text or "refused" in text for text in told)
+    assert all(answers)
+    assert not any("127.0.0.1" in text or "refused" in text for text in answers)
 
 
 @pytest.mark.parametrize(
@@ -271,15 +274,15 @@ def test_a_provider_s_address_is_not_for_outsiders(watch: Start) -> None:
     ],
     ids=["tokens", "certificate", "no certificate", "authority", "key", "port"],
 )
-def test_what_cannot_be_used_is_said_at_the_start(
+def test_unusable_files_and_ports_end_the_start(
     watch: Start, tmp_path: Path, authority: Authority, settings: list[str], words: list[str]
 ) -> None:
-    """A file or port that cannot be used ends the start with its setting's name, and without a traceback."""
+    """A file or port that cannot be used ends the start with an error that names the setting, without a traceback."""
     (tmp_path / "text").write_text("this is no certificate\n")
     good = authority.issue("good")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        filled = [setting.format(folder=tmp_path, good=good, taken=taken.getsockname()[1]) for setting in settings]
-        service = watch(*FAKE, *(word for setting in filled for word in ("--set", setting)))
+        formatted = [setting.format(folder=tmp_path, good=good, taken=taken.getsockname()[1]) for setting in settings]
+        service = watch(*FAKE, *(word for setting in formatted for word in ("--set", setting)))
         assert service.process.wait(30) in {1, 2}
     log = service.log.read_text()
     assert all(word in log for word in words), log

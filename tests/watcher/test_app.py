@@ -1,4 +1,4 @@
-"""Every route of the REST API, over a real watcher."""
+"""Every route of the REST API, on top of a real watcher."""
 
 import gzip
 
@@ -17,14 +17,14 @@ KEP = jsonschema.Draft4Validator(schema("kep"))
 OURS = jsonschema.Draft202012Validator(schema("watcher"))
 
 
-def test_the_routes(full: Api) -> None:
-    """These are the routes, and the index at / lists them."""
+def test_routes(full: Api) -> None:
+    """The API has exactly these routes, and the index at / lists them."""
     assert sorted(rule.rule for rule in full.app.url_map.iter_rules()) == list(ROUTES)
     assert full.get("/").json["routes"] == list(ROUTES)
 
 
 def test_all_nodes(full: Api) -> None:
-    """GET /watcher answers the default window of all nodes, and both schemas accept it."""
+    """GET /watcher returns all nodes in the default window, valid by both schemas."""
     response = full.get("/watcher")
     assert response.status_code == 200
     assert response.mimetype == "application/json"
@@ -37,7 +37,7 @@ def test_all_nodes(full: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/watcher/a", "/watcher?host=a", "/watcher/a?window=5m", "/watcher?host=a&window=5m"])
 def test_one_node(full: Api, path: str) -> None:
-    """One node is the same document with that node alone, by path and by ?host=, in any window."""
+    """A request for one node by path or ?host= returns the same document with that node alone, in any window."""
     response = full.get(path)
     assert response.status_code == 200
     OURS.validate(response.json)
@@ -46,18 +46,18 @@ def test_one_node(full: Api, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/watcher?host=", "/watcher?window=", "/watcher?host=&window="])
-def test_empty_arguments_are_none(full: Api, path: str) -> None:
-    """An empty ?host= or ?window= is as good as none."""
+def test_empty_parameters_are_ignored(full: Api, path: str) -> None:
+    """An empty ?host= or ?window= is treated as absent."""
     assert full.get(path).data == full.get("/watcher").data
 
 
-def test_a_window_asked_for(full: Api) -> None:
-    """?window= answers exactly that window."""
+def test_requested_window(full: Api) -> None:
+    """?window= returns exactly that window."""
     assert full.get("/watcher?window=5m").json["window"]["duration"] == "5m"
 
 
-def test_grades_are_told(full: Api) -> None:
-    """When values are not what was asked for, each node's metadata says so, for all and for one, within the schema."""
+def test_grades_are_in_the_metadata(full: Api) -> None:
+    """When values come from a fallback, each node's metadata has the grade, for all nodes and for one."""
     full.fail("15m", "10m", "5m")
     full.watcher.fetch_once()
     for path in ("/watcher", "/watcher/a", "/watcher?window=10m"):
@@ -85,8 +85,8 @@ def test_grades_are_told(full: Api) -> None:
         ("/watcher?window=" + "x" * 10_000, "unknown_window", "15m, 10m, 5m"),
     ],
 )
-def test_what_is_not_there(full: Api, path: str, code: str, words: str) -> None:
-    """An unknown node, window or path is a 404 with its code and a short message, whatever the name is made of."""
+def test_unknown_nodes_windows_and_paths(full: Api, path: str, code: str, words: str) -> None:
+    """An unknown node, window or path is a 404 with its code and a short message, for any characters in the name."""
     message = check_error(full.get(path), 404, code)
     assert words in message
     assert len(message) < 500
@@ -95,23 +95,23 @@ def test_what_is_not_there(full: Api, path: str, code: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/watcher?windw=5m", "'windw'; did you mean window? There are: window, host"),
-        ("/watcher?x=1", "'x'. There are: window, host"),
-        ("/watcher/a?host=a", "'host'. There are: window"),
+        ("/watcher?windw=5m", "'windw'; did you mean window? The parameters are: window, host"),
+        ("/watcher?x=1", "'x'. The parameters are: window, host"),
+        ("/watcher/a?host=a", "'host'. The parameters are: window"),
         ("/compat/watcher?Host=a", "'Host'; did you mean host?"),
-        ("/watcher?" + "x" * 10_000, "There are: window, host"),
+        ("/watcher?" + "x" * 10_000, "The parameters are: window, host"),
     ],
 )
-def test_a_parameter_that_there_is_not(full: Api, path: str, words: str) -> None:
-    """A misspelled parameter is a 400 that names the right ones: it would silently ask for something else."""
+def test_unknown_parameters(full: Api, path: str, words: str) -> None:
+    """A misspelled parameter is a 400 that names the valid ones, instead of being ignored."""
     message = check_error(full.get(path), 400, "bad_request")
     assert words in message
     assert len(message) < 200
 
 
 @pytest.mark.parametrize("path", ["/watcher/", "/compat/watcher/", "/watcher/?window=5m"])
-def test_a_slash_at_the_end(full: Api, path: str) -> None:
-    """The list of nodes is the same with and without a slash behind it."""
+def test_trailing_slash(full: Api, path: str) -> None:
+    """The list of nodes is the same with and without a trailing slash."""
     assert full.get(path).data == full.get(path.replace("/?", "?").removesuffix("/")).data
     assert 'route="/compat/watcher/"' not in full.get("/metrics").text
 
@@ -119,7 +119,7 @@ def test_a_slash_at_the_end(full: Api, path: str) -> None:
 @pytest.mark.parametrize("path", ["/watcher", "/watcher/a", "/compat/watcher", "/livez", "/metrics"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_other_methods(full: Api, path: str, method: str) -> None:
-    """Anything but reading is a 405 of the one shape that says what is allowed."""
+    """Any method except GET and HEAD is a 405 in the common error format, with an Allow header."""
     response = full.client.open(path, method=method)
     check_error(response, 405, "method_not_allowed")
     assert "GET" in response.headers["Allow"]
@@ -127,34 +127,34 @@ def test_other_methods(full: Api, path: str, method: str) -> None:
 
 @pytest.mark.parametrize("path", [*(route.replace("<host>", "a") for route in ROUTES), "/watcher/b", "/nowhere"])
 def test_head(full: Api, path: str) -> None:
-    """HEAD has the status and headers of GET on every route, and no body."""
+    """HEAD has the same status and headers as GET on every route, and an empty body."""
     get, head = full.get(path), full.client.head(path)
     assert head.data == b""
     assert head.status_code == get.status_code
-    if path == "/metrics":  # whose figures change from one request to the next
+    if path == "/metrics":  # its values change from one request to the next
         get.headers["Content-Length"] = head.headers["Content-Length"]
     assert head.headers == get.headers
 
 
 @pytest.mark.parametrize("path", ["/watcher", "/livez"])
-def test_options_are_refused_as_other_methods_are(full: Api, path: str) -> None:
-    """OPTIONS is no way round what is documented; the answer says what is allowed."""
+def test_options_is_not_allowed(full: Api, path: str) -> None:
+    """OPTIONS is a 405 like other methods, and its Allow header lists GET and HEAD."""
     response = full.client.options(path)
     check_error(response, 405, "method_not_allowed")
     assert set(response.headers["Allow"].split(", ")) == {"GET", "HEAD"}
 
 
 def test_before_the_first_fetch(api: Api) -> None:
-    """Nothing yet: 404 no_metrics, not ready, not healthy, alive."""
+    """Before the first fetch, metrics are 404 no_metrics, and the watcher is alive but neither ready nor healthy."""
     for path in ("/watcher", "/watcher/a", "/watcher?window=5m", "/compat/watcher/a"):
-        assert "the first fetch is not done" in check_error(api.get(path), 404, "no_metrics")
+        assert "the first fetch has not ended" in check_error(api.get(path), 404, "no_metrics")
     check_error(api.get("/readyz"), 503, "not_ready")
     check_error(api.get("/watcher/health"), 503, "unhealthy")
     assert api.get("/livez").json == {"alive": True}
 
 
 def test_stale(full: Api) -> None:
-    """After the expiry: 404 stale with the reason, not ready, not healthy, alive."""
+    """After the expiry, metrics are 404 stale with the reason; the watcher is alive but not ready or healthy."""
     full.source.answers = dict.fromkeys(("15m", "10m", "5m"), down)
     full.now += 301
     full.watcher.fetch_once()
@@ -168,7 +168,7 @@ def test_stale(full: Api) -> None:
 
 
 def test_health(full: Api) -> None:
-    """Healthy: 200 with ages; the body has status, reasons and warnings either way."""
+    """A healthy watcher answers 200 with the windows' ages; the body always has a status, reasons and warnings."""
     full.now += 12.34
     assert full.get("/watcher/health").json == {
         "status": "ok", "reasons": [], "warnings": [], "age_seconds": {"15m": 12.3, "10m": 12.3, "5m": 12.3},
@@ -181,7 +181,7 @@ def test_health(full: Api) -> None:
 
 
 def test_a_node_named_health(full: Api) -> None:
-    """/watcher/health is the route; a node of that name is reached by ?host=."""
+    """/watcher/health stays the health route when a node is named health; ?host=health returns the node."""
     node = full.watcher.published().metrics.data["a"]
     full.source.answers = {"15m": lambda window: Fetched({"health": node})}
     full.watcher.fetch_once()
@@ -190,7 +190,7 @@ def test_a_node_named_health(full: Api) -> None:
 
 
 def test_livez_when_the_loop_has_stopped(full: Api) -> None:
-    """A loop that ended is a 503 on /livez."""
+    """/livez is a 503 after the fetch loop has stopped."""
     full.watcher.stop()
     check_error(full.get("/livez"), 503, "not_alive")
 
@@ -198,8 +198,8 @@ def test_livez_when_the_loop_has_stopped(full: Api) -> None:
 # -- the Go dialect -----------------------------------------------------------------------------------------------
 
 
-def test_compat_speaks_go(full: Api) -> None:
-    """/compat/watcher has NodeMetricsMap with the nodes of /watcher, for all and for one."""
+def test_compat_uses_gos_dialect(full: Api) -> None:
+    """/compat/watcher has the nodes of /watcher under NodeMetricsMap, for all nodes and for one."""
     documented = full.get("/watcher").json
     expected = {**documented, "data": {"NodeMetricsMap": documented["data"]}}
     for path in ("/compat/watcher", "/compat/watcher/a", "/compat/watcher?host=a"):
@@ -208,7 +208,7 @@ def test_compat_speaks_go(full: Api) -> None:
 
 @pytest.mark.parametrize(("path", "dialect"), [("/compat/watcher", Dialect.DOCUMENTED), ("/watcher", Dialect.GO)])
 def test_go_readers_get_200_without_nodes(path: str, dialect: Dialect) -> None:
-    """When nothing is fresh Go's dialect answers 200 with an empty map: its readers keep old data on anything else."""
+    """Without fresh metrics, Go's dialect is a 200 with an empty map: Go clients keep old data on any other status."""
     api = Api(dialect)
     for timestamp in (None, START):
         response = api.get(path)
@@ -223,7 +223,7 @@ def test_go_readers_get_200_without_nodes(path: str, dialect: Dialect) -> None:
 
 
 def test_go_as_the_default_dialect() -> None:
-    """With the option, /watcher and its nodes speak Go as /compat does."""
+    """With Go as the default dialect, /watcher and its nodes have the same bodies as /compat."""
     api = Api(Dialect.GO)
     api.watcher.fetch_once()
     for path in ("/watcher", "/watcher/a", "/watcher?host=a"):
@@ -236,8 +236,8 @@ def test_go_as_the_default_dialect() -> None:
 
 
 @pytest.mark.parametrize("path", ["/watcher", "/compat/watcher", "/watcher?window=5m"])
-def test_an_entity_tag_saves_the_body(full: Api, path: str) -> None:
-    """If-None-Match with the current tag, among others or as *, is a 304 without body, until a new snapshot comes."""
+def test_matching_entity_tag_gets_304(full: Api, path: str) -> None:
+    """If-None-Match with the current tag, in a list or as *, is a 304 without a body until the next snapshot."""
     first = full.get(path)
     tag = first.headers["ETag"]
     for header in (tag, f'"other", {tag}', "*", tag.removeprefix("W/")):
@@ -259,7 +259,7 @@ def test_an_entity_tag_saves_the_body(full: Api, path: str) -> None:
      ("identity", False), ("br", False), ("", False)],
 )  # fmt: skip
 def test_compression(full: Api, path: str, accepted: str, compressed: bool) -> None:
-    """The body is compressed exactly for those who accept gzip, and is the same one."""
+    """The body is compressed exactly for clients that accept gzip, and decompresses to the plain body."""
     plain = full.get(path)
     response = full.get(path, Accept_Encoding=accepted)
     assert (response.headers.get("Content-Encoding") == "gzip") is compressed
@@ -275,8 +275,8 @@ def test_compression(full: Api, path: str, accepted: str, compressed: bool) -> N
      (f"application/json, {COLUMNS_TYPE};q=0.9", False), (f"{COLUMNS_TYPE};q=0", False), ("application/*", False),
      (f"{COLUMNS_TYPE};q=0, */*", False), ("text/html", False), ("application/json", False), (";;,q=", False)],
 )  # fmt: skip
-def test_columns_are_for_those_who_prefer_them(full: Api, path: str, accepted: str, columnar: bool) -> None:
-    """Who prefers the columnar form gets the same in it, with a tag of its own; everybody else gets the dialect."""
+def test_columnar_form_by_accept_header(full: Api, path: str, accepted: str, columnar: bool) -> None:
+    """Clients that prefer the columnar form get it, with its own tag; all other clients get the dialect."""
     plain, response = full.get(path), full.get(path, Accept=accepted)
     assert response.status_code == 200
     assert response.content_type == (COLUMNS_TYPE if columnar else "application/json")
@@ -290,14 +290,14 @@ def test_columns_are_for_those_who_prefer_them(full: Api, path: str, accepted: s
     assert full.get(path, Accept="application/json", If_None_Match=tag).status_code == (200 if columnar else 304)
 
 
-def test_one_node_has_no_columns(full: Api) -> None:
-    """The answer about one node is in the dialect whatever is asked for."""
+def test_one_node_has_no_columnar_form(full: Api) -> None:
+    """An answer about one node is in the dialect, whatever the Accept header asks for."""
     for path in ("/watcher/a", "/watcher?host=a"):
         assert full.get(path, Accept=COLUMNS_TYPE).data == full.get(path).data
 
 
-def test_requests_encode_nothing(full: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fetch encodes each node once a window, for all that is served and stored; requests hand the same bytes out."""
+def test_requests_reuse_encoded_bodies(full: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch encodes each node once per window for serving and storing; requests return those bytes."""
     encoded: list[str] = []
     encode = wire.encode_node
 
@@ -321,7 +321,7 @@ def test_requests_encode_nothing(full: Api, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_findings(full: Api) -> None:
-    """/findings lists what was wrong with the last fetch, each with all its fields."""
+    """/findings lists the findings of the last fetch with all their fields."""
     assert full.get("/findings").json == {"findings": [], "counts": {}}
     full.fail("15m")
     full.watcher.fetch_once()
@@ -335,7 +335,7 @@ def test_findings(full: Api) -> None:
 
 
 def test_metrics(full: Api) -> None:
-    """/metrics is Prometheus' text format and counts requests by route, never by node."""
+    """/metrics has Prometheus' text format and counts requests by route, never by node."""
     full.get("/watcher/a")
     full.get("/watcher/" + "x" * 100)
     full.get("/nowhere")
@@ -347,10 +347,10 @@ def test_metrics(full: Api) -> None:
     assert "xxxx" not in response.text
 
 
-def test_a_defect_is_a_500_that_tells_nothing(
+def test_unexpected_errors_reveal_nothing(
     full: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An exception of our own is an error of the one shape, with the reason in the log and not in the answer."""
+    """An unexpected exception is a 500 in the common error format; its message is in the log and not in the answer."""
 
     def fail() -> None:
         raise RuntimeError("inner secret")

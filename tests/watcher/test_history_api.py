@@ -1,4 +1,4 @@
-"""History over REST and in the client."""
+"""The history over REST and in both clients."""
 
 import gzip
 import sys
@@ -41,7 +41,7 @@ def loads(window: Window) -> Fetched:
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
-    """An API over a watcher that has fetched for ten minutes."""
+    """An API whose watcher has fetched for ten minutes."""
     api = Api(path=tmp_path / "watcher.sqlite")
     api.source.answers = dict.fromkeys(("15m", "10m", "5m"), loads)
     for _ in range(10):
@@ -53,29 +53,29 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 
 def test_one_node_has_all_its_metrics(api: Api) -> None:
-    """?host= answers every metric of the node, a value a minute, null where there was none."""
-    found = api.get("/history?host=b&since=12m").json
+    """?host= returns every metric of the node, one value per minute and null for a minute without a fetch."""
+    body = api.get("/history?host=b&since=12m").json
     first = int(START) // 60
-    assert (found["start"], found["step"], found["steps"], found["nodes"]) == ((first - 3) * 60, 60, 13, ["b"])
-    values = {(each["type"], each["operator"]): each["values"] for each in found["series"]}
+    assert (body["start"], body["step"], body["steps"], body["nodes"]) == ((first - 3) * 60, 60, 13, ["b"])
+    values = {(each["type"], each["operator"]): each["values"] for each in body["series"]}
     assert set(values) == {("CPU", "AVG"), ("CPU", "STD"), ("Memory", "AVG")}
     assert values["CPU", "AVG"] == [[None] * 3 + [(first + each) % 60 + 0.25 for each in range(10)]]
     assert values["Memory", "AVG"][0][-1] == 33.33
 
 
 def test_all_nodes_have_one_metric(api: Api) -> None:
-    """Without a host it is CPU's average, or what is asked for; at most 300 steps."""
-    found = api.get("/history").json
-    assert (found["nodes"], found["step"]) == (["a", "b"], 300)
-    assert found["steps"] <= 300
-    assert [(each["type"], each["operator"]) for each in found["series"]] == [("CPU", "AVG")]
-    found = api.get("/history?type=Memory&operator=AVG&since=5m&step=60").json
-    assert found["series"][0]["values"] == [[33.33] * 6] * 2
+    """Without ?host=, the history has the average CPU, or the requested metric, in at most 300 steps."""
+    body = api.get("/history").json
+    assert (body["nodes"], body["step"]) == (["a", "b"], 300)
+    assert body["steps"] <= 300
+    assert [(each["type"], each["operator"]) for each in body["series"]] == [("CPU", "AVG")]
+    body = api.get("/history?type=Memory&operator=AVG&since=5m&step=60").json
+    assert body["series"][0]["values"] == [[33.33] * 6] * 2
     assert api.get("/history?type=GPU").json["series"] == []
 
 
-def test_the_answer_is_as_documented_and_compressed(api: Api) -> None:
-    """The body is what OpenAPI says, and gzip where that is accepted."""
+def test_answer_is_valid_and_compressed(api: Api) -> None:
+    """The body is valid by the OpenAPI document, and compressed for clients that accept gzip."""
     response = api.get("/history", Accept_Encoding="gzip")
     body = orjson.loads(gzip.decompress(response.data))
     schema = {"$ref": "#/components/schemas/History", "components": document()["components"]}
@@ -89,23 +89,23 @@ def test_the_answer_is_as_documented_and_compressed(api: Api) -> None:
         ("host=nobody", 404, "no such history of a node 'nobody'"),
         ("host=a&type=GPU", 404, "no such history"),
         ("step=60", 400, "the shortest here is 300 s"),
-        ("since=tomorrow", 400, "since is unix seconds, or how long ago"),
+        ("since=tomorrow", 400, "since must be Unix seconds or a duration before now"),
         ("since=99999999999", 400, "later than now"),
         ("step=61", 400, "whole minutes"),
         ("step=x", 400, "duration"),
         ("host=a&step=9999999999999999999999", 400, "whole minutes"),
-        ("window=5m", 400, "no parameter 'window'"),
+        ("window=5m", 400, "unknown parameter 'window'"),
     ],
 )
-def test_a_bad_question_is_answered_with_the_way_out(api: Api, query: str, status: int, words: str) -> None:
-    """Each has its status, and says what would do."""
+def test_bad_queries_get_a_helpful_error(api: Api, query: str, status: int, words: str) -> None:
+    """A bad query gets its status and a message that names the valid values."""
     response = api.get(f"/history?{query}")
     assert response.status_code == status
     assert words in response.json["error"]["message"]
 
 
-def test_a_restart_goes_on(tmp_path: Path, api: Api) -> None:
-    """Another watcher on the file answers what the first one saw."""
+def test_history_survives_a_restart(tmp_path: Path, api: Api) -> None:
+    """Another watcher on the same file returns the same history."""
     before = api.get("/history?since=9m&step=60").json
     api.watcher.stop()
     again = Api(path=tmp_path / "watcher.sqlite", now=api.now)
@@ -113,8 +113,8 @@ def test_a_restart_goes_on(tmp_path: Path, api: Api) -> None:
     again.watcher.stop()
 
 
-def test_a_token_is_asked_for() -> None:
-    """What is locked is locked for history too."""
+def test_history_requires_a_token() -> None:
+    """A service that requires a token requires it for the history too."""
     from runtime.server.access import AccessCheck
     from watcher.api.app import create_app
 
@@ -124,18 +124,18 @@ def test_a_token_is_asked_for() -> None:
     bench.watcher.stop()
 
 
-def test_both_clients_answer_alike(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a service and embedded: the same arrays, the same errors."""
+def test_both_clients_return_the_same(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service client and the library client return the same arrays and raise the same errors."""
     server = make_server("127.0.0.1", 0, api.app, threaded=True)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     service = ServiceClient(f"http://127.0.0.1:{server.server_port}", retries=0)
     library = LibraryClient.__new__(LibraryClient)
     monkeypatch.setattr(library, "_watcher", api.watcher, raising=False)
     try:
-        for asked in ({}, {"node": "a"}, {"node": "a", "type": "CPU", "since": START, "step": "2m"}):
-            ours, theirs = service.history(**asked), library.history(**asked)
-            assert (ours.nodes, ours.steps) == (theirs.nodes, theirs.steps)
-            for one, other in zip(ours.series, theirs.series, strict=True):
+        for query in ({}, {"node": "a"}, {"node": "a", "type": "CPU", "since": START, "step": "2m"}):
+            remote, embedded = service.history(**query), library.history(**query)
+            assert (remote.nodes, remote.steps) == (embedded.nodes, embedded.steps)
+            for one, other in zip(remote.series, embedded.series, strict=True):
                 assert (one.name, one.type, one.operator) == (other.name, other.type, other.operator)
                 np.testing.assert_array_equal(one.values, other.values)
         for client in (service, library):
@@ -148,17 +148,17 @@ def test_both_clients_answer_alike(api: Api, monkeypatch: pytest.MonkeyPatch) ->
         server.shutdown()
 
 
-def test_the_wire_keeps_everything() -> None:
-    """What is written is read: names, times, values and gaps."""
+def test_wire_round_trip() -> None:
+    """Decoding an encoded history returns its names, times, values and gaps."""
     values = np.array([[1.25, np.nan], [100, 0]] * 20, np.float32)
     names = tuple(f"node-{number:02}" for number in range(40))
     history = History(names, Steps(600, 60, 2), (HistorySeries("cpu", "CPU", "AVG", values),))
-    read = decode_history(b"".join(encode_history(history)))
-    assert (read.nodes, read.steps) == (history.nodes, history.steps)
-    np.testing.assert_array_equal(read.of("CPU"), values)
-    assert read.times.tolist() == [600, 660]
+    decoded = decode_history(b"".join(encode_history(history)))
+    assert (decoded.nodes, decoded.steps) == (history.nodes, history.steps)
+    np.testing.assert_array_equal(decoded.of("CPU"), values)
+    assert decoded.times.tolist() == [600, 660]
     with pytest.raises(KeyError, match="no GPU AVG; there are: CPU AVG"):
-        read.of("GPU")
+        decoded.of("GPU")
     empty = History((), Steps(0, 60, 5), ())
     assert decode_history(b"".join(encode_history(empty))).series == ()
 
@@ -169,14 +169,14 @@ HEAD = b'{"start":0,"step":60,"steps":2,"nodes":["a"],"series":[{"name":"","type
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{}", HEAD + b"[[1,2],[3,4]]}]}", HEAD + b"[[1],[3,4]]}]}", HEAD + b"[[1]]}]}"]
 )
-def test_what_is_no_history_is_told(body: bytes) -> None:
-    """Other documents, and arrays that do not fit, are a WireError."""
+def test_invalid_histories_are_refused(body: bytes) -> None:
+    """Other documents, and arrays of the wrong shape, raise WireError."""
     with pytest.raises(WireError):
         decode_history(body)
 
 
-def test_frames_and_what_a_notebook_prints() -> None:
-    """A history and a snapshot become data frames; what they print is one line, however many nodes there are."""
+def test_data_frames_and_notebook_output() -> None:
+    """A history and a snapshot convert to data frames; their representation is one line for any number of nodes."""
     pytest.importorskip("pandas")
     values = np.array([[1, 2], [3, np.nan]], np.float32)
     history = History(("a", "b"), Steps(1_700_000_040, 60, 2), (HistorySeries("cpu", "CPU", "AVG", values),))
@@ -197,8 +197,8 @@ def test_frames_and_what_a_notebook_prints() -> None:
     assert "<td>last_good</td>" in metrics._repr_html_()
 
 
-def test_a_notebook_shows_ten_rows_and_a_line_at_least(monkeypatch) -> None:
-    """A large cluster is ten rows, a name cannot break out of the page, and without pandas there is the line alone."""
+def test_notebook_output_has_ten_rows(monkeypatch) -> None:
+    """A notebook shows ten rows of a large cluster, escapes names, and falls back to the one line without pandas."""
     pytest.importorskip("pandas")
     window = Window("15m", 0, 900)
     node = NodeMetrics((Metric("cpu", "CPU", "AVG", "15m", 20.5),))
@@ -210,8 +210,8 @@ def test_a_notebook_shows_ten_rows_and_a_line_at_least(monkeypatch) -> None:
     assert metrics._repr_html_() is None
 
 
-def test_a_nodes_values_have_names() -> None:
-    """``snapshot["node-1"].cpu.avg``; what there is not is None, and Latest stands for an average."""
+def test_metrics_are_attributes_of_a_node() -> None:
+    """``snapshot["node-1"].cpu.avg`` is the value; absent metrics are None, and Latest is returned as the average."""
     window = Window("15m", 0, 900)
     metrics = WatcherMetrics(900, window, "Test", loads(window).nodes)
     assert (metrics["a"].cpu.avg, metrics["a"].cpu.std, metrics["a"].cpu.p95) == (15, 1.5, None)

@@ -1,4 +1,4 @@
-"""The model: frozen values with promised names."""
+"""The model: immutable values with fixed names."""
 
 import copy
 import dataclasses
@@ -12,13 +12,13 @@ import watcher
 from watcher.model import Grade, Metric, MetricType, NodeColumns, NodeMetrics, Operator, WatcherMetrics, Window
 
 
-def test_what_the_package_exports() -> None:
+def test_package_exports() -> None:
     """``watcher`` exports the model and nothing else."""
     assert watcher.__all__ == ["Grade", "Metric", "MetricType", "NodeMetrics", "Operator", "WatcherMetrics", "Window"]
 
 
-def test_the_words_are_those_of_the_wire() -> None:
-    """Types, operators and grades are the words that are written, pinned here."""
+def test_enum_values_match_the_wire() -> None:
+    """Types, operators and grades have the values that are written to JSON."""
     assert [*map(str, MetricType)] == ["CPU", "Memory", "Bandwidth", "Storage", "Energy", "GPU"]
     assert [*map(str, Operator)] == ["AVG", "STD", "Latest", "P90", "P95", "P99", "MAX"]
     assert [*map(str, Grade)] == ["shorter_window", "last_good"]
@@ -34,7 +34,7 @@ def test_the_words_are_those_of_the_wire() -> None:
     ],
 )
 def test_everything_is_frozen(thing: object) -> None:
-    """No attribute can be set, neither an existing nor a new one."""
+    """Setting an attribute, existing or new, raises an error."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(thing, dataclasses.fields(thing)[0].name, None)  # type: ignore[arg-type]
     with pytest.raises((AttributeError, TypeError)):
@@ -42,7 +42,7 @@ def test_everything_is_frozen(thing: object) -> None:
 
 
 def test_equal_content_is_equal() -> None:
-    """Two snapshots with the same content are equal, so that copies can be compared."""
+    """Two snapshots with the same content are equal."""
 
     def build() -> WatcherMetrics:
         node = NodeMetrics((Metric("n", "CPU", "AVG", "15m", 1.0),), {"step": "15s"}, {"pool": "a"})
@@ -53,7 +53,7 @@ def test_equal_content_is_equal() -> None:
 
 
 def test_nodes_do_not_share_their_defaults() -> None:
-    """Tags and metadata default to a mapping of each node's own."""
+    """Tags and metadata default to a separate mapping for each node."""
     assert NodeMetrics(()).tags is not NodeMetrics(()).tags
 
 
@@ -69,7 +69,7 @@ def columns() -> NodeColumns:
 
 
 def nodes() -> dict[str, NodeMetrics]:
-    """Return the same as objects."""
+    """Return the nodes of ``columns()`` as objects."""
     return {
         "a": NodeMetrics((Metric(*AVG, 1.0), Metric(*STD, 0.1)), {"step": "15s"}),
         "b": NodeMetrics((Metric(*AVG, 2.0), Metric(*STD, 0.2))),
@@ -77,8 +77,8 @@ def nodes() -> dict[str, NodeMetrics]:
     }
 
 
-def test_columns_are_read_as_nodes() -> None:
-    """Columns are a mapping of nodes, equal to one of objects in both directions, and made of one."""
+def test_columns_equal_a_mapping_of_nodes() -> None:
+    """Columns are a mapping of nodes, equal to the same nodes as objects, and can be built from them."""
     assert columns() == nodes() == columns()
     assert nodes() == NodeColumns.of(nodes()) == columns()
     assert [*columns()] == ["a", "b", "c"]
@@ -89,40 +89,40 @@ def test_columns_are_read_as_nodes() -> None:
 
 
 def test_columns_of_columns_are_themselves() -> None:
-    """What is in columns already is not taken apart."""
+    """NodeColumns.of returns columns unchanged."""
     whole = columns()
     assert NodeColumns.of(whole) is whole
 
 
 def test_a_node_of_columns_stays_the_same_object() -> None:
-    """A node is made once, as who keeps snapshots tells by identity what did not change."""
+    """Reading a node twice returns the same object, since callers detect unchanged nodes by identity."""
     whole = columns()
     assert whole["a"] is whole["a"] is dict(whole)["a"]
 
 
-def test_columns_can_be_sent_to_other_processes() -> None:
-    """They come out of pickle and copy as they went in."""
+def test_columns_can_be_pickled_and_copied() -> None:
+    """Pickling and copying columns returns equal columns."""
     assert pickle.loads(pickle.dumps(columns())) == columns() == copy.deepcopy(columns())
 
 
 @pytest.mark.parametrize(
     ("group", "words"),
     [
-        ((["a", "b"], [AVG], [[1]]), "series 1 has not one value for each of 2 nodes"),
-        ((["a", "b"], [AVG, STD], [[1], [2, 3, 4]]), "series 1 has not"),
-        ((["a"], [AVG], []), "not the values of 1 series"),
-        ((["a"], [AVG], [[1], [2]]), "not the values of 1 series"),
+        ((["a", "b"], [AVG], [[1]]), "series 1 does not have one value for each of 2 nodes"),
+        ((["a", "b"], [AVG, STD], [[1], [2, 3, 4]]), "series 1 does not have"),
+        ((["a"], [AVG], []), "the values do not fit 1 series"),
+        ((["a"], [AVG], [[1], [2]]), "the values do not fit 1 series"),
         ((["a", "a"], [AVG], [[1, 2]]), "twice"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(group: Any, words: str) -> None:
-    """Columns of other lengths than their names and series, and a node that comes twice, are an error."""
+def test_columns_of_wrong_length_are_refused(group: Any, words: str) -> None:
+    """Columns whose lengths do not match their names and series, or with a duplicate node, raise ValueError."""
     with pytest.raises(ValueError, match=words):
         NodeColumns([group], {}, {})
 
 
 @pytest.mark.parametrize("data", [nodes(), columns()], ids=["objects", "columns"])
 def test_metadata_of_all_nodes(data: Mapping[str, NodeMetrics]) -> None:
-    """A snapshot has the metadata of the nodes that have any, and no object is made of columns for it."""
+    """A snapshot's metadata has the nodes that have any, without building node objects from columns."""
     assert WatcherMetrics(900, Window("15m", 0, 900), "x", data).metadata == {"c": {"pool": "x"}}
-    assert not isinstance(data, NodeColumns) or not data._made
+    assert not isinstance(data, NodeColumns) or not data._created

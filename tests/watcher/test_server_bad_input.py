@@ -1,4 +1,4 @@
-"""The service as a process of its own, given what it cannot use: a clear error each time, and up where it can be."""
+"""The service as its own process with unusable input: a clear error each time, and running where possible."""
 
 import json
 import socket
@@ -13,18 +13,18 @@ from support.servers import Fake, Service, check_error, pointed_at, raw, reply, 
 
 Start = Callable[..., Service]
 QUICK = ("--interval", "0.2", "--set", "watch.fetch_timeout_seconds=2")
-NOTHING = "http://127.0.0.1:9"  # nobody listens there
+NOTHING = "http://127.0.0.1:9"  # no process listens there
 
 
 def not_a_number(handler: BaseHTTPRequestHandler) -> None:
-    """Answer as a Prometheus whose values are all NaN."""
+    """Answer like a Prometheus whose values are all NaN."""
     result = [{"metric": {"instance": "node-1:9100"}, "value": [1, "NaN"]}]
     reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
 
 
 @pytest.mark.slow
 def test_a_port_in_use(watch: Start) -> None:
-    """A port in use is one clear line and status 1, no traceback."""
+    """A port in use ends the start with one clear line and status 1, without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         service = watch(port=port)
@@ -35,8 +35,8 @@ def test_a_port_in_use(watch: Start) -> None:
     assert "Traceback" not in log
 
 
-def test_an_address_that_is_not_ours(watch: Start) -> None:
-    """A host that cannot be listened on is one clear line and status 1."""
+def test_an_address_of_another_machine(watch: Start) -> None:
+    """A host that cannot be listened on ends the start with one clear line and status 1."""
     service = watch("--host", "nowhere.invalid")
     assert service.process.wait(30) == 1
     assert "nowhere.invalid port" in service.log.read_text()
@@ -44,7 +44,7 @@ def test_an_address_that_is_not_ours(watch: Start) -> None:
 
 
 def test_an_unknown_provider(watch: Start) -> None:
-    """An unknown provider is status 2 with the names of those known and the nearest one."""
+    """An unknown provider ends the start with status 2 and suggests the nearest known name."""
     service = watch("--provider", "Prometeus")
     assert service.process.wait(30) == 2
     log = service.log.read_text()
@@ -54,7 +54,7 @@ def test_an_unknown_provider(watch: Start) -> None:
 
 
 def test_an_unknown_fallback(watch: Start, tmp_path: Path) -> None:
-    """A fallback that does not exist ends it like the provider itself, and is not taken for it."""
+    """An unknown fallback provider is reported separately from an unknown provider, and ends the start with status 2."""
     file = tmp_path / "trimaran.toml"
     file.write_text('[[fallback.providers]]\nname = "Host"\n[[fallback.providers]]\nname = "Prometeus"\n')
     service = watch("--settings", str(file), "--provider", "Nothing")
@@ -81,12 +81,12 @@ def _empty(handler: BaseHTTPRequestHandler) -> None:
         (_status(404), "404 Not Found: because; is provider.address right?"),
         (lambda handler: reply(handler, "<html>"), "is not JSON; is provider.address right?"),
         (_empty, "has no series of any of: instance:node_cpu:ratio"),
-        (not_a_number, "returned no node with usable metrics; for one: AVG is nan"),
+        (not_a_number, "returned no node with usable metrics; for example: AVG is nan"),
     ],
     ids=["unreachable", "wrong token", "not found", "html", "no such rule", "nan"],
 )
-def test_a_provider_that_does_not_help(watch: Start, answer: Any, words: str) -> None:
-    """The service is up, alive and not ready; health, /watcher and the log tell the reason, and nothing the token."""
+def test_unusable_providers(watch: Start, answer: Any, words: str) -> None:
+    """The service is alive and not ready; health, /watcher and the log have the reason, and none has the token."""
 
     def judge(address: str) -> None:
         service = watch(*pointed_at(address), *QUICK, "--set", "provider.token=hush-hush")
@@ -106,7 +106,7 @@ def test_a_provider_that_does_not_help(watch: Start, answer: Any, words: str) ->
 
 
 def test_a_provider_that_comes_up_later(watch: Start) -> None:
-    """A provider that is down at the start is tried again soon, without a restart."""
+    """A provider that is down at the start is retried soon, without a restart."""
     up = []
     with serving(lambda handler: two_nodes(handler) if up else _status(503)(handler)) as fake:
         service = watch(*pointed_at(fake), *QUICK)
@@ -116,20 +116,20 @@ def test_a_provider_that_comes_up_later(watch: Start) -> None:
 
 
 def test_a_corrupt_store_is_set_aside(watch: Start, prometheus: Fake, tmp_path: Path) -> None:
-    """The service starts with a corrupt file, keeps its content under another name, and says so."""
+    """The service starts with a corrupt store, keeps the file under another name, and reports it."""
     store = tmp_path / "watcher.sqlite"
-    store.write_bytes(b"this is no database\n" * 1000)
+    store.write_bytes(b"this is not a database\n" * 1000)
     service = watch(*pointed_at(prometheus), *QUICK, store=store)
     body = service.wait_for("/watcher/health").json()
     (aside,) = tmp_path.glob("watcher.sqlite.corrupt-*")
-    assert aside.read_bytes() == b"this is no database\n" * 1000
+    assert aside.read_bytes() == b"this is not a database\n" * 1000
     assert aside.name in body["warnings"][0]
     assert "set aside" in service.log.read_text()
     assert "trimaran_store_set_aside_total 1.0" in service.get("/metrics").text
 
 
 def test_a_store_that_cannot_be_opened(watch: Start, prometheus: Fake) -> None:
-    """The service starts, serves from memory, and keeps saying that nothing will survive."""
+    """The service starts, serves from memory, and keeps warning that metrics will not survive a restart."""
     service = watch(*pointed_at(prometheus), *QUICK, store=Path("/proc/trimaran/watcher.sqlite"))
     body = service.wait_for("/watcher/health").json()
     assert "cannot be opened" in body["warnings"][0]
@@ -137,7 +137,7 @@ def test_a_store_that_cannot_be_opened(watch: Start, prometheus: Fake) -> None:
 
 
 def test_host_names_of_any_kind(watch: Start, prometheus: Fake) -> None:
-    """Quotes, newlines, 10 kB, broken encodings and requests each get a short JSON error; the service goes on."""
+    """Malformed node names and requests each get a short JSON error, and the service continues."""
     service = watch(*pointed_at(prometheus), *QUICK)
     service.wait_for("/watcher")
     for name in ("%22%27", "a%0Ab", "%00", "%ff", "a%0d%0aSet-Cookie:%20x=1", "..%2f..%2fetc%2fpasswd", "%F0%9F%92%A9"):

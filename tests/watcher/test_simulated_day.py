@@ -1,4 +1,4 @@
-"""A day of everything going wrong, in seconds: the clock is set by the test, nothing sleeps, chance is seeded."""
+"""A simulated day of failures, in seconds: the test sets the clock, nothing sleeps, and the random source is seeded."""
 
 import gc
 import json
@@ -23,16 +23,16 @@ from watcher.pipeline.watcher import Watcher
 from watcher.providers.base import Check, Fetched
 from watcher.settings import WatchSettings
 from watcher.store import Store
-from watcher.telemetry import Telemetry
+from watcher.telemetry import WatcherTelemetry
 
 INTERVAL_SECONDS, EXPIRY_SECONDS = 60, 300
 NODES = 8
 
 
-class World:
-    """True time, the clock that should show it and does not always, and a provider that fails in every way.
+class FailingWorld:
+    """The true time, a clock that may differ from it, and a provider that fails in every way.
 
-    What was measured carries the true time in its tags, so that whoever is served it can tell its true age.
+    Nodes have the true time in their tags, so that a reader can compute their true age.
     """
 
     def __init__(self, seed: int) -> None:
@@ -46,11 +46,11 @@ class World:
         return self.true_time + self.offset
 
     def pass_time(self) -> bool:
-        """Let a minute pass; now and then an outage begins or ends, and the clock is set. Return whether it was."""
+        """Advance by one interval, sometimes change the outage or the clock; return whether the clock changed."""
         self.true_time += INTERVAL_SECONDS
         before = self.offset
         if self.random.random() < 0.02:
-            # Steps that hide in one interval are left out: they make nothing older than that interval.
+            # Smaller steps are left out: they change a snapshot's age by less than one interval.
             self.offset = self.random.choice([0.0, 200.0, -200.0, 3600.0, -3600.0, 86400.0 * 400])
             self.happened["the clock was set"] += 1
         if self.random.random() < 0.1:
@@ -60,9 +60,9 @@ class World:
     def fetch(self, window: Window, deadline: Deadline) -> Fetched:
         kinds = ["good"] * 6 + ["unavailable", "hangs", "refused", "defect", "empty", "nothing", "not finite"]
         kinds += ["nodes missing", "half a node", "wrong scale", "twice", "no name", "not a number"]
-        what = self.outage or self.random.choice(kinds)
-        self.happened[what] += 1
-        match what:
+        failure = self.outage or self.random.choice(kinds)
+        self.happened[failure] += 1
+        match failure:
             case "unavailable":
                 raise ProviderUnavailable("no route")
             case "refused":
@@ -76,49 +76,49 @@ class World:
             case "empty":
                 return Fetched({})
             case "nodes missing":
-                return Fetched({name: self.node(window, what) for name in self.some_names()})
+                return Fetched({name: self.node(window, failure) for name in self.some_names()})
             case "no name":
-                return Fetched({**{name: self.node(window, what) for name in self.some_names()}, "": NodeMetrics(())})
+                return Fetched({**{name: self.node(window, failure) for name in self.some_names()}, "": NodeMetrics(())})
             case _:
-                return Fetched({f"node-{number}": self.node(window, what) for number in range(NODES)})
+                return Fetched({f"node-{number}": self.node(window, failure) for number in range(NODES)})
 
     def some_names(self) -> list[str]:
         return self.random.sample([f"node-{number}" for number in range(NODES)], self.random.randint(1, NODES - 1))
 
-    def node(self, window: Window, what: str) -> NodeMetrics:
+    def node(self, window: Window, failure: str) -> NodeMetrics:
         value: float = self.random.uniform(0, 100)
-        if what == "not finite" and self.random.random() < 0.7:
+        if failure == "not finite" and self.random.random() < 0.7:
             value = self.random.choice([math.nan, math.inf, -math.inf])
-        if what == "wrong scale":
+        if failure == "wrong scale":
             value *= 1000
-        if what == "not a number" and self.random.random() < 0.1:
+        if failure == "not a number" and self.random.random() < 0.1:
             value = "17"  # type: ignore[assignment]
         metrics = [
             Metric(f"n:{type_}", type_, operator, window.duration, value if operator == "AVG" else 1.0)
-            for type_ in (("CPU",) if what == "half a node" else ("CPU", "Memory"))
+            for type_ in (("CPU",) if failure == "half a node" else ("CPU", "Memory"))
             for operator in ("AVG", "STD")
         ]
-        return NodeMetrics(tuple(metrics * 2 if what == "twice" else metrics), {"measured": repr(self.true_time)})
+        return NodeMetrics(tuple(metrics * 2 if failure == "twice" else metrics), {"measured": repr(self.true_time)})
 
     def check(self) -> Iterator[Check]:
         yield from ()
 
 
-def watch(world: World, path: Path) -> tuple[Watcher, Client]:
-    """Start a watcher over a file, as a restart does."""
-    telemetry = Telemetry()
+def watch(world: FailingWorld, path: Path) -> tuple[Watcher, Client]:
+    """Start a watcher over a file, as after a restart."""
+    telemetry = WatcherTelemetry()
     settings = WatchSettings(interval_seconds=INTERVAL_SECONDS, expiry_seconds=EXPIRY_SECONDS)
     watcher = Watcher(world, Store(path), settings, source="Test", telemetry=telemetry, clock=world.clock)
     return watcher, create_app(watcher, telemetry).test_client()
 
 
 def refuse(token: str) -> float:
-    """Fail on NaN and Infinity, which json reads although JSON has neither."""
+    """Fail on NaN and Infinity: the json module accepts both although JSON does not define them."""
     pytest.fail(f"{token} was served")
 
 
-def check_what_is_served(world: World, client: Client) -> None:
-    """Check every route: a documented status, finite values in range, and nothing older than it may be."""
+def check_served_metrics(world: FailingWorld, client: Client) -> None:
+    """Check that every route has a documented status, and that served values are finite, in range and fresh."""
     for path in ("/watcher", "/watcher?window=15m", "/watcher?window=5m", "/compat/watcher", "/watcher/node-3"):
         response = client.get(path)
         assert response.status_code in {200, 404}, response.text
@@ -136,30 +136,30 @@ def check_what_is_served(world: World, client: Client) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_day_with_everything_going_wrong(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Over 24 hours no exception escapes, no NaN is served, nothing old passes for fresh, and memory stays flat."""
-    caplog.set_level(logging.CRITICAL)  # what is logged is kept, and would count as memory
-    world = World(seed)
+def test_a_day_of_failures(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Over 24 hours no exception escapes, no NaN or expired value is served, and memory does not grow."""
+    caplog.set_level(logging.CRITICAL)  # caplog keeps log records, which would count as memory
+    world = FailingWorld(seed)
     watcher, client = watch(world, tmp_path / "store.sqlite")
-    held: list[int] = []
+    allocated_blocks: list[int] = []
     try:
         for minute in range(24 * 60):
             clock_was_set = world.pass_time()
-            # Nobody can tell that the clock was set while nobody watched it.
+            # A change of the clock between two runs cannot be detected, so the two are not combined.
             if not clock_was_set and world.random.random() < 0.01:
                 watcher.stop()
                 watcher, client = watch(world, tmp_path / "store.sqlite")
                 world.happened["restarts"] += 1
-                check_what_is_served(world, client)
+                check_served_metrics(world, client)
             watcher.fetch_once()
-            check_what_is_served(world, client)
+            check_served_metrics(world, client)
             if minute % 60 == 59:
                 gc.collect()
-                held.append(sys.getallocatedblocks())
+                allocated_blocks.append(sys.getallocatedblocks())
     finally:
         watcher.stop()
-    first, last = max(held[:6]), max(held[-6:])
-    assert last < 1.1 * first, held
+    at_start, at_end = max(allocated_blocks[:6]), max(allocated_blocks[-6:])
+    assert at_end < 1.1 * at_start, allocated_blocks
     everything = {"good", "unavailable", "refused", "hangs", "defect", "empty", "nothing", "not finite", "restarts"}
     everything |= {"nodes missing", "half a node", "wrong scale", "twice", "no name", "not a number"}
     everything |= {"the clock was set", "measured", "last_good", "shorter_window", "/watcher 200", "/watcher 404"}

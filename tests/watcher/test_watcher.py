@@ -146,7 +146,7 @@ def test_what_is_kept_on_disk_is_what_was_measured(tmp_path: Path) -> None:
 def test_an_unknown_window_names_the_known(bench: Bench, window: str) -> None:
     """A window that is not kept is refused with the list of those that are, in a bounded message."""
     bench.watcher.fetch_once()
-    with not_served(MetricsCode.UNKNOWN_WINDOW, match="there are: 15m, 10m, 5m") as caught:
+    with not_served(MetricsCode.UNKNOWN_WINDOW, match="the windows are: 15m, 10m, 5m") as caught:
         bench.watcher.published(window)
     assert len(str(caught.value)) < 200
 
@@ -169,7 +169,7 @@ def test_windows_and_default_are_settings() -> None:
 
 def test_before_the_first_fetch_there_is_nothing(bench: Bench) -> None:
     """Before the first fetch: no metrics, not ready, not healthy, but alive; and newest() is None."""
-    with not_served(MetricsCode.NO_METRICS, match="the first fetch is not done"):
+    with not_served(MetricsCode.NO_METRICS, match="the first fetch has not ended"):
         bench.watcher.published()
     assert not bench.watcher.is_ready()
     assert "nothing was fetched since the start" in bench.watcher.health().reasons

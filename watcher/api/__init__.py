@@ -1,1 +1,1 @@
-"""Serves: routes, access, TLS, and the gunicorn worker that slow clients cannot hold."""
+"""REST API of the watcher: routes, responses, OpenAPI document, and the service that runs them."""

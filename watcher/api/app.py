@@ -1,4 +1,4 @@
-"""The watcher's REST API: its routes. What they answer about nodes is made in ``reading``."""
+"""Routes of the watcher's REST API; ``node_views`` builds the responses about nodes."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -13,13 +13,13 @@ from runtime.server.fast_path import FastPath
 from runtime.server.flask_app import flask_response, is_admitted, probe_routes, register_error_handlers, require_access
 from runtime.server.request_metrics import CONTENT_TYPE
 from runtime.server.responses import HttpResponse
-from watcher.api.node_views import Reading, UnknownParameter, check_parameters
+from watcher.api.node_views import NodeViews, UnknownParameter, check_parameters
 from watcher.api.openapi import document as openapi_document
 from watcher.api.prometheus_api import prometheus_routes
 from watcher.errors import NotServed
 from watcher.history import BadHistoryQuery
 from watcher.pipeline.watcher import Watcher
-from watcher.telemetry import Telemetry
+from watcher.telemetry import WatcherTelemetry
 from watcher.wire import Dialect
 
 if TYPE_CHECKING:
@@ -28,44 +28,44 @@ if TYPE_CHECKING:
 
 def create_app(
     watcher: Watcher,
-    telemetry: Telemetry,
+    telemetry: WatcherTelemetry,
     access: AccessCheck | None = None,
     dialect: Dialect = Dialect.DOCUMENTED,
     doctor: "Doctor | None" = None,
 ) -> Flask:
-    """Return the WSGI application over a watcher, with a ``Front`` before its routes.
+    """Return the WSGI application of a watcher: a ``FastPath`` in front of the routes.
 
     Args:
-        watcher: what is served.
-        telemetry: where requests are counted, and what is at /metrics.
-        access: judges requests; everyone may read everything when None.
-        dialect: of ``/watcher``.
-        doctor: what it found is part of the health, if there is one.
+        watcher: watcher to serve.
+        telemetry: counters of requests, and the content of /metrics.
+        access: access check of requests; None admits everyone.
+        dialect: dialect of ``/watcher``.
+        doctor: background checks; failed ones are warnings of /watcher/health.
     """
     access = access or AccessCheck()
-    reading = Reading(watcher, dialect, access)
-    app = create_routes(watcher, telemetry, access, dialect, reading, doctor)
+    views = NodeViews(watcher, dialect, access)
+    app = create_routes(watcher, telemetry, access, dialect, views, doctor)
     app.wsgi_app = FastPath(  # type: ignore[method-assign]
-        app.wsgi_app, telemetry.answered, reading.known, private=access.requires_credentials
+        app.wsgi_app, telemetry.answered, views.cached_response, private=access.requires_credentials
     )
     return app
 
 
 def create_routes(
     watcher: Watcher,
-    telemetry: Telemetry,
+    telemetry: WatcherTelemetry,
     access: AccessCheck,
     dialect: Dialect,
-    reading: Reading,
+    views: NodeViews,
     doctor: "Doctor | None" = None,
 ) -> Flask:
-    """Return the routes of ``create_app`` alone, for a ``Front`` that is there already, and answers by ``reading``."""
+    """Return the routes of :func:`create_app` without the ``FastPath``, for callers that have one over ``views``."""
     app = Flask("watcher", static_folder=None)
-    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # what is not there is a 405 that says what is
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False  # OPTIONS gets a 405 that lists the methods, like other methods
     openapi = HttpResponse(orjson.dumps(openapi_document(dialect)))
     require_access(app, access)
     register_error_handlers(app)
-    app.register_blueprint(_nodes(reading))
+    app.register_blueprint(_nodes(views))
     app.register_blueprint(_state(watcher, doctor))
     app.register_blueprint(prometheus_routes(watcher))
     app.register_blueprint(probe_routes(watcher.is_alive, watcher.is_ready, telemetry.exposition, CONTENT_TYPE))
@@ -74,7 +74,7 @@ def create_routes(
     def index() -> Response:
         routes = sorted({rule.rule for rule in app.url_map.iter_rules()})
         answer = _json({"service": "trimaran watcher", "documentation": "/openapi.json", "routes": routes})
-        answer.headers["Vary"] = "Accept"  # browsers may be sent to a page instead
+        answer.headers["Vary"] = "Accept"  # browsers may be redirected to the dashboard
         return answer
 
     @app.get("/openapi.json")
@@ -84,18 +84,18 @@ def create_routes(
     return app
 
 
-def _nodes(reading: Reading) -> Blueprint:
-    """Return the routes of nodes, in the watcher's dialect and in Go's."""
+def _nodes(views: NodeViews) -> Blueprint:
+    """Return the routes of nodes, in the watcher's dialect and in the Go dialect."""
     routes = Blueprint("nodes", __name__)
 
     def all_nodes() -> Response:
         window, host = _arguments("window", "host")
         rule = request.url_rule
-        assert rule is not None  # noqa: S101  else this would not be called
+        assert rule is not None  # noqa: S101  Flask calls a view only for a matched rule
         if host:
-            return flask_response(reading.one_node(rule.rule, host, window))
+            return flask_response(views.one_node(rule.rule, host, window))
         return flask_response(
-            reading.all_nodes(
+            views.all_nodes(
                 rule.rule,
                 window,
                 if_none_match=request.headers.get("If-None-Match"),
@@ -108,12 +108,12 @@ def _nodes(reading: Reading) -> Blueprint:
         (window,) = _arguments("window")
         rule = request.url_rule
         assert rule is not None  # noqa: S101  as above
-        return flask_response(reading.one_node(rule.rule.removesuffix("/<host>"), host, window))
+        return flask_response(views.one_node(rule.rule.removesuffix("/<host>"), host, window))
 
     @routes.get("/history")
     def history() -> Response:
-        asked = _arguments("host", "type", "operator", "since", "step")
-        return flask_response(reading.history(*asked, encodings=request.headers.get("Accept-Encoding", "")))
+        arguments = _arguments("host", "type", "operator", "since", "step")
+        return flask_response(views.history(*arguments, encodings=request.headers.get("Accept-Encoding", "")))
 
     for route in ("/watcher", "/compat/watcher"):
         routes.add_url_rule(route, route.replace("/", " "), all_nodes, methods=["GET"], strict_slashes=False)
@@ -132,7 +132,7 @@ def _nodes(reading: Reading) -> Blueprint:
 
 
 def _state(watcher: Watcher, doctor: "Doctor | None") -> Blueprint:
-    """Return the routes of how the watcher does."""
+    """Return the routes of the watcher's state: health and findings."""
     routes = Blueprint("state", __name__)
 
     @routes.get("/watcher/health")
@@ -151,14 +151,14 @@ def _state(watcher: Watcher, doctor: "Doctor | None") -> Blueprint:
 
     @routes.get("/findings")
     def findings() -> Response:
-        found = watcher.findings()
-        return _json({"findings": list(found), "counts": Counter(str(finding.kind) for finding in found)})
+        present = watcher.findings()
+        return _json({"findings": list(present), "counts": Counter(str(finding.kind) for finding in present)})
 
     return routes
 
 
 def _arguments(*names: str) -> list[str | None]:
-    """Return query arguments; an empty one is none, and one of another name is refused."""
+    """Return the query arguments of these names, None if missing or empty; refuse unknown names."""
     given = request.args
     check_parameters(tuple(given), names)
     return [given.get(name) or None for name in names]

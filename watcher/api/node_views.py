@@ -1,4 +1,4 @@
-"""What is answered about nodes: to the routes of ``app``, and, before any routing, to requests that only look up."""
+"""Responses about nodes: for the routes of ``app``, and, before routing, for requests that only need a cache lookup."""
 
 import threading
 import time
@@ -26,23 +26,23 @@ _READ = frozenset({"GET", "HEAD"})
 
 
 _GZIP_LEVEL = 1
-_GZIP_WBITS = 31  # a gzip head, and the largest window
+_GZIP_WBITS = 31  # gzip header, and the largest window
 
 
-class UnknownParameter(Exception):  # not watcher.errors': only a request has parameters
-    """A query parameter that there is not; the message names those there are."""
+class UnknownParameter(Exception):  # not in watcher.errors: only requests have parameters
+    """Unknown query parameter; the message lists the known ones."""
 
 
-class Reading:
-    """Answers about nodes. Safe from any thread."""
+class NodeViews:
+    """Responses about nodes, in all dialects and encodings. Safe to use from any thread."""
 
     def __init__(self, watcher: Watcher, dialect: Dialect, access: AccessCheck) -> None:
-        """Answer over a watcher.
+        """Prepare the views of a watcher.
 
         Args:
-            watcher: what is read.
-            dialect: of ``/watcher``; ``/compat/watcher`` speaks Go's.
-            access: judges what is answered before routing.
+            watcher: watcher to read from.
+            dialect: dialect of ``/watcher``; ``/compat/watcher`` always uses the Go dialect.
+            access: access check of requests that are answered before routing.
         """
         self._watcher = watcher
         self._access = access
@@ -50,11 +50,11 @@ class Reading:
         self._dialects = {"/watcher": dialect, "/compat/watcher": Dialect.GO}
         self._windows = {"": None} | {f"window={window}": window for window in watcher.windows}
 
-    def known(self, environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
-        """Return route and answer of a request for what is published, without waiting for anything.
+    def cached_response(self, environ: "WSGIEnvironment") -> tuple[str, HttpResponse] | None:
+        """Return the route and the response of a request that is in the cache, without waiting.
 
-        None for all else, which the routes answer: what is refused, what is not there, what is asked for in an unusual
-        way, and what is not ready.
+        None for all other requests, which the routes answer: refused requests, unknown nodes and windows, unusual
+        parameters, and bodies that are not built yet.
         """
         query, route = environ["QUERY_STRING"], environ["PATH_INFO"]
         host = query[5:] if query.startswith("host=") and query[5:].replace("-", "").replace(".", "").isalnum() else ""
@@ -82,7 +82,7 @@ class Reading:
         if all_ is None or (tag is not None and tag != all_.etag):
             return None
         encodings = environ.get("HTTP_ACCEPT_ENCODING", "")
-        return route, _of_body(all_, columnar=columnar, known=tag is not None, encodings=encodings)
+        return route, _body_response(all_, columnar=columnar, not_modified=tag is not None, encodings=encodings)
 
     def all_nodes(
         self, route: str, window: str | None, *, if_none_match: str | None, accepted: str, encodings: str
@@ -91,13 +91,13 @@ class Reading:
 
         Args:
             route: ``/watcher`` or ``/compat/watcher``.
-            window: exactly this one; None for the default.
-            if_none_match: the header of that name.
-            accepted: the header Accept.
-            encodings: the header Accept-Encoding.
+            window: exactly this window; None for the default window.
+            if_none_match: value of the header If-None-Match.
+            accepted: value of the header Accept.
+            encodings: value of the header Accept-Encoding.
 
         Raises:
-            NotServed: there is nothing to answer.
+            NotServed: there are no metrics to serve.
         """
         dialect, columnar = self._dialects[route], _prefers_columns(accepted)
         try:
@@ -105,16 +105,18 @@ class Reading:
         except NotServed as error:
             if dialect is not Dialect.GO or not error.lacks_metrics:
                 raise
-            # The Go plugins keep their last data for ever on anything but 200; with an empty map all nodes score alike.
+            # The Go plugins keep their last data forever on any status but 200; with an empty map all nodes score
+            # alike.
             head = self._watcher.newest() or WatcherMetrics(int(time.time()), Window("15m", 0, 0), "", {})
             return HttpResponse(wire.assemble(head, (), dialect))
-        return _of_body(body, columnar=columnar, known=_names(if_none_match, body.etag), encodings=encodings)
+        not_modified = _matches_etag(if_none_match, body.etag)
+        return _body_response(body, columnar=columnar, not_modified=not_modified, encodings=encodings)
 
     def one_node(self, route: str, host: str, window: str | None) -> HttpResponse:
-        """Return one node; the arguments are those of ``all_nodes``.
+        """Return one node; the arguments are those of :meth:`all_nodes`.
 
         Raises:
-            NotServed: there is nothing to answer.
+            NotServed: there are no metrics to serve, or the node is unknown.
         """
         body = self._watcher.published(window).node_body(host, self._dialects[route])
         if body is None:
@@ -125,49 +127,49 @@ class Reading:
         self, host: str | None, type_: str | None, operator: str | None, since: str | None, step: str | None,
         *, encodings: str,
     ) -> HttpResponse:  # fmt: skip
-        """Return what nodes used over the last hours.
+        """Return the history of the nodes' load over the last hours.
 
         Args:
-            host: this node; all of them when None, for whom it is made one after the other, so that it never takes
-                more than a part of the processor and of memory.
+            host: this node; None for all nodes. Responses for all nodes are built one at a time, which limits the use
+                of CPU and memory.
             type_: only this resource.
-            operator: only this one.
-            since: unix seconds, or how long ago.
-            step: seconds, or a duration.
-            encodings: the header Accept-Encoding.
+            operator: only this operator.
+            since: start, Unix seconds or a duration before now.
+            step: length of a step, seconds or a duration.
+            encodings: value of the header Accept-Encoding.
 
         Raises:
-            BadHistoryQuery: there is no such time or step, or it would be too much.
-            NotServed: there is nothing to answer.
+            BadHistoryQuery: ``since`` or ``step`` is invalid, or there would be too many steps.
+            NotServed: there is no history of the node.
         """
         with nullcontext() if host else self._all_histories:
-            found = self._watcher.history(host, type_, operator, since=since, step=step)
-            if host and not found.nodes:
+            history = self._watcher.history(host, type_, operator, since=since, step=step)
+            if host and not history.nodes:
                 raise NotServed(MetricsCode.UNKNOWN_NODE, f"there is no such history of a node {host[:80]!r}")
-            from watcher.wire.history import encode_history  # numpy is behind it
+            from watcher.wire.history import encode_history  # imports numpy, which is slow
 
-            pieces, headers = encode_history(found), {"Vary": "Accept-Encoding"}
+            pieces, headers = encode_history(history), {"Vary": "Accept-Encoding"}
             if _accepts_gzip(encodings):
-                return HttpResponse(b"".join(_compressed(pieces)), headers={**headers, "Content-Encoding": "gzip"})
+                return HttpResponse(b"".join(_compress(pieces)), headers={**headers, "Content-Encoding": "gzip"})
             return HttpResponse(b"".join(pieces), headers=headers)
 
 
-def check_parameters(given: "tuple[str, ...]", there: tuple[str, ...]) -> None:
-    """Refuse query parameters that there are not.
+def check_parameters(given: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Check that all query parameters are known.
 
     Raises:
-        UnknownParameter: the first of them.
+        UnknownParameter: the first unknown parameter.
     """
     for name in given:
-        if name not in there:
-            near = get_close_matches(name[:40], there, n=1)
+        if name not in known:
+            near = get_close_matches(name[:40], known, n=1)
             hint = f"; did you mean {near[0]}?" if near else "."
-            raise UnknownParameter(f"there is no parameter {name[:40]!r}{hint} There are: {', '.join(there)}")
+            raise UnknownParameter(f"unknown parameter {name[:40]!r}{hint} The parameters are: {', '.join(known)}")
 
 
-def _of_body(body: Body, *, columnar: bool, known: bool, encodings: str) -> HttpResponse:
+def _body_response(body: Body, *, columnar: bool, not_modified: bool, encodings: str) -> HttpResponse:
     headers = {"ETag": body.etag, "Vary": "Accept, Accept-Encoding", "Cache-Control": "no-cache"}
-    if known:
+    if not_modified:
         return HttpResponse(b"", 304, None, headers)
     content_type = wire.COLUMNS_TYPE if columnar else responses.JSON
     if _accepts_gzip(encodings):
@@ -175,17 +177,17 @@ def _of_body(body: Body, *, columnar: bool, known: bool, encodings: str) -> Http
     return HttpResponse(body.identity, 200, content_type, headers)
 
 
-def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Compress piece by piece: others have their turn between them, and the whole is never there."""
+def _compress(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress piece by piece: other threads can run in between, and memory never holds the whole input."""
     compressor = zlib.compressobj(_GZIP_LEVEL, wbits=_GZIP_WBITS)
     for piece in pieces:
         yield compressor.compress(piece)
     yield compressor.flush()
 
 
-def _names(if_none_match: str | None, etag: str) -> bool:
-    """Return whether the header names the tag, or any."""
-    from werkzeug.http import parse_etags  # where routes are used, which brought it
+def _matches_etag(if_none_match: str | None, etag: str) -> bool:
+    """Return whether the header matches the tag."""
+    from werkzeug.http import parse_etags  # the routes have already imported werkzeug
 
     return parse_etags(if_none_match).contains_weak(etag.removeprefix("W/").strip('"'))
 

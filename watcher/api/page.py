@@ -1,6 +1,6 @@
-"""A page for browsers beside the API, where one is installed.
+"""Dashboard for browsers next to the API, if it is installed.
 
-It is made when a browser first asks, so that until then it costs nothing, neither memory nor time to start.
+It is loaded at a browser's first request, so that until then it costs neither memory nor time at the start.
 """
 
 import logging
@@ -19,83 +19,85 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 ENTRY_POINT_GROUP = "trimaran.pages"
-PLACE = "/dashboard"
-_ASKS_ITSELF = frozenset({Verdict.ADMITTED, Verdict.NO_TOKEN, Verdict.INVALID_TOKEN})
-_TO_IT = HttpResponse(b"", 302, None, {"Location": f"{PLACE}/", "Vary": "Accept"})
+PAGE_PATH = "/dashboard"
+_PAGE_ADMITS = frozenset({Verdict.ADMITTED, Verdict.NO_TOKEN, Verdict.INVALID_TOKEN})
+_REDIRECT = HttpResponse(b"", 302, None, {"Location": f"{PAGE_PATH}/", "Vary": "Accept"})
 _log = logging.getLogger(__name__)
 
 
-def installed(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIApplication | None":
-    """Return the page of the package that has one; None where that, or what it needs, is not installed or broken.
+def load_page(watcher: Watcher, access: AccessCheck, settings: Settings) -> "WSGIApplication | None":
+    """Load the dashboard from its entry point; return None if it or a dependency is missing or broken.
 
     Args:
-        watcher: what it shows.
-        access: judges who may look; it asks them for the token.
-        settings: what else it is told.
+        watcher: watcher to show.
+        access: access check; the dashboard asks its visitors for the token.
+        settings: settings of the watcher.
     """
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
-            made: WSGIApplication = entry.load()(watcher, access, settings)
+            page: WSGIApplication = entry.load()(watcher, access, settings)
         except ImportError as error:
-            _log.info("browsers get no page", extra={"reason": str(error), "install": "trimaran[dashboard]"})
-        except Exception:  # noqa: BLE001  versions that do not fit fail in any way; all else is answered
-            _log.exception("browsers get no page: what it needs is broken", extra={"install": "trimaran[dashboard]"})
+            _log.info("there is no dashboard", extra={"reason": str(error), "install": "trimaran[dashboard]"})
+        except Exception:  # noqa: BLE001  incompatible versions raise any error; the API must work without the dashboard
+            _log.exception("the dashboard cannot be loaded", extra={"install": "trimaran[dashboard]"})
         else:
-            return made
+            return page
     return None
 
 
-def is_of_page(environ: "WSGIEnvironment") -> bool:
-    """Return whether a request may be for the page, which is long in the making and may wait for others."""
+def is_page_request(environ: "WSGIEnvironment") -> bool:
+    """Return whether a request may be for the dashboard, which is slow to load and may wait for other services."""
     path: str = environ["PATH_INFO"]
     if path == "/":
-        return "text/" in environ.get("HTTP_ACCEPT", "")  # others get JSON there, which waits for nothing
-    return path == PLACE or path.startswith(f"{PLACE}/")
+        return "text/" in environ.get("HTTP_ACCEPT", "")  # other clients get JSON there, without waiting
+    return path == PAGE_PATH or path.startswith(f"{PAGE_PATH}/")
 
 
-class WithPage:
-    """A WSGI application with a page below ``/dashboard/``, to which browsers that ask for ``/`` are sent.
+class PageMiddleware:
+    """WSGI middleware that serves the dashboard below ``/dashboard/`` and redirects browsers from ``/`` to it.
 
-    Who has no token is not refused here: the page asks for it. All others are, by the routes.
+    Requests without a valid token reach the dashboard, which asks for the token. The routes answer all other requests.
     """
 
     def __init__(
         self, routes: "WSGIApplication", access: AccessCheck, make: "Callable[[], WSGIApplication | None]"
     ) -> None:
-        """Make nothing yet.
+        """Wrap the routes; the dashboard is loaded at its first request.
 
         Args:
-            routes: all else.
-            access: judges requests.
-            make: returns the page, or None where there is none.
+            routes: WSGI application for all other requests.
+            access: access check of requests.
+            make: returns the dashboard, or None if there is none.
         """
         self._routes = routes
         self._access = access
         self._page = LazyApplication(lambda: make() or routes)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """HttpResponse, as WSGI has it."""
+        """Answer a WSGI request."""
         path = environ["PATH_INFO"]
-        at_it = path.startswith(f"{PLACE}/")
-        if (at_it or path == PLACE or _is_browsing(environ)) and self._may_ask(environ):
+        is_below = path.startswith(f"{PAGE_PATH}/")
+        if (is_below or path == PAGE_PATH or _is_browsing(environ)) and self._is_admitted(environ):
             page = self._page.get()
-            if page is not self._routes and at_it:
-                environ["trimaran.route"] = PLACE
-                return page({**environ, "SCRIPT_NAME": PLACE, "PATH_INFO": path.removeprefix(PLACE)}, start_response)
+            if page is not self._routes and is_below:
+                environ["trimaran.route"] = PAGE_PATH
+                return page(
+                    {**environ, "SCRIPT_NAME": PAGE_PATH, "PATH_INFO": path.removeprefix(PAGE_PATH)}, start_response
+                )
             if page is not self._routes:
-                start_response(responses.status_line(_TO_IT.status), _TO_IT.header_fields())
-                return [_TO_IT.body]
+                start_response(responses.status_line(_REDIRECT.status), _REDIRECT.header_fields())
+                return [_REDIRECT.body]
         return self._routes(environ, start_response)
 
-    def _may_ask(self, environ: "WSGIEnvironment") -> bool:
-        return self._access.check(PLACE, environ) in _ASKS_ITSELF
+    def _is_admitted(self, environ: "WSGIEnvironment") -> bool:
+        return self._access.check(PAGE_PATH, environ) in _PAGE_ADMITS
 
 
 def _is_browsing(environ: "WSGIEnvironment") -> bool:
-    """Return whether a browser asks for ``/``: what takes everything alike, as curl does, gets JSON."""
+    """Return whether a browser requests ``/``; clients that accept every type equally, such as curl, get JSON."""
     if environ["PATH_INFO"] != "/" or environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
         return False
-    from werkzeug.datastructures import MIMEAccept  # where routes are used, which brought it
+    from werkzeug.datastructures import MIMEAccept  # the routes have already imported werkzeug
     from werkzeug.http import parse_accept_header
 
     accepted = parse_accept_header(environ.get("HTTP_ACCEPT", ""), MIMEAccept)

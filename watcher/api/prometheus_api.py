@@ -1,7 +1,7 @@
-"""What is served, as Prometheus has it: a scrape of all nodes, and answers to the instant queries that name it.
+"""Prometheus interface to the served metrics: a scrape target with all nodes, and a subset of instant queries.
 
-For the descheduler, which asks a Prometheus what nodes use, and for those who have one. It is no Prometheus: it knows
-two names, and equality of labels.
+For the descheduler, which queries a Prometheus for the load of nodes, and for users who scrape the watcher. Queries
+support two metric names and label matchers with ``=`` only.
 """
 
 import re
@@ -21,10 +21,10 @@ from watcher.pipeline.watcher import Watcher
 SCRAPE, QUERY = "/metrics/nodes", "/api/v1/query"
 LOAD, METRIC = "trimaran_node_load_ratio", "trimaran_node_metric_percent"
 _HELP = {
-    LOAD: "the higher of a node's average CPU and memory over the default window, 0 to 1",
-    METRIC: "each value of a node over the default window, percent of its capacity",
+    LOAD: "the larger of a node's average CPU and memory load over the default window, 0 to 1",
+    METRIC: "one metric of a node over the default window, percent of the node's capacity",
 }
-_PARAMETERS = ("query", "time", "timeout", "limit", "lookback_delta", "stats")  # the others change nothing
+_PARAMETERS = ("query", "time", "timeout", "limit", "lookback_delta", "stats")  # only the first one has an effect
 _SELECTOR = re.compile(r"\s*([a-zA-Z_:][\w:]*)\s*(?:\{(.*)\})?\s*", re.DOTALL)
 _MATCHER = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -32,11 +32,11 @@ Labels = Mapping[str, str]
 
 
 class BadQuery(ValueError):
-    """The query is none that can be answered here; the message says which are."""
+    """Unsupported query; the message describes the supported ones."""
 
 
 def prometheus_routes(watcher: Watcher) -> Blueprint:
-    """Return the routes."""
+    """Return the routes of the scrape target and of instant queries."""
     routes = Blueprint("prometheus", __name__)
 
     @routes.get(SCRAPE)
@@ -44,7 +44,7 @@ def prometheus_routes(watcher: Watcher) -> Blueprint:
         try:
             body = exposition(watcher.published(None).metrics)
         except NotServed:
-            body = b""  # series that are not there any more end; old values would not
+            body = b""  # absent series become stale in Prometheus; old values would look current
         return flask_response(HttpResponse(body, content_type=CONTENT_TYPE))
 
     @routes.get(QUERY)
@@ -74,7 +74,7 @@ def exposition(metrics: WatcherMetrics) -> bytes:
 
 
 def samples(metrics: WatcherMetrics, name: str) -> Iterator[tuple[Labels, float]]:
-    """Yield labels and value of each sample; nodes whose values are suspect have no load."""
+    """Yield labels and value of each sample of a metric; nodes with suspect values have no load."""
     for node_name, node in metrics.data.items():
         if name == METRIC:
             for metric in node.metrics:
@@ -87,19 +87,19 @@ def parse(query: str) -> tuple[str, Labels]:
     """Return name and matchers of an instant selector.
 
     Raises:
-        BadQuery: it is another kind of query, or of a name that there is not.
+        BadQuery: the query is not an instant selector, or the metric is unknown.
     """
-    found = _SELECTOR.fullmatch(query)
-    if found is None or found[1] not in _HELP:
-        raise BadQuery(f'this is no Prometheus: it answers {" and ".join(_HELP)}, also with {{label="value"}}')
-    rest, matchers = (found[2] or "").strip(), dict[str, str]()
+    selector = _SELECTOR.fullmatch(query)
+    if selector is None or selector[1] not in _HELP:
+        raise BadQuery(f'only the queries {" and ".join(_HELP)} are supported, optionally with {{label="value"}}')
+    rest, matchers = (selector[2] or "").strip(), dict[str, str]()
     while rest:
         matcher = _MATCHER.match(rest)
         if matcher is None or (matcher.end() < len(rest) and rest[matcher.end()] != ","):
-            raise BadQuery('only matchers label="value" are answered here')
+            raise BadQuery('only matchers label="value" are supported')
         matchers[matcher[1]] = re.sub(r"\\(.)", r"\1", matcher[2])
         rest = rest[matcher.end() + 1 :].strip()
-    return found[1], matchers
+    return selector[1], matchers
 
 
 def _vector(metrics: WatcherMetrics, name: str, matchers: Labels) -> HttpResponse:
@@ -112,5 +112,5 @@ def _vector(metrics: WatcherMetrics, name: str, matchers: Labels) -> HttpRespons
 
 
 def _failed(status: int, kind: str, message: str) -> HttpResponse:
-    """Return an error in the shape that Prometheus' clients read."""
+    """Return an error in the format of the Prometheus API."""
     return responses.json_response({"status": "error", "errorType": kind, "error": message}, status)

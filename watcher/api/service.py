@@ -1,4 +1,4 @@
-"""The watcher's service: its settings, as what ``serving`` and ``access`` understand."""
+"""The watcher's service: opens listeners and access checks from its settings, and runs the watcher in a worker."""
 
 import logging
 import threading
@@ -10,11 +10,11 @@ from runtime.server import service, serving
 from runtime.server.access import AccessCheck
 from runtime.server.fast_path import FastPath, LazyApplication
 from runtime.server.serving import Listener
-from watcher.api.node_views import Reading
-from watcher.api.page import WithPage, installed, is_of_page
+from watcher.api.node_views import NodeViews
+from watcher.api.page import PageMiddleware, is_page_request, load_page
 from watcher.pipeline.factory import open_watcher
 from watcher.settings import WatcherServerSettings, WatcherSettings
-from watcher.telemetry import Telemetry
+from watcher.telemetry import WatcherTelemetry
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from watcher.doctor import Doctor
 
 _log = logging.getLogger(__name__)
-MAX_BODY_BYTES = 65536  # but for the page nothing here reads one
-_WARM_SECONDS = 0.3  # until the routes are made that nobody has asked for: what is known is answered first
+MAX_BODY_BYTES = 65536  # only the dashboard reads request bodies
+_WARM_SECONDS = 0.3  # delay before the routes are built in advance, so that cached responses are served first
 
 
 def serve(settings: WatcherSettings) -> None:
-    """Serve until SIGTERM or SIGINT; returns never, as gunicorn ends the process.
+    """Serve until SIGTERM or SIGINT; never returns, since gunicorn ends the process.
 
     Raises:
-        ServerError: the address is in use, or not ours.
+        ServerError: the address is in use, or does not belong to this machine.
         SettingsError: the tokens or certificates cannot be used.
     """
     server = settings.server
@@ -42,12 +42,12 @@ def serve(settings: WatcherSettings) -> None:
     listeners.append(service.open_listener(server))
     if access.requires_credentials and not server.compat_open and server.compat_port is None:
         _log.info(
-            "a stock kube-scheduler is refused: it can send no token and no client certificate "
+            "a stock kube-scheduler is refused, since it cannot send a token or a client certificate "
             "(server.compat_port, server.compat_open)"
         )
     if service.is_open_to_others(access, listeners[-1]):
         _log.warning(
-            "everyone who reaches the port can read everything: no token is required (server.token, "
+            "everyone who can reach the port can read everything, since no token is required (server.token, "
             "server.tokens_file)",
             extra={"host": service.host_of(listeners[-1])},
         )
@@ -78,7 +78,7 @@ def open_access(
 
 
 class WatcherService:
-    """What the worker does: watch, and answer."""
+    """Service that the worker runs: the watcher and its WSGI application."""
 
     def __init__(self, settings: WatcherSettings, access: AccessCheck) -> None:
         self._settings = settings
@@ -86,15 +86,15 @@ class WatcherService:
         self._doctor: Doctor | None = None
 
     def start(self) -> FastPath:
-        """Begin to watch, and return the application over the watcher.
+        """Start the watcher, and return its WSGI application.
 
-        What the last run left is answered before Flask is even imported; the routes follow within a moment.
+        Snapshots of the previous run are served before Flask is imported; the routes are built a moment later.
         """
-        self._telemetry = Telemetry()
+        self._telemetry = WatcherTelemetry()
         self._watcher = open_watcher(
             self._settings, self._settings.store.path, self._telemetry, dialect=self._settings.server.dialect
         )
-        self._reading = Reading(self._watcher, self._settings.server.dialect, self._access)
+        self._views = NodeViews(self._watcher, self._settings.server.dialect, self._access)
         self._watcher.start()
         routes = LazyApplication(self._routes)
         warm = threading.Timer(_WARM_SECONDS, routes.get)
@@ -103,9 +103,9 @@ class WatcherService:
         return FastPath(
             routes,
             self._telemetry.answered,
-            self._reading.known,
+            self._views.cached_response,
             private=self._access.requires_credentials,
-            is_background=_takes_long,
+            is_background=_is_slow,
         )
 
     def stop(self) -> None:
@@ -116,17 +116,17 @@ class WatcherService:
 
     def _routes(self) -> "WSGIApplication":
         from watcher.api.app import create_routes
-        from watcher.doctor import Doctor  # what they bring takes long to import
+        from watcher.doctor import Doctor  # both are slow to import
 
         self._doctor = Doctor(self._settings)
         self._doctor.start()
         dialect = self._settings.server.dialect
-        routes = create_routes(self._watcher, self._telemetry, self._access, dialect, self._reading, self._doctor)
+        routes = create_routes(self._watcher, self._telemetry, self._access, dialect, self._views, self._doctor)
         if not self._settings.dashboard.enabled:
             return routes
-        return WithPage(routes, self._access, lambda: installed(self._watcher, self._access, self._settings))
+        return PageMiddleware(routes, self._access, lambda: load_page(self._watcher, self._access, self._settings))
 
 
-def _takes_long(environ: "WSGIEnvironment") -> bool:
-    """Return whether a request is for much at once: a history, or the page."""
-    return environ["PATH_INFO"] == "/history" or is_of_page(environ)
+def _is_slow(environ: "WSGIEnvironment") -> bool:
+    """Return whether a request may take long: a history, or the dashboard."""
+    return environ["PATH_INFO"] == "/history" or is_page_request(environ)

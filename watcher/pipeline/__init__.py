@@ -1,1 +1,1 @@
-"""What happens round after round: fetch every window, judge it, publish it, keep it. Knows every stage."""
+"""Pipeline of a round: fetch every window, judge it, store it, publish it. Imports the packages of all stages."""

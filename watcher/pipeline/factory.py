@@ -1,4 +1,4 @@
-"""A whole watcher from settings: store, providers, loop. Used by the service and by the library client alike."""
+"""Construction of a watcher from settings: store, providers, loop. Used by the service and by the library client."""
 
 import contextlib
 import logging
@@ -16,7 +16,7 @@ from watcher.providers.sampled import Sampled
 from watcher.quality.judged_window import judged_window
 from watcher.settings import Settings
 from watcher.store import Store
-from watcher.telemetry import Telemetry
+from watcher.telemetry import WatcherTelemetry
 from watcher.wire import Dialect
 
 _log = logging.getLogger(__name__)
@@ -25,20 +25,20 @@ _log = logging.getLogger(__name__)
 def open_watcher(
     settings: Settings,
     store_path: Path | None,
-    telemetry: Telemetry | None = None,
+    telemetry: WatcherTelemetry | None = None,
     provider: WindowProvider | SampleProvider | None = None,
     clock: Callable[[], float] = time.time,
     dialect: Dialect = Dialect.DOCUMENTED,
 ) -> Watcher:
-    """Build a watcher that is not started yet; its ``stop()`` closes all that was opened here.
+    """Build a watcher without starting it; its ``stop()`` closes the store and the providers that are opened here.
 
     Args:
         settings: all settings.
         store_path: the database file, or None to keep everything in memory.
-        telemetry: where to count, shared with the REST API when there is one.
-        provider: used instead of those that the settings name.
-        clock: unix time; tests inject their own.
-        dialect: of the snapshots that are encoded when published.
+        telemetry: counters of fetches, shared with the REST API if there is one.
+        provider: provider to use instead of the providers in the settings.
+        clock: Unix time; tests inject their own.
+        dialect: dialect in which snapshots are encoded when they are published.
 
     Raises:
         SettingsError: the settings name no usable provider.
@@ -47,13 +47,13 @@ def open_watcher(
     opened = [provider] if provider is not None else _open_all(views)
     corroborating = settings.corroborating() if provider is None else None
     names = [view.provider.name for view in views]
-    beside = [corroborating] if corroborating is not None and corroborating.provider.name not in names else []
+    additional = [corroborating] if corroborating is not None and corroborating.provider.name not in names else []
     store = Store(
         store_path,
         keep_hours=settings.store.keep_hours,
         max_megabytes=settings.store.max_megabytes,
         history_megabytes=settings.store.history_megabytes,
-        origins=origins([*views, *beside]),
+        origins=origins([*views, *additional]),
     )
 
     def windowed(name: str, each: WindowProvider | SampleProvider) -> WindowProvider:
@@ -65,11 +65,11 @@ def open_watcher(
     first = windows[0] if len(windows) == 1 else Failover(list(zip(names, windows, strict=True)))
     if corroborating is not None:
         second = corroborating.provider.name
-        known = dict(zip(names[1:], windows[1:], strict=True))
-        found = known.get(second) or _second(corroborating, windowed)
-        if found is not None:
+        fallbacks = dict(zip(names[1:], windows[1:], strict=True))
+        second_provider = fallbacks.get(second) or _open_second(corroborating, windowed)
+        if second_provider is not None:
             judged = judged_window(settings.watch.windows, settings.watch.interval_seconds)
-            first = Corroborated((names[0], first), (second, found), judged)
+            first = Corroborated((names[0], first), (second, second_provider), judged)
     return Watcher(
         first,
         store,
@@ -84,10 +84,10 @@ def open_watcher(
     )
 
 
-def _second(
+def _open_second(
     settings: Settings, windowed: Callable[[str, WindowProvider | SampleProvider], WindowProvider]
 ) -> WindowProvider | None:
-    """Open the second source; what only corroborates is done without where it cannot be."""
+    """Open the second source; return None if that fails, since the watcher works without it."""
     try:
         return windowed(settings.provider.name, open_provider(settings))
     except SettingsError as error:
@@ -96,7 +96,7 @@ def _second(
 
 
 def _open_all(views: Sequence[Settings]) -> list[WindowProvider | SampleProvider]:
-    """Open every provider, or none: those before one that cannot be opened are closed again."""
+    """Open every provider, or none: if one cannot be opened, close those before it."""
     with contextlib.ExitStack() as undo:
         opened = []
         for view in views:

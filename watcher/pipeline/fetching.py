@@ -1,4 +1,4 @@
-"""Fetch: all windows side by side under one deadline, each cleaned as it comes."""
+"""Fetching: all windows concurrently under one deadline, each cleaned as it arrives."""
 
 import logging
 import threading
@@ -18,17 +18,17 @@ from watcher.quality import analyzer
 from watcher.settings import WatchSettings
 
 _log = logging.getLogger(__name__)
-_GRACE_SECONDS = 1.0  # for a provider to hand over what came in time after its own calls were given up
+_GRACE_SECONDS = 1.0  # for a provider to return partial results after its own calls have timed out
 
 
 class Fetcher:
-    """Asks one provider for several windows.
+    """Fetches all windows from one provider.
 
     Args:
-        provider: whom.
+        provider: the provider.
         source: the provider's name.
-        settings: for which windows, and what a fetch may take: time, memory, nodes.
-        standing: what is wrong with every fetch, because of settings.
+        settings: the windows, and the limits of a fetch: time, memory, nodes.
+        standing: findings that apply to every fetch, caused by settings.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class Fetcher:
         self._cleaning = threading.Lock()
 
     def fetch(self, now: int) -> Round:
-        """Return what the windows that end now, unix seconds, hold; what one does costs no other."""
+        """Fetch the windows that end at ``now``, Unix seconds; a window that fails does not affect the others."""
         deadline = Deadline.after(self._settings.fetch_timeout_seconds)
         calls = {name: partial(self._fetch, name, now, deadline) for name in self._settings.windows}
         with use_budget(self._settings.fetch_budget()):
             answers = gather(calls, Deadline(deadline.at + _GRACE_SECONDS))
-        came: dict[str, Fetched] = {}
+        arrived: dict[str, Fetched] = {}
         failures: dict[str, str] = {}
         newest: dict[str, float] = {}
         second_source: dict[str, NodeMetrics] = {}
@@ -55,25 +55,25 @@ class Fetcher:
             if isinstance(answer, Exception):
                 failures[name] = _reason(answer)
                 continue
-            came[name] = answer
+            arrived[name] = answer
             second_source.update(answer.second_source)
             for node, time_ in answer.newest.items():
                 newest[node] = max(time_, newest.get(node, time_))
             if not answer.nodes:
                 failures[name] = f"{self._source} returned no node with usable metrics"
                 if answer.findings:
-                    failures[name] += f"; for one: {answer.findings[0].message}"
+                    failures[name] += f"; for example: {answer.findings[0].message}"
         snapshots = {
             name: WatcherMetrics(now, _window(name, now), fetched.source or self._source, fetched.nodes)
-            for name, fetched in came.items()
+            for name, fetched in arrived.items()
         }
-        findings = tuple(finding for fetched in came.values() for finding in fetched.findings)
+        findings = tuple(finding for fetched in arrived.values() for finding in fetched.findings)
         return Round(now, snapshots, {}, (*self._standing, *findings), newest, second_source).with_failures(failures)
 
     def _fetch(self, name: str, now: int, deadline: Deadline) -> Fetched:
         """Return one window's clean metrics."""
         fetched: Fetched = self._late.run(name, partial(self._provider.fetch, _window(name, now), deadline))
-        with self._cleaning:  # side by side it would be no faster, and requests would have to wait for them all
+        with self._cleaning:  # in parallel it would not be faster, and requests would have to wait for all of them
             limited, too_many = analyzer.limit(fetched.nodes, name, self._settings.max_nodes)
             nodes, findings = analyzer.clean(limited, name)
         return replace(fetched, nodes=nodes, findings=(*fetched.findings, *too_many, *findings))

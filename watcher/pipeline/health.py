@@ -1,4 +1,4 @@
-"""Whether the watcher does its work, and if not why, in few words: what is true of several windows is said once."""
+"""Health of the watcher: reasons and warnings in few words, with windows that share a reason grouped."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from runtime import masking
 from watcher.findings import Finding, Kind
 from watcher.store import Store
 
-_MOST_FINDINGS, _MOST_PLACES = 10, 5  # all of them are at /findings
+_MAX_FINDINGS, _MAX_PLACES = 10, 5  # all of them are at /findings
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the last fetch worked and data are fresh, and if not, why.
+    """Health of a watcher: healthy if the last fetch succeeded and the data are fresh.
 
     Attributes:
-        reasons: why not; empty means healthy.
-        warnings: what is wrong without harming what is served now.
+        reasons: reasons why the watcher is not healthy; empty if it is.
+        warnings: problems that do not affect the metrics that are served now.
         ages_seconds: window to the age of its newest snapshot.
     """
 
@@ -25,7 +25,7 @@ class Health:
     ages_seconds: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        """Leave out what must not be said: much of it comes from outside."""
+        """Redact secrets and control characters: much of the text comes from outside."""
         masking.redact_fields(self, "reasons", "warnings")
 
 
@@ -33,9 +33,9 @@ def reasons(failures: Mapping[str, str], ages_seconds: Mapping[str, float], stal
     """Return why the watcher is not healthy.
 
     Args:
-        failures: window to why the last fetch did not bring it.
-        ages_seconds: window to the age of its newest snapshot, where it has one.
-        stale: the windows that have nothing fresh.
+        failures: window to the reason why the last fetch of it failed.
+        ages_seconds: window to the age of its newest snapshot, if it has one.
+        stale: the windows without a fresh snapshot.
     """
     late = {
         window: f"the last metrics are {ages_seconds[window]:.0f} s old" if window in ages_seconds else "no metrics yet"
@@ -48,26 +48,26 @@ def reasons(failures: Mapping[str, str], ages_seconds: Mapping[str, float], stal
 
 
 def warnings(store: Store, findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Return what else is wrong; that a fetch failed is among the reasons already."""
+    """Return the other problems; a failed fetch is among the reasons already."""
     texts = [f"store: {store.failure}"] if store.failure else []
     if store.set_aside:
-        texts.append(f"store: the file was corrupt and is set aside as {store.set_aside.name}")
+        texts.append(f"store: the file was corrupt and was set aside as {store.set_aside.name}")
     places = _by_text(
         (", ".join(filter(None, (finding.node, finding.window))), f"{finding.kind}: {finding.message}")
         for finding in findings
         if finding.kind is not Kind.FETCH_FAILED
     )
-    found = sorted(text + _where([each for each in about if each]) for text, about in places.items())
-    return (*texts, *found[:_MOST_FINDINGS])
+    messages = sorted(text + _where([each for each in about if each]) for text, about in places.items())
+    return (*texts, *messages[:_MAX_FINDINGS])
 
 
 def _where(places: list[str]) -> str:
-    more = "; ..." if len(places) > _MOST_PLACES else ""
-    return f" ({'; '.join(places[:_MOST_PLACES])}{more})" if places else ""
+    more = "; ..." if len(places) > _MAX_PLACES else ""
+    return f" ({'; '.join(places[:_MAX_PLACES])}{more})" if places else ""
 
 
 def _by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return each text with the places that it is about, in their order."""
+    """Group places by text: return each text with its places, in order."""
     places: dict[str, list[str]] = {}
     for place, text in pairs:
         known = places.setdefault(text, [])

@@ -1,4 +1,4 @@
-"""Judge: hold a round against the ones before, those of the run before among them."""
+"""Judging: compare a round with earlier rounds, including the stored rounds of the previous run."""
 
 import logging
 import time
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from watcher.quality.anomalies import AnomalyDetector
 
 _log = logging.getLogger(__name__)
-_RECALL_SECONDS = 2.0  # a big cluster's past must not hold up the first fetch
+_RECALL_SECONDS = 2.0  # loading the past of a big cluster must not delay the first fetch
 
 
 class Judge:
-    """Marks or drops what the detector finds suspect.
+    """Marks or drops metrics that the detector finds suspect.
 
     Args:
-        detector: makes what knows the past, at the first round: what it is made of takes long to import.
-        store: where the past of the run before is.
-        sources: whose snapshots it consists of, the provider that is wanted first.
+        detector: returns a new detector; called at the first round, since its modules are slow to import.
+        store: the store with the snapshots of the previous run.
+        sources: names of the sources whose snapshots are loaded, the preferred provider first.
     """
 
     def __init__(self, detector: "Callable[[], AnomalyDetector]", store: Store, sources: Sequence[str]) -> None:
@@ -33,19 +33,19 @@ class Judge:
         self._sources = sources
 
     def judge(self, fetched: Round) -> Round:
-        """Return the round with what was found; a window that nothing is left of has failed."""
+        """Return the round with the detector's findings; a window without remaining nodes becomes a failure."""
         if self._detector is None:
             self._detector = self._make()
             self._recall(self._detector)
-        # What was dropped for a reason is not missing; that other things were mended explains nothing.
+        # A metric that was dropped with a finding is not missing. Corrected metrics do not explain a missing metric.
         known = [each for each in fetched.findings if each.action != Action.CLAMPED and each.kind is not Kind.BAD_LABEL]
         try:
             judged, found = self._detector.judge(
                 fetched.timestamp, fetched.snapshots, fetched.newest, known, fetched.second_source
             )
         except Exception:  # noqa: BLE001
-            # A shape that no provider of ours gives metrics; whether they can be published, publishing tells.
-            _log.exception("the metrics cannot be judged and are served as they are")
+            # Metrics of a shape that no built-in provider returns. Publishing checks whether they can be served.
+            _log.exception("the metrics cannot be judged and are served unchanged")
             return fetched
         reason = f"{self._sources[0]} returned no node whose metrics are beyond suspicion (quality.*_action)"
         lost = {name: reason for name in fetched.snapshots if name not in judged}
@@ -54,7 +54,7 @@ class Judge:
         ).with_failures(lost)
 
     def _recall(self, detector: "AnomalyDetector") -> None:
-        """Make the kept snapshots part of the past, the newest if not all."""
+        """Feed the stored snapshots to the detector, only the newest ones if there is no time for all."""
         began, kept = time.monotonic(), []
         for metrics in self._store.load_recent(detector.window, detector.depth, *self._sources):
             kept.append(metrics)

@@ -1,4 +1,4 @@
-"""The loop: rounds at a steady pace, sooner after one that failed, and none that ends it."""
+"""Fetch loop: runs rounds at a fixed interval, with exponential backoff after failures; no failure ends it."""
 
 import logging
 import threading
@@ -13,10 +13,10 @@ class Loop:
     """Runs rounds in a thread until it is stopped.
 
     Args:
-        run: one round; returns whether it worked.
-        interval_seconds: time from the beginning of one to that of the next. After one that failed it is
-            shorter, and doubles with each that fails, up to this.
-        round_seconds: how long one may take at most, to tell a loop that hangs.
+        run: runs one round; returns whether it succeeded.
+        interval_seconds: seconds from the start of one round to the start of the next. After a failed round the pause
+            is 2 seconds, and doubles with each further failure, up to this interval.
+        round_seconds: maximum duration of a round, above which the loop counts as hanging.
     """
 
     def __init__(self, run: Callable[[], bool], interval_seconds: float, round_seconds: float) -> None:
@@ -30,30 +30,30 @@ class Loop:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was told to stop."""
+        """True after ``stop()``."""
         return self._stopped.is_set()
 
     @property
     def is_alive(self) -> bool:
-        """Whether rounds still begin; one that fails does not stop them."""
+        """True while rounds start in time; failed rounds do not change that."""
         return not self.is_stopped and time.monotonic() - self._ticked_at < self._longest_pause
 
     def start(self) -> None:
-        """Begin with the first round, in the background."""
+        """Start the first round in a background thread."""
         self._thread = threading.Thread(target=self._run, name="watching", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin no further round; the one that is under way is not waited for."""
+        """Start no further round, without waiting for a round in progress."""
         self._stopped.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait until the last round has ended, but no longer than this."""
+        """Wait until the last round has ended, at most this many seconds."""
         if self._thread is not None:
             self._thread.join(timeout_seconds)
 
     def wait_for_first(self, timeout_seconds: float) -> None:
-        """Wait until the first round is done, whether it worked or not."""
+        """Wait until the first round has ended, successfully or not."""
         self._first.wait(timeout_seconds)
 
     def _run(self) -> None:
@@ -63,7 +63,7 @@ class Loop:
             try:
                 worked = self._run_once()
             except Exception:  # noqa: BLE001
-                # A defect of ours must not end the service: what it has stays good until it expires.
+                # A bug must not end the service: its snapshots stay valid until they expire.
                 _log.exception("the fetch failed unexpectedly")
                 worked = False
             self._first.set()

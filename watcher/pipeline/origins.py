@@ -1,11 +1,11 @@
-"""Which system a provider's metrics come from: what keeps two clusters apart that one provider's name stands for."""
+"""Origins of metrics: the system that a source reads, which separates two clusters behind providers of one name."""
 
 import hashlib
 from collections.abc import Iterable
 
 from watcher.settings import ProviderSettings, Settings, without_credentials
 
-#: The settings of each provider, beside its address, that say of which cluster or nodes its metrics are.
+#: The settings of each provider, in addition to its address, that select the cluster or the nodes.
 _SELECTING = {
     "Prometheus": ("prometheus.matchers",),
     "InfluxDB": (
@@ -22,19 +22,19 @@ _SELECTING = {
 
 
 def origins(views: Iterable[Settings]) -> dict[str, str]:
-    """Return each provider's name with the system that it stands for; several of one name stand for all of theirs.
+    """Return the origin of each provider by name; providers with the same name share one combined origin.
 
     Args:
-        views: the settings once for each provider, as :meth:`~watcher.settings.Settings.for_each_provider` has them.
+        views: one copy of the settings per provider, see :meth:`~watcher.settings.Settings.for_each_provider`.
     """
-    found: dict[str, list[str]] = {}
+    systems: dict[str, list[str]] = {}
     for view in views:
-        found.setdefault(view.provider.name, []).append(_origin(view))
-    return {name: " | ".join(systems) for name, systems in found.items()}
+        systems.setdefault(view.provider.name, []).append(_origin(view))
+    return {name: " | ".join(texts) for name, texts in systems.items()}
 
 
 def _origin(settings: Settings) -> str:
-    """Return the system as text without secrets. A token is no part of it, as it is renewed."""
+    """Return the origin as text without secrets. The token is not part of it, since tokens are renewed."""
     provider = settings.provider
     parts = [without_credentials(provider.address or "")]
     if provider.kube_config is not None:
@@ -53,8 +53,8 @@ def _origin(settings: Settings) -> str:
 
 
 def _tenant(provider: ProviderSettings) -> str:
-    """Return what tells headers apart, and not what they are: one may say whose metrics come (X-Scope-OrgID)."""
+    """Return a digest of the headers, which may select a tenant (X-Scope-OrgID) and may hold secrets."""
     headers = {name.lower(): value.get_secret_value() for name, value in provider.headers.items()}
     headers.pop("authorization", None)
-    said = "\n".join(f"{name}: {value}" for name, value in sorted(headers.items()))
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest() if said else ""
+    text = "\n".join(f"{name}: {value}" for name, value in sorted(headers.items()))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if text else ""

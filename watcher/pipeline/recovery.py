@@ -1,4 +1,4 @@
-"""What the run before left in the store: served again before anything is fetched, the default window first."""
+"""Recovery of the snapshots that the previous run stored: they are served until the first fetch has ended."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -8,18 +8,18 @@ from watcher.model import WatcherMetrics
 from watcher.store import Store
 
 
-class LastRun:
-    """Reads windows from the store, each once. Safe to use from several threads.
+class SnapshotRecovery:
+    """Loads the snapshot of each window from the store, once. Safe to use from several threads.
 
-    Reading a window of a large cluster takes a good part of a second, so the first is served before the others are
-    read, which is when one of them is asked for, or with the first fetch.
+    Loading a window of a large cluster takes a good part of a second. So the first window is published before the
+    others are loaded; they are loaded when one of them is requested, or with the first fetch.
 
     Args:
-        store: where they are.
-        sources: whose they have to be.
-        windows: which there may be, the most wanted first.
-        publish: called with all that was read so far, by window.
-        clock: unix time. What is of the future when it is looked for is given up, also when that has come.
+        store: the store to load from.
+        sources: names of the sources whose snapshots are loaded.
+        windows: windows to load, the default window first.
+        publish: called with all snapshots that were loaded so far, by window.
+        clock: Unix time. Snapshots that are in the future when they are looked up are never published.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class LastRun:
         publish: Callable[[Mapping[str, WatcherMetrics]], None],
         clock: Callable[[], float],
     ) -> None:
-        """Publish the first window that is there."""
+        """Publish the first window that the store has."""
         self._store = store
         self._sources = sources
         self._windows = tuple(dict.fromkeys(windows))
@@ -41,17 +41,17 @@ class LastRun:
         self._read: dict[str, WatcherMetrics] = {}
         self._until = 0.0
         self._is_wanted = True
-        self._looked_in = 0  # which opening of the store
-        self._look()
+        self._seen_opening = 0  # value of store.times_opened at the last attempt
+        self._recover()
 
-    def look_again(self) -> None:
-        """Publish what is there if the store could not be opened before, unless something else was published."""
+    def retry(self) -> None:
+        """Try again if the store was opened since the last attempt, unless snapshots were published meanwhile."""
         self._store.reopen()
-        if self._is_wanted and self._store.times_opened != self._looked_in:
-            self._look()
+        if self._is_wanted and self._store.times_opened != self._seen_opening:
+            self._recover()
 
-    def publish_the_rest(self) -> bool:
-        """Publish the windows that were not read yet; return whether there were any to look for."""
+    def publish_remaining(self) -> bool:
+        """Load and publish the remaining windows; return whether there were any."""
         if not self._unread:
             return False
         with self._lock:
@@ -59,16 +59,16 @@ class LastRun:
             self._unread, self._read = [], {}
         return True
 
-    def give_up(self) -> None:
-        """Publish no more of it: there is something newer, or nobody knows how old it is."""
+    def discard(self) -> None:
+        """Publish no more stored snapshots: there are newer ones, or the age of the stored ones is unknown."""
         self._is_wanted = False
         with self._lock:
             self._unread, self._read = [], {}
 
-    def _look(self) -> None:
-        self._looked_in = self._store.times_opened
+    def _recover(self) -> None:
+        self._seen_opening = self._store.times_opened
         self._until = self._clock() + CLOCK_CORRECTION_SECONDS
-        self._store.forget_snapshots(since=self._until)  # else the next restart might find that it has come
+        self._store.forget_snapshots(since=self._until)  # otherwise the next restart could publish them
         unread = list(self._windows)
         while unread and not self._read:
             self._publish_with(unread.pop(0))

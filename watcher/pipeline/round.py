@@ -1,4 +1,4 @@
-"""A round: one fetch of all windows, as each stage hands it to the next."""
+"""Round: one fetch of all windows, passed from stage to stage."""
 
 import logging
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ class Round:
     """One fetch of all windows; every window is either among the snapshots or among the failures.
 
     Attributes:
-        timestamp: when it began, unix seconds; 0 before the first.
-        snapshots: window to what came and may be published.
-        failures: window to why there is nothing.
-        findings: what was wrong with what came.
-        newest: node to the time of its newest sample by the source's own clock, unix seconds, where that is known.
-        second_source: what a second source says of the nodes.
+        timestamp: start of the fetch, Unix seconds; 0 before the first.
+        snapshots: window to its snapshot.
+        failures: window to the reason why it has no snapshot.
+        findings: problems with the fetched metrics.
+        newest: node to the time of its newest sample by the source's clock, Unix seconds, if known.
+        second_source: node to its metrics from the second source.
     """
 
     timestamp: int = 0
@@ -31,7 +31,7 @@ class Round:
     second_source: Mapping[str, NodeMetrics] = field(default_factory=dict)
 
     def with_failures(self, failures: Mapping[str, str]) -> "Round":
-        """Return the round in which these windows, with the reasons, have failed as well, each with a finding."""
+        """Return the round with these windows, given with their reasons, as additional failures and findings."""
         return replace(
             self,
             snapshots={name: metrics for name, metrics in self.snapshots.items() if name not in failures},
@@ -40,7 +40,7 @@ class Round:
         )
 
     def log_changes_since(self, before: "Round") -> None:
-        """Log which windows fail now and did not before, or for another reason, and which came back."""
+        """Log the windows that fail now and did not before, or for another reason, and those that recovered."""
         for name, why in self.failures.items():
             if before.failures.get(name) != why:
                 _log.warning("a window cannot be fetched", extra={"window": name, "error": why})

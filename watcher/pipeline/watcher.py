@@ -1,4 +1,4 @@
-"""The watcher: what a round does with every node's metrics, and what is served from that."""
+"""The watcher: fetches every node's metrics round by round, and serves the newest snapshots."""
 
 import logging
 import time
@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from watcher.errors import NotServed
 from watcher.findings import Finding
 from watcher.freshness import Freshness
-from watcher.history import LONGEST_SECONDS, MOST_STEPS, MOST_STEPS_OF_ALL, History, Steps, length, moment
+from watcher.history import (
+    MAX_SPAN_SECONDS,
+    MAX_STEPS_ALL_NODES,
+    MAX_STEPS_ONE_NODE,
+    History,
+    Steps,
+    start_time,
+    step_seconds,
+)
 from watcher.model import MetricType, Operator, WatcherMetrics
 from watcher.pipeline import health
 from watcher.pipeline.clock import ClockGuard
@@ -18,14 +26,14 @@ from watcher.pipeline.fetching import Fetcher
 from watcher.pipeline.health import Health
 from watcher.pipeline.judging import Judge
 from watcher.pipeline.loop import Loop
-from watcher.pipeline.recovery import LastRun
+from watcher.pipeline.recovery import SnapshotRecovery
 from watcher.pipeline.round import Round
 from watcher.providers.base import WindowProvider, close_provider
 from watcher.publishing.cache import Cache, Published
 from watcher.quality.open_findings import OpenFindings, log_changes
 from watcher.settings import QualitySettings, WatchSettings
 from watcher.store import Store
-from watcher.telemetry import State, Taken, Telemetry
+from watcher.telemetry import LastFetch, WatcherState, WatcherTelemetry
 from watcher.wire import Dialect, MetricsCode
 
 if TYPE_CHECKING:
@@ -33,14 +41,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_STOP_SECONDS = 3.0  # less than a worker that stops has after its last request
-_ALLOWANCE_SECONDS = 30.0  # for a round beyond twice its fetch's timeout, before the loop counts as hanging
+_STOP_SECONDS = 3.0  # less than a stopping worker has after its last request
+_ALLOWANCE_SECONDS = 30.0  # for a round, beyond twice the timeout of its fetch, before the loop counts as hanging
 
 
 class Watcher:
     """Keeps every window of every node fresh. Reading is safe from any thread and never waits for a fetch.
 
-    It closes the provider and the store it was given when it stops.
+    ``stop()`` closes the provider and the store that were passed in.
     """
 
     def __init__(
@@ -54,7 +62,7 @@ class Watcher:
         fallback_sources: Sequence[str] = (),
         standing: Sequence[Finding] = (),
         dialect: Dialect = Dialect.DOCUMENTED,
-        telemetry: Telemetry | None = None,
+        telemetry: WatcherTelemetry | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         sources = (source, *fallback_sources)
@@ -73,28 +81,30 @@ class Watcher:
         self._cache = Cache(self._order, settings.expiry_seconds, dialect)
         self._open_findings = OpenFindings()
         self._last = Round()
-        self._taken = dict.fromkeys(settings.windows, Taken())
+        self._fetches = dict.fromkeys(settings.windows, LastFetch())
         self._loop = Loop(self.fetch_once, settings.interval_seconds, round_seconds)
-        self._last_run = LastRun(store, sources, [*self._order, *settings.windows], self._publish_last_run, clock)
-        self._telemetry = telemetry or Telemetry()
+        self._recovery = SnapshotRecovery(
+            store, sources, [*self._order, *settings.windows], self._publish_recovered, clock
+        )
+        self._telemetry = telemetry or WatcherTelemetry()
         self._telemetry.watch(self._state, settings.windows)
 
     def fetch_once(self) -> bool:
-        """Run one round: fetch, judge, keep, publish; return whether every window came.
+        """Run one round: fetch, judge, store, publish; return whether every window was fetched.
 
-        What came is kept before it is published, so that nobody has seen what a crash could take back. The loop calls
-        this; tests may too.
+        Snapshots are stored before they are published, so that a crash cannot lose a snapshot that was served. The
+        loop calls this method; tests can call it directly.
         """
         began, now = time.monotonic(), int(self._clock())
-        self._last_run.look_again()
-        self._last_run.publish_the_rest()  # before there is anything newer
-        self._give_up_what_cannot_be_dated()
+        self._recovery.retry()
+        self._recovery.publish_remaining()  # before newer snapshots replace them
+        self._handle_clock_set_back()
         fetched = self._fetcher.fetch(now)
         if self._loop.is_stopped:
-            return False  # what failed, failed because the provider was closed
+            return False  # the provider was closed, which explains any failure
         judged = self._judge.judge(fetched)
         publication = self._cache.prepare(judged.snapshots, self._clock())
-        unpublishable = f"{self._source} returned what cannot be published"
+        unpublishable = f"{self._source} returned metrics that cannot be published"
         outcome = judged.with_failures({name: f"{unpublishable}: {why}" for name, why in publication.failures.items()})
         if outcome.snapshots:
             self._store.save_snapshots(outcome.snapshots, publication.encode, self._order[0])
@@ -103,40 +113,41 @@ class Watcher:
         return not outcome.failures
 
     def start(self) -> None:
-        """Begin to fetch in the background; what the store had is served already."""
+        """Start to fetch in the background; snapshots from the store are served already."""
         self._loop.start()
 
     def stop(self) -> None:
-        """Stop fetching, and close the provider and the store. A fetch that is under way is not waited for."""
+        """Stop fetching, and close the provider and the store, without waiting for a fetch in progress."""
         self._loop.stop()
         try:
             close_provider(self._provider)
-        except Exception:  # noqa: BLE001  the store is closed all the same
+        except Exception:  # noqa: BLE001  the store must be closed, too
             _log.exception("the provider failed to close")
         self._loop.join(_STOP_SECONDS)
         self._store.close()
 
     def wait_for_first_fetch(self, timeout_seconds: float) -> None:
-        """Wait until the first fetch is done, whether it worked or not."""
+        """Wait until the first fetch has ended, successfully or not."""
         self._loop.wait_for_first(timeout_seconds)
 
-    # -- what is served ------------------------------------------------------------------------------------------
+    # -- served snapshots ------------------------------------------------------------------------------------------
 
     def published(self, window: str | None = None) -> Published:
         """Return the snapshot to serve.
 
         Args:
-            window: exactly this one; or the default window, a shorter one, or the last good one when None.
+            window: exactly this window; None selects the default window, a shorter one, or the last good snapshot.
 
         Raises:
-            NotServed: the window is not configured, nothing was fetched yet, or the last fetch is too old.
+            NotServed: the window is not configured, nothing was fetched yet, or the last snapshot is too old.
         """
         if window is not None and window not in self._settings.windows:
-            there_are = ", ".join(self._settings.windows)
-            raise NotServed(MetricsCode.UNKNOWN_WINDOW, f"window {window[:40]!r} is not kept; there are: {there_are}")
-        found = self._served(window)
-        if found is not None:
-            return found
+            configured = ", ".join(self._settings.windows)
+            message = f"window {window[:40]!r} is not configured; the windows are: {configured}"
+            raise NotServed(MetricsCode.UNKNOWN_WINDOW, message)
+        snapshot = self._served(window)
+        if snapshot is not None:
+            return snapshot
         order = [window] if window is not None else self._order
         ages = [self._age_seconds(kept) for name in order if (kept := self._cache.get(name)) is not None]
         if not ages:
@@ -147,11 +158,11 @@ class Watcher:
 
     @property
     def windows(self) -> tuple[str, ...]:
-        """The windows that may be asked for."""
+        """The configured windows."""
         return tuple(self._settings.windows)
 
     def ready(self, window: str | None = None) -> Published | None:
-        """Return what ``published`` does where that is only looked up, without waiting for anything; else None."""
+        """Return the snapshot that :meth:`published` returns, or None if that needs more than a cache lookup."""
         return self._cache.ready(window, self._clock())
 
     def history(
@@ -163,33 +174,35 @@ class Watcher:
         since: float | str | None = None,
         step: int | str | None = None,
     ) -> History:
-        """Return what nodes used over the last hours, in the default window.
+        """Return the history of the nodes' load over the last hours, in the default window.
 
         Args:
-            node: one, with all its metrics; all, with one metric, when None.
-            type_: only this resource; of all nodes CPU when None.
-            operator: only this one; of all nodes AVG when None.
-            since: unix seconds, or how long ago; a day when None. No more than is kept, and 31 days.
-            step: whole minutes, as seconds or as text; as short as is possible when None.
+            node: one node, with all its metrics; None means all nodes, with one metric.
+            type_: only this resource; None means all resources of one node, or CPU of all nodes.
+            operator: only this operator; None means all operators of one node, or AVG of all nodes.
+            since: start, Unix seconds or a duration before now; None means a day. At most 31 days, and the stored span.
+            step: length of a step, whole minutes, in seconds or as a duration; None selects the shortest possible.
 
         Raises:
-            BadHistoryQuery: that would be too much, or there is no such time or step.
+            BadHistoryQuery: ``since`` or ``step`` is invalid, or there would be too many steps.
         """
         now = self._clock()
-        begin = max(moment(since, now), now - min(self._store.keep_seconds, LONGEST_SECONDS))
-        steps = Steps.between(begin, now, length(step), MOST_STEPS_OF_ALL if node is None else MOST_STEPS)
+        begin = max(start_time(since, now), now - min(self._store.keep_seconds, MAX_SPAN_SECONDS))
+        steps = Steps.between(
+            begin, now, step_seconds(step), MAX_STEPS_ALL_NODES if node is None else MAX_STEPS_ONE_NODE
+        )
         if node is None:
             type_, operator = type_ or MetricType.CPU, operator or Operator.AVG
         return self._store.load_history(self._sources, steps, node, type_, operator)
 
     def newest(self) -> WatcherMetrics | None:
         """Return the newest snapshot of the default window or a shorter one, however old."""
-        found = [kept.metrics for name in self._order if (kept := self._cache.get(name)) is not None]
-        return max(found, key=lambda metrics: metrics.timestamp, default=None)
+        snapshots = [kept.metrics for name in self._order if (kept := self._cache.get(name)) is not None]
+        return max(snapshots, key=lambda metrics: metrics.timestamp, default=None)
 
     def health(self) -> Health:
-        """Report on the last fetch. Reads what is known; never calls the provider."""
-        self._last_run.publish_the_rest()
+        """Report on the last fetch, without calling the provider."""
+        self._recovery.publish_remaining()
         last = self._last
         freshness = Freshness(self._clock(), self._settings.expiry_seconds)
         ages = {name: self._age_seconds(kept) for name in self._settings.windows if (kept := self._cache.get(name))}
@@ -204,69 +217,69 @@ class Watcher:
         return Health(reasons, health.warnings(self._store, last.findings), ages)
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return what was wrong with the last fetch."""
+        """Return the findings of the last fetch."""
         return self._last.findings
 
     def is_ready(self) -> bool:
-        """Return whether there is something fresh to serve."""
+        """Return whether there is a fresh snapshot to serve."""
         return self._served(None) is not None
 
     def is_alive(self) -> bool:
-        """Return whether the loop still ticks; a provider that is down does not stop it."""
+        """Return whether the fetch loop runs; failing fetches do not stop it."""
         return self._loop.is_alive
 
     def _served(self, window: str | None) -> Published | None:
-        found = self._cache.served(window, self._clock())
-        if found is None and self._last_run.publish_the_rest():
-            found = self._cache.served(window, self._clock())
-        return found
+        snapshot = self._cache.served(window, self._clock())
+        if snapshot is None and self._recovery.publish_remaining():
+            snapshot = self._cache.served(window, self._clock())
+        return snapshot
 
-    def _age_seconds(self, found: Published) -> float:
-        return self._clock() - found.metrics.timestamp
+    def _age_seconds(self, snapshot: Published) -> float:
+        return self._clock() - snapshot.metrics.timestamp
 
     def _why(self) -> str:
-        return "; ".join(dict.fromkeys(self._last.failures.values())) or "the first fetch is not done"
+        return "; ".join(dict.fromkeys(self._last.failures.values())) or "the first fetch has not ended"
 
     # -- parts of a round ----------------------------------------------------------------------------------------
 
-    def _give_up_what_cannot_be_dated(self) -> None:
-        """Where the clock was set back, serve nothing that it stamped before, now or after a restart."""
+    def _handle_clock_set_back(self) -> None:
+        """If the clock was set back, drop all earlier snapshots, also from the store: their age is unknown."""
         now = self._clock()
         back = self._guard.seconds_set_back(now)
         if back:
             _log.warning("the clock was set back", extra={"seconds": round(back)})
-            self._last_run.give_up()
+            self._recovery.discard()
             self._cache.clear()
             self._store.forget_snapshots(since=now - self._settings.expiry_seconds)
 
-    def _publish_last_run(self, kept: Mapping[str, WatcherMetrics]) -> None:
+    def _publish_recovered(self, kept: Mapping[str, WatcherMetrics]) -> None:
         self._cache.publish(kept, self._clock())
         self._count(kept)
 
     def _count(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
-        self._taken = self._taken | {
-            name: Taken(metrics.timestamp, len(metrics.data)) for name, metrics in snapshots.items()
+        self._fetches = self._fetches | {
+            name: LastFetch(metrics.timestamp, len(metrics.data)) for name, metrics in snapshots.items()
         }
 
     def _report(self, outcome: Round, seconds: float) -> None:
-        """Remember what the round came to, log what is new against the one before, and count it."""
-        # What was wrong in a window that did not come is still wrong, as far as anybody knows.
+        """Record the outcome of a round, log the changes since the previous round, and count it."""
+        # Findings of a window that was not fetched stay open: nothing shows that they have ended.
         unseen = outcome.failures if outcome.snapshots else {*outcome.failures, ""}
         changes = self._open_findings.update(outcome.timestamp, outcome.findings, unseen)
         if outcome.snapshots:
-            self._last_run.give_up()
+            self._recovery.discard()
         self._count(outcome.snapshots)
         before, self._last = self._last, Round(outcome.timestamp, {}, outcome.failures, changes.current)
         outcome.log_changes_since(before)
         log_changes(changes)
         self._telemetry.fetched(seconds, outcome.failures, changes.opened)
 
-    def _state(self) -> State:
-        """Return what telemetry tells of the present."""
+    def _state(self) -> WatcherState:
+        """Return the present state for telemetry."""
         served = self._cache.served(None, self._clock())
-        return State(
+        return WatcherState(
             expiry_seconds=self._settings.expiry_seconds,
-            taken=self._taken,
+            fetches=self._fetches,
             served=served.grades() if served else Counter(),
             findings=Counter(finding.kind for finding in self._last.findings),
             store_works=not self._store.failure,
@@ -275,6 +288,6 @@ class Watcher:
 
 
 def _detector(quality: QualitySettings, settings: WatchSettings) -> "AnomalyDetector":
-    from watcher.quality.anomalies import AnomalyDetector  # numpy is behind it
+    from watcher.quality.anomalies import AnomalyDetector  # imports numpy, which is slow
 
     return AnomalyDetector(quality, settings.windows, settings.interval_seconds)

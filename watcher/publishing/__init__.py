@@ -1,1 +1,1 @@
-"""Publishes what was fetched and judged: what stands in for missing measurements, and the bodies to answer with."""
+"""Publishing: substitution of missing measurements, and the encoded bodies of responses."""

@@ -1,8 +1,8 @@
-"""The published snapshots, encoded. A request is a look-up here and a write.
+"""Cache of the published snapshots in encoded form. A request only needs a lookup.
 
-Each node is encoded once; the fragments are shared by both dialects, by replies about one host, and by snapshots that
+Each node is encoded once; the fragments are shared by both dialects, by responses about one host, and by snapshots that
 have the same node. The default body is built when a snapshot is published, other variants (the other dialect, the
-columnar form) at their first request; all go when the snapshot goes.
+columnar form) at their first request. All of them are dropped together with the snapshot.
 """
 
 import gzip
@@ -23,7 +23,7 @@ _GZIP_LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A reply's body, with and without compression, and the (weak) entity tag that both share."""
+    """Body of a response, with and without compression, and their common weak entity tag."""
 
     identity: bytes
     gzip: bytes
@@ -31,7 +31,7 @@ class Body:
 
 
 class Published:
-    """One snapshot and its encoded forms. Safe to read from several threads."""
+    """Snapshot with its encoded forms. Safe to read from several threads."""
 
     def __init__(
         self, metrics: WatcherMetrics, dialect: Dialect = Dialect.DOCUMENTED, like: "Published | None" = None
@@ -40,8 +40,8 @@ class Published:
 
         Args:
             metrics: the snapshot.
-            dialect: whose body is built at once.
-            like: another snapshot; nodes that are the very same objects there are not encoded again.
+            dialect: dialect whose body is built immediately.
+            like: earlier snapshot; nodes that are identical objects in both are not encoded again.
 
         Raises:
             WireError: a value is not finite, or a text is not valid Unicode.
@@ -53,11 +53,11 @@ class Published:
         self._lock = threading.Lock()
 
     def grades(self) -> Counter[str]:
-        """Count the nodes by their grade; ``measured`` where they have none."""
+        """Count the nodes by grade; a node without a grade counts as ``measured``."""
         return Counter(str(node.metadata.get("grade", "measured")) for node in self.metrics.data.values())
 
     def body(self, dialect: Dialect | None) -> Body:
-        """Return all nodes in a dialect, or in the columnar form when there is none."""
+        """Return all nodes in a dialect, or in the columnar form if ``dialect`` is None."""
         body = self._bodies.get(dialect)
         if body is None:
             with self._lock:
@@ -66,11 +66,11 @@ class Published:
         return body
 
     def built(self, dialect: Dialect | None) -> Body | None:
-        """Return what ``body`` does, or None when that has not been built yet."""
+        """Return the body that :meth:`body` returns, or None if it has not been built yet."""
         return self._bodies.get(dialect)
 
     def node_body(self, node: str, dialect: Dialect) -> bytes | None:
-        """Return one node in a dialect, or None when it is not among the nodes."""
+        """Return one node in a dialect, or None if the node is unknown."""
         fragment = self._fragments.get(node)
         if fragment is None:
             return None
@@ -78,7 +78,7 @@ class Published:
         return before + fragment + after
 
     def fragment_of(self, name: str, node: NodeMetrics) -> bytes | None:
-        """Return what this very object is encoded as under this name, or None when it is not among the nodes."""
+        """Return the fragment of a node, or None if the snapshot does not have this very object under this name."""
         return self._fragments[name] if self.metrics.data.get(name) is node else None
 
     def _build(self, dialect: Dialect | None) -> Body:
@@ -92,7 +92,7 @@ class Published:
 
 
 def _encode_nodes(metrics: WatcherMetrics, like: Published | None) -> dict[str, bytes]:
-    """Encode a snapshot's nodes; those that are the very same objects in another one have been encoded already."""
+    """Encode the nodes of a snapshot; reuse the fragments of nodes that are identical objects in ``like``."""
     return {
         name: (like and like.fragment_of(name, node)) or wire.encode_node(name, node)
         for name, node in metrics.data.items()
@@ -101,13 +101,13 @@ def _encode_nodes(metrics: WatcherMetrics, like: Published | None) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What is served until something in it expires.
+    """Snapshots to serve until one of their values expires.
 
     Attributes:
-        fetched: what the last fetch brought, by window.
-        exact: what is served for a window that is asked for.
-        default: what is served when none is asked for; None when nothing is fresh.
-        until: unix seconds after which some of it is no longer fresh.
+        fetched: snapshots of the last fetch, by window.
+        exact: snapshots for requests that name a window, by window.
+        default: snapshot for requests without a window; None if no data are fresh.
+        until: Unix seconds after which some value is no longer fresh.
     """
 
     fetched: Mapping[str, WatcherMetrics] = field(default_factory=dict)
@@ -118,36 +118,36 @@ class _Decided:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What will be served once it is published.
+    """Prepared snapshots that can be published.
 
     Attributes:
-        decided: what, and until when.
-        failures: window to why it cannot be encoded, which is then not among it.
+        decided: snapshots to serve, and their expiry.
+        failures: window to the error if its snapshot cannot be encoded; the window is then not part of ``decided``.
     """
 
     decided: _Decided
     failures: Mapping[str, wire.WireError] = field(default_factory=dict)
 
     def encode(self, metrics: WatcherMetrics) -> bytes:
-        """Return a snapshot in the documented dialect; what it has in common with these is not encoded again."""
+        """Encode a snapshot in the documented dialect; reuse the fragments of nodes that are prepared already."""
         fragments = _encode_nodes(metrics, self.decided.exact.get(metrics.window.duration))
         return wire.assemble(metrics, fragments.values(), Dialect.DOCUMENTED)
 
 
 class Cache:
-    """The newest snapshot of each window, and what stands in for what is missing (``substitution``).
+    """Newest snapshot of each window, with missing values substituted (``substitution``).
 
-    It is decided when a fetch is published, and again when some of it has expired; every other read is a look-up that
-    takes no lock.
+    The snapshots to serve are computed when a fetch is published, and again when one of their values has expired.
+    Every other read is a lookup without a lock.
     """
 
     def __init__(self, order: Sequence[str], expiry_seconds: float, dialect: Dialect = Dialect.DOCUMENTED) -> None:
-        """Make an empty cache.
+        """Create an empty cache.
 
         Args:
-            order: the default window, then those that may stand in for it, best first.
-            expiry_seconds: older measurements do not stand in for others.
-            dialect: whose bodies are built when a snapshot is published.
+            order: the default window, then the windows that may replace it, best first.
+            expiry_seconds: age above which measurements are not used as substitutes.
+            dialect: dialect whose bodies are built when a snapshot is published.
         """
         self._order = order
         self._expiry_seconds = expiry_seconds
@@ -156,36 +156,36 @@ class Cache:
         self._lock = threading.Lock()
 
     def prepare(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
-        """Return what will be served for what a fetch brought, by window, encoded; nobody sees it yet."""
+        """Encode the snapshots of a fetch, by window, without serving them yet."""
         with self._lock:
             return self._decide(fetched, now)
 
     def show(self, prepared: Publication) -> None:
-        """Serve what was prepared."""
+        """Serve a prepared publication."""
         with self._lock:
             self._decided = prepared.decided
 
     def publish(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Mapping[str, wire.WireError]:
-        """Serve what a fetch brought, by window; return why, for windows that cannot be encoded and count as failed."""
+        """Serve the snapshots of a fetch, by window; return the errors of windows that cannot be encoded."""
         prepared = self.prepare(fetched, now)
         self.show(prepared)
         return prepared.failures
 
     def clear(self) -> None:
-        """Serve nothing until something is published."""
+        """Serve nothing until the next publication."""
         with self._lock:
             self._decided = _Decided()
 
     def get(self, window: str) -> Published | None:
-        """Return the newest snapshot of exactly this window, however old; its nodes may have expired since."""
+        """Return the newest snapshot of exactly this window, however old; its nodes may have expired."""
         return self._decided.exact.get(window)
 
     def served(self, window: str | None, now: float) -> Published | None:
-        """Return what is served for exactly this window, or by default; None when nothing is fresh.
+        """Return the snapshot to serve for exactly this window, or by default; None if no data are fresh.
 
         Args:
-            window: one of the windows, or None.
-            now: unix seconds.
+            window: one of the windows, or None for the default.
+            now: Unix seconds.
         """
         decided = self._decided
         if now > decided.until:
@@ -193,14 +193,14 @@ class Cache:
                 if now > self._decided.until:
                     self._decided = self._decide(self._decided.fetched, now).decided
                 decided = self._decided
-        return self._found(decided, window, now)
+        return self._find(decided, window, now)
 
     def ready(self, window: str | None, now: float) -> Published | None:
-        """Return what ``served`` does, but None also when that would have to be decided first: this never waits."""
+        """Return the snapshot that :meth:`served` returns, or None if it must be computed first. Never waits."""
         decided = self._decided
-        return self._found(decided, window, now) if now <= decided.until else None
+        return self._find(decided, window, now) if now <= decided.until else None
 
-    def _found(self, decided: _Decided, window: str | None, now: float) -> Published | None:
+    def _find(self, decided: _Decided, window: str | None, now: float) -> Published | None:
         found = decided.default if window is None else decided.exact.get(window)
         freshness = Freshness(now, self._expiry_seconds)
         return found if found is not None and freshness.is_fresh(found.metrics.window.end) else None
@@ -228,7 +228,7 @@ class Cache:
         return Publication(_Decided(came, exact, served, substitution.fresh_until(shown, fresh)), failures)
 
     def _encoded(self, metrics: WatcherMetrics | None, known: Iterable[Published | None]) -> Published | None:
-        """Encode a snapshot, with what a known one with the same window has in common."""
+        """Encode a snapshot; reuse the fragments of a known snapshot with the same window."""
         if metrics is None:
             return None
         alike = None

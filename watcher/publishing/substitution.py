@@ -1,8 +1,8 @@
-"""What stands in for measurements that are missing: a shorter window's, or the last good ones. Pure.
+"""Substitution of missing measurements by those of a shorter window or by the last good ones. Pure functions.
 
-A node is complete when it has CPU and Memory; what else is absent is optional and stays absent. A stand-in keeps its
-rollup; the node's metadata says how it was obtained (``grade``) and, where that is not the snapshot's, which span of
-time it covers (``window_start``, ``window_end``, unix seconds). So a snapshot carries all that the next decision needs.
+A node is complete if it has CPU and Memory; other metrics are optional and are not substituted. A substitute keeps its
+rollup. The node's metadata has its origin (``grade``) and, if it differs from the snapshot's window, the span of time
+that it covers (``window_start``, ``window_end``, Unix seconds). So a snapshot has all data for the next substitution.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from watcher.model import REQUIRED, Grade, NodeMetrics, WatcherMetrics
 def of_window(
     fetched: WatcherMetrics | None, before: WatcherMetrics | None, freshness: Freshness
 ) -> WatcherMetrics | None:
-    """Return what is served for exactly one window.
+    """Return the snapshot to serve for exactly one window.
 
     Args:
-        fetched: what the last fetch brought; None when it failed.
-        before: what this returned last time.
-        freshness: no node is served that is not fresh.
+        fetched: snapshot of the last fetch; None if it failed.
+        before: previous return value of this function.
+        freshness: limit of age; nodes that are not fresh are not served.
     """
     if fetched is not None:
         return fetched if before is None else _completed(fetched, [(Grade.LAST_GOOD, before)], freshness)
@@ -41,13 +41,13 @@ def of_default(
     exact: Mapping[str, WatcherMetrics],
     freshness: Freshness,
 ) -> WatcherMetrics | None:
-    """Return what is served when no window is asked for; None when nothing is fresh.
+    """Return the snapshot to serve for requests without a window; None if no data are fresh.
 
     Args:
-        order: the default window, then those that may stand in for it, best first.
-        fetched: what the last fetch brought, by window.
-        exact: what :func:`of_window` returned, by window.
-        freshness: no node is served that is not fresh.
+        order: the default window, then the windows that may replace it, best first.
+        fetched: snapshots of the last fetch, by window.
+        exact: return values of :func:`of_window`, by window.
+        freshness: limit of age; nodes that are not fresh are not served.
     """
     came = [fetched[name] for name in order if name in fetched and freshness.is_fresh(fetched[name].window.end)]
     kept = [exact[name] for name in order if name in exact and freshness.is_fresh(exact[name].window.end)]
@@ -62,7 +62,7 @@ def of_default(
 
 
 def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> float:
-    """Return the first moment, unix seconds, at which something in these snapshots expires; what did is left out."""
+    """Return the time, Unix seconds, of the next expiry of a value in these snapshots; expired values do not count."""
     ends = {
         end
         for metrics in snapshots
@@ -74,9 +74,9 @@ def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> fl
 def _completed(
     base: WatcherMetrics, stand_ins: Sequence[tuple[Grade, WatcherMetrics]], freshness: Freshness
 ) -> WatcherMetrics:
-    """Return the snapshot with what it lacks, from the first stand-in that has it; the same object if nothing does.
+    """Return the snapshot with missing values filled from the first stand-in that has them; unchanged if none does.
 
-    Another provider's measurements do not stand in: they may mean something else under the same name.
+    Measurements of another provider are not used: the same name may have another meaning there.
     """
     incomplete = {name for name, node in base.data.items() if _missing(node)}
     changed: dict[str, NodeMetrics] = {}
@@ -95,7 +95,7 @@ def _completed(
 def _filled(
     node: NodeMetrics | None, stand_in: NodeMetrics, grade: Grade, base: WatcherMetrics, donor: WatcherMetrics
 ) -> NodeMetrics | None:
-    """Return the node with the required metrics that it lacks; None when the stand-in has none of them."""
+    """Return the node with its missing required metrics filled in; None if the stand-in has none of them."""
     span = _span(stand_in, donor)
     if node is None:
         metrics = stand_in.metrics
@@ -105,7 +105,7 @@ def _filled(
         metrics = tuple(metric for metric in stand_in.metrics if metric.type in missing)
         if not metrics:
             return None
-        span = min(span, _span(node, base), key=lambda each: each[1])  # what is oldest tells
+        span = min(span, _span(node, base), key=lambda each: each[1])  # the older span counts
     metadata = {**stand_in.metadata, **node.metadata}
     metadata |= {"window_start": span[0], "window_end": span[1]}
     if span == (base.window.start, base.window.end):
@@ -115,14 +115,14 @@ def _filled(
 
 
 def _graded(node: NodeMetrics, grade: Grade) -> NodeMetrics:
-    """Return the node with a grade; the same object if it has that already."""
+    """Return the node with a grade; the same object if it already has this grade."""
     if node.metadata.get("grade") == grade:
         return node
     return replace(node, metadata={**node.metadata, "grade": grade.value})
 
 
 def _span(node: NodeMetrics, metrics: WatcherMetrics) -> tuple[int, int]:
-    """Return start and end of what a node's values cover, unix seconds."""
+    """Return the start and end of the time that a node's values cover, Unix seconds."""
     metadata = node.metadata
     if "window_end" not in metadata:
         return metrics.window.start, metrics.window.end

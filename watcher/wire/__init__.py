@@ -1,9 +1,9 @@
-"""The JSON that watchers and their clients exchange, in and out.
+"""JSON that watchers and their clients exchange: writing and reading.
 
-The documented dialect is the one of the Trimaran KEP (``schemas/``); the Go dialect, which load-watcher's Go code
-really writes and reads, has one more level: ``{"data": {"NodeMetricsMap": {...}}}``. Beside them there is the columnar
-form, which our own client asks for: ``{"groups": [...]}`` in place of ``data``, with all values of a series in one
-array. It says the same, and is read in a tenth of the time. Reading tells the three apart.
+The documented dialect follows the Trimaran KEP (``schemas/``). The Go dialect, which load-watcher's Go code actually
+writes and reads, has one more level: ``{"data": {"NodeMetricsMap": {...}}}``. The columnar form, which our own client
+requests, has ``{"groups": [...]}`` in place of ``data``, with all values of a series in one array. It has the same
+content and is read in a tenth of the time. The reader detects the form.
 """
 
 from watcher.wire.errors import MetricsCode, WireError

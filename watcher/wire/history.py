@@ -1,4 +1,4 @@
-"""The JSON of a history: times as a start and a step, nodes by name, and for each series an array of nodes by steps."""
+"""JSON of a history: times as a start and a step, node names, and for each series an array of nodes by steps."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,17 +9,17 @@ import orjson
 from watcher.history import History, HistorySeries, Steps
 from watcher.wire.errors import WireError
 
-_ROWS_AT_ONCE = 8  # encoding holds all other threads up
+_ROWS_AT_ONCE = 8  # encoding blocks all other threads
 
 
 def encode_history(history: History) -> Iterator[bytes]:
-    """Yield the pieces of the document; they join to one JSON object. A value that is not there is null."""
+    """Yield pieces that together are one JSON object. A missing value is null."""
     steps = history.steps
     head = {"start": steps.start, "step": steps.seconds, "steps": steps.count, "nodes": history.nodes}
     yield orjson.dumps(head)[:-1] + b',"series":['
     for number, series in enumerate(history.series):
-        what = {"name": series.name, "type": series.type, "operator": series.operator}
-        yield (b"," if number else b"") + orjson.dumps(what)[:-1] + b',"values":['
+        labels = {"name": series.name, "type": series.type, "operator": series.operator}
+        yield (b"," if number else b"") + orjson.dumps(labels)[:-1] + b',"values":['
         for first in range(0, len(series.values), _ROWS_AT_ONCE):
             rows = np.ascontiguousarray(series.values[first : first + _ROWS_AT_ONCE])
             yield (b"," if first else b"") + orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
@@ -28,10 +28,10 @@ def encode_history(history: History) -> Iterator[bytes]:
 
 
 def decode_history(body: bytes) -> History:
-    """Read the document.
+    """Decode a history.
 
     Raises:
-        WireError: it is none.
+        WireError: the body is not a history.
     """
     try:
         document: dict[str, Any] = orjson.loads(body)
@@ -42,7 +42,7 @@ def decode_history(body: bytes) -> History:
             for each in document["series"]
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise WireError(f"no history: {type(error).__name__}: {error}") from error
+        raise WireError(f"not a history: {type(error).__name__}: {error}") from error
     return History(nodes, steps, series)
 
 

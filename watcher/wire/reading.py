@@ -1,4 +1,4 @@
-"""Reads snapshots: tells the forms apart, refuses what is none of them, and makes no object for a metric."""
+"""Reader of snapshots: detects the form, rejects malformed payloads, and creates no object per metric."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,32 +12,32 @@ from watcher.wire import typed
 from watcher.wire.errors import WireError
 from watcher.wire.writing import GO_KEY, Dialect
 
-_NUMBERS = {int, float}  # orjson reads no number that is not finite
+_NUMBERS = {int, float}  # orjson only returns finite numbers
 
 _Labels = tuple[str, str, str, str]
 _Extra = dict[str, dict[str, Any]]
 
 
 def decode(body: bytes | str, dialect: Dialect | None = None) -> WatcherMetrics:
-    """Read a snapshot in either dialect or in the columnar form; its nodes are :class:`~watcher.model.NodeColumns`.
+    """Decode a snapshot in either dialect or in the columnar form; its nodes are :class:`~watcher.model.NodeColumns`.
 
-    Types and operators we do not know are kept as they are, and so is any finite value.
+    Unknown types and operators are kept unchanged, as is any finite value.
 
     Args:
-        body: the document.
-        dialect: whose it is, where that is known. Else ``NodeMetricsMap`` is Go's key, unless what it holds has
-            ``metrics`` as every node has them: then it is a node of that name.
+        body: the JSON document.
+        dialect: the dialect, if known. Otherwise ``NodeMetricsMap`` is the key of the Go dialect, unless its value has
+            ``metrics`` like a node: then it is a node of that name.
 
     Raises:
-        WireError: not JSON, or of none of these shapes; the message names the place.
+        WireError: the body is not JSON, or has none of these forms; the message names the place.
     """
     if isinstance(body, str):
-        body = body.encode("utf-8", "surrogatepass")  # which is no JSON either
+        body = body.encode("utf-8", "surrogatepass")  # surrogates are not valid JSON either
     return typed.decode(body, dialect) or examine(body, dialect)
 
 
 def examine(body: bytes, dialect: Dialect | None) -> WatcherMetrics:
-    """Read a document of any form, or say what is wrong with it, and where."""
+    """Decode a document of any form; if it is malformed, raise an error that names the problem and the place."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -63,9 +63,9 @@ def examine(body: bytes, dialect: Dialect | None) -> WatcherMetrics:
 def _nodes(document: Mapping[str, Any], dialect: Dialect | None) -> dict[str, Any]:
     data = _object(document.get("data"), "data")
     if dialect is None and GO_KEY in data:
-        inside = data[GO_KEY]
-        # In Go's map "metrics" can only be a node, and so an object.
-        is_node = isinstance(inside, dict) and isinstance(inside.get("metrics", ...), list | None)
+        content = data[GO_KEY]
+        # In the map of the Go dialect, "metrics" can only be the name of a node, whose value is an object.
+        is_node = isinstance(content, dict) and isinstance(content.get("metrics", ...), list | None)
         dialect = Dialect.DOCUMENTED if is_node else Dialect.GO
     return _object(data.get(GO_KEY), f"data.{GO_KEY}", nullable=True) if dialect is Dialect.GO else data
 
@@ -85,7 +85,7 @@ def _decode_nodes(data: dict[str, Any]) -> NodeColumns:
 
 
 def _decode_metrics(metrics: Any, place: str) -> tuple[tuple[_Labels, ...], list[float]]:
-    """Return series and values of a node, of which Go leaves out what is empty."""
+    """Return the series and values of a node; Go omits empty fields."""
     if metrics is not None and not isinstance(metrics, list):
         raise WireError(f"{place}.metrics must be an array")
     series, values = [], []
@@ -114,14 +114,14 @@ def _decode_groups(groups: Any) -> NodeColumns:
     ]
     count = Counter(chain.from_iterable(names for names, _, _ in read))
     if len(count) < count.total():
-        raise WireError(f"groups: node {count.most_common(1)[0][0]} is there twice")
+        raise WireError(f"groups: node {count.most_common(1)[0][0]} occurs twice")
     return NodeColumns(read, tags, metadata)
 
 
 def _decode_group(
     group: dict[str, Any], place: str, tags: _Extra, metadata: _Extra
 ) -> tuple[list[str], list[_Labels], list[list[float]]]:
-    """Return names, series and their values of one group, and put what else its nodes have where that belongs."""
+    """Return names, series and values of one group, and add its tags and metadata to ``tags`` and ``metadata``."""
     names = _array(group.get("nodes"), f"{place}.nodes")
     if not {*map(type, names)} <= {str}:
         raise WireError(f"{place}.nodes must be strings")

@@ -1,6 +1,6 @@
-"""Reads a document of a dialect as nearly all are: parsed straight into typed structures, which checks it on the way.
+"""Fast decoder for well-formed documents: parses them directly into typed structures, which also validates them.
 
-Whatever is otherwise is left to ``reading``, which is several times as slow and says what is wrong, and where.
+All other documents are left to ``reading``, which is several times slower and reports the problem and its place.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ _SERIES = attrgetter("name", "type", "operator", "rollup")
 _VALUE = attrgetter("value")
 
 
-# The collector of garbage need not look at them: they hold no reference to what holds them.
+# gc=False: the garbage collector need not track these objects, since they cannot be part of a reference cycle.
 class _Metric(msgspec.Struct, gc=False):
     name: str
     type: str
@@ -59,7 +59,7 @@ _DOCUMENTED, _GO = msgspec.json.Decoder(_Documented), msgspec.json.Decoder(_Go)
 
 
 def decode(body: bytes, dialect: Dialect | None) -> WatcherMetrics | None:
-    """Return the snapshot; None when the document is not as usual, which need not be wrong."""
+    """Return the snapshot; None if the document is unusual, which does not mean that it is malformed."""
     go = GO_KEY.encode() in body if dialect is None else dialect is Dialect.GO
     try:
         document: Any = (_GO if go else _DOCUMENTED).decode(body)
@@ -80,12 +80,12 @@ def decode(body: bytes, dialect: Dialect | None) -> WatcherMetrics | None:
 
 
 def fits(*times: int) -> bool:
-    """Return whether all are whole numbers of 64 bits: neither Go nor an array can hold others."""
+    """Return whether all numbers fit into signed 64-bit integers, like those of Go and of arrays."""
     return all(-(2**63) <= time < 2**63 for time in times)
 
 
 def scalars(items: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of tags or metadata what has a meaning there: texts and numbers."""
+    """Return the items of tags or metadata that are strings or numbers; others have no meaning there."""
     return {key: item for key, item in items.items() if isinstance(item, str | int | float)}
 
 

@@ -1,6 +1,6 @@
-"""Writes snapshots: in either dialect, and in the columnar form.
+"""Writer of snapshots, in either dialect and in the columnar form.
 
-Every node is encoded once, as a fragment; bodies of either dialect are put together from fragments.
+Every node is encoded once, as a fragment; the bodies of both dialects are assembled from fragments.
 """
 
 import math
@@ -15,13 +15,13 @@ from watcher.wire.errors import WireError
 
 #: The media type of the columnar form, for ``Accept``.
 COLUMNS_TYPE = "application/vnd.trimaran.columns.v1+json"
-#: What holds the nodes in Go's dialect.
+#: Key of the nodes in the Go dialect.
 GO_KEY = "NodeMetricsMap"
 _DECIMALS = 10  # Go's reader rejects long exponents; ten decimals of a percent never need one
 
 
 class Dialect(StrEnum):
-    """Which of the two shapes of ``data`` to write."""
+    """Form of ``data``: as documented, or as load-watcher's Go code writes and reads it."""
 
     DOCUMENTED = "documented"
     GO = "go"
@@ -66,23 +66,23 @@ def encode_node(name: str, node: NodeMetrics) -> bytes:
 def _check_metadata(metadata: Mapping[str, Mapping[str, Any]]) -> None:
     for name, items in metadata.items():
         if any(isinstance(value, float) and not math.isfinite(value) for value in items.values()):
-            raise WireError(f"data.{name!r}: the metadata holds a number that JSON cannot")
+            raise WireError(f"data.{name!r}: the metadata contains a number that JSON cannot hold")
 
 
 def _number(value: float) -> float:
-    """Round to what is written; whole values as integers, as the documented schema has them."""
+    """Round to the written precision; whole values become integers, as in the documented schema."""
     rounded = round(float(value), _DECIMALS)
     return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded
 
 
 def assemble(metrics: WatcherMetrics, fragments: Iterable[bytes], dialect: Dialect) -> bytes:
-    """Put a document together from a snapshot's head and encoded nodes (any subset of them)."""
+    """Assemble a document from a snapshot's head and encoded nodes (any subset of them)."""
     before, after = frame(metrics, dialect)
     return b"".join((before, b",".join(fragments), after))
 
 
 def frame(metrics: WatcherMetrics, dialect: Dialect) -> tuple[bytes, bytes]:
-    """Return what stands before and after the encoded nodes in a document of this snapshot."""
+    """Return the parts of a document of this snapshot before and after the encoded nodes."""
     head = orjson.dumps(_head(metrics))
     if dialect is Dialect.GO:
         return head[:-1] + b',"data":{"' + GO_KEY.encode() + b'":{', b"}}}"
@@ -99,7 +99,7 @@ def _head(metrics: WatcherMetrics) -> dict[str, Any]:
 
 
 def encode_columns(metrics: WatcherMetrics) -> bytes:
-    """Encode a snapshot in the columnar form: the same numbers as in a dialect.
+    """Encode a snapshot in the columnar form, with the same numbers as in the dialects.
 
     Raises:
         WireError: a value is not finite, or a text is not valid Unicode.
