@@ -1,9 +1,9 @@
-"""Attacks on the running service: does its worker survive, and are other clients served?
+"""Attack the running service; check that its worker survives and that other clients are served.
 
     python tests/soak/attacks.py [--seconds 25] [--connections 1000]
 
-Each attack runs against a service of its own, from a process of its own, while another client requests ``/watcher`` on
-new connections. Printed are the deaths of the worker, and the failures and the latency of those requests.
+Each attack has its own service and its own process, while another client requests ``/watcher`` on new connections.
+The script prints the deaths of the worker, and the failures and the latency of the client's requests.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from support.servers import Service, free_port
 HEAD = b"GET /watcher HTTP/1.1\r\nHost: x\r\n"
 REQUEST = HEAD + b"\r\n"
 CHUNKED = b"POST /watcher HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-#: Pieces that each client sends, one after the other; the last piece again and again.
+#: Pieces that each client sends in order; the last piece is repeated.
 ATTACKS = {
     "heads line by line": [b"GET /watcher HTTP/1.1\r\n", b"Host: x\r\n", b"X-Slow: yes\r\n"],
     "heads line by line, ended": [b"GET /livez HTTP/1.1\r\n", b"Host: x\r\n", b"X: y\r\n", b"X: y\r\n", b"\r\n"],
@@ -42,7 +42,7 @@ ATTACKS = {
 
 
 def attack(port: int, name: str, connections: int, seconds: float) -> None:
-    """Keep connections busy; a closed connection is replaced."""
+    """Send the pieces of an attack over many connections; replace each closed connection."""
     pieces, random_ = ATTACKS[name], random.Random(903)
     end = time.monotonic() + seconds
     sent: dict[socket.socket, int] = {}

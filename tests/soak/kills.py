@@ -1,13 +1,13 @@
-"""Kills of a writer and of a whole watcher, 500 times each in the middle of their work, and the state after restarts.
+"""Kill a writer and a watcher at random moments, 500 times each, and check the state after each restart.
 
     python tests/soak/kills.py [--kills 500] [--nodes 300] [--seed 903]
 
-A process writes three windows a fetch as fast as it can, and reports each committed fetch. It gets SIGKILL at a random
-moment. Then the file is opened like after a restart: SQLite's integrity check must pass, every fetch in the file must
-be complete, and the newest fetch must equal the written one and be no older than the last reported commit.
+A process writes three windows per fetch as fast as it can, and reports each committed fetch. It gets SIGKILL at a
+random moment. Then the file is opened as after a restart: SQLite's integrity check must pass, every fetch in the file
+must be complete, and the newest fetch must equal the written one and be no older than the last reported commit.
 
-Then a watcher fetches as fast as it can, and a reader reports the snapshot that is served: after a restart the watcher
-may not serve an older one.
+Then a watcher fetches as fast as it can, and a reader reports the newest snapshot that the watcher serves: after a
+restart the watcher may not serve an older snapshot.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def killed(program: str, path: Path, random_: random.Random, **values: int) -> i
 
 
 def check(path: Path, committed: int, nodes: int) -> tuple[list[str], float]:
-    """Return the faults of the file after a kill, and the seconds that opening and reading took."""
+    """Return the faults of the file after a kill, and the seconds for opening and reading it."""
     faults = []
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     soundness = connection.execute("pragma integrity_check").fetchone()[0]
@@ -96,7 +96,7 @@ def check(path: Path, committed: int, nodes: int) -> tuple[list[str], float]:
 
 
 def watched(path: Path, kills: int, nodes: int, random_: random.Random) -> list[str]:
-    """Kill a watcher again and again; return the restarts after which an older snapshot was served."""
+    """Kill a watcher repeatedly; return the restarts after which it served an older snapshot."""
     faults, start = [], 1000
     for number in range(1, kills + 1):
         served = killed(WATCHER, path, random_, nodes=nodes, start=start)
@@ -110,7 +110,7 @@ def watched(path: Path, kills: int, nodes: int, random_: random.Random) -> list[
 
 
 def main() -> None:
-    """Print the faults; the status is 1 if there are any."""
+    """Run all kills and print the faults; exit with status 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--nodes", type=int, default=300)
@@ -121,8 +121,8 @@ def main() -> None:
         path = Path(folder) / "watcher.sqlite"
         for number in range(1, arguments.kills + 1):
             committed = killed(WRITER, path, random_, nodes=arguments.nodes)
-            found, seconds = check(path, committed, arguments.nodes)
-            faults += [f"kill {number}: {fault}" for fault in found]
+            new_faults, seconds = check(path, committed, arguments.nodes)
+            faults += [f"kill {number}: {fault}" for fault in new_faults]
             took.append(seconds)
             if number % 50 == 0:
                 print(f"{number} kills, {committed} fetches committed, {len(faults)} faults", flush=True)
