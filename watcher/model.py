@@ -223,11 +223,9 @@ class WatcherMetrics:
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("node")
 
     def __repr__(self) -> str:
-        taken = datetime.fromtimestamp(self.timestamp, UTC)
+        time = datetime.fromtimestamp(self.timestamp, UTC)
         count = "1 node" if len(self.data) == 1 else f"{len(self.data)} nodes"
-        return (
-            f"{type(self).__name__}({self.window.duration} of {count} from {self.source}, {taken:%Y-%m-%d %H:%M:%S}Z)"
-        )
+        return f"{type(self).__name__}({self.window.duration} of {count} from {self.source}, {time:%Y-%m-%d %H:%M:%S}Z)"
 
     def _repr_html_(self) -> str | None:
         return notebook_table(self)

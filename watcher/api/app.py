@@ -159,9 +159,9 @@ def _state(watcher: Watcher, doctor: "Doctor | None") -> Blueprint:
 
 def _arguments(*names: str) -> list[str | None]:
     """Return the query arguments of these names, None if missing or empty; refuse unknown names."""
-    given = request.args
-    check_parameters(tuple(given), names)
-    return [given.get(name) or None for name in names]
+    arguments = request.args
+    check_parameters(tuple(arguments), names)
+    return [arguments.get(name) or None for name in names]
 
 
 def _json(body: object, status: int = 200) -> Response:

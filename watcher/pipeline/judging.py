@@ -27,7 +27,7 @@ class Judge:
     """
 
     def __init__(self, detector: "Callable[[], AnomalyDetector]", store: Store, sources: Sequence[str]) -> None:
-        self._make = detector
+        self._create_detector = detector
         self._detector: AnomalyDetector | None = None
         self._store = store
         self._sources = sources
@@ -35,12 +35,16 @@ class Judge:
     def judge(self, fetched: Round) -> Round:
         """Return the round with the detector's findings; a window without remaining nodes becomes a failure."""
         if self._detector is None:
-            self._detector = self._make()
+            self._detector = self._create_detector()
             self._recall(self._detector)
         # A metric that was dropped with a finding is not missing. Corrected metrics do not explain a missing metric.
-        known = [each for each in fetched.findings if each.action != Action.CLAMPED and each.kind is not Kind.BAD_LABEL]
+        known = [
+            finding
+            for finding in fetched.findings
+            if finding.action != Action.CLAMPED and finding.kind is not Kind.BAD_LABEL
+        ]
         try:
-            judged, found = self._detector.judge(
+            judged, findings = self._detector.judge(
                 fetched.timestamp, fetched.snapshots, fetched.newest, known, fetched.second_source
             )
         except Exception:  # noqa: BLE001
@@ -50,15 +54,15 @@ class Judge:
         reason = f"{self._sources[0]} returned no node whose metrics are beyond suspicion (quality.*_action)"
         lost = {name: reason for name in fetched.snapshots if name not in judged}
         return replace(
-            fetched, snapshots={**fetched.snapshots, **judged}, findings=(*fetched.findings, *found)
+            fetched, snapshots={**fetched.snapshots, **judged}, findings=(*fetched.findings, *findings)
         ).with_failures(lost)
 
     def _recall(self, detector: "AnomalyDetector") -> None:
         """Feed the stored snapshots to the detector, only the newest ones if there is no time for all."""
-        began, kept = time.monotonic(), []
+        began, recent = time.monotonic(), []
         for metrics in self._store.load_recent(detector.window, detector.depth, *self._sources):
-            kept.append(metrics)
+            recent.append(metrics)
             if time.monotonic() - began > _RECALL_SECONDS:
                 break
-        for metrics in reversed(kept):
+        for metrics in reversed(recent):
             detector.remember(metrics)

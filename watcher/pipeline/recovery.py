@@ -76,7 +76,7 @@ class SnapshotRecovery:
         self._unread = unread
 
     def _publish_with(self, *windows: str) -> None:
-        found = self._store.load_snapshots(self._sources, windows, self._until)
-        if found:
-            self._read |= found
+        loaded = self._store.load_snapshots(self._sources, windows, self._until)
+        if loaded:
+            self._read |= loaded
             self._publish(self._read)

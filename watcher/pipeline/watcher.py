@@ -252,9 +252,9 @@ class Watcher:
             self._cache.clear()
             self._store.forget_snapshots(since=now - self._settings.expiry_seconds)
 
-    def _publish_recovered(self, kept: Mapping[str, WatcherMetrics]) -> None:
-        self._cache.publish(kept, self._clock())
-        self._count(kept)
+    def _publish_recovered(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
+        self._cache.publish(snapshots, self._clock())
+        self._count(snapshots)
 
     def _count(self, snapshots: Mapping[str, WatcherMetrics]) -> None:
         self._fetches = self._fetches | {

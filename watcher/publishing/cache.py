@@ -100,7 +100,7 @@ def _encode_nodes(metrics: WatcherMetrics, like: Published | None) -> dict[str, 
 
 
 @dataclass(frozen=True, slots=True)
-class _Decided:
+class _Selection:
     """Snapshots to serve until one of their values expires.
 
     Attributes:
@@ -121,16 +121,16 @@ class Publication:
     """Prepared snapshots that can be published.
 
     Attributes:
-        decided: snapshots to serve, and their expiry.
-        failures: window to the error if its snapshot cannot be encoded; the window is then not part of ``decided``.
+        selection: snapshots to serve, and their expiry.
+        failures: window to the error if its snapshot cannot be encoded; the window is then not part of ``selection``.
     """
 
-    decided: _Decided
+    selection: _Selection
     failures: Mapping[str, wire.WireError] = field(default_factory=dict)
 
     def encode(self, metrics: WatcherMetrics) -> bytes:
         """Encode a snapshot in the documented dialect; reuse the fragments of nodes that are prepared already."""
-        fragments = _encode_nodes(metrics, self.decided.exact.get(metrics.window.duration))
+        fragments = _encode_nodes(metrics, self.selection.exact.get(metrics.window.duration))
         return wire.assemble(metrics, fragments.values(), Dialect.DOCUMENTED)
 
 
@@ -152,18 +152,18 @@ class Cache:
         self._order = order
         self._expiry_seconds = expiry_seconds
         self._dialect = dialect
-        self._decided = _Decided()
+        self._selection = _Selection()
         self._lock = threading.Lock()
 
     def prepare(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
         """Encode the snapshots of a fetch, by window, without serving them yet."""
         with self._lock:
-            return self._decide(fetched, now)
+            return self._select(fetched, now)
 
     def show(self, prepared: Publication) -> None:
         """Serve a prepared publication."""
         with self._lock:
-            self._decided = prepared.decided
+            self._selection = prepared.selection
 
     def publish(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Mapping[str, wire.WireError]:
         """Serve the snapshots of a fetch, by window; return the errors of windows that cannot be encoded."""
@@ -174,11 +174,11 @@ class Cache:
     def clear(self) -> None:
         """Serve nothing until the next publication."""
         with self._lock:
-            self._decided = _Decided()
+            self._selection = _Selection()
 
     def get(self, window: str) -> Published | None:
         """Return the newest snapshot of exactly this window, however old; its nodes may have expired."""
-        return self._decided.exact.get(window)
+        return self._selection.exact.get(window)
 
     def served(self, window: str | None, now: float) -> Published | None:
         """Return the snapshot to serve for exactly this window, or by default; None if no data are fresh.
@@ -187,47 +187,47 @@ class Cache:
             window: one of the windows, or None for the default.
             now: Unix seconds.
         """
-        decided = self._decided
-        if now > decided.until:
+        selection = self._selection
+        if now > selection.until:
             with self._lock:
-                if now > self._decided.until:
-                    self._decided = self._decide(self._decided.fetched, now).decided
-                decided = self._decided
-        return self._find(decided, window, now)
+                if now > self._selection.until:
+                    self._selection = self._select(self._selection.fetched, now).selection
+                selection = self._selection
+        return self._find(selection, window, now)
 
     def ready(self, window: str | None, now: float) -> Published | None:
         """Return the snapshot that :meth:`served` returns, or None if it must be computed first. Never waits."""
-        decided = self._decided
-        return self._find(decided, window, now) if now <= decided.until else None
+        selection = self._selection
+        return self._find(selection, window, now) if now <= selection.until else None
 
-    def _find(self, decided: _Decided, window: str | None, now: float) -> Published | None:
-        found = decided.default if window is None else decided.exact.get(window)
+    def _find(self, selection: _Selection, window: str | None, now: float) -> Published | None:
+        found = selection.default if window is None else selection.exact.get(window)
         freshness = Freshness(now, self._expiry_seconds)
         return found if found is not None and freshness.is_fresh(found.metrics.window.end) else None
 
-    def _decide(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
-        fresh, before = Freshness(now, self._expiry_seconds), self._decided.exact
-        came, exact = dict(fetched), dict(before)
+    def _select(self, fetched: Mapping[str, WatcherMetrics], now: float) -> Publication:
+        fresh, before = Freshness(now, self._expiry_seconds), self._selection.exact
+        current, exact = dict(fetched), dict(before)
         failures: dict[str, wire.WireError] = {}
         for window in {**before, **fetched}:
             old = before.get(window)
             last = old.metrics if old else None
             try:
-                found = self._encoded(substitution.of_window(came.get(window), last, fresh), [old])
+                found = self._encode(substitution.of_window(current.get(window), last, fresh), [old])
             except wire.WireError as error:
                 failures[window] = error
-                del came[window]
-                found = self._encoded(substitution.of_window(None, last, fresh), [old])
+                del current[window]
+                found = self._encode(substitution.of_window(None, last, fresh), [old])
             if found is not None:
                 exact[window] = found
         default = substitution.of_default(
-            self._order, came, {window: found.metrics for window, found in exact.items()}, fresh
+            self._order, current, {window: found.metrics for window, found in exact.items()}, fresh
         )
-        served = self._encoded(default, [*exact.values(), self._decided.default])
+        served = self._encode(default, [*exact.values(), self._selection.default])
         shown = [found.metrics for found in (*exact.values(), served) if found is not None]
-        return Publication(_Decided(came, exact, served, substitution.fresh_until(shown, fresh)), failures)
+        return Publication(_Selection(current, exact, served, substitution.fresh_until(shown, fresh)), failures)
 
-    def _encoded(self, metrics: WatcherMetrics | None, known: Iterable[Published | None]) -> Published | None:
+    def _encode(self, metrics: WatcherMetrics | None, known: Iterable[Published | None]) -> Published | None:
         """Encode a snapshot; reuse the fragments of a known snapshot with the same window."""
         if metrics is None:
             return None

@@ -23,11 +23,11 @@ def of_window(
         freshness: limit of age; nodes that are not fresh are not served.
     """
     if fetched is not None:
-        return fetched if before is None else _completed(fetched, [(Grade.LAST_GOOD, before)], freshness)
+        return fetched if before is None else _complete(fetched, [(Grade.LAST_GOOD, before)], freshness)
     if before is None or not freshness.is_fresh(before.window.end):
         return before
     nodes = {
-        name: _graded(node, Grade.LAST_GOOD)
+        name: _with_grade(node, Grade.LAST_GOOD)
         for name, node in before.data.items()
         if freshness.is_fresh(_span(node, before)[1])
     }
@@ -49,16 +49,16 @@ def of_default(
         exact: return values of :func:`of_window`, by window.
         freshness: limit of age; nodes that are not fresh are not served.
     """
-    came = [fetched[name] for name in order if name in fetched and freshness.is_fresh(fetched[name].window.end)]
-    kept = [exact[name] for name in order if name in exact and freshness.is_fresh(exact[name].window.end)]
-    if not came and not kept:
+    recent = [fetched[name] for name in order if name in fetched and freshness.is_fresh(fetched[name].window.end)]
+    last_served = [exact[name] for name in order if name in exact and freshness.is_fresh(exact[name].window.end)]
+    if not recent and not last_served:
         return None
-    base, *shorter = came or kept[:1]
-    if came and base.window.duration != order[0]:
-        nodes = {name: _graded(node, Grade.SHORTER_WINDOW) for name, node in base.data.items()}
+    base, *shorter = recent or last_served[:1]
+    if recent and base.window.duration != order[0]:
+        nodes = {name: _with_grade(node, Grade.SHORTER_WINDOW) for name, node in base.data.items()}
         base = replace(base, data=nodes)
-    last_good = [(Grade.LAST_GOOD, each) for each in kept]
-    return _completed(base, [*((Grade.SHORTER_WINDOW, each) for each in shorter), *last_good], freshness)
+    last_good = [(Grade.LAST_GOOD, snapshot) for snapshot in last_served]
+    return _complete(base, [*((Grade.SHORTER_WINDOW, snapshot) for snapshot in shorter), *last_good], freshness)
 
 
 def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> float:
@@ -71,14 +71,14 @@ def fresh_until(snapshots: Iterable[WatcherMetrics], freshness: Freshness) -> fl
     return min((end + freshness.expiry_seconds for end in ends if freshness.is_fresh(end)), default=float("inf"))
 
 
-def _completed(
+def _complete(
     base: WatcherMetrics, stand_ins: Sequence[tuple[Grade, WatcherMetrics]], freshness: Freshness
 ) -> WatcherMetrics:
     """Return the snapshot with missing values filled from the first stand-in that has them; unchanged if none does.
 
     Measurements of another provider are not used: the same name may have another meaning there.
     """
-    incomplete = {name for name, node in base.data.items() if _missing(node)}
+    incomplete = {name for name, node in base.data.items() if _missing_types(node)}
     changed: dict[str, NodeMetrics] = {}
     for grade, donor in stand_ins:
         if donor.source != base.source:
@@ -86,13 +86,13 @@ def _completed(
         for name in sorted((donor.data.keys() - base.data.keys()) | (donor.data.keys() & incomplete)):
             node, stand_in = changed.get(name, base.data.get(name)), donor.data[name]
             if freshness.is_fresh(_span(stand_in, donor)[1]):
-                filled = _filled(node, stand_in, grade, base, donor)
+                filled = _fill(node, stand_in, grade, base, donor)
                 if filled is not None:
                     changed[name] = filled
     return replace(base, data={**base.data, **changed}) if changed else base
 
 
-def _filled(
+def _fill(
     node: NodeMetrics | None, stand_in: NodeMetrics, grade: Grade, base: WatcherMetrics, donor: WatcherMetrics
 ) -> NodeMetrics | None:
     """Return the node with its missing required metrics filled in; None if the stand-in has none of them."""
@@ -101,20 +101,20 @@ def _filled(
         metrics = stand_in.metrics
         node = NodeMetrics((), stand_in.tags, stand_in.metadata)
     else:
-        missing = _missing(node)
+        missing = _missing_types(node)
         metrics = tuple(metric for metric in stand_in.metrics if metric.type in missing)
         if not metrics:
             return None
-        span = min(span, _span(node, base), key=lambda each: each[1])  # the older span counts
+        span = min(span, _span(node, base), key=lambda start_end: start_end[1])  # the older span counts
     metadata = {**stand_in.metadata, **node.metadata}
     metadata |= {"window_start": span[0], "window_end": span[1]}
     if span == (base.window.start, base.window.end):
         del metadata["window_start"], metadata["window_end"]
     filled = NodeMetrics((*node.metrics, *metrics), {**stand_in.tags, **node.tags}, metadata)
-    return _graded(filled, grade)
+    return _with_grade(filled, grade)
 
 
-def _graded(node: NodeMetrics, grade: Grade) -> NodeMetrics:
+def _with_grade(node: NodeMetrics, grade: Grade) -> NodeMetrics:
     """Return the node with a grade; the same object if it already has this grade."""
     if node.metadata.get("grade") == grade:
         return node
@@ -129,5 +129,5 @@ def _span(node: NodeMetrics, metrics: WatcherMetrics) -> tuple[int, int]:
     return int(metadata["window_start"]), int(metadata["window_end"])
 
 
-def _missing(node: NodeMetrics) -> Collection[str]:
+def _missing_types(node: NodeMetrics) -> Collection[str]:
     return {*REQUIRED} - {metric.type for metric in node.metrics}

@@ -70,7 +70,7 @@ def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: flo
     nodes = NodeColumns.of(metrics.data)
     rows = [
         (*where, *series, body)
-        for series, body in history_blocks.pack_minutes(nodes, _numbered(db, nodes, hour)).items()
+        for series, body in history_blocks.pack_minutes(nodes, _number_nodes(db, nodes, hour)).items()
     ]
     db.conn.executemany(
         f"insert or ignore into history_minutes (minute, {_KEY}, body) values (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
@@ -79,14 +79,20 @@ def add(db: Database, metrics: WatcherMetrics, origin: str, *, keep_seconds: flo
 
 
 def read(
-    db: Database, ours: str, whose: list[str], steps: Steps, node: str | None, type_: str | None, operator: str | None
+    db: Database,
+    condition: str,
+    parameters: list[str],
+    steps: Steps,
+    node: str | None,
+    type_: str | None,
+    operator: str | None,
 ) -> HistoryRows:
     """Read the rows that these steps need.
 
     Args:
         db: the database.
-        ours: SQL condition that selects the rows of the sources.
-        whose: values of the condition.
+        condition: SQL condition that selects the rows of the sources.
+        parameters: SQL parameters of the condition.
         steps: steps of time.
         node: only this node; all nodes when None.
         type_: only this resource; all resources when None.
@@ -97,8 +103,8 @@ def read(
     if not names:
         return HistoryRows({}, [], [])
     wanted = {"type": type_, "operator": operator}
-    where = " and ".join([ours, *(f"{column} = ?" for column, value in wanted.items() if value is not None)])
-    values = [*whose, *(value for value in wanted.values() if value is not None)]
+    where = " and ".join([condition, *(f"{column} = ?" for column, value in wanted.items() if value is not None)])
+    values = [*parameters, *(value for value in wanted.values() if value is not None)]
     first, last = _minutes(steps)
     chunk, body, offset = "", "body", 0
     if node is not None:
@@ -126,7 +132,7 @@ def unpack(rows: HistoryRows, steps: Steps) -> History:
                 (minute, history_blocks.unpack_minute(body))
             )
     first, last = _minutes(steps)
-    found: dict[_Series, list[tuple[list[str], NDArray[np.float32]]]] = {}
+    parts_by_series: dict[_Series, list[tuple[list[str], NDArray[np.float32]]]] = {}
     for key in sorted({series for series, _ in blocks} | minutes.keys()):
         for chunk, numbers in groupby(sorted(rows.names), lambda number: number // CHUNK):
             at = np.array(list(numbers))
@@ -141,15 +147,15 @@ def unpack(rows: HistoryRows, steps: Steps) -> History:
             present = history_blocks.has_values(matrix)
             if present.any():
                 means = history_blocks.aggregate(matrix[present], steps, largest=key[1] == Operator.MAX)
-                found.setdefault(key, []).append(([rows.names[number] for number in at[present]], means))
-    return _joined(found, steps)
+                parts_by_series.setdefault(key, []).append(([rows.names[number] for number in at[present]], means))
+    return _join(parts_by_series, steps)
 
 
-def _joined(found: Mapping[_Series, list[tuple[list[str], NDArray[np.float32]]]], steps: Steps) -> History:
-    nodes = sorted({name for parts in found.values() for names, _ in parts for name in names})
+def _join(parts_by_series: Mapping[_Series, list[tuple[list[str], NDArray[np.float32]]]], steps: Steps) -> History:
+    nodes = sorted({name for parts in parts_by_series.values() for names, _ in parts for name in names})
     rows = {name: row for row, name in enumerate(nodes)}
     series = []
-    for (type_, operator, name), parts in found.items():
+    for (type_, operator, name), parts in parts_by_series.items():
         values = np.full((len(nodes), steps.count), np.nan, np.float32)
         for names, means in parts:
             values[[rows[each] for each in names]] = means
@@ -163,7 +169,7 @@ def _minutes(steps: Steps) -> tuple[int, int]:
     return first, first + steps.count * steps.seconds // RESOLUTION_SECONDS - 1
 
 
-def _numbered(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int]:
+def _number_nodes(db: Database, nodes: Iterable[str], hour: int) -> dict[str, int]:
     """Return the numbers of these nodes; a new node gets the smallest free number."""
     known = {name: (number, seen) for number, name, seen in db.execute("select number, name, seen from history_nodes")}
     new = sorted(name for name in nodes if name not in known)

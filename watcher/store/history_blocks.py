@@ -38,7 +38,7 @@ def pack_minutes(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[s
     """Pack one minute of the numbered nodes, by series (type, operator, name), for :func:`unpack_minute`."""
     size = max(numbers.values(), default=-1) + 1
     values = np.frombuffer(nodes.numbers, np.float64)
-    found: dict[tuple[str, str, str], Matrix] = {}
+    columns: dict[tuple[str, str, str], Matrix] = {}
     for group in nodes.groups:
         places = np.array([numbers.get(name, -1) for name in group.names], np.int64)
         numbered = places >= 0
@@ -49,9 +49,9 @@ def pack_minutes(nodes: NodeColumns, numbers: Mapping[str, int]) -> dict[tuple[s
                 small = np.clip(np.round(percents * _PER_PERCENT), 0, _LARGEST)
             small = np.where(np.isfinite(small), small, MISSING)
             key = (series.type, series.operator, series.name)
-            target = found.setdefault(key, np.full(size, MISSING, np.uint16))
+            target = columns.setdefault(key, np.full(size, MISSING, np.uint16))
             target[places[numbered]] = small[numbered]
-    return {key: target.astype("<u2").tobytes() for key, target in found.items()}
+    return {key: target.astype("<u2").tobytes() for key, target in columns.items()}
 
 
 def empty_matrix(nodes: int, minutes: int) -> Matrix:
@@ -109,9 +109,9 @@ def overlay_minute(under: Matrix, minute: int, values: Matrix, at: Rows) -> None
         at: index into ``values`` of each row of the matrix; an index beyond the end means no value.
     """
     rows = np.flatnonzero(at < len(values))
-    given = values[at[rows]]
-    known = given != MISSING
-    under[rows[known], minute] = given[known]
+    present = values[at[rows]]
+    known = present != MISSING
+    under[rows[known], minute] = present[known]
 
 
 def aggregate(matrix: Matrix, steps: Steps, *, largest: bool) -> NDArray[np.float32]:

@@ -144,12 +144,12 @@ class Store:
         wrong, so the age is unknown, and the snapshot would count as fresh later.
         """
         found: dict[str, WatcherMetrics] = {}
-        ours, whose = self._ours(sources)
+        condition, values = self._origin_condition(sources)
         for window in windows:
             with self._reading() as db:
                 # One row at a time: the snapshots of a day may not fit into memory.
                 for row in db.table("snapshots").rows_where(
-                    f"{ours} and window = ? and timestamp <= ?", [*whose, window, until],
+                    f"{condition} and window = ? and timestamp <= ?", [*values, window, until],
                     select="body", order_by="timestamp desc",
                 ):  # fmt: skip
                     try:
@@ -179,33 +179,38 @@ class Store:
 
         rows = history.HistoryRows({}, [], [])
         with self._reading() as db:
-            rows = history.read(db, *self._ours(sources), steps, node, type_, operator)
+            rows = history.read(db, *self._origin_condition(sources), steps, node, type_, operator)
         return history.unpack(rows, steps)
 
     def load_recent(self, window: str, limit: int, *sources: str) -> Iterator[WatcherMetrics]:
         """Yield the readable snapshots of a window that one of these sources wrote, newest first."""
         bodies: list[bytes] = []
         with self._reading() as db:
-            ours, whose = self._ours(sources)
+            condition, values = self._origin_condition(sources)
             rows = db.table("snapshots").rows_where(
-                f"{ours} and window = ?", [*whose, window], select="body", order_by="timestamp desc", limit=limit
+                f"{condition} and window = ?", [*values, window], select="body", order_by="timestamp desc", limit=limit
             )
             bodies += (row["body"] for row in rows)
         for body in bodies:
             with contextlib.suppress(*_UNREADABLE_BODY):  # an unreadable snapshot leaves a gap
                 yield wire.decode(zlib.decompress(body), Dialect.DOCUMENTED)
 
-    def save_samples(self, source: str, taken: SampleRound, keep_since: float) -> None:
+    def save_samples(self, source: str, samples: SampleRound, keep_since: float) -> None:
         """Write one round of samples and delete some of the rounds before ``keep_since``, Unix seconds."""
-        values = [[name, type_, nodes] for (name, type_), nodes in taken.values.items()]
-        body = zlib.compress(orjson.dumps({"timestamps": taken.timestamps, "values": values}), _COMPRESSION)
+        values = [[name, type_, nodes] for (name, type_), nodes in samples.values.items()]
+        body = zlib.compress(orjson.dumps({"timestamps": samples.timestamps, "values": values}), _COMPRESSION)
 
         def write(db: Database) -> None:
-            row = {"source": source, "origin": self._origins.get(source, ""), "taken_at": taken.taken_at, "body": body}
+            row = {
+                "source": source,
+                "origin": self._origins.get(source, ""),
+                "taken_at": samples.taken_at,
+                "body": body,
+            }
             db.table("samples").insert(row, replace=True)
             _delete_oldest(db, "samples", "taken_at", keep_since)
             # Also delete samples of the future: they remain after the clock was set back.
-            db.table("samples").delete_where("taken_at > ?", [taken.taken_at])
+            db.table("samples").delete_where("taken_at > ?", [samples.taken_at])
 
         self._write(write)
 
@@ -213,17 +218,17 @@ class Store:
         """Return this source's rounds of samples from ``since`` on, Unix seconds, oldest first."""
         rows: list[dict[str, Any]] = []
         with self._reading() as db:
-            ours, whose = self._ours([source])
+            condition, values = self._origin_condition([source])
             rows += db.table("samples").rows_where(
-                f"{ours} and taken_at >= ?", [*whose, since], select="taken_at, body", order_by="taken_at"
+                f"{condition} and taken_at >= ?", [*values, since], select="taken_at, body", order_by="taken_at"
             )
         rounds = []
         for row in rows:
             with contextlib.suppress(*_UNREADABLE_BODY):
                 # An unreadable round leaves a gap, which the coverage reports.
                 body = orjson.loads(zlib.decompress(row["body"]))
-                values = {(name, type_): dict(nodes) for name, type_, nodes in body["values"]}
-                rounds.append(SampleRound(float(row["taken_at"]), dict(body["timestamps"]), values))
+                nodes_by_series = {(name, type_): dict(nodes) for name, type_, nodes in body["values"]}
+                rounds.append(SampleRound(float(row["taken_at"]), dict(body["timestamps"]), nodes_by_series))
         return rounds
 
     def forget_samples(self, source: str, since: float) -> None:
@@ -244,10 +249,10 @@ class Store:
             if self._file is not None:
                 self._file.release()
 
-    def _ours(self, sources: Sequence[str]) -> tuple[str, list[str]]:
+    def _origin_condition(self, sources: Sequence[str]) -> tuple[str, list[str]]:
         """Return the SQL condition, and its values, for rows that these sources wrote with their present origin."""
-        ours = " or ".join(["source = ? and (origin is null or origin = ?)"] * len(sources))
-        return f"({ours})", [each for source in sources for each in (source, self._origins.get(source, ""))]
+        condition = " or ".join(["source = ? and (origin is null or origin = ?)"] * len(sources))
+        return f"({condition})", [each for source in sources for each in (source, self._origins.get(source, ""))]
 
     def _prune(self, db: Database, now: float) -> None:
         table = db.table("snapshots")
