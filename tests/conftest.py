@@ -18,7 +18,7 @@ from support.servers import IN_CI, Fake, Service, free_port, run_prometheus, ser
 
 from runtime import masking
 
-#: `make solver` runs it where OR-tools is; that cannot be beside signalfx.
+#: `make solver` runs this module in an environment with OR-tools, which conflicts with signalfx.
 collect_ignore = [] if find_spec("ortools") else ["trimaran/planning/test_solver.py"]
 
 settings.register_profile(
@@ -34,13 +34,13 @@ AHEAD_SECONDS = 30 * 60  # so that windows stay full while the tests run
 
 @dataclass(frozen=True)
 class History:
-    """A Prometheus and what it was filled with.
+    """A Prometheus server and the samples that it was filled with.
 
     Attributes:
-        url: where it is.
-        times: unix seconds of the samples.
-        rules: recording rule to (nodes, times) ratios; empty where only raw series were written.
-        cpu_ratios: the constant CPU use of each node behind the raw series.
+        url: address of the server.
+        times: Unix seconds of the samples.
+        rules: recording rule to ratios, shape (nodes, times); empty if only raw series were written.
+        cpu_ratios: constant CPU use of each node behind the raw series.
     """
 
     url: str
@@ -51,7 +51,7 @@ class History:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skipped test into a failed one where CI=true: there everything that tests need can be had."""
+    """Fail a skipped test if CI=true: CI installs everything that the tests need."""
     report = yield
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", f"skipped, which CI=true does not allow: {report.longrepr}"
@@ -60,7 +60,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for a whole module."""
+    """Fail a skipped module if CI=true."""
     report = yield
     if IN_CI and report.skipped:
         report.outcome, report.longrepr = "failed", f"skipped, which CI=true does not allow: {report.longrepr}"
@@ -68,27 +68,27 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def pytest_collection_finish() -> None:
-    """Keep what collecting left, ten thousand tests, out of what the garbage collector walks through again."""
+    """Exclude the ten thousand collected tests from later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def kubernetes_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where fake clusters keep their certificates: one set for all tests."""
+    """Return the folder of the fake clusters' certificates, one set for all tests."""
     return tmp_path_factory.mktemp("kubernetes")
 
 
 @pytest.fixture(scope="session")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return names of folders, one a test, none of which is made: few tests write there, and there are thousands."""
+    """Return an iterator of folder names, one per test; folders are not created, because few tests write there."""
     folder = tmp_path_factory.mktemp("states")
     return (folder / str(number) for number in count())
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, states: Iterator[Path]) -> None:
-    """Leave no variable of this machine that the settings would read, and no store of its user."""
+    """Remove environment variables that the settings would read, and use an empty state folder."""
     from watcher.settings import UPSTREAM_VARIABLES
 
     for name in list(os.environ):
@@ -99,13 +99,13 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, states: Iterator[Path]) -
 
 @pytest.fixture(autouse=True)
 def no_secrets_of_other_tests() -> None:
-    """Forget the tokens that tests before this one had masked: here they may be ordinary words."""
+    """Forget the tokens that earlier tests registered for masking: they may be ordinary words here."""
     masking.clear_secrets()
 
 
 @pytest.fixture(autouse=True)
 def usual_logging() -> Iterator[None]:
-    """Log as before after a test that ran a command, which sets up logging for its process."""
+    """Restore the logging configuration after a test that ran a command, which configures logging for the process."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     yield
@@ -128,7 +128,7 @@ def _times() -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def prometheus_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """A Prometheus with the recording rules of kube-prometheus for 100 nodes."""
+    """A Prometheus server with the recording rules of kube-prometheus for 100 nodes."""
     times = _times()
     random = np.random.default_rng(903)
     rules = {
@@ -145,7 +145,7 @@ def prometheus_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def prometheus_with_raw_series(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """A Prometheus with nothing but node_exporter's series: 5 nodes of 4 processors, each at a steady load."""
+    """A Prometheus server with only the series of node_exporter: 5 nodes of 4 processors, each at a constant load."""
     times = _times()
     ratios = np.array([0.1, 0.25, 0.5, 0.75, 0.95])
     elapsed = times - times[0]
@@ -176,13 +176,13 @@ def prometheus_with_raw_series(tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def short_handover(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait no second for the file of a watcher that does not end."""
+    """Shorten the wait for another watcher to release the store's file to 0.1 s."""
     monkeypatch.setattr("watcher.store.store._HANDOVER_SECONDS", 0.1)
 
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
-    """Start ``trimaran watch`` processes with one store a test; all are killed at its end."""
+    """Start ``trimaran watch`` processes that share one store per test; all are killed at the end of the test."""
     started: list[Service] = []
 
     def start(
@@ -207,7 +207,7 @@ def watch(tmp_path: Path) -> Iterator[Callable[..., Service]]:
 
 @pytest.fixture
 def api() -> Iterator[Api]:
-    """An API with nothing fetched yet."""
+    """An API before the first fetch."""
     api = Api()
     yield api
     api.watcher.stop()
@@ -215,13 +215,13 @@ def api() -> Iterator[Api]:
 
 @pytest.fixture
 def full(api: Api) -> Api:
-    """An API after a fetch."""
+    """An API after one fetch."""
     api.watcher.fetch_once()
     return api
 
 
 @pytest.fixture
 def prometheus() -> Iterator[Fake]:
-    """A fake Prometheus that always knows two nodes."""
+    """A fake Prometheus server that always returns two nodes."""
     with serving(two_nodes) as fake:
         yield fake

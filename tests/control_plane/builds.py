@@ -1,10 +1,10 @@
 """The Go programs that end-to-end tests and benchmarks run, built from their modules.
 
-Each folder of ``programs/`` is a Go module of ours that names versions and holds nothing else: ``go.mod``, and
-``go.sum`` as ``go mod tidy`` made it. A built program lies in a cache outside the checkout, in a folder named by what
-it was built from, so that it is built once and never mistaken for another version's.
+Each folder of ``programs/`` is a Go module that only pins versions: ``go.mod``, and ``go.sum`` from ``go mod tidy``.
+Built programs are cached outside the checkout, in folders named by a hash of their sources, so that each version is
+built once and versions are never mixed up.
 
-    python tests/control_plane/builds.py [PROGRAM ...]     build these, or say which there are
+    python tests/control_plane/builds.py [PROGRAM ...]     build these programs, or list all programs
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODULES = Path(__file__).parent / "programs"
-# Read at once, because tests run without the user's variables.
+# Read on import, because tests run without the user's environment variables.
 CACHE = Path(
     os.environ.get("TRIMARAN_E2E_CACHE")
     or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trimaran" / "control-plane"
@@ -30,7 +30,7 @@ _NO_GO = "go is not installed: Kubernetes' own programs are built with Go 1.26 o
 
 
 class BuildFailed(Exception):
-    """A program cannot be had; the message says why."""
+    """A program cannot be built; the message states the reason."""
 
 
 class GoMissing(BuildFailed):
@@ -42,11 +42,11 @@ class Program:
     """A Go program.
 
     Attributes:
-        folder: the Go module of ours that names its version.
-        module: the module it comes from, as ``go.mod`` requires it; "" when its sources are in ``folder``.
-        package: the path of its main package within that module, such as "/cmd/kwok"; within ``folder`` "./decode".
-        seconds: how long it usually takes to build on two processors, after those above it.
-        data: a folder of the module that the program needs when it runs; it is copied beside the binary.
+        folder: folder of the Go module that pins the program's version.
+        module: Go module with the program's sources, as required by ``go.mod``; "" for sources in ``folder``.
+        package: path of the main package in that module, such as "/cmd/kwok"; in ``folder`` such as "./decode".
+        seconds: usual duration of the build on two processors, after the programs above it.
+        data: folder of the module that the program needs at run time; it is copied next to the binary.
     """
 
     folder: Path
@@ -57,14 +57,14 @@ class Program:
 
     @property
     def version(self) -> str:
-        """The version that ``go.mod`` requires; "" for a program of ours."""
+        """Version that ``go.mod`` requires; "" for a program with sources in ``folder``."""
         go_mod = (self.folder / "go.mod").read_text()
-        found = re.search(rf"^(?:require )?[ \t]*{re.escape(self.module)} (v\S+)", go_mod, re.MULTILINE)
-        return found[1] if self.module and found else ""
+        requirement = re.search(rf"^(?:require )?[ \t]*{re.escape(self.module)} (v\S+)", go_mod, re.MULTILINE)
+        return requirement[1] if self.module and requirement else ""
 
     @property
     def linker_flags(self) -> str:
-        """What the linker is told: Kubernetes' programs do not know their version otherwise."""
+        """Linker flags; they set the version of Kubernetes' programs, which have none otherwise."""
         flags = "-s -w"
         if self.module == "k8s.io/kubernetes":
             major, minor = self.version.removeprefix("v").split(".")[:2]
@@ -74,7 +74,7 @@ class Program:
 
     @property
     def key(self) -> str:
-        """What the program is built from, in twelve digits: its versions, its sources if they are ours, its flags."""
+        """Twelve hexadecimal digits of a hash over the program's versions, own sources and linker flags."""
         digest = hashlib.sha256(f"{self.module}{self.package} {self.linker_flags} {self.data}".encode())
         for file in sorted(self.folder.rglob("*")):
             if file.suffix in {".go", ".mod", ".sum"}:
@@ -101,21 +101,21 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 def binary(name: str) -> Path:
-    """Return where a program of :data:`PROGRAMS` is, built if need be. See :func:`build`."""
+    """Return the path of a program in :data:`PROGRAMS`; build it if necessary. See :func:`build`."""
     return build(name, PROGRAMS[name])
 
 
 def build(name: str, program: Program) -> Path:
-    """Return where a program is; build it first, and say so, when the cache does not have it.
+    """Return the path of a program; if it is not in the cache, build it and report the build on stderr.
 
     Raises:
-        GoMissing: it has to be built, and there is no Go.
-        BuildFailed: Go could not build it.
+        GoMissing: the program has to be built, and Go is not installed.
+        BuildFailed: Go could not build the program.
     """
     home = CACHE / f"{name}-{program.key}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs that want the same program build it once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs that need the same program build it once
         if not home.exists():
             _build(name, program, home)
     return home / name
@@ -125,19 +125,19 @@ def _build(name: str, program: Program, home: Path) -> None:
     go = shutil.which("go")
     if go is None:
         raise GoMissing(_NO_GO)
-    what = f"{name} {program.version}".strip()
-    _say(f"building {what}: usually {program.seconds} s ... ")
+    title = f"{name} {program.version}".strip()
+    _report(f"building {title}: usually {program.seconds} s ... ")
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        made = Path(folder) / "made"
-        made.mkdir()
-        flags = ["-buildvcs=false", "-trimpath", "-ldflags", program.linker_flags, "-o", str(made / name)]
+        output = Path(folder) / "output"
+        output.mkdir()
+        flags = ["-buildvcs=false", "-trimpath", "-ldflags", program.linker_flags, "-o", str(output / name)]
         _go(go, program, "build", *flags, program.module + program.package)
         if program.data:
             source = _go(go, program, "list", "-m", "-f", "{{.Dir}}", program.module).strip()
-            shutil.copytree(Path(source) / program.data, made / program.data, copy_function=shutil.copyfile)
-        made.rename(home)
-    _say(f"done in {time.monotonic() - started:.0f} s\n")
+            shutil.copytree(Path(source) / program.data, output / program.data, copy_function=shutil.copyfile)
+        output.rename(home)
+    _report(f"done in {time.monotonic() - started:.0f} s\n")
 
 
 def _go(go: str, program: Program, *arguments: str) -> str:
@@ -146,19 +146,19 @@ def _go(go: str, program: Program, *arguments: str) -> str:
         [go, *arguments], cwd=program.folder, env=environment, capture_output=True, text=True, check=False
     )
     if run.returncode:
-        _say("failed\n")
+        _report("failed\n")
         last = "\n".join(run.stderr.strip().splitlines()[-10:])
         raise BuildFailed(f"go {arguments[0]} in {program.folder} failed:\n{last}")
     return run.stdout
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     sys.stderr.write(text)
     sys.stderr.flush()
 
 
 def main(names: list[str]) -> None:
-    """Build programs by name; without names say which there are."""
+    """Build programs by name; without names list all programs."""
     unknown = sorted(set(names) - PROGRAMS.keys())
     if unknown or not names:
         sys.exit(f"{', '.join(unknown) or 'nothing'} to build; there are: {', '.join(PROGRAMS)}")

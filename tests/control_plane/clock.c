@@ -1,5 +1,5 @@
-/* Preloaded into a process: the time of day is off by what a file says, in seconds; nothing else is.
-   Debian's libfaketime would do, but for Python's time.sleep, which fails under it. */
+/* Preloaded into a process: shifts the time of day by the seconds in a file, and no other clock.
+   Debian's libfaketime is no alternative, because Python's time.sleep fails under it. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""A time of day that jumps, for one process of ours: the machine's own clock stays as it is."""
+"""An adjustable time of day for one process; the machine's own clock does not change."""
 
 import subprocess
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ SOURCE = Path(__file__).parent / "clock.c"
 
 
 class Clock:
-    """The time of day of the processes that get its :attr:`environment`; it may jump while they run.
+    """The time of day of processes with this :attr:`environment`; it may jump while they run.
 
     Args:
-        folder: for what is built, and for the file that says by how much it is off.
-        name: of that file.
+        folder: folder for the built library and for the file with the clock's offset.
+        name: name of that file.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -27,11 +27,11 @@ class Clock:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables of a process that goes by this clock."""
+        """Environment variables of a process that uses this clock."""
         return {"LD_PRELOAD": str(self._library), "CLOCK_OFFSET_FILE": str(self._file)}
 
     def set(self, seconds: int) -> None:
-        """Let it be so many seconds ahead of the machine's, or behind."""
+        """Set the clock ahead of the machine's clock by some seconds; negative is behind."""
         new = self._file.with_suffix(".new")
         new.write_text(str(seconds))
         new.rename(self._file)

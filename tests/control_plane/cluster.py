@@ -1,4 +1,4 @@
-"""A Kubernetes API of our own: etcd and kube-apiserver, on free ports of this machine."""
+"""A real Kubernetes API for tests: etcd and kube-apiserver, on free ports of this machine."""
 
 import secrets
 import shutil
@@ -16,26 +16,26 @@ from support.certificates import Authority
 from support.servers import free_port
 
 ADMINISTRATOR = "administrator"
-SCHEDULER = "system:kube-scheduler"  # the user that RBAC's default roles are for
+SCHEDULER = "system:kube-scheduler"  # the user that RBAC's default roles bind
 _USERS = {ADMINISTRATOR: "system:masters", SCHEDULER: ""}
-# No controller runs here that would make service accounts' secrets, or take taints away that these would add.
-_WITHOUT = "ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,Priority"
+# No controller runs that would create service accounts' secrets or remove the taints that these plugins add.
+_DISABLED_PLUGINS = "ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,Priority"
 
 
 class ControlPlane:
-    """A cluster without controllers: what is written to its API stays as it is.
+    """A cluster without controllers: nothing changes the objects that tests write.
 
-    Use it as a context manager: it answers when the block starts, and is killed at its end.
+    Use it as a context manager: the API is ready when the block starts, and is killed at the end.
 
     Args:
-        folder: for certificates, logs and etcd's data, which are deleted at the end.
+        folder: folder for certificates, logs and etcd's data; the data is deleted at the end.
 
     Attributes:
-        api: the way in for an administrator.
-        certificates: the authority that everything here trusts; it also signs the servers' certificates.
-        etcd: the process, to be killed or paused by tests of faults.
-        apiserver: the same. It comes back on the same port, see :meth:`Process.restart`.
-        etcd_url: where etcd is, for what only it can do, such as to forget the past.
+        api: API client of an administrator.
+        certificates: CA that all programs here trust; it also signs the servers' certificates.
+        etcd: process of etcd, which tests of faults kill or pause.
+        apiserver: process of kube-apiserver. It restarts on the same port, see :meth:`Process.restart`.
+        etcd_url: address of etcd, for operations that only etcd offers, such as compaction.
     """
 
     etcd: Process
@@ -64,16 +64,16 @@ class ControlPlane:
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
 
     def as_token(self, token: str) -> Api:
-        """Return the way in for whoever has this token; "" is nobody."""
+        """Return an API client with this token; "" is anonymous."""
         return Api(self.url, self.certificates.certificate, token)
 
     def service_account(self, namespace: str, name: str, seconds: int = 3600) -> Api:
-        """Return the way in for a service account, which can do what RBAC lets it do.
+        """Return an API client of a service account, with the rights that RBAC grants it.
 
         Args:
-            namespace: of the account, which must exist.
-            name: of the account.
-            seconds: how long its token is valid; the API refuses less than ten minutes.
+            namespace: namespace of the account, which must exist.
+            name: name of the account.
+            seconds: validity of the token; the API refuses less than ten minutes.
         """
         request = {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds},
@@ -83,7 +83,7 @@ class ControlPlane:
         return self.as_token(answer["status"]["token"])
 
     def account(self, name: str, *rules: Mapping[str, Any]) -> Api:
-        """Make a service account in ``default`` that may do what the RBAC rules say, and return its way in."""
+        """Create a service account in ``default`` with these RBAC rules; return its API client."""
         group, role = "rbac.authorization.k8s.io", {"kind": "ClusterRole", "metadata": {"name": f"tests-{name}"}}
         account = {"kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
         binding = {
@@ -97,12 +97,12 @@ class ControlPlane:
         return self.service_account("default", name)
 
     def kubeconfig(self, user: str = ADMINISTRATOR, *, token: str | None = None, server: str = "") -> Path:
-        """Write a kubeconfig for one of the two users, or for a token, and return its path.
+        """Write a kubeconfig for one of the two users or for a token; return its path.
 
         Args:
-            user: whose.
-            token: sent in place of the user's.
-            server: the API's address, where it is reached by another way.
+            user: user of the kubeconfig.
+            token: token to use instead of the user's own.
+            server: address of the API to use instead of the cluster's own, such as a relay's.
         """
         file = self.folder / f"{user.replace(':', '-')}{secrets.token_hex(3) if token or server else ''}.kubeconfig"
         cluster = {"server": server or self.url, "certificate-authority": str(self.certificates.certificate)}
@@ -134,26 +134,27 @@ class ControlPlane:
         return Process(command, self.folder / "etcd.log")
 
     def _start_apiserver(self, etcd_url: str) -> Process:
-        own, key = self.folder, self.folder / "service-accounts.key"
+        folder, key = self.folder, self.folder / "service-accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         tokens = [f'{self._tokens[user]},{user},{user},"{group}"\n' for user, group in _USERS.items()]
-        (own / "tokens.csv").write_text("".join(tokens))
-        proxy = Authority(own, "front-proxy")  # whoever it signs is believed about who asks, so it is another
+        (folder / "tokens.csv").write_text("".join(tokens))
+        # A CA of its own: the API server trusts the user names that clients of this CA send.
+        proxy = Authority(folder, "front-proxy")
         proxy_client = proxy.issue("front-proxy-client")
         command = [
             binary("kube-apiserver"), "--etcd-servers", etcd_url,
             "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1",
-            "--secure-port", self.url.rpartition(":")[2], "--cert-dir", own,
+            "--secure-port", self.url.rpartition(":")[2], "--cert-dir", folder,
             "--tls-cert-file", self.serving_certificate, "--tls-private-key-file", self.serving_certificate,
-            "--token-auth-file", own / "tokens.csv", "--authorization-mode", "RBAC",
+            "--token-auth-file", folder / "tokens.csv", "--authorization-mode", "RBAC",
             "--client-ca-file", self.certificates.certificate,
             "--service-account-key-file", key, "--service-account-signing-key-file", key,
             "--service-account-issuer", "https://kubernetes.default.svc",
-            "--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", _WITHOUT,
+            "--service-cluster-ip-range", "10.0.0.0/24", "--disable-admission-plugins", _DISABLED_PLUGINS,
             "--endpoint-reconciler-type", "none",
             "--requestheader-client-ca-file", proxy.certificate, "--requestheader-allowed-names", "front-proxy-client",
             "--requestheader-username-headers", "X-Remote-User", "--requestheader-group-headers", "X-Remote-Group",
             "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
             "--proxy-client-cert-file", proxy_client, "--proxy-client-key-file", proxy_client,
         ]  # fmt: skip
-        return Process(command, own / "kube-apiserver.log")
+        return Process(command, folder / "kube-apiserver.log")

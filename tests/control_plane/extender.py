@@ -1,4 +1,4 @@
-"""The extender as a process beside a real kube-scheduler."""
+"""The extender as a process, for use with a real kube-scheduler."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ from support.servers import free_port
 
 from trimaran.extender.kube_scheduler import ExtenderEndpoint, render_config
 
-#: A scheduler "load-aware" that goes by risk, with default arguments.
+#: A profile "load-aware" that scores with LoadVariationRiskBalancing and its default arguments.
 LOAD_AWARE: Mapping[str, Any] = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
     "kind": "KubeSchedulerConfiguration",
@@ -31,22 +31,22 @@ _SAMPLE = re.compile(r"^(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 
 class Extender:
-    """A ``trimaran extender``. Use it as a context manager: it knows nodes and pods when the block starts.
+    """A ``trimaran extender``. Use it as a context manager: it is ready when the block starts.
 
     Args:
-        cluster: whose nodes it scores.
-        configuration: the KubeSchedulerConfiguration with plugins of ours.
-        watcher: its watcher's address; without one it watches by itself.
-        file: a TOML file with settings, which it reads anew when it changes.
-        kubeconfig: its way to the API; the administrator's by default.
-        certificate: what it serves HTTPS with; whoever asks then needs a certificate too.
-        client_certificate: that of whoever asks.
-        environment: more variables than there are.
-        settings: more of its settings, as ``section__key``.
+        cluster: cluster with the nodes to score.
+        configuration: KubeSchedulerConfiguration with Trimaran's plugins.
+        watcher: address of the watcher; without one the extender embeds a watcher.
+        file: TOML file with settings, which the extender reloads after each change.
+        kubeconfig: kubeconfig of the extender; the administrator's by default.
+        certificate: serving certificate for HTTPS; clients then need a client certificate.
+        client_certificate: client certificate of the tests and, by default, of the scheduler.
+        environment: environment variables in addition to those of this process.
+        settings: further settings, as ``section__key``.
 
     Attributes:
         process: the process.
-        url: where it answers.
+        url: address of the extender.
     """
 
     process: Process
@@ -96,33 +96,33 @@ class Extender:
         self.process.terminate()
 
     def scheduler(self, timeout: str = "500ms", certificate: Path | None = None, **options: Any) -> Scheduler:
-        """Return a stock kube-scheduler that asks it, with the configuration that the product writes."""
-        authority, own = str(self._cluster.certificates.certificate), str(certificate or self._client_certificate)
-        files = (authority, own, own) if self.url.startswith("https") else ()
-        made = render_config(self._configuration, ExtenderEndpoint(self.url, *files))
-        made["extenders"][0]["httpTimeout"] = timeout
-        return Scheduler(self._cluster, made["profiles"], extenders=made["extenders"], **options)
+        """Return a stock kube-scheduler that calls this extender, with the configuration from ``render_config``."""
+        authority, client = str(self._cluster.certificates.certificate), str(certificate or self._client_certificate)
+        files = (authority, client, client) if self.url.startswith("https") else ()
+        rendered = render_config(self._configuration, ExtenderEndpoint(self.url, *files))
+        rendered["extenders"][0]["httpTimeout"] = timeout
+        return Scheduler(self._cluster, rendered["profiles"], extenders=rendered["extenders"], **options)
 
     def metrics(self) -> dict[str, float]:
-        """Return what it counts, by series."""
+        """Return the values of the extender's metrics, by series."""
         text = self._get("/metrics").text
         return {series: float(value) for series, value in _SAMPLE.findall(text)}
 
     def scores(self, pod: Mapping[str, Any], node_names: Sequence[str]) -> dict[str, int]:
-        """Return what it answers when it is asked about a pod."""
-        asked = {"Pod": pod, "NodeNames": list(node_names)}
-        answer = requests.post(f"{self.url}/prioritize", json=asked, timeout=10, **self._tls)
-        answer.raise_for_status()
-        return {each["Host"]: each["Score"] for each in answer.json()}
+        """Return the scores of the nodes for a pod, from ``POST /prioritize``."""
+        arguments = {"Pod": pod, "NodeNames": list(node_names)}
+        response = requests.post(f"{self.url}/prioritize", json=arguments, timeout=10, **self._tls)
+        response.raise_for_status()
+        return {priority["Host"]: priority["Score"] for priority in response.json()}
 
     def assumed(self) -> tuple[int, int]:
-        """Return how many pods went where they were assumed, and of how many that is known."""
-        found = self.metrics()
-        hits, misses = (int(found[f'trimaran_assumptions_total{{outcome="{name}"}}']) for name in ("hits", "misses"))
+        """Return the number of correct assumptions and the number of checked assumptions."""
+        metrics = self.metrics()
+        hits, misses = (int(metrics[f'trimaran_assumptions_total{{outcome="{name}"}}']) for name in ("hits", "misses"))
         return hits, hits + misses
 
     def outcome(self, name: str) -> float:
-        """Return how many answers came to be in a way."""
+        """Return the number of answers with this outcome, from the extender's metrics."""
         return self.metrics()[f'trimaran_extender_answers_total{{outcome="{name}"}}']
 
     @property

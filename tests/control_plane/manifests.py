@@ -1,4 +1,4 @@
-"""Nodes and pods as the API takes them."""
+"""Manifests of nodes and pods for the API."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,17 +17,17 @@ def node(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Mapping[str, str]] = (),
 ) -> Object:
-    """Return a Node that is ready.
+    """Return a ready Node.
 
     Args:
-        name: its name, which is also its label ``kubernetes.io/hostname``.
-        cpu: its capacity.
-        memory: its capacity.
-        reserved_cpu: what of ``cpu`` is allocatable; all of it by default.
-        resources: more that it has, such as ``nvidia.com/gpu``.
-        images: name of each image that is on it, to bytes.
-        labels: beside the hostname.
-        taints: as in its spec.
+        name: name of the node and value of its label ``kubernetes.io/hostname``.
+        cpu: CPU capacity.
+        memory: memory capacity.
+        reserved_cpu: allocatable CPU; all of ``cpu`` by default.
+        resources: further resources, such as ``nvidia.com/gpu``.
+        images: name of each image on the node to its size in bytes.
+        labels: labels in addition to the hostname.
+        taints: taints of the node's spec.
     """
     capacity = {"cpu": cpu, "memory": memory, "ephemeral-storage": "100Gi", "pods": "110", **(resources or {})}
     return {
@@ -52,20 +52,20 @@ def container(
     *,
     sidecar: bool = False,
 ) -> Object:
-    """Return a container; ``sidecar`` makes an init container one that keeps running."""
+    """Return a container; with ``sidecar`` it is an init container that keeps running."""
     resources = {kind: dict(amounts) for kind, amounts in (("requests", requests), ("limits", limits)) if amounts}
-    made: Object = {"name": name, "image": image, "resources": resources}
-    return {**made, "restartPolicy": "Always"} if sidecar else made
+    plain: Object = {"name": name, "image": image, "resources": resources}
+    return {**plain, "restartPolicy": "Always"} if sidecar else plain
 
 
 def pod(name: str, *containers: Object, annotations: Mapping[str, str] | None = None, **spec: Any) -> Object:
-    """Return a Pod of the namespace ``default``.
+    """Return a Pod in the namespace ``default``.
 
     Args:
-        name: its name.
-        containers: what it runs; one without requests by default.
-        annotations: of its metadata.
-        spec: the rest of its spec, under the API's names (``initContainers``, ``schedulerName``, ``nodeName`` ...).
+        name: name of the pod.
+        containers: containers of the pod; by default one without requests.
+        annotations: annotations of the pod.
+        spec: further fields of the spec, by the API's names (``initContainers``, ``schedulerName``, ``nodeName`` ...).
     """
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""A network of a test's own, on whose loopback packets are dropped as the test says, and nobody else's."""
+"""A network namespace for one test, which can drop packets on its loopback interface."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 
 @contextmanager
 def private_network() -> Iterator["Network"]:
-    """Have this thread, and whatever it starts, live in a network namespace of their own until the block ends."""
+    """Move this thread and the processes that it starts to a new network namespace until the block ends."""
     ip, nft = need_server("ip", "iproute2"), need_server("nft", "nftables")
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
@@ -32,23 +32,23 @@ def private_network() -> Iterator["Network"]:
 
 
 class Network:
-    """What becomes of packets on the loopback."""
+    """Packet loss on the namespace's loopback interface, by nftables rules."""
 
     def __init__(self, nft: Path) -> None:
         self._nft = nft
 
     def drop(self, percent: int, *urls: str) -> None:
-        """Drop so many of the packets to and from the ports of some URLs, without a word to either side."""
+        """Silently drop a percentage of the packets to and from the ports of some URLs."""
         ports = ", ".join(url.rpartition(":")[2] for url in urls)
         self.heal()
         self._run("add table inet faults")
         self._run("add chain inet faults output { type filter hook output priority 0 ; }")
-        some = "" if percent >= 100 else f"numgen random mod 100 < {percent} "
+        sample = "" if percent >= 100 else f"numgen random mod 100 < {percent} "
         for side in ("sport", "dport"):
-            self._run(f"add rule inet faults output tcp {side} {{ {ports} }} {some}drop")
+            self._run(f"add rule inet faults output tcp {side} {{ {ports} }} {sample}drop")
 
     def heal(self) -> None:
-        """Drop nothing any more."""
+        """Stop dropping packets."""
         self._run("flush ruleset")
 
     def _run(self, command: str) -> None:

@@ -1,4 +1,4 @@
-"""A pod of the shipped manifests as processes: its commands, files and account, in file systems of its own."""
+"""A pod of the shipped manifests as processes with its commands, files and service account."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,21 +9,21 @@ from control_plane.processes import Process
 
 
 class InAPod:
-    """Runs the containers of a manifest's Deployment.
+    """Runner for the containers of a manifest's Deployment, each as a process in its own mount namespace.
 
-    Mount namespaces stand for the pod's: its files are nowhere else on this machine.
+    The pod's files exist only in these namespaces, not elsewhere on this machine.
 
     Args:
-        cluster: to which the manifest was applied.
-        documents: the manifest's objects, a Deployment and at most one ConfigMap among them.
+        cluster: cluster to which the manifest was applied.
+        documents: objects of the manifest, with a Deployment and at most one ConfigMap.
 
     Attributes:
-        spec: the pod's.
-        tls: the folder that its containers see as ``/etc/trimaran-tls``.
+        spec: spec of the pod.
+        tls: folder that the containers see as ``/etc/trimaran-tls``.
     """
 
     def __init__(self, cluster: ControlPlane, documents: Iterable[Mapping[str, Any]]) -> None:
-        by_kind = {each["kind"]: each for each in documents}
+        by_kind = {document["kind"]: document for document in documents}
         self.spec: dict[str, Any] = by_kind["Deployment"]["spec"]["template"]["spec"]
         self._cluster = cluster
         self._mounts = cluster.folder / f"mounts-{by_kind['Deployment']['metadata']['name']}"
@@ -39,7 +39,7 @@ class InAPod:
         self.write("hosts", "127.0.0.1 localhost trimaran.trimaran\n")
 
     def write(self, name: str, text: str) -> None:
-        """Write a file as one whole, as a ConfigMap's volume does."""
+        """Write a file atomically, as a ConfigMap's volume does."""
         file = self._mounts / name
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_suffix(".new")
@@ -47,7 +47,7 @@ class InAPod:
         new.replace(file)
 
     def run(self, *command: str, **environment: str) -> Process:
-        """Start a container's command, with these variables beside those that every pod has."""
+        """Start a container's command with these environment variables and those of every pod."""
         staged = (
             "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io /run/work && "
             "mkdir -p /run/upper/trimaran /run/upper/trimaran-tls && "

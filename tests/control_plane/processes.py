@@ -1,4 +1,4 @@
-"""One program of the control plane as a process, with its output in a file."""
+"""A program as a process with its output in a file."""
 
 import contextlib
 import os
@@ -13,15 +13,15 @@ from support.servers import wait_until
 
 
 class Process:
-    """A program that runs until it is killed. None of the cluster's is stopped gently: an apiserver without etcd waits.
+    """A program that runs until it is killed; an apiserver would wait on SIGTERM while etcd is gone.
 
     Args:
         command: the program and its arguments.
-        log: where its output goes; what is there is kept.
-        environment: more variables than there are.
+        log: file to which the output is appended.
+        environment: environment variables in addition to those of this process.
 
     Attributes:
-        log: the same.
+        log: file with the output.
     """
 
     def __init__(self, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -32,16 +32,16 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """ID of the process."""
         return self._process.pid
 
     @property
     def tree(self) -> list[int]:
-        """The ids of the process and of its children."""
+        """IDs of the process and of its children."""
         return [self.pid, *children(self.pid)]
 
     def wait_until(self, condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
-        """Return the first true result of a condition; fail with the end of the log when there is none in time."""
+        """Return the first true result of a condition; at the timeout fail the test with the end of the log."""
 
         def ended_or_true() -> Any:
             return "ended" if self._process.poll() is not None else condition()
@@ -55,27 +55,27 @@ class Process:
         return result
 
     def pause(self) -> None:
-        """Let it stand still, as an overloaded machine would, with its children; see :meth:`resume`."""
+        """Stop the process and its children with SIGSTOP, as on an overloaded machine; see :meth:`resume`."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue the process and its children after :meth:`pause`."""
         self._send(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it with its children, if it still runs."""
+        """Kill the process and its children if it runs."""
         if self._process.poll() is None:
             self._send(signal.SIGKILL)
             self._process.wait(10)
 
     def terminate(self) -> None:
-        """Ask it to end, if it still runs: for programs of ours, which end their own children."""
+        """Send SIGTERM if the process runs, and wait: for Trimaran's programs, which end their children."""
         if self._process.poll() is None:
             self._process.terminate()
             self._process.wait(20)
 
     def restart(self) -> None:
-        """Kill it and start it anew with the same arguments."""
+        """Kill the process and start it again with the same arguments."""
         self.kill()
         self._process = self._start()
 
@@ -95,5 +95,5 @@ class Process:
 
 
 def children(pid: int) -> list[int]:
-    """Return the ids of a process's children."""
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Return the IDs of a process's children."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

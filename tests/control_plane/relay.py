@@ -1,4 +1,4 @@
-"""The API server by another way, which holds back what watches tell, and whose certificate may be anything."""
+"""A relay to the API server that can delay watch events and serve any certificate."""
 
 import contextlib
 import queue
@@ -15,42 +15,41 @@ from typing import Any, Self
 import requests
 from control_plane.cluster import ControlPlane
 
-_PASSED_ON = ("Authorization", "Content-Type", "Accept")
+_FORWARDED_HEADERS = ("Authorization", "Content-Type", "Accept")
 _END = None
 
 
 class Relay:
-    """A TLS server that passes requests on to the API server. Use it as a context manager.
+    """A TLS server that forwards requests to the API server. Use it as a context manager.
 
-    Events of a watch are passed on in their order, as an API server sends them, so one that is held back holds back
-    those behind it.
+    Events of a watch are forwarded in order, as an API server sends them, so a delayed event delays all later events.
 
     Args:
-        cluster: whose API server.
-        certificate: what it serves with, read anew for each connection; one that is valid by default.
-        seed: of which events are held back.
+        cluster: cluster with the API server.
+        certificate: serving certificate, read again for each connection; a valid one by default.
+        seed: seed for the random choice of delayed events.
 
     Attributes:
-        url: where it is.
-        share: of the events are held back, 0 to 1.
-        seconds: for so long.
+        url: address of the relay.
+        delayed_share: share of watch events that are delayed, 0 to 1.
+        delay_seconds: delay of these events.
     """
 
     def __init__(self, cluster: ControlPlane, certificate: Path | None = None, seed: int = 1) -> None:
-        self.share, self.seconds = 0.0, 0.0
+        self.delayed_share, self.delay_seconds = 0.0, 0.0
         self._dice = random.Random(seed)
         self._api, self._authority = cluster.url, str(cluster.certificates.certificate)
         self._certificate = certificate or cluster.serving_certificate
-        self._open: set[socket.socket] = set()
+        self._connections: set[socket.socket] = set()
         relay = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                relay._pass_on(self)
+                relay._forward(self)
 
-            do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815  names that http.server asks for
+            do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815  names that http.server requires
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -62,11 +61,11 @@ class Relay:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(relay._certificate)
                 with contextlib.suppress(OSError), context.wrap_socket(request, server_side=True) as secure:
-                    relay._open.add(secure)
+                    relay._connections.add(secure)
                     try:
                         super().finish_request(secure, address)
                     finally:
-                        relay._open.discard(secure)
+                        relay._connections.discard(secure)
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"https://127.0.0.1:{self._server.server_port}"
@@ -81,16 +80,16 @@ class Relay:
         self.cut()
 
     def cut(self) -> None:
-        """Cut every connection."""
-        for each in list(self._open):
+        """Close every open connection."""
+        for connection in list(self._connections):
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
-    def _pass_on(self, handler: BaseHTTPRequestHandler) -> None:
+    def _forward(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        headers = {name: handler.headers[name] for name in _PASSED_ON if name in handler.headers}
+        headers = {name: handler.headers[name] for name in _FORWARDED_HEADERS if name in handler.headers}
         headers["Accept-Encoding"] = "identity"
-        handler.close_connection = True  # unless all of it was passed on
+        handler.close_connection = True  # unless the whole response is forwarded
         with (
             contextlib.suppress(requests.RequestException, OSError),
             requests.request(
@@ -103,20 +102,22 @@ class Relay:
             handler.send_header("Transfer-Encoding", "chunked")
             handler.end_headers()
             watched = "watch=1" in handler.path
-            for part in self._held_back(answer) if watched else answer.iter_content(1 << 16):
+            for part in self._delayed_lines(answer) if watched else answer.iter_content(1 << 16):
                 handler.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
             handler.wfile.write(b"0\r\n\r\n")
             handler.close_connection = False
 
-    def _held_back(self, answer: requests.Response) -> Iterator[bytes]:
-        """Yield a watch's lines, each when it is due."""
+    def _delayed_lines(self, answer: requests.Response) -> Iterator[bytes]:
+        """Yield the lines of a watch, each when its delay is over."""
         lines: queue.SimpleQueue[tuple[float, bytes] | None] = queue.SimpleQueue()
 
         def read() -> None:
-            with contextlib.suppress(requests.RequestException, OSError, AttributeError):  # it is closed meanwhile
+            with contextlib.suppress(
+                requests.RequestException, OSError, AttributeError
+            ):  # the response may be closed meanwhile
                 for line in answer.iter_lines(chunk_size=None):
-                    late = self.seconds if self._dice.random() < self.share else 0.0
-                    lines.put((time.monotonic() + late, line + b"\n"))
+                    delay = self.delay_seconds if self._dice.random() < self.delayed_share else 0.0
+                    lines.put((time.monotonic() + delay, line + b"\n"))
             lines.put(_END)
 
         threading.Thread(target=read, daemon=True).start()

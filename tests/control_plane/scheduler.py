@@ -1,4 +1,4 @@
-"""A real scheduler as a process, and what its log says about every score it gave."""
+"""A real kube-scheduler as a process, and a parser for the scores in its log."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ from control_plane.cluster import SCHEDULER, ControlPlane
 from control_plane.processes import Process
 from support.servers import free_port
 
-_VERBOSE = 10  # from here on the log has every plugin's score for every node
+_VERBOSE = 10  # log level that includes every plugin's score for every node
 _LINE = re.compile(
-    r'"(?P<what>Attempting to schedule pod|Plugin scored node for pod|Extender scored node for pod|'
+    r'"(?P<event>Attempting to schedule pod|Plugin scored node for pod|Extender scored node for pod|'
     r'Calculated node\'s final score for pod)" pod="(?P<pod>[^"]+)"'
     r'(?: (?:plugin|extender)="(?P<plugin>[^"]+)")?(?: node="(?P<node>[^"]+)" score=(?P<score>-?\d+))?'
 )
@@ -23,14 +23,14 @@ _LINE = re.compile(
 
 @dataclass
 class Attempt:
-    """What the log says of one attempt to place a pod.
+    """Scores in the log of one attempt to schedule a pod.
 
     Attributes:
         pod: ``namespace/name``.
-        scores: plugin to node to score, as it counts: normalized and times the plugin's weight. Empty when there was
-            nothing to choose: fewer than two nodes were feasible.
-        extenders: extender's URL to node to score, as the extender gave it.
-        totals: node to the sum that the choice was made by.
+        scores: plugin to node to score, normalized and multiplied by the plugin's weight. Empty if fewer than two
+            nodes were feasible, because the scheduler then scores no node.
+        extenders: URL of the extender to node to score, as the extender returned it.
+        totals: node to its final score, the sum that decides.
     """
 
     pod: str
@@ -40,19 +40,19 @@ class Attempt:
 
 
 class Scheduler:
-    """A kube-scheduler, or one built from its parts. Use it as a context manager: it schedules when the block starts.
+    """A kube-scheduler or a program built from it. Use it as a context manager: it is ready when the block starts.
 
     Args:
-        cluster: where it schedules.
-        profiles: of its KubeSchedulerConfiguration; every node is scored unless a profile says otherwise.
-        program: what to run, of :data:`control_plane.builds.PROGRAMS`.
-        verbosity: of its log; below 10 there are no scores in it, and it schedules several times as fast.
-        configuration: more of its KubeSchedulerConfiguration, such as ``extenders``.
+        cluster: cluster to schedule in.
+        profiles: profiles of the KubeSchedulerConfiguration; every node is scored unless a profile limits it.
+        program: program to run, a key of :data:`control_plane.builds.PROGRAMS`.
+        verbosity: log level; below 10 the log has no scores, and scheduling is several times as fast.
+        configuration: further fields of the KubeSchedulerConfiguration, such as ``extenders``.
 
     Attributes:
         process: the process.
-        log: the file with its output.
-        url: where it tells its health and metrics.
+        log: file with its output.
+        url: address of its health checks and metrics.
     """
 
     process: Process
@@ -73,7 +73,7 @@ class Scheduler:
         name = f"{program}-{self._port}"
         self.log = cluster.folder / f"{name}.log"
         self._config = cluster.folder / f"{name}.yaml"
-        whole = {
+        document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": str(cluster.kubeconfig(SCHEDULER)), "qps": 5000, "burst": 5000},
@@ -82,7 +82,7 @@ class Scheduler:
             "profiles": profiles,
             **configuration,
         }
-        self._config.write_text(yaml.safe_dump(whole))
+        self._config.write_text(yaml.safe_dump(document))
 
     def __enter__(self) -> Self:
         kubeconfig, certificate = self._cluster.kubeconfig(SCHEDULER), self._cluster.serving_certificate
@@ -99,7 +99,7 @@ class Scheduler:
         self.process.kill()
 
     def attempts(self) -> list[Attempt]:
-        """Return what the log says of each attempt, in the order in which they were made."""
+        """Return the attempts in the log, in order."""
         return list(read_attempts(self.log))
 
     def _is_ready(self) -> bool:
@@ -108,25 +108,25 @@ class Scheduler:
 
 
 def read_attempts(log: Path) -> Iterator[Attempt]:
-    """Read the attempts in a log. A scheduler makes one after the other, so their lines never mix."""
+    """Yield the attempts in a log; their lines never mix, because a scheduler makes one attempt at a time."""
     attempt = Attempt("")
     with log.open(errors="replace") as lines:
         for line in lines:
-            found = _LINE.search(line)
-            if found is None:
+            match = _LINE.search(line)
+            if match is None:
                 continue
-            what, pod, plugin, node, score = found.groups()
-            if what == "Attempting to schedule pod":
+            event, pod, plugin, node, score = match.groups()
+            if event == "Attempting to schedule pod":
                 if attempt.pod:
                     yield attempt
                 attempt = Attempt(pod)
                 continue
             if pod != attempt.pod:
                 raise ValueError(f"{log}: {pod} is scored while {attempt.pod} is being placed")
-            if what.startswith("Calculated"):
+            if event.startswith("Calculated"):
                 attempt.totals[node] = int(score)
             else:
-                scores = attempt.scores if what.startswith("Plugin") else attempt.extenders
+                scores = attempt.scores if event.startswith("Plugin") else attempt.extenders
                 scores.setdefault(plugin, {})[node] = int(score)
     if attempt.pod:
         yield attempt

@@ -1,4 +1,4 @@
-"""A cluster of mixed nodes, and pods of every shape that a scheduler counts in a way of its own."""
+"""Nodes of mixed sizes, and pods for each case in which a scheduler counts requests differently."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ RUNTIME_CLASS: Object = {
     "handler": "in-a-vm",
     "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
 }
-# An image has one size wherever it is: kube-scheduler goes by the first node's.
+# An image has the same size on every node: kube-scheduler uses the size on the first node.
 IMAGES: Mapping[str, int] = {
     "docker.io/library/redis:latest": 45_000_000,
     "docker.io/library/postgres:17": 430_000_000,
@@ -30,7 +30,7 @@ Shape = Callable[[random.Random, str], Object]
 
 
 def nodes(dice: random.Random, count: int) -> Iterator[Object]:
-    """Yield nodes of several sizes; some have GPUs, some images, some taints, and on some not all is allocatable."""
+    """Yield nodes of several sizes; some have GPUs, images or taints, or less allocatable CPU than capacity."""
     for number in range(count):
         cores = dice.choice((2, 4, 8, 16, 64))
         yield node(
@@ -46,12 +46,12 @@ def nodes(dice: random.Random, count: int) -> Iterator[Object]:
 
 
 def plain(dice: random.Random, name: str) -> Object:
-    """Return a pod with requests, in every way to write a quantity."""
+    """Return a pod with requests, written in one of the formats of quantities."""
     return pod(name, _main(dice))
 
 
 def several(dice: random.Random, name: str) -> Object:
-    """Return a pod with containers that request much, little, one thing and nothing."""
+    """Return a pod with containers that request both resources, only CPU, only memory, and nothing."""
     return pod(
         name,
         _main(dice),
@@ -62,28 +62,28 @@ def several(dice: random.Random, name: str) -> Object:
 
 
 def best_effort(dice: random.Random, name: str) -> Object:
-    """Return a pod that requests nothing."""
+    """Return a pod without requests."""
     return pod(name, container(image=dice.choice(_AS_WRITTEN)))
 
 
 def limits_alone(dice: random.Random, name: str) -> Object:
-    """Return a pod whose requests follow from its limits."""
+    """Return a pod with limits only; its requests default to them."""
     return pod(name, container(limits={"cpu": dice.choice(("1", "1500m")), "memory": "512Mi"}))
 
 
 def above_request(dice: random.Random, name: str) -> Object:
-    """Return a pod that may use more than it requests."""
+    """Return a pod with limits above its requests."""
     return pod(name, container(requests={"cpu": "200m", "memory": "256Mi"}, limits={"cpu": "2", "memory": "2Gi"}))
 
 
 def init_container(dice: random.Random, name: str) -> Object:
-    """Return a pod whose first step needs more than what runs later."""
+    """Return a pod with an init container that requests more than its main container."""
     large = container("first", requests={"cpu": dice.choice(("900m", "2")), "memory": "3Gi"})
     return pod(name, _main(dice), initContainers=[large])
 
 
 def sidecar(dice: random.Random, name: str) -> Object:
-    """Return a pod with init containers that keep running, before and after one that ends."""
+    """Return a pod with sidecar containers before and after an ordinary init container."""
     steps = [
         container("proxy", requests={"cpu": "100m", "memory": "64Mi"}, sidecar=True),
         container("migrate", requests={"cpu": dice.choice(("50m", "3")), "memory": "1Gi"}),
@@ -93,42 +93,45 @@ def sidecar(dice: random.Random, name: str) -> Object:
 
 
 def overhead(dice: random.Random, name: str) -> Object:
-    """Return a pod that runs in something which needs resources itself."""
+    """Return a pod with a RuntimeClass that adds overhead."""
     return pod(name, dice.choice((_main(dice), container())), runtimeClassName="in-a-vm")
 
 
 def gpu(dice: random.Random, name: str) -> Object:
-    """Return a pod with GPUs."""
+    """Return a pod that requests GPUs."""
     amount = dice.choice(("1", "2", "4"))
     return pod(name, container(requests={"cpu": "1", "memory": "4Gi", GPU: amount}, limits={GPU: amount}))
 
 
 def storage(dice: random.Random, name: str) -> Object:
-    """Return a pod that requests local storage, and nothing else."""
+    """Return a pod that requests only ephemeral storage."""
     return pod(name, container(requests={"ephemeral-storage": dice.choice(("1Gi", "500M"))}))
 
 
 def images(dice: random.Random, name: str) -> Object:
-    """Return a pod with several images; an init container's counts too."""
+    """Return a pod with several images, also in an init container, whose image counts too."""
     runs = [container(f"c{number}", dice.choice(_AS_WRITTEN), {"cpu": "10m"}) for number in range(dice.randint(1, 3))]
     return pod(name, *runs, initContainers=[container("first", dice.choice(_AS_WRITTEN))])
 
 
 def tolerant(dice: random.Random, name: str) -> Object:
-    """Return a pod that may go to dedicated nodes."""
+    """Return a pod that tolerates the taint of dedicated nodes."""
     return pod(name, _main(dice), **_TOLERATES)
 
 
 def selective(dice: random.Random, name: str) -> Object:
-    """Return a pod that wants one kind of node."""
+    """Return a pod with a node selector."""
     return pod(name, _main(dice), nodeSelector={"disk": "ssd"})
 
 
 def pod_level(dice: random.Random, name: str) -> Object:
-    """Return a pod that requests resources as a whole, in part beside its containers'."""
-    whole = {"requests": {"cpu": dice.choice(("700m", "2")), "memory": "1Gi"}, "limits": {"cpu": "4", "memory": "2Gi"}}
-    inside = dice.choice((container(), container(requests={"cpu": "100m"}), container(requests={"memory": "256Mi"})))
-    return pod(name, inside, container("other"), resources=whole)
+    """Return a pod with pod-level resources, in some cases in addition to its containers' requests."""
+    resources = {
+        "requests": {"cpu": dice.choice(("700m", "2")), "memory": "1Gi"},
+        "limits": {"cpu": "4", "memory": "2Gi"},
+    }
+    first = dice.choice((container(), container(requests={"cpu": "100m"}), container(requests={"memory": "256Mi"})))
+    return pod(name, first, container("other"), resources=resources)
 
 
 SHAPES: tuple[Shape, ...] = (

@@ -1,7 +1,7 @@
-"""Nodes and pods that pretend to run, and the real metrics-server that reads what they use.
+"""Simulated kubelets with usage from annotations, and a real metrics-server that reads it.
 
-KWOK plays every node's kubelet: it sets bound pods running, and answers ``/metrics/resource`` with what each pod's
-annotations say that it uses. metrics-server asks it as it asks any kubelet.
+KWOK simulates every node's kubelet: it sets bound pods to Running, and serves ``/metrics/resource`` with the usage in
+each pod's annotations. metrics-server scrapes KWOK as it scrapes any kubelet.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ _SETTINGS = (
 
 
 class Kwok:
-    """The kubelets of all nodes. Use it as a context manager, with nodes that :meth:`played` was applied to.
+    """Simulated kubelets of all nodes. Use it as a context manager, with nodes prepared by :meth:`played`.
 
     Args:
-        cluster: whose nodes to play.
+        cluster: cluster with the nodes.
     """
 
     process: Process
@@ -37,7 +37,7 @@ class Kwok:
         self._port = free_port()
 
     def played(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a Node as metrics-server must find it to ask KWOK for its metrics."""
+        """Return a Node with the addresses and annotations that direct metrics-server to KWOK."""
         name, status = node["metadata"]["name"], node["status"]
         path = {"metrics.k8s.io/resource-metrics-path": f"/metrics/nodes/{name}/metrics/resource"}
         return {
@@ -52,7 +52,7 @@ class Kwok:
 
     def __enter__(self) -> Self:
         program = binary("kwok")
-        # Each file is one document; KWOK takes them in one.
+        # Each file is one document; KWOK reads all of them from one file.
         texts = [(program.parent / "kustomize" / name).read_text() for name in _SETTINGS]
         settings = self._cluster.folder / "kwok.yaml"
         settings.write_text("\n---\n".join(texts))
@@ -73,8 +73,8 @@ class MetricsServer:
     """metrics-server, registered as the cluster's metrics API. Use it as a context manager.
 
     Args:
-        cluster: whose nodes' kubelets to ask.
-        resolution_seconds: how often; its first values come after twice that.
+        cluster: cluster with the nodes.
+        resolution_seconds: interval between scrapes; the first values come after two intervals.
     """
 
     process: Process
@@ -102,17 +102,17 @@ class MetricsServer:
         self.process.kill()
 
     def wait_for(self, nodes: int, seconds: float = 60) -> list[dict[str, Any]]:
-        """Return the metrics of all nodes as soon as there are so many."""
+        """Wait until at least so many nodes have metrics; return the metrics of all nodes."""
 
         def measured() -> list[dict[str, Any]]:
             try:
-                found = self._cluster.api.items(f"{METRICS_API}/nodes")
+                metrics = self._cluster.api.items(f"{METRICS_API}/nodes")
             except requests.HTTPError:
                 return []
-            return found if len(found) >= nodes else []
+            return metrics if len(metrics) >= nodes else []
 
-        found: list[dict[str, Any]] = self.process.wait_until(measured, f"{nodes} nodes have metrics", seconds)
-        return found
+        metrics: list[dict[str, Any]] = self.process.wait_until(measured, f"{nodes} nodes have metrics", seconds)
+        return metrics
 
     def _register(self) -> None:
         namespace = "kube-system"

@@ -230,14 +230,14 @@ def test_a_watcher_that_stands_still(still: Placing) -> None:
 def test_events_that_come_late(still: Placing) -> None:
     """One event of five comes half a minute late, and those behind it wait: pods are scored and bound meanwhile."""
     before, late, until = still.extender.outcome("scored"), [], time.monotonic() + 45
-    still.relay.share, still.relay.seconds = 0.2, 30.0
+    still.relay.delayed_share, still.relay.delay_seconds = 0.2, 30.0
     try:
         while time.monotonic() < until:
             assert still.place(5) < BUSY
             time.sleep(2)
             late.append(bool(still.difference()))
     finally:
-        still.relay.share = 0.0
+        still.relay.delayed_share = 0.0
     assert any(late)
     assert still.extender.outcome("scored") >= before + 5 * len(late)
     still.mends()

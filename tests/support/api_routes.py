@@ -1,4 +1,4 @@
-"""Routes of the watcher's API, and the one shape of its errors."""
+"""Routes of the watcher's API, and a check of its error body."""
 
 import json
 
@@ -11,7 +11,7 @@ ROUTES = (
 
 
 def check_error(response: TestResponse, status: int, code: str) -> str:
-    """Check the one shape of errors, and return the message."""
+    """Check the status and body of an error response; return the message."""
     assert response.status_code == status
     assert response.mimetype == "application/json"
     body = json.loads(response.data)

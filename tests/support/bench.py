@@ -1,4 +1,4 @@
-"""A watcher over a made-up provider, with a clock that the test sets."""
+"""A watcher with a scripted provider and a clock that the test sets."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,13 +22,13 @@ START = 1_700_000_000.0
 
 
 def fetched(window: Window, value: float = 50, *findings: Finding) -> Fetched:
-    """Return one node with one value."""
+    """Return a provider's result: one node with one value."""
     node = NodeMetrics((Metric("cpu", "CPU", "AVG", window.duration, value),))
     return Fetched({"a": node}, findings)
 
 
 class Source:
-    """A provider; ``answers`` has a function for each window that should not just work."""
+    """A provider; ``answers`` maps a window to a function that replaces the default result."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Callable[[Window], Any]] = {}
@@ -48,12 +48,12 @@ class Source:
 
 
 def down(window: Window) -> Fetched:
-    """Answer as a provider that cannot be reached."""
+    """Raise the error of an unreachable provider."""
     raise ProviderUnavailable(f"no route ({window.duration})")
 
 
 class Bench:
-    """A watcher over a Source, with a clock that stands until it is set."""
+    """A watcher with a ``Source`` as its provider and a clock that stands still until the test sets it."""
 
     def __init__(
         self, path: Path | None = None, quality: QualitySettings | None = None, now: float = START, **settings: Any
@@ -70,7 +70,7 @@ class Bench:
         self.source.answers = dict.fromkeys(windows, down)
 
     def served(self, window: str | None = None) -> tuple[str, str | float | None]:
-        """Return which window is served, and its grade."""
+        """Return the served window and the grade of its node."""
         metrics = self.watcher.published(window).metrics
         node = metrics.data["a"]
         assert {metric.rollup for metric in node.metrics} == {metrics.window.duration}
@@ -78,7 +78,7 @@ class Bench:
 
 
 class Api(Bench):
-    """A bench with a client of its REST API."""
+    """A bench with a test client of the watcher's REST API."""
 
     def __init__(self, dialect: Dialect = Dialect.DOCUMENTED, **settings: Any) -> None:
         super().__init__(**settings)

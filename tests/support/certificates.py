@@ -1,4 +1,4 @@
-"""Authorities and certificates for tests, made by openssl."""
+"""Certificate authorities and certificates for tests, created with openssl."""
 
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ commonName = supplied
 
 
 class Authority:
-    """An authority; ``certificate`` is what to trust."""
+    """A certificate authority; ``certificate`` is its own certificate, for clients to trust."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -26,22 +26,22 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         self._openssl(
             "req", "-x509", *_EC, "-keyout", f"{name}-key.pem", "-out", f"{name}.pem", "-subj", f"/CN={name}",
-            "-addext", "keyUsage=critical,keyCertSign,cRLSign",  # Python 3.13 asks for it
+            "-addext", "keyUsage=critical,keyCertSign,cRLSign",  # required by Python 3.13
         )  # fmt: skip
 
     def issue(self, name: str, seconds: float | None = None) -> Path:
-        """Return a certificate for this name and 127.0.0.1, with its key in the same file.
+        """Issue a certificate for a name and 127.0.0.1; return the file that holds it and its key.
 
         Args:
-            name: also that of the file.
-            seconds: for how long from now it is valid; two days when None.
+            name: common name of the certificate and name of the file.
+            seconds: validity from now on; None is two days.
         """
         file, key, request = self._folder / f"{name}.pem", self._folder / f"{name}-key.pem", f"{name}.csr"
         self._openssl("req", *_EC, "-keyout", key.name, "-out", request, "-subj", f"/CN={name}")
         (self._folder / "names.cnf").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
         now = datetime.now(UTC)
         until = now + (timedelta(days=2) if seconds is None else timedelta(seconds=seconds))
-        # openssl x509 knows whole days alone.
+        # openssl x509 accepts only whole days, openssl ca any end date.
         (self._folder / "ca.cnf").write_text(_CA)
         (self._folder / "issued").write_text("")
         self._openssl(

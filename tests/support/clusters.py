@@ -1,4 +1,4 @@
-"""Clusters, pods and plugins of every odd kind, as strategies for hypothesis."""
+"""Hypothesis strategies for random clusters, pods and plugin arguments, with many edge cases."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ IMAGES = tuple(f"image-{i}:latest" for i in range(4))
 
 
 class Maker:
-    """Makes clusters and pods of every odd kind from a seed: what is absent, zero, full, hot, without metrics."""
+    """Generator of random clusters and pods from a seed: amounts may be absent, zero or full, and metrics missing."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The commands that the documentation shows, taken apart as a shell does it."""
+"""Shell commands of the documentation, split into words as a shell splits them."""
 
 import re
 import shlex
@@ -18,14 +18,14 @@ _VARIABLE = re.compile(r"[A-Z_]+=")
 
 
 class Command(NamedTuple):
-    """A command of a page.
+    """A command on a page of the documentation.
 
     Attributes:
-        page: where it stands, relative to the repository.
-        words: the program and its arguments, without variables before it and without redirections.
-        variables: those before it.
-        whole: it stands in a block, to be typed as it is; others are mentions within text.
-        fed: another command's output is its input.
+        page: path of the page, relative to the repository.
+        words: the program and its arguments, without environment variables and redirections.
+        variables: environment variables before the program.
+        whole: True for a complete command in a code block, False for a mention within text.
+        fed: True if the command reads the output of another command.
     """
 
     page: str
@@ -39,7 +39,7 @@ class Command(NamedTuple):
 
 
 def documented_commands() -> list[Command]:
-    """Return the commands of all pages that begin with one of ``PROGRAMS``."""
+    """Return the commands of all pages that start with one of ``PROGRAMS``."""
     pages = sorted({page for pattern in FOLDERS for page in ROOT.glob(pattern) if ".venv" not in page.parts})
     return [command for page in pages for command in _of(page)]
 
@@ -69,7 +69,7 @@ def _split(page: str, line: str, *, whole: bool) -> Iterator[Command]:
     lexer.whitespace_split = True
     try:
         tokens = list(lexer)
-    except ValueError:  # a word about code, such as an apostrophe
+    except ValueError:  # text about code, for example with an apostrophe
         return
     simple: list[str] = []
     fed = False

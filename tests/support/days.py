@@ -1,4 +1,4 @@
-"""A day of history, as if a watcher had been there: for tests and measurements of what shows it."""
+"""A synthetic day of history in a watcher's store, for tests and benchmarks of history readers."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ SERIES = tuple(
 
 
 def made_up_day(nodes, minutes=1440, seed=5):
-    """Return loads in percent, series x nodes x minutes: a level of each node, a day's wave, and a random walk."""
+    """Return loads in percent, shape (series, nodes, minutes): a level per node, a daily wave and a random walk."""
     random_ = np.random.default_rng(seed)
     wave = 15 * np.sin(2 * np.pi * (np.arange(minutes) / 1440 + random_.uniform(0, 0.2, (nodes, 1))))
     averages = [
@@ -28,13 +28,13 @@ def made_up_day(nodes, minutes=1440, seed=5):
 
 
 def fill(path: Path, loads, until: int, megabytes: float = 128) -> None:
-    """Write loads into a store's file, the last minute at ``until``, through the code that writes every fetch.
+    """Write loads to a store's file through the code that writes every fetch.
 
     Args:
-        path: the file, made where it is not there.
-        loads: as ``made_up_day`` has them, of nodes ``node-1``, ``node-2``, ...; the source is Fake.
-        until: unix seconds.
-        megabytes: the history's size.
+        path: the store's file; it is created if missing.
+        loads: array as from ``made_up_day``, for nodes ``node-1``, ``node-2``, ... of the source Fake.
+        until: time of the last minute in Unix seconds.
+        megabytes: maximum size of the history.
     """
     db = connect(path)
     names = [f"node-{number + 1}" for number in range(loads.shape[1])]

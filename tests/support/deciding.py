@@ -1,4 +1,4 @@
-"""An extender that has decided: the real process, over a made-up cluster and a real watcher, asked for some pods."""
+"""A real extender process with a fake cluster and a real watcher, and decisions for it to explain."""
 
 import random
 import sys
@@ -20,7 +20,7 @@ POOLS = ("general", "batch", "spot")
 
 @contextmanager
 def cluster(folder: Path, names: Sequence[str]) -> Iterator[FakeKubernetes]:
-    """Run a made-up API server with these nodes, each labelled with a pool and a zone."""
+    """Run a fake API server with these nodes, each labeled with a pool and a zone."""
     with run_fake_kubernetes(folder) as kubernetes:
         for number, name in enumerate(names):
             made = node(name)
@@ -32,7 +32,7 @@ def cluster(folder: Path, names: Sequence[str]) -> Iterator[FakeKubernetes]:
 
 @contextmanager
 def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: str) -> Iterator[str]:
-    """Run ``trimaran extender``, which lets everybody read its decisions; yields its address."""
+    """Run ``trimaran extender`` with decisions open to every client; yield its address."""
     scheduler, port = folder / "scheduler.yaml", free_port()
     scheduler.write_text(yaml.safe_dump(dict(CONFIGURATION)))
     options = ["extender.explain=open", "extender.deadline_seconds=5", *settings]
@@ -50,7 +50,7 @@ def extender(folder: Path, kubernetes: FakeKubernetes, watcher: str, *settings: 
 
 
 def decide(url: str, kubernetes: FakeKubernetes, names: Sequence[str], pods: int, seed: int = 5) -> None:
-    """Have an extender asked for some pods, of which each then runs on one of the candidates since an hour."""
+    """Request scores for some pods, and bind each pod to a candidate, half of them to the best, since an hour ago."""
     dice = random.Random(seed)
     for number in range(pods):
         name = f"web-{number}"

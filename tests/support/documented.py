@@ -1,4 +1,4 @@
-"""A page that lists the settings of a section, against the section."""
+"""Comparison of a documentation page's table of settings with the settings section in code."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,12 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 
 
 def check_each_setting_is_documented(page: str, name: str, section: BaseModel) -> None:
-    """Check that every setting has its row, with its variable and its default, and that no row is left over.
+    """Check that each setting has a row with its variable and default, and that each row belongs to a setting.
 
     Args:
-        page: in docs, which has a table with lines of ``| `name.key` | `VARIABLE` | default | meaning |``.
-        name: of the section.
-        section: with its defaults.
+        page: file name in docs; its table has lines of ``| `name.key` | `VARIABLE` | default | meaning |``.
+        name: name of the section.
+        section: the section with its default values.
     """
     rows = {
         row[0].strip("`"): row[1:]

@@ -1,4 +1,4 @@
-"""What an extender is made of, without a cluster: a view that stands still, and metrics as a test wants them."""
+"""Parts of an extender without a cluster: a static cluster view, and metrics that the test sets."""
 
 import threading
 import time
@@ -30,12 +30,12 @@ CONFIGURATION: Mapping[str, Any] = {
 
 
 def profiles(configuration: Mapping[str, Any] = CONFIGURATION) -> Profiles:
-    """Return what the extender scores of a file."""
+    """Return the extender's profiles from a KubeSchedulerConfiguration."""
     return Profiles.read(configuration)
 
 
 class StillView:
-    """A cluster of which nothing is told but what a test tells."""
+    """A cluster view without a watch: only the test changes it."""
 
     def __init__(self, *names: str) -> None:
         self.is_synced = True
@@ -71,7 +71,7 @@ class StillView:
 
 
 class HeldMetrics:
-    """Metrics that a test sets; None is an outage."""
+    """A source of metrics that the test sets; None simulates an outage."""
 
     def __init__(self, loads: Mapping[str, float] | None) -> None:
         self.held = None if loads is None else metrics(loads)
@@ -83,12 +83,12 @@ class HeldMetrics:
 
 
 def metrics(loads: Mapping[str, float], now: float | None = None) -> WatcherMetrics:
-    """Return a fresh snapshot in which each node uses so many percent of CPU and memory, steadily."""
+    """Return a fresh snapshot with a constant load per node, in percent of CPU and of memory."""
     return wire.decode(orjson.dumps(snapshot_of(loads, now)), Dialect.DOCUMENTED)
 
 
 def snapshot_of(loads: Mapping[str, float], now: float | None = None) -> dict[str, Any]:
-    """Return what ``GET /watcher`` answers where each node uses so many percent of CPU and memory, steadily."""
+    """Return the response of ``GET /watcher`` with a constant load per node, in percent of CPU and of memory."""
     end = int(time.time() if now is None else now)
 
     def series(value: float) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def snapshot_of(loads: Mapping[str, float], now: float | None = None) -> dict[st
 
 
 def asked(*names: str, pod: str = "pod-1", scheduler: str = "load-aware", cpu: str = "100m") -> dict[str, Any]:
-    """Return ExtenderArgs as kube-scheduler sends them."""
+    """Return ExtenderArgs as kube-scheduler sends them to an extender."""
     containers = [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]
     whole = {
         "metadata": {"name": pod, "namespace": "default", "uid": f"uid-of-{pod}"},

@@ -1,12 +1,12 @@
-"""Datadog's v2 timeseries endpoint, and the one that validates an API key, over series that a test holds.
+"""A fake of two Datadog endpoints, v2 timeseries queries and API key validation, with series in memory.
 
-Checked against: the reference of "Query timeseries data across multiple products" (request, answer, permission) and of
-"Rate limits" (headers); the package datadog-api-client 2.62, whose client reads what this answers and whose source has
-the rest (``from`` inclusive and ``to`` exclusive, values that may be null, errors as text beside the data and as a list
-with statuses of 400 and above); load-watcher's recorded answers (points at whole minutes). Never checked against the
-service itself.
+Checked against: the reference of "Query timeseries data across multiple products" (request, response, permission) and
+of "Rate limits" (headers); the package datadog-api-client 2.62, whose client reads the fake's responses and whose
+source documents the rest (``from`` inclusive and ``to`` exclusive, values that may be null, errors as text next to the
+data and as a list with statuses of 400 and above); load-watcher's recorded responses (points at whole minutes). Not
+checked against the service itself.
 
-An NaN or infinite value is written as Python's json writes it, which the service would not.
+NaN and infinite values are written as Python's json writes them; the service would not write them.
 """
 
 import fnmatch
@@ -26,7 +26,7 @@ _QUERY = re.compile(r"(avg|max|min|sum):([\w.]+)\{([^}]+)\} by \{([\w.,/-]+)\}\.
 
 @dataclass
 class Series:
-    """What one host reports of one metric: tags, and points in unix seconds."""
+    """One host's series of one metric: tags, values, and times in Unix seconds."""
 
     metric: str
     tags: dict[str, str]
@@ -36,18 +36,18 @@ class Series:
 
 @dataclass
 class FakeDatadog:
-    """The service. What it holds, and how it misbehaves, may be changed while it runs.
+    """The fake service. Its data and its faults may change while it runs.
 
     Attributes:
-        series: what it holds.
-        api_key: the only one it takes.
-        app_key: the same for the application key.
-        fail: part of a query, or a path, to the status and the headers it is answered with.
-        valid: what is said of an API key that is taken.
-        body: answered to every query instead of the right one.
-        errors: what a right answer says went wrong.
-        twice: hosts that an answer has twice, as of two organizations; its shape allows that.
-        queries: every query that was asked, and the attributes of its request.
+        series: stored series.
+        api_key: the only accepted API key.
+        app_key: the only accepted application key.
+        fail: part of a query or path to the status and headers of the error response.
+        valid: value of ``valid`` in the response of the key validation.
+        body: response to every query instead of the computed one; None for none.
+        errors: text of ``errors`` in a successful response.
+        twice: hosts that appear twice in a response, in two organizations, which the response format allows.
+        queries: every received query with the attributes of its request.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -93,7 +93,7 @@ class FakeDatadog:
                 names = {
                     name: np.array([groups[group].get(at, np.nan) for at in times]) for name, groups in found.items()
                 }
-                result = eval(formula["formula"], {"__builtins__": {}}, names)  # the test's own arithmetic
+                result = eval(formula["formula"], {"__builtins__": {}}, names)  # arithmetic from the test itself
                 missing = np.all([[at not in groups[group] for at in times] for groups in found.values()], axis=0)
                 points = [None if absent else value for value, absent in zip(result.tolist(), missing, strict=True)]
                 copies = ("one", "two") if group.partition(":")[2] in self.twice else ("",)
@@ -111,7 +111,7 @@ class FakeDatadog:
         return {**answer, "errors": self.errors} if self.errors else answer
 
     def _run(self, text: str, attributes: dict[str, Any]) -> dict[str, dict[int, float]]:
-        """Return group to milliseconds to value: averaged over each step, then aggregated over a group's series."""
+        """Return a map of group to milliseconds to value, rolled up per step, then aggregated over a group's series."""
         match = _QUERY.fullmatch(text)
         assert match is not None
         aggregate, metric, scope, tag, method, seconds = match.groups()
@@ -139,7 +139,7 @@ class FakeDatadog:
 
 
 def in_scope(scope: str, tags: dict[str, str]) -> bool:
-    """Return whether tags are in a scope: ``*``, or ``key:value`` parts that all have to match."""
+    """Return whether tags match a scope: ``*``, or ``key:value`` parts that must all match."""
     for part in scope.split(","):
         key, _, wanted = part.strip().partition(":")
         if key != "*" and not fnmatch.fnmatchcase(tags.get(key, ""), wanted):
@@ -149,6 +149,6 @@ def in_scope(scope: str, tags: dict[str, str]) -> bool:
 
 @contextmanager
 def running(fake: FakeDatadog) -> Iterator[str]:
-    """Serve it; yields its address."""
+    """Run a server for the fake; yield its address."""
     with serving(fake.answer) as server:
         yield server.url

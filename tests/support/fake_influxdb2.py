@@ -1,12 +1,12 @@
-"""The part of InfluxDB 2.x that a query needs: ``GET /ping`` and ``POST /api/v2/query``, with samples in memory.
+"""A fake of the two InfluxDB 2.x routes for queries, ``GET /ping`` and ``POST /api/v2/query``, with samples in memory.
 
 Written from InfluxData's documentation: the API's pages on query and ping (status 204, ``X-Influxdb-Version``), the
-pages on annotated CSV (annotations, one header a schema, an empty line between results, an error as a table), on
+pages on annotated CSV (annotations, one header per schema, an empty line between results, an error as a table), on
 Flux's lexical elements (escapes, ``${`` in strings), and on ``range``, ``filter``, ``derivative``, ``mean``,
 ``stddev``, ``min``, ``max``, ``quantile``, ``count``, ``last`` (which keeps ``_time``) and ``drop`` (which must not
-name a column that is not there). Checked against influxdb-client's ``flux_csv_parser``, which reads this shape, and
-its ``query_api``, which sends this request. It understands only scripts of one shape and refuses all others, so that
-nothing is taken for Flux that is not; no real 2.x server was asked.
+name a missing column). Checked against influxdb-client's ``flux_csv_parser``, which reads this format, and its
+``query_api``, which sends this request. The fake accepts only scripts of one form and refuses all others, so that it
+never accepts invalid Flux. Not checked against a real 2.x server.
 """
 
 import gzip
@@ -51,7 +51,7 @@ _QUANTILE = re.compile(r'quantile\(q: (?P<q>0?\.\d+), method: "exact_mean"\)')
 
 @dataclass
 class Stored:
-    """One series: one field of one measurement under one set of tags."""
+    """A series: one field of one measurement with one set of tags."""
 
     measurement: str
     field: str
@@ -62,9 +62,9 @@ class Stored:
 
 @dataclass
 class FakeInfluxDb2:
-    """A server with one organization, one bucket and one token. ``scripts`` has what was asked.
+    """A server with one organization, one bucket and one token. ``scripts`` records the received scripts.
 
-    Scripts that have ``failing_for`` in them fail with the message ``failing``.
+    Scripts that contain ``failing_for`` fail with the message ``failing``.
     """
 
     url: str
@@ -79,7 +79,7 @@ class FakeInfluxDb2:
     authorizations: list[str] = field(default_factory=list)
 
     def answer(self, query: dict[str, list[str]], authorization: str, body: bytes) -> tuple[int, bytes]:
-        """Answer a query as the API does."""
+        """Return the status and body of the API's response to a query."""
         self.authorizations.append(authorization)
         if authorization != f"Token {self.token}":
             return _problem(401, "unauthorized", "unauthorized access")
@@ -93,7 +93,7 @@ class FakeInfluxDb2:
         first, *others = re.split(r"\n(?=data \|>)", asked["query"])
         data, results = _DATA.fullmatch(first), [_RESULT.fullmatch(other) for other in others]
         if data is None or not results or None in results:
-            return _problem(400, "invalid", "compilation failed: this is no script that the fake understands")
+            return _problem(400, "invalid", "compilation failed: the fake does not support this script")
         if _unquoted(data["bucket"]) != self.bucket:
             message = f'failed to initialize execute state: could not find bucket "{_unquoted(data["bucket"])}"'
             return _problem(404, "not found", message)
@@ -176,7 +176,7 @@ def _problem(status: int, code: str, message: str) -> tuple[int, bytes]:
 
 @contextmanager
 def run_influxdb2() -> Iterator[FakeInfluxDb2]:
-    """Serve on loopback."""
+    """Run the fake on loopback; yield it."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,13 +1,13 @@
-"""A Kubernetes API server's small part that this project reads, over TLS, in a thread.
+"""A fake of the parts of the Kubernetes API server that this project reads, over TLS, in a thread.
 
-It has nodes, pods, the metrics API and discovery; lists with ``limit``, ``continue`` and ``labelSelector``; watches;
+It serves nodes, pods, the metrics API and discovery; lists with ``limit``, ``continue`` and ``labelSelector``; watches;
 bearer tokens and client certificates; RBAC refusals; and errors as Status objects (401, 403, 404, 410, 503).
 
 Written from the Kubernetes API reference and API concepts (paging, watches, 410 Gone, Status), the types of
-k8s.io/metrics v1beta1, and what the clients below ask for. Checked against kubectl 1.20 and 1.32 (``get nodes`` paged,
-with ``-l`` and ``-w``; ``get pods -A``; ``top nodes``; with a token and with a client certificate), which reads it as a
-cluster and says of its refusals what it says of a cluster's, and against the official Python client 37: both run in
-test_fake_kubernetes.py. Not there: writing, tables, protobuf, field selectors, namespaces as objects.
+k8s.io/metrics v1beta1, and the requests of the clients below. Checked against kubectl 1.20 and 1.32 (``get nodes``
+paged, with ``-l`` and ``-w``; ``get pods -A``; ``top nodes``; with a token and with a client certificate), which prints
+the same output and errors as for a real cluster, and against the official Python client 37: both run in
+test_fake_kubernetes.py. Not implemented: writes, tables, protobuf, field selectors, namespaces as objects.
 """
 
 import base64
@@ -28,13 +28,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 TOKEN = "right-token"
 METRICS_GROUP = "metrics.k8s.io"
-_GZIP_FROM_BYTES = 128 * 1024  # as the API server
+_GZIP_FROM_BYTES = 128 * 1024  # the API server's own threshold
 _BY_CERTIFICATE, _ANONYMOUS = "kubernetes-admin", "system:anonymous"
 _REASONS = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 410: "Expired", 503: "ServiceUnavailable"}
 
 
 def node(name: str, cpu: str = "4", memory: str = "16Gi", ready: str = "True", **labels: str) -> dict[str, Any]:
-    """Return a Node as the API server sends it, without its long tail."""
+    """Return a Node as the API server sends it, without the rarely used fields."""
     capacity = {"cpu": cpu, "ephemeral-storage": "100Gi", "memory": memory, "pods": "110"}
     return {
         "metadata": {
@@ -49,7 +49,7 @@ def node(name: str, cpu: str = "4", memory: str = "16Gi", ready: str = "True", *
             "allocatable": {**capacity, "ephemeral-storage": "90Gi"},
             "conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady"}],
             "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}, {"type": "Hostname", "address": name}],
-            "nodeInfo": {  # all of it: the official client insists
+            "nodeInfo": {  # the official client requires every field
                 "architecture": "amd64",
                 "bootID": "5d0b7a3e-0000-4000-8000-000000000000",
                 "containerRuntimeVersion": "containerd://1.7.24",
@@ -66,7 +66,7 @@ def node(name: str, cpu: str = "4", memory: str = "16Gi", ready: str = "True", *
 
 
 def node_metrics(name: str, cpu: str, memory: str, at: float, window: str = "15s") -> dict[str, Any]:
-    """Return a NodeMetrics; times are whole seconds, as metav1.Time is written."""
+    """Return a NodeMetrics object; times are whole seconds, the format of metav1.Time."""
     return {
         "metadata": {"name": name, "creationTimestamp": rfc3339(time.time()), "labels": {}},
         "timestamp": rfc3339(at),
@@ -76,7 +76,7 @@ def node_metrics(name: str, cpu: str, memory: str, at: float, window: str = "15s
 
 
 def pod(name: str, node_name: str = "", namespace: str = "default", phase: str = "Running") -> dict[str, Any]:
-    """Return a Pod of one container."""
+    """Return a Pod with one container."""
     return {
         "metadata": {"name": name, "namespace": namespace, "uid": f"uid-of-{namespace}-{name}"},
         "spec": {"nodeName": node_name, "containers": [{"name": "main", "image": "web", "resources": {}}]},
@@ -85,23 +85,23 @@ def pod(name: str, node_name: str = "", namespace: str = "default", phase: str =
 
 
 def rfc3339(at: float) -> str:
-    """Return unix seconds as Kubernetes writes times."""
+    """Return Unix seconds in the time format of Kubernetes, RFC 3339."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 @dataclass
 class FakeKubernetes:
-    """The cluster: what is set here is what is answered.
+    """The fake cluster; responses come from these attributes.
 
     Attributes:
-        nodes: name to Node; use :meth:`put` and :meth:`delete` where watchers shall see it.
+        nodes: name to Node; :meth:`put` and :meth:`delete` also send watch events.
         metrics: name to NodeMetrics.
         pods: ``namespace/name`` to Pod.
         metrics_api: ``served``; ``missing`` (metrics-server was never installed) or ``down`` (registered, no backend).
-        tokens: bearer tokens that are accepted; empty accepts no token, which leaves certificates.
+        tokens: accepted bearer tokens; without any, only client certificates are accepted.
         forbidden: ``(group, resource, verb)`` that RBAC does not allow.
-        expired_continues: so many continue tokens are answered with 410 before one is accepted.
-        delay_seconds: before every answer.
+        expired_continues: number of continue tokens that get status 410 before one is accepted.
+        delay_seconds: delay before every response.
         requests: (path, query, Authorization header) of each request.
     """
 
@@ -129,7 +129,7 @@ class FakeKubernetes:
         return self.folder / "ca.pem"
 
     def put(self, resource: str, item: dict[str, Any]) -> None:
-        """Add or change a node or pod; those who watch are told."""
+        """Add or change a node or pod, and send a watch event."""
         kept, key = self._place(resource, item)
         with self.changed:
             kind = "MODIFIED" if key in kept else "ADDED"
@@ -137,20 +137,20 @@ class FakeKubernetes:
             kept[key] = item
 
     def delete(self, resource: str, item: dict[str, Any]) -> None:
-        """Remove a node or pod; those who watch are told."""
+        """Remove a node or pod, and send a watch event."""
         kept, key = self._place(resource, item)
         with self.changed:
             del kept[key]
             self._tell(resource, "DELETED", item)
 
     def forget_history(self) -> None:
-        """Compact: watches from before now are answered with 410."""
+        """Compact the history: watches from earlier versions get status 410."""
         with self.changed:
             self.oldest_version = self.version
             self.log.clear()
 
     def kube_config(self, name: str = "config", user: dict[str, Any] | None = None, **cluster: Any) -> Path:
-        """Write a kubeconfig with the right token, or another user; return its path."""
+        """Write a kubeconfig with the accepted token, or with the given user; return its path."""
         authority = base64.b64encode(self.ca_file.read_bytes()).decode()
         content = {
             "apiVersion": "v1",
@@ -170,14 +170,14 @@ class FakeKubernetes:
         return path
 
     def service_account(self, folder: Path) -> Path:
-        """Write what the kubelet mounts into a pod; return the folder."""
+        """Write the service account files that the kubelet mounts into a pod; return their folder."""
         folder.mkdir(exist_ok=True)
         (folder / "token").write_text(TOKEN, encoding="ascii")
         (folder / "ca.crt").write_bytes(self.ca_file.read_bytes())
         return folder
 
     def client_certificate(self) -> dict[str, str]:
-        """Return a kubeconfig's user that is known by certificate."""
+        """Return a kubeconfig's user with a client certificate."""
         return {
             f"client-{part}-data": base64.b64encode((self.folder / file).read_bytes()).decode()
             for part, file in (("certificate", "client.pem"), ("key", "client.key"))
@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         except _Refusal as refusal:
             self._send(refusal.status["code"], refusal.status)
         except (BrokenPipeError, ConnectionResetError, ssl.SSLError):
-            self.close_connection = True  # the client went away, as watchers do
+            self.close_connection = True  # the client has disconnected, as watch clients do
 
     def _answer(self, path: str, query: dict[str, str]) -> None:
         user = self._user()
@@ -304,7 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._watch(kind, resource, namespace, query)
         else:
             chosen = [each for each in kept.values() if _chosen(each, namespace, query.get("labelSelector", ""))]
-            # metrics-server answers with everything, whatever the limit.
+            # metrics-server returns the whole list regardless of the limit.
             page, metadata = (chosen, {}) if group else self._page(chosen, query)
             self._send(200, {"kind": f"{kind}List", "apiVersion": version, "metadata": metadata, "items": page})
 
@@ -342,7 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
         end = time.monotonic() + float(query.get("timeoutSeconds") or 1800)
         seen = int(query.get("resourceVersion") or 0)
         with self.fake.changed:
-            if not seen:  # from now on, beginning with what is there
+            if not seen:  # from now on, starting with the existing objects
                 for item in self._kept("", resource)[1].values():
                     self._event("ADDED", kind, item)
                 seen = self.fake.version
@@ -379,7 +379,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _chosen(item: dict[str, Any], namespace: str, selector: str) -> bool:
-    """Return whether the namespace and an equality-based selector (``a=b,c!=d,e``) take the item."""
+    """Return whether an item matches a namespace and an equality-based selector (``a=b,c!=d,e``)."""
     metadata = item["metadata"]
     labels = metadata.get("labels") or {}
     if namespace and metadata.get("namespace") != namespace:
@@ -401,10 +401,10 @@ class _Server(ThreadingHTTPServer):
     tls: ssl.SSLContext
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        try:  # here and not on accept: a client that never shakes hands must not stop the others
+        try:  # not in accept: a client without a handshake must not block the others
             request = self.tls.wrap_socket(request, server_side=True)
         except (ssl.SSLError, OSError):
-            return  # the client does not trust us, and a test says so
+            return  # the client does not trust the certificate; a test checks this case
         try:
             super().finish_request(request, client_address)
         finally:
@@ -412,7 +412,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def make_certificates(folder: Path) -> None:
-    """Write a CA, a server's certificate for this machine, and a client's, with openssl."""
+    """Create a CA, a server certificate for this machine and a client certificate, with openssl."""
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
@@ -434,7 +434,7 @@ def make_certificates(folder: Path) -> None:
 
 @contextmanager
 def run_fake_kubernetes(folder: Path, host: str = "127.0.0.1", **what: Any) -> Iterator[FakeKubernetes]:
-    """Run the fake; certificates and what it writes go to the folder."""
+    """Run the fake; certificates and kubeconfigs go to the folder."""
     import socket
 
     if not (folder / "server.pem").exists():

@@ -1,11 +1,11 @@
-"""SignalFx' two endpoints over series that a test holds.
+"""A fake of the two SignalFx endpoints, with series in memory.
 
 Checked against: the reference of "Retrieve metric time series" (parameters, the four resolutions, averages of gauges,
-at most 10,000 series); the source of the package signalfx 1.1.16 (which path it asks, that the query stands in the
-address, that the default limit is 50, that results come with their count); load-watcher's recorded answers (the shape
-of both, points at whole steps). What it does beyond the limit is a guess. Never checked against the service itself.
+at most 10,000 series); the source of the package signalfx 1.1.16 (path, query in the address, default limit of 50,
+results with their count); load-watcher's recorded responses (format of both responses, points at whole steps). The
+behavior beyond the limit is a guess. Not checked against the service itself.
 
-An NaN or infinite value is written as Python's json writes it, which the service would not.
+NaN and infinite values are written as Python's json writes them; the service would not write them.
 """
 
 import fnmatch
@@ -26,7 +26,7 @@ MOST = 10_000
 
 @dataclass
 class Series:
-    """A metric time series: its id, metric and dimensions, and its points in unix seconds."""
+    """A metric time series: id, metric, dimensions, values, and times in Unix seconds."""
 
     id: str
     metric: str
@@ -37,16 +37,16 @@ class Series:
 
 @dataclass
 class FakeSignalFx:
-    """The service. What it holds, and how it misbehaves, may be changed while it runs.
+    """The fake service. Its data and its faults may change while it runs.
 
     Attributes:
-        series: what it holds.
-        token: the only one it takes.
-        fail: part of a path or query to the status it is answered with.
-        body: path to the body it is answered with, instead of the right one.
-        page: the most results of one page of metadata, whatever the limit.
-        errors: what the points' answer says went wrong.
-        asked: the path and query parameters of every request.
+        series: stored series.
+        token: the only accepted token.
+        fail: part of a path or query to the status of the error response.
+        body: path to the response body that replaces the computed one.
+        page: largest number of results in one page of metadata, regardless of the requested limit.
+        errors: value of ``errors`` in the response with points.
+        asked: path and query parameters of every request.
     """
 
     series: list[Series] = field(default_factory=list)
@@ -112,7 +112,7 @@ class FakeSignalFx:
 
 
 def matches(query: str, series: Series) -> bool:
-    """Return whether a series is what a query asks for: ``key:value`` terms joined by AND; ``*`` outside quotes."""
+    """Return whether a series matches a query of ``key:value`` terms joined by AND; ``*`` is a wildcard if unquoted."""
     for term in query.split(" AND "):
         key, _, wanted = term.partition(":")
         value = series.metric if key == "sf_metric" else series.dimensions.get(key)
@@ -124,6 +124,6 @@ def matches(query: str, series: Series) -> bool:
 
 @contextmanager
 def running(fake: FakeSignalFx) -> Iterator[str]:
-    """Serve it; yields its address."""
+    """Run a server for the fake; yield its address."""
     with serving(fake.answer) as server:
         yield server.url

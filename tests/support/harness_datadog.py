@@ -1,4 +1,4 @@
-"""Datadog in the contract suite."""
+"""Harness that runs the provider contract tests on Datadog."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ METRICS = {"cpu.utilization": "cpu", "memory.utilization": "memory"}
 
 
 class Harness:
-    """Datadog, over the fake."""
+    """Datadog, with the fake service."""
 
     name = "Datadog"
     tolerance = 1e-9

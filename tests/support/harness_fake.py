@@ -1,4 +1,4 @@
-"""The provider Fake under the contract: its file holds what the samples in the window come to."""
+"""Harness that runs the provider contract tests on Fake: its file holds the mean and deviation of the samples."""
 
 import json
 import tempfile
@@ -17,14 +17,14 @@ from watcher.testing import Series
 
 
 class Source:
-    """A provider over a file."""
+    """A Fake provider whose file is written before each fetch."""
 
     def __init__(self, file: Path, nodes: Mapping[str, Series]) -> None:
         self._file = file
         self._nodes = nodes
 
     def fetch(self, window: Window) -> Fetched:
-        """Describe the nodes that have samples in the window, and fetch."""
+        """Write the nodes with samples in the window to the file, and fetch."""
         described = {}
         for node, series in self._nodes.items():
             inside = series.inside(window)
@@ -39,14 +39,14 @@ class Source:
 
 
 class Harness:
-    """No HTTP, and a node cannot be there twice."""
+    """The Fake provider: no HTTP, and no duplicate nodes."""
 
     name = "Fake"
     tolerance = 1e-9
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series]) -> Iterator[Source]:
-        """Make a folder for the file."""
+        """Create a folder for the file; yield the source."""
         with tempfile.TemporaryDirectory() as folder:
             yield Source(Path(folder) / "nodes.json", nodes)
 

@@ -1,4 +1,4 @@
-"""InfluxDB 1.x under the contract: a real influxd with what Telegraf would have written."""
+"""Harness that runs the provider contract tests on InfluxDB 1.x: a real influxd with samples as from Telegraf."""
 
 import math
 import tempfile
@@ -13,7 +13,7 @@ from watcher.testing import Series, WindowSource
 
 
 def lines(node: str, series: Series, tags: str = "") -> Iterator[str]:
-    """Yield a node's samples as Telegraf writes them; line protocol has no NaN and no infinity."""
+    """Yield a node's samples as Telegraf writes them, without NaN and infinity, which line protocol does not allow."""
     for at, cpu, memory in zip(series.times, series.cpu, series.memory, strict=True):
         if math.isfinite(cpu):
             idle = 100 - cpu if abs(cpu) < 1e300 else cpu
@@ -24,14 +24,14 @@ def lines(node: str, series: Series, tags: str = "") -> Iterator[str]:
 
 
 class Harness:
-    """The version is found out where there is a server, and given where something else answers."""
+    """InfluxDB 1.x; the version is detected if a server runs, and set if a stand-in responds."""
 
     name = "InfluxDB"
     tolerance = 1e-9
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
-        """Start influxd; a doubled node has two Telegraf agents that differ in a tag."""
+        """Run influxd; a duplicated node has two Telegraf agents that differ in a tag."""
         with tempfile.TemporaryDirectory() as folder, run_influxdb(Path(folder)) as server:
             for node, series in nodes.items():
                 server.write(lines(node, series))
@@ -40,6 +40,6 @@ class Harness:
             yield WindowSource(Settings(provider=ProviderSettings(name=self.name, address=server.url)))
 
     def settings(self, address: str) -> Settings:
-        """Return settings with a token, of a version that needs no asking."""
+        """Return settings with a token and a fixed version."""
         provider = ProviderSettings(name=self.name, address=address, token="right-token")
         return Settings(provider=provider, influxdb=InfluxDbSettings(version="1"))

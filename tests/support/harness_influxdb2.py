@@ -1,4 +1,4 @@
-"""InfluxDB 2.x under the contract: a fake of its API, see fake_influxdb2."""
+"""Harness that runs the provider contract tests on InfluxDB 2.x: a fake of its API, see fake_influxdb2."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from watcher.testing import Series, WindowSource
 
 
 def store(fake: FakeInfluxDb2, node: str, series: Series, **more_tags: str) -> None:
-    """Store a node's samples as Telegraf writes them; NaN and infinity cannot be written."""
+    """Store a node's samples as Telegraf writes them, without CPU samples that are NaN or infinite."""
     tags = {"host": node, **more_tags}
     idle = np.array([100 - cpu if abs(cpu) < 1e300 else cpu for cpu in series.cpu])
     writable = np.array([math.isfinite(value) for value in idle])
@@ -25,14 +25,14 @@ def store(fake: FakeInfluxDb2, node: str, series: Series, **more_tags: str) -> N
 
 
 class Harness:
-    """The version is found out where there is a server, and given where something else answers."""
+    """InfluxDB 2.x; the version is detected if the fake runs, and set if a stand-in responds."""
 
     name = "InfluxDB"
     tolerance = 1e-9
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series], duplicated: str = "") -> Iterator[WindowSource]:
-        """Start the fake; a doubled node has two Telegraf agents that differ in a tag."""
+        """Run the fake; a duplicated node has two Telegraf agents that differ in a tag."""
         with run_influxdb2() as fake:
             for node, series in nodes.items():
                 store(fake, node, series)
@@ -42,6 +42,6 @@ class Harness:
             yield WindowSource(Settings(provider=provider, influxdb=InfluxDbSettings(organization=fake.organization)))
 
     def settings(self, address: str) -> Settings:
-        """Return settings with a token, of a version that needs no asking."""
+        """Return settings with a token and a fixed version."""
         provider = ProviderSettings(name=self.name, address=address, token="right-token")
         return Settings(provider=provider, influxdb=InfluxDbSettings(version="2", organization="acme"))

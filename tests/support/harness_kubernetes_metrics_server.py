@@ -1,4 +1,4 @@
-"""The contract's harness for KubernetesMetricsServer: a fake API server whose present moves from sample to sample."""
+"""Harness that runs the provider contract tests on KubernetesMetricsServer: a fake API server, sample by sample."""
 
 import atexit
 import math
@@ -19,21 +19,21 @@ CORES, GIBIBYTES = 64, 512
 
 @cache
 def _folder() -> Path:
-    """Return where the fakes' certificates are, which are made once."""
+    """Return the folder of the fakes' certificates, which are created once."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 class Harness:
-    """Samples become usage of 64 cores and 512 GiB."""
+    """metrics-server; samples become usage of 64 cores and 512 GiB."""
 
     name = "KubernetesMetricsServer"
     tolerance = 1e-9
 
     @contextmanager
     def running(self, nodes: Mapping[str, Series]) -> Iterator[SampledSource]:
-        """Run the fake and take every sample."""
+        """Run the fake; yield a source that reads every sample."""
         with run_fake_kubernetes(_folder()) as fake:
             fake.nodes = {name: node(name, cpu=str(CORES), memory=f"{GIBIBYTES}Gi") for name in nodes}
 
@@ -44,7 +44,7 @@ class Harness:
                 yield source
 
     def settings(self, address: str, **more: Path) -> Settings:
-        """Return settings that reach an API server directly."""
+        """Return settings that connect directly to an API server."""
         return Settings(provider=ProviderSettings(name=self.name, address=address, token="right-token", **more))
 
 

@@ -1,4 +1,4 @@
-"""The contract's harness for Prometheus: a real one, with the recording rules of kube-prometheus."""
+"""Harness that runs the provider contract tests on a real Prometheus, with the recording rules of kube-prometheus."""
 
 import tempfile
 import time
@@ -13,7 +13,7 @@ from watcher.testing import Series, WindowSource
 
 
 class Harness:
-    """Samples become series of the two rules, ratios of 0 to 1."""
+    """Prometheus; samples become series of the two rules, as ratios from 0 to 1."""
 
     name = "Prometheus"
     tolerance = 1e-9
@@ -33,6 +33,6 @@ def _lines(nodes: Mapping[str, Series], duplicated: str) -> Iterator[str]:
         for name, series in nodes.items():
             for replica in ("a", "b") if name == duplicated else ("a",):
                 for at, value in zip(series.times, getattr(series, field), strict=True):
-                    # promtool keeps no sample newer than half an hour ahead; all of these are past or present.
+                    # promtool drops samples more than half an hour in the future.
                     assert at <= time.time() + 60
                     yield f'{rule}{{instance="{name}:9100",prometheus="{replica}"}} {float(value) / 100!r} {int(at)}\n'

@@ -1,4 +1,4 @@
-"""SignalFx in the contract suite."""
+"""Harness that runs the provider contract tests on SignalFx."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ METRICS = {"cpu.utilization": "cpu", "memory.utilization": "memory"}
 
 
 class Harness:
-    """SignalFx, over the fake."""
+    """SignalFx, with the fake service."""
 
     name = "SignalFx"
     tolerance = 1e-9

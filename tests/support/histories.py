@@ -1,11 +1,11 @@
-"""Fetches for tests of the history: nodes with a CPU load, kept in a store."""
+"""Fetches for tests of the history: nodes with a CPU load, saved in a store."""
 
 from watcher.model import Metric, NodeMetrics, WatcherMetrics, Window
 from watcher.store import Store
 
 
 def snapshot(timestamp: int, loads: dict[str, float], source: str = "x", operator: str = "AVG") -> WatcherMetrics:
-    """Return a snapshot of nodes with one CPU value, and the memory that this leaves."""
+    """Return a snapshot with one CPU value per node, and 100 minus that value as memory."""
     window = Window("15m", timestamp - 900, timestamp)
     data = {
         name: NodeMetrics(
@@ -17,5 +17,5 @@ def snapshot(timestamp: int, loads: dict[str, float], source: str = "x", operato
 
 
 def keep(store: Store, timestamp: int, loads: dict[str, float], source: str = "x", operator: str = "AVG") -> None:
-    """Write a fetch."""
+    """Save a fetch in the store."""
     store.save_snapshots({"15m": snapshot(timestamp, loads, source, operator)}, history_window="15m")

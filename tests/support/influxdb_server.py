@@ -1,4 +1,4 @@
-"""A real InfluxDB 1.x (Debian's influxd), started for a test on loopback, with an empty database."""
+"""A real InfluxDB 1.x (Debian's influxd) on loopback for one test, with an empty database."""
 
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from pathlib import Path
 import requests
 from support.servers import free_port, need_server, wait_until
 
-#: What JSON web tokens are signed with.
+#: Key that signs JSON web tokens.
 SHARED_SECRET = "shared between influxd and who signs tokens"
 
 _CONFIG = """
@@ -34,7 +34,7 @@ bind-address = "127.0.0.1:{backup}"
 
 @dataclass(frozen=True)
 class InfluxDb:
-    """A running server. ``user`` and ``password`` are its administrator's, where it wants them."""
+    """A running server. ``user`` and ``password`` are the administrator's if authentication is on."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -47,13 +47,13 @@ class InfluxDb:
         self.process.wait(20)
 
     def run(self, statement: str) -> None:
-        """Run a statement that changes something."""
+        """Run a statement that changes the server's state."""
         self._post("/query", {"q": statement})
 
     def write(
         self, lines: Iterable[str], database: str = "telegraf", retention_policy: str = "", precision: str = "s"
     ) -> None:
-        """Write lines of line protocol, with times in seconds."""
+        """Write lines of line protocol; timestamps are in seconds by default."""
         params = {"db": database, "precision": precision, "rp": retention_policy}
         self._post("/write", "\n".join(lines).encode(), params)
 
@@ -66,7 +66,7 @@ class InfluxDb:
 
 @contextmanager
 def run_influxdb(folder: Path, *, user: str = "", password: str = "", max_rows: int = 0) -> Iterator[InfluxDb]:
-    """Run a server with the database ``telegraf``; with a user it wants credentials."""
+    """Run a server with the database ``telegraf``; with a user it requires authentication."""
     influxd, port = need_server("influxd", "influxdb"), free_port()
     config = folder / "influxdb.conf"
     auth = "true" if user else "false"

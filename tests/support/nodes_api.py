@@ -1,4 +1,4 @@
-"""The part of a Kubernetes API that a writer of nodes asks, in memory: thousands of nodes, an hour in seconds."""
+"""An in-memory fake of the Kubernetes API for node patches and Leases: thousands of nodes, an hour in seconds."""
 
 import copy
 from typing import Any
@@ -7,12 +7,12 @@ import requests
 
 
 class NodesApi:
-    """Merges patches into nodes, refuses those of an old version, and keeps Leases likewise.
+    """A fake API that merges patches into nodes and stores Leases; it refuses writes with an old resource version.
 
     Attributes:
-        nodes: by name.
-        leases: by path.
-        writes: method, path and body of each write that was accepted.
+        nodes: name to Node.
+        leases: path to Lease.
+        writes: method, path and body of each accepted node patch.
     """
 
     def __init__(self, *names: str) -> None:
@@ -27,7 +27,7 @@ class NodesApi:
     def send(
         self, method: str, path: str, _deadline: object, body: Any = None, content_type: str = "application/json"
     ) -> Any:
-        """Do what the API server does."""
+        """Apply a request as the API server does; return the response body."""
         if self.down:
             raise requests.ConnectionError("no route")
         if "/nodes/" in path:
@@ -49,7 +49,7 @@ class NodesApi:
         return copy.deepcopy(body)
 
     def taint(self, name: str, *taints: dict[str, str]) -> None:
-        """Have somebody else change a node."""
+        """Set the taints of a node, as another client would."""
         self.nodes[name]["spec"]["taints"] = list(taints)
         self.nodes[name]["metadata"]["resourceVersion"] = self._next()
 
@@ -71,7 +71,7 @@ class NodesApi:
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """Return a JSON merge patch applied, RFC 7396."""
+    """Return the target with a JSON merge patch applied, RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}
@@ -84,7 +84,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def refused(status: int) -> requests.HTTPError:
-    """Return the refusal that a status is."""
+    """Return the error of a response with this status."""
     response = requests.Response()
     response.status_code = status
     return requests.HTTPError(f"{status}", response=response)

@@ -1,4 +1,4 @@
-"""Assertion that the watcher has no metrics to answer with."""
+"""Assertion that the watcher cannot serve metrics."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from watcher.wire import MetricsCode
 
 @contextmanager
 def not_served(code: MetricsCode, match: str = ".") -> Iterator[pytest.ExceptionInfo[NotServed]]:
-    """Expect NotServed with a code; ``match`` is a pattern that the message contains."""
+    """Expect NotServed with this code; the message must contain the pattern ``match``."""
     with pytest.raises(NotServed, match=match) as caught:
         yield caught
     assert caught.value.code is code

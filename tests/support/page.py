@@ -1,4 +1,4 @@
-"""A browser that looks at the page, over a real watcher with a day of history."""
+"""A browser on the dashboard, with a real watcher that has a day of history."""
 
 import os
 import time
@@ -21,7 +21,7 @@ LAUNCH = (
 
 @contextmanager
 def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) -> Iterator[tuple[Service, object]]:
-    """Run a watcher of made-up nodes that has seen a day; yields it and the day's loads."""
+    """Run a watcher of synthetic nodes with a day of history; yield the watcher and the day's loads."""
     loads = made_up_day(nodes, minutes)
     path = folder / "watcher.sqlite"
     fill(path, loads, int(time.time()) // 60 * 60 - 60)
@@ -37,7 +37,7 @@ def watched_day(folder: Path, nodes: int, *arguments: str, minutes: int = 1440) 
 
 @contextmanager
 def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -> Iterator[str]:
-    """Run ``trimaran dashboard``; yields its address."""
+    """Run ``trimaran dashboard``; yield its address."""
     port = free_port()
     command = ("dashboard", "--watcher", watcher, "--port", str(port), *arguments)
     process = started(command, folder / "dashboard.log", {**os.environ, **environment})
@@ -51,7 +51,7 @@ def dashboard(folder: Path, watcher: str, *arguments: str, **environment: str) -
 
 
 def callback_request(output: str, **inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return a callback's request as the page sends it: properties with values, by the id of what has them."""
+    """Return a callback's request as the page sends it; ``inputs`` maps a component id to its properties."""
     return {
         "output": output,
         "outputs": [dict(zip(("id", "property"), each.split("."), strict=True)) for each in output[2:-2].split("...")],
@@ -66,7 +66,7 @@ def callback_request(output: str, **inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def callback(url: str, output: str, **inputs: dict[str, Any]) -> requests.Response:
-    """Return what a callback of the page answers."""
+    """Return the response of a callback of the page."""
     answer = requests.post(f"{url}/_dash-update-component", json=callback_request(output, **inputs), timeout=60)
     answer.raise_for_status()
     answer.encoding = "utf-8"
@@ -75,7 +75,7 @@ def callback(url: str, output: str, **inputs: dict[str, Any]) -> requests.Respon
 
 @contextmanager
 def browser():
-    """Run Debian's Chromium; yields it as Playwright has it."""
+    """Run Debian's Chromium; yield Playwright's browser."""
     executable = need_server("chromium", "chromium fonts-dejavu-core")
     sync = pytest.importorskip("playwright.sync_api")
     with sync.sync_playwright() as playwright:

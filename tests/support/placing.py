@@ -17,7 +17,7 @@ def small(seed: int, *, nodes: int = 3, pods: int = 6) -> Problem:
 
 
 def every_plan(problem: Problem):
-    """Yield each plan that places all pods where they fit and their constraints allow."""
+    """Yield each plan that places all pods within the nodes' limits and the pods' constraints."""
     for places in itertools.product(range(problem.nodes), repeat=problem.pods):
         plan = np.array(places)
         if (problem.load(plan) <= problem.limit).all() and problem.allowed[problem.group, plan].all():
@@ -25,7 +25,7 @@ def every_plan(problem: Problem):
 
 
 def node(name: str, *, cpu: str = "8", **labels: str) -> dict[str, object]:
-    """Return a Node of 32 GiB."""
+    """Return a Node with 32 GiB of memory."""
     amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
     status = {"capacity": amounts, "allocatable": amounts}
     return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}

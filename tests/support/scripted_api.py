@@ -1,4 +1,4 @@
-"""A Kubernetes API that does what a script says: faults that a real server does not show when told to."""
+"""A Kubernetes API that follows a script, for faults that a real server does not produce on demand."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -10,21 +10,22 @@ from runtime.http.gather import Deadline
 from runtime.kubernetes.api import ListPage, WatchEvent
 
 SILENCE = "silence"
-"""In a script: nothing comes until the API is told to end what it is asked."""
+"""A script's step: no response until :meth:`ScriptedApi.abort` is called."""
 
 Step = ListPage | WatchEvent | Exception | str
 
 
 class ScriptedApi:
-    """Answers each list and each watch with the next of its scripts; the last one is used again.
+    """A fake API that serves each list and each watch from the next of its scripts; the last script repeats.
 
     Args:
-        lists: pages; an exception is raised in its turn.
-        watches: events, after which the server ends the watch; an exception is raised in its turn.
+        lists: pages per list request; an exception is raised in its turn.
+        watches: events per watch, after which the server ends it; an exception is raised in its turn.
 
     Attributes:
-        asked: "list", or the version that a watch went on from, in the order asked.
-        queries: of each.
+        silent: event that is set once a script reaches ``SILENCE``.
+        asked: "list" or the resource version of a watch, for each request in order.
+        queries: query parameters of each request.
     """
 
     def __init__(self, lists: Iterable[Iterable[Step]] = (), watches: Iterable[Iterable[Step]] = ()) -> None:
@@ -35,21 +36,21 @@ class ScriptedApi:
         self.queries: list[dict[str, Any]] = []
 
     def pages(self, path: str, deadline: Deadline, *, page_seconds: float, **query: str) -> Iterator[ListPage]:
-        """Yield the next script's pages."""
+        """Yield the pages of the next list script."""
         self._note("list", query)
         for step in self._steps(self._lists):
             assert isinstance(step, ListPage)
             yield step
 
     def watch(self, path: str, resource_version: str, idle_seconds: float, **query: str) -> Iterator[WatchEvent]:
-        """Yield the next script's events."""
+        """Yield the events of the next watch script."""
         self._note(resource_version, query)
         for step in self._steps(self._watches):
             assert isinstance(step, WatchEvent)
             yield step
 
     def abort(self) -> None:
-        """End the silence."""
+        """End the silence: requests that wait raise a connection error."""
         self._aborted.set()
 
     def _note(self, what: str, query: dict[str, str]) -> None:
@@ -69,17 +70,17 @@ class ScriptedApi:
 
 
 def page(version: str, *objects: dict[str, Any]) -> ListPage:
-    """Return a page of a list."""
+    """Return a page of a list with these objects."""
     return ListPage(list(objects), version)
 
 
 def event(kind: str, version: str, **metadata: Any) -> WatchEvent:
-    """Return an event about the object with these metadata."""
+    """Return a watch event for an object with this metadata."""
     return WatchEvent(kind, {"metadata": {**metadata, "resourceVersion": version}}, version)
 
 
 def refusal(status: int) -> requests.HTTPError:
-    """Return what is raised for an answer of that status."""
+    """Return the error of a response with this status."""
     response = requests.Response()
     response.status_code = status
     return requests.HTTPError(f"{status}", response=response)

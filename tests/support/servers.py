@@ -1,4 +1,4 @@
-"""Servers the tests talk to: Prometheus, the watcher in its own process, and one that misbehaves as told."""
+"""Servers for tests: Prometheus, the watcher in its own process, and a scripted HTTP server."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ import requests
 from support.warm import WarmProcess
 
 from watcher.testing.servers import FakeServer as Fake
-from watcher.testing.servers import reply, serving  # noqa: F401  tests have all servers from here
+from watcher.testing.servers import reply, serving  # noqa: F401  tests import all servers from here
 
 IN_CI = os.environ.get("CI") == "true"
 _INSTALL = "apt-get install -y --no-install-recommends"
 
 
 def need_server(binary: str, package: str) -> str:
-    """Return where a server is; without it the test is skipped, or fails where CI=true."""
+    """Return the path of a server's binary; if it is missing, skip the test, or fail it if CI=true."""
     found = shutil.which(binary)
     if found is None:
         message = f"{binary} is not installed: {_INSTALL} {package}"
@@ -37,12 +37,12 @@ def need_server(binary: str, package: str) -> str:
     return found
 
 
-#: Below what Linux hands out by itself, so that no outgoing connection takes a port between its choice and its use.
+#: Below the ephemeral ports of Linux, so that no outgoing connection takes a port between its choice and its use.
 _PORTS = range(20_000, 32_768)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, chosen at random: tests run side by side."""
+    """Return a free port, chosen at random because tests run in parallel."""
     while True:
         port = random.SystemRandom().choice(_PORTS)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -50,13 +50,13 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
-    """Return the first true result of a condition; fail when there is none in time."""
+    """Return the first true result of a condition; fail the test at the timeout."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pause = 0.01
         try:
             result = condition()
-        except requests.ConnectionError:  # who does not listen yet is starting, which asking would slow down
+        except requests.ConnectionError:  # the server is still starting, and more requests would slow it down
             result, pause = None, 0.04
         if result:
             return result
@@ -66,7 +66,7 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20) -> 
 
 @contextmanager
 def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
-    """Run a Prometheus over a history in OpenMetrics text; yields its address."""
+    """Run Prometheus with a history in OpenMetrics text; yield its address."""
     promtool = need_server("promtool", "prometheus")
     text = folder / "history.om"
     text.write_text("".join(lines) + "# EOF\n")
@@ -79,7 +79,7 @@ def run_prometheus(folder: Path, lines: Iterable[str]) -> Iterator[str]:
 
 @contextmanager
 def start_prometheus(folder: Path, settings: str) -> Iterator[str]:
-    """Run a Prometheus over the blocks that are in the folder's ``data``, if any; yields its address."""
+    """Run Prometheus with the blocks in the folder's ``data``, if any; yield its address."""
     prometheus = need_server("prometheus", "prometheus")
     config = folder / "prometheus.yml"
     config.write_text(settings)
@@ -104,7 +104,7 @@ def start_prometheus(folder: Path, settings: str) -> Iterator[str]:
 
 
 def two_nodes(handler: BaseHTTPRequestHandler) -> None:
-    """Answer as a Prometheus with two nodes."""
+    """Respond as a Prometheus server with two nodes."""
     result = [{"metric": {"instance": f"{name}:9100"}, "value": [1, "0.25"]} for name in ("node-1", "node-2")]
     reply(handler, {"status": "success", "data": {"resultType": "vector", "result": result}})
 
@@ -120,10 +120,10 @@ def started(
     cold: bool = False,
     open_files: int | None = None,
 ) -> subprocess.Popen[bytes] | WarmProcess:
-    """Start a command of ``trimaran`` in a process and a session of its own, its output at the end of a log.
+    """Start a ``trimaran`` command in its own process and session; its output is appended to a log.
 
-    For a test it is forked from one that has imported all it needs, but where CI=true, where it is to be ``cold``, and
-    where ``PYTHONPATH`` in its environment says that it is to find other modules. Benchmarks start it as users do.
+    In a test the process is forked from a server with all imports done. It is a new interpreter if CI=true, if
+    ``cold`` is set, if ``PYTHONPATH`` in its environment selects other modules, and in benchmarks, as for users.
     """
     log.touch()
     if "PYTEST_CURRENT_TEST" in os.environ and not (IN_CI or cold or "PYTHONPATH" in environment):
@@ -137,7 +137,7 @@ def started(
 
 
 class Service:
-    """A ``trimaran watch`` process; with ``open_files`` it may open no more. It may be ``cold``: see ``started``."""
+    """A ``trimaran watch`` process; ``open_files`` limits its open files, for ``cold`` see :func:`started`."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Service:
     def wait_for(self, path: str, status: int = 200, seconds: float = 20) -> requests.Response:
         def answered() -> list[requests.Response]:
             response = self.get(path)
-            return [response] if response.status_code == status else []  # a response of 400 and above is false
+            return [response] if response.status_code == status else []  # a response with status 400 or above is false
 
         try:
             found: list[requests.Response] = wait_until(answered, f"{path} answers {status}", seconds)
@@ -169,12 +169,12 @@ class Service:
         return found[0]
 
     def workers(self) -> list[int]:
-        """Return the process ids of gunicorn's workers."""
+        """Return the process IDs of gunicorn's workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in children.read_text().split()]
 
     def kill(self) -> None:
-        """Kill master and worker as a power cut would."""
+        """Kill the master and the worker with SIGKILL."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
 
@@ -184,7 +184,7 @@ class Service:
         return self.process.wait(15)
 
     def close(self) -> None:
-        """End it if it still runs; where CI=true gently: a process that is killed cannot tell what it ran through."""
+        """End the process if it runs; with SIGTERM first if CI=true, as a killed process reports no coverage."""
         if self.process.poll() is None and IN_CI:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.terminate()
@@ -193,13 +193,13 @@ class Service:
 
 
 def pointed_at(fake_or_address: Fake | str) -> tuple[str, ...]:
-    """Return the arguments that point a watcher at a Prometheus."""
+    """Return the arguments for a watcher that reads from this Prometheus server."""
     address = fake_or_address if isinstance(fake_or_address, str) else fake_or_address.url
     return ("--provider", "Prometheus", "--address", address)
 
 
 def check_error(response: requests.Response, status: int, code: str) -> str:
-    """Check the one shape of errors, and return the message."""
+    """Check the status and body of an error response; return the message."""
     assert response.status_code == status
     assert response.headers["Content-Type"] == "application/json"
     error = response.json()["error"]
@@ -209,7 +209,7 @@ def check_error(response: requests.Response, status: int, code: str) -> str:
 
 
 def raw(service: Service, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send bytes as they are; return status, headers and body."""
+    """Send a raw request; return the status, headers and body."""
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(request)

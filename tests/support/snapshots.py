@@ -1,4 +1,4 @@
-"""Snapshots for tests of the store, and what is in its file."""
+"""Snapshots for tests of the store, and readers of its file."""
 
 import sqlite3
 from pathlib import Path
@@ -8,7 +8,7 @@ from watcher.store import Store
 
 WINDOWS = ("15m", "10m", "5m")
 
-# A process that writes until it is killed, and prints each fetch that it has written.
+# A process that writes until it is killed, and prints each committed fetch.
 WRITER = """
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ for number in range(start + 1, 10**6):
 
 
 def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source: str = "x") -> WatcherMetrics:
-    """Return a snapshot whose nodes all have one value."""
+    """Return a snapshot whose nodes all have the same value."""
     node = NodeMetrics((Metric("cpu", "CPU", "AVG", "15m", value),), {"step": "15s"}, {"coverage": 0.5})
     return WatcherMetrics(
         timestamp,
@@ -36,12 +36,12 @@ def snapshot(timestamp: int = 1000, value: float = 20.5, nodes: int = 1, source:
 
 
 def loaded(store: Store, source: str = "x") -> dict[str, WatcherMetrics]:
-    """Load what a source wrote of the default windows."""
+    """Load the default windows of a source from the store."""
     return store.load_snapshots([source], WINDOWS)
 
 
 def rows(path: Path, columns: str = "*", table: str = "snapshots") -> list[tuple[object, ...]]:
-    """Read the file past the store."""
+    """Read rows of the file directly, without the store."""
     connection = sqlite3.connect(path)
     try:
         return connection.execute(f"select {columns} from {table}").fetchall()

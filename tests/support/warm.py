@@ -1,7 +1,7 @@
-"""Commands in processes of their own that are forked from one which has imported what they need.
+"""Commands in processes that are forked from a server process with all imports done.
 
-A start by the interpreter takes most of a second, and tests start a hundred services. What comes after the imports is
-the same: the process has a session, an environment, files and signals of its own, and ends with its command's status.
+The start of an interpreter takes most of a second, and tests start a hundred services. After the imports there is no
+difference: the process has its own session, environment, files and signals, and exits with its command's status.
 """
 
 import multiprocessing
@@ -22,7 +22,7 @@ _FORKING.set_forkserver_preload([
 
 
 def _run(arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], open_files: int | None) -> None:
-    """Become what ``python -m trimaran`` with these arguments would be."""
+    """Run the command in this process, as ``python -m trimaran`` with these arguments would."""
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
@@ -38,7 +38,7 @@ def _run(arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], 
 
 
 class WarmProcess:
-    """A command that runs, with what tests use of ``subprocess.Popen``."""
+    """A running command, with the methods of ``subprocess.Popen`` that tests use."""
 
     def __init__(
         self, arguments: tuple[str, ...], log: Path, environment: Mapping[str, str], open_files: int | None = None
@@ -48,25 +48,25 @@ class WarmProcess:
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """Return its status, None while it runs."""
+        """Return the exit status, or None while the command runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its status once it has ended."""
+        """Wait for the command to end; return its exit status."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("trimaran", timeout)
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
+        """Send a signal to the command if it runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM to the command."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """Send SIGKILL to the command."""
         self.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Small worlds to replay, whose outcome is plain."""
+"""Small traces to replay, with an obvious outcome."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ GIB = 2**30
 
 
 def small_world(nodes: int, pods: list[tuple[str, float]], minutes: int = 240) -> Trace:
-    """Return nodes of 10 cores, and pods that ask for 2 and use so many parts of them, from the first minute on."""
+    """Return a trace of 10-core nodes and pods that request 2 cores and use a fixed share of them from the start."""
     count = len(pods)
     whole = np.full(count, minutes, np.int64)
     return Trace(
